@@ -171,6 +171,14 @@ _ALL = (
         ("MQTT-3.3.4-9",),
         "a history holds what arrived: packets that were sent and lost with a connection are not counted",
     ),
+    Law(
+        "will",
+        "pipeline",
+        "The Will Message of a connection is published once when the connection has ended without DISCONNECT and its delay has passed or its session is "
+        "over, and not at all if the client has connected anew before that.",
+        ("MQTT-3.1.2-8", "MQTT-3.1.2-10", "MQTT-3.1.3-9", "MQTT-3.14.4-3"),
+        "a CONNECT within 10 ms of the end of the delay excuses either, as a CONNECT is no instant",
+    ),
     Law("cursor-safe", "feed", "Nothing becomes visible behind a cursor that has already passed it."),
     Law(
         "progress",

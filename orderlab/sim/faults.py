@@ -152,6 +152,8 @@ def network_partition(world: World, target: int, duration_us: int) -> float | No
         if is_cut():
             for consumer in consumers:
                 consumer.group.leave(consumer)
+            for function in world.on_silence:
+                function(target, world.env.now)
 
     def answer_heartbeat() -> None:
         """Who was put out is told so. With a pack in its hands it finds out at the commit."""

@@ -26,11 +26,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from orderlab.model.checkers import causal, cursor
 from orderlab.model.checkers.delivery import laws as delivery
 from orderlab.model.checkers.delivery.laws import DeliveryChecker, delivery_verdicts
 from orderlab.model.checkers.findings import VACUOUS, Finding, Partial, are_of_faults, is_about, tell
-from orderlab.model.checkers.judge import PASSES, PIPELINE_LAWS, Question, judge, passes_for
+from orderlab.model.checkers.judge import PASSES, PIPELINE_LAWS, WHOLE_LAWS, Question, judge, passes_for
 from orderlab.model.errors import InputError
 from orderlab.model.history.decoding import ArrowDecoder
 from orderlab.model.history.disk import HistoryFile, HistoryWriter, open_history, to_arrow
@@ -290,7 +289,7 @@ def check_folder(folder: Path, question: Question, session: SparkSession, log: P
     laws = tuple(law for law in PIPELINE_LAWS if question.asks(law))
     for law in question.laws:
         if law not in PIPELINE_LAWS:
-            cure = "check one file without --master" if law in (causal.LAW, *cursor.LAWS) else "one process judges store operations"
+            cure = "check one file without --master" if law in WHOLE_LAWS else "one process judges store operations"
             raise InputError(f"--law {law}: not judged in parts; {cure}")
     parts = history_parts(folder)
     try:

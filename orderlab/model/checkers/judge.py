@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Protocol
 
-from orderlab.model.checkers import causal, cursor, expiry, inflight, kafka_log, retransmission, total_queue
+from orderlab.model.checkers import causal, cursor, expiry, inflight, kafka_log, retransmission, total_queue, wills
 from orderlab.model.checkers.delivery import laws as delivery
 from orderlab.model.checkers.delivery.laws import DeliveryChecker, delivery_verdicts
 from orderlab.model.checkers.expiry import ExpiryChecker, expiry_verdict
@@ -70,9 +70,12 @@ PIPELINE_LAWS = (*delivery.LAWS, *(law for one in PASSES.values() for law in one
 OBJECT_LAWS = {kafka_log.MODEL: kafka_log.LAWS, total_queue.MODEL: total_queue.LAWS}
 """The laws of objects that are not judged by linearizability."""
 OPERATION_LAWS = tuple(dict.fromkeys((LINEARIZABILITY, *kafka_log.LAWS, *total_queue.LAWS)))
-LAWS = tuple(dict.fromkeys((*PIPELINE_LAWS, causal.LAW, *cursor.LAWS, *OPERATION_LAWS)))
+WHOLE_LAWS = (causal.LAW, *cursor.LAWS, wills.LAW)
+"""Laws that no part of a history is judged by."""
+LAWS = tuple(dict.fromkeys((*PIPELINE_LAWS, *WHOLE_LAWS, *OPERATION_LAWS)))
 MODEL_NAMES = (*MODELS, *OBJECT_LAWS)
-"""Every law that a history can be judged by. `causal`, `cursor-safe` and `no-repeat` are judged when they are asked for, `drain` when its bound is."""
+"""Every law that a history can be judged by. `causal`, `cursor-safe` and `no-repeat` are judged when they are asked for, `drain` when its bound is, and
+`will` where somebody has one."""
 
 
 class Source(Protocol):
@@ -158,6 +161,7 @@ class Judgement:
         self._deliveries = DeliveryChecker(names, question.drain_bound_us) if set(self._laws) & set(delivery.LAWS) else None
         self._passes = passes_for(self._laws, names, question)
         self._checkers: list[Checker | DeliveryChecker] = [*([self._deliveries] if self._deliveries else []), *self._passes.values()]
+        self._wills = wills.WillChecker(names) if question.asks(wills.LAW) else None
         self._stores: list[EventBatch] = []
         self._pipeline_rows = 0
 
@@ -171,6 +175,8 @@ class Judgement:
             self._stores.append(batch.select(is_store))
         for checker in self._checkers:
             checker.observe(batch)
+        if self._wills is not None:
+            self._wills.observe(batch)
         self.ran_out = budget_s is not None and time.perf_counter() - self._started > budget_s
         if self.ran_out:
             for checker in self._checkers:
@@ -187,12 +193,14 @@ class Judgement:
             asked = [law for law in asked if law not in PIPELINE_LAWS]
         if self._pipeline_rows == 0:
             laws = [law for law in laws if law not in asked]
-        if self._pipeline_rows or (question.laws and laws):
+        if self._pipeline_rows or (question.laws and (laws or wills.LAW in question.laws)):
             work = {"rows": rows, "seconds": round(time.perf_counter() - self._started, 6)}
             if self._deliveries is not None:
                 verdicts += delivery_verdicts(self._deliveries.partial(), [law for law in delivery.LAWS if law in laws], work)
             for name, checker in self._passes.items():
                 verdicts += PASSES[name].verdicts(checker.partial(), laws, work)
+            if self._wills is not None and (self._wills.has_any or wills.LAW in question.laws):
+                verdicts.append(self._wills.verdict())
             if any(map(question.asks, cursor.LAWS)):
                 verdicts += [one for one in cursor.check_cursors(source, names) if question.asks(one.law)]
             if self.ran_out:

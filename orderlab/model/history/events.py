@@ -111,6 +111,9 @@ COLUMNS: dict[str, ColumnSpec] = {
     "delivered_qos": ColumnSpec(np.int8, pa.int8(), highest=2),
     "session": ColumnSpec(np.int64, pa.int64()),
     "receive_maximum": ColumnSpec(np.int32, pa.int32(), lowest=1, highest=65535),
+    "will_delay_us": ColumnSpec(np.int64, pa.int64()),
+    "connection": ColumnSpec(np.int32, pa.int32(), lowest=1, highest=2**31 - 1),
+    "reason_code": ColumnSpec(np.int16, pa.int16(), highest=255),
     "node": ColumnSpec(np.int32, _NAME, "nodes", highest=2**31 - 1),
     "process": ColumnSpec(np.int64, pa.int64()),
     "operation": ColumnSpec(np.int32, _NAME, "operations"),
@@ -181,6 +184,9 @@ class EventBatch:
     delivered_qos: IntArray
     session: IntArray
     receive_maximum: IntArray
+    will_delay_us: IntArray
+    connection: IntArray
+    reason_code: IntArray
     node: IntArray
     process: IntArray
     operation: IntArray

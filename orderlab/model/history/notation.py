@@ -10,7 +10,7 @@ One word an event, a millisecond apart: a letter, the sequence number, and what 
 
     .b publisher b     >c subscriber c     q2 QoS 2      d1 delivered at QoS 1    #7 packet identifier 7    ! DUP
     ~ retained         %30 expiry interval 30 ms         =3 session 3             :a/b topic or filter, last in its word
-    ^2 receive maximum 2
+    ^2 receive maximum 2    &50 Will with a delay of 50 ms      *2 connection 2      $0 reason code 0
 
 A client's name runs to the next mark, so QoS comes before it. A word `@500` sets the clock to 500 ms. `P1 A1 P2 A2 D2 D1` is a history that breaks `fifo`.
 
@@ -65,6 +65,7 @@ _EVENT = re.compile(r"(?P<letter>[A-Z+-])(?P<sequence>\d+)?(?P<rest>[^:]*)(?::(?
 _FIELD = re.compile(
     r"\.(?P<publisher>\w+)|>(?P<subscriber>\w+)|q(?P<qos>[012])|d(?P<delivered_qos>[012])|#(?P<packet_id>\d+)"
     r"|(?P<dup>!)|(?P<retained>~)|%(?P<expiry>\d+)|=(?P<session>\d+)|\^(?P<receive_maximum>\d+)"
+    r"|&(?P<will_delay>\d+)|\*(?P<connection>\d+)|\$(?P<reason_code>\d+)"
 )
 _OPERATION = re.compile(r"(?P<process>\d+)(?P<mark>[()!?])(?P<name>\w*)(?:\.(?P<key>\w+))?(?::(?P<value>.+))?")
 _MARKS = {"(": EventKind.INVOKE, ")": EventKind.OK, "!": EventKind.FAIL, "?": EventKind.INFO}
@@ -117,6 +118,8 @@ def _event(word: str) -> dict[str, Any]:
                 continue
             if name == "expiry":
                 row["expiry_interval_us"] = int(cell) * 1000
+            elif name == "will_delay":
+                row["will_delay_us"] = int(cell) * 1000
             else:
                 row[name] = (
                     cell if name in ("publisher", "subscriber") else 1 if name in ("dup", "retained") else int(cell)

@@ -10,7 +10,7 @@ everything: then each answer of `QosLevels` is that number, and nothing is looke
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -67,6 +67,26 @@ def numbered_names(prefix: bytes, count: int, digits: int = NAME_BYTES - 1) -> n
         rows[:, column] = 48 + left % 10
         left = left // 10
     return rows
+
+
+@dataclass(frozen=True)
+class PublishersAndWills(Clients):
+    """Publishers, and from ``first`` on one for each Will that somebody watches: who it is that publishes a Will is none of the publishers."""
+
+    first: int = 0
+
+    @classmethod
+    def of(cls, publishers: Clients, wills: int) -> PublishersAndWills:
+        """``publishers`` and so many more, who connect nowhere."""
+        nowhere = np.full(wills, -1, np.int64)
+        return cls(
+            publishers.prefix, np.concatenate((publishers.broker, nowhere)), np.concatenate((publishers.latency_us, np.zeros_like(nowhere))),
+            first=len(publishers),
+        )  # fmt: skip
+
+    def name(self, number: int) -> bytes:
+        """``w0000042`` for the Will of the subscriber with that number."""
+        return super().name(number) if number < self.first else b"w%07d" % (number - self.first)
 
 
 class Schedule:
@@ -230,6 +250,35 @@ class BurstSchedule(Schedule):
         return np.flatnonzero(mine[self._publisher])
 
 
+class ScheduleWithWills(Schedule):
+    """A schedule of PublishersAndWills: the instants of Wills are those at which they were published."""
+
+    def __init__(self, schedule: Schedule, first: int) -> None:
+        self.publishers, self.count, self.interval_us, self.phase_us = schedule.publishers, schedule.count, schedule.interval_us, schedule.phase_us
+        self.first = first
+        self._schedule = schedule
+        self._wills_us: dict[int, int] = {}
+        self._sequence: dict[int, int] = {}
+
+    def will(self, subscriber: int, now_us: int) -> int:
+        """The message that is the subscriber's Will, published now."""
+        sequence = self._sequence[subscriber] = self._sequence.get(subscriber, -1) + 1
+        message = sequence * self.count + self.first + subscriber
+        self._wills_us[message] = now_us
+        return message
+
+    def published_us(self, messages: Ints) -> Ints:
+        """When each message was sent by its publisher."""
+        instants = self._schedule.published_us(messages)
+        places = np.flatnonzero(messages % self.count >= self.first)
+        instants[places] = [self._wills_us[message] for message in messages[places].tolist()]
+        return instants
+
+    def arrivals(self, broker: int) -> Arrivals:
+        """What reaches one broker, in order of arrival."""
+        return self._schedule.arrivals(broker)
+
+
 class BurstArrivals(Arrivals):
     """The publishes that reach one broker: ``until`` yields those that arrive before an instant, each once."""
 
@@ -293,6 +342,26 @@ class SlowReaders:
             self._free_us[subscriber] = at + self._interval_us.get(subscriber, 1)
             read.append(at)
         return np.array(read, np.int64)
+
+
+@dataclass
+class WillMessages:
+    """The Will Messages of subscribers: that of subscriber ``s`` below ``count`` is on topic ``first + s``, of a publisher of that number, and watched
+    by the subscriber of that number. The Wills of the others nobody watches; the watchers have none."""
+
+    delay_us: int
+    """Will Delay Interval."""
+    count: int
+    first: int
+    waiting: dict[int, int] = field(default_factory=dict)
+    """Per broker, those that it is about to publish, and that are not in Kafka yet."""
+    last_us: int = 0
+    """When the last one is due."""
+
+    def columns(self, subscribers: Ints, connections: Ints) -> dict[str, Ints]:
+        """What the history says of their CONNECTs. ``connections``: their numbers, from 0."""
+        has_one = subscribers < self.count
+        return {"will_delay_us": np.where(has_one, self.delay_us, -1), "connection": connections + 1}
 
 
 QOS_LEVELS = 3

@@ -132,5 +132,5 @@ class LateOwnership:
         return believed
 
     def knows_newer(self, here: int, subscriber: int, connection: int) -> bool:
-        """Whether a broker has heard of a later connection of the client."""
-        return bool(self.number[here, subscriber] > connection and self.owner[here, subscriber] != NOBODY)
+        """Whether a broker has heard of a later connection of the client, were it over."""
+        return bool(self.number[here, subscriber] > connection)

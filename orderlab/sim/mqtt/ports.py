@@ -166,7 +166,7 @@ class Ownership(Protocol):
         """The brokers to which broker ``here`` sends on what is for these; -1: to none."""
 
     def knows_newer(self, here: int, subscriber: int, connection: int) -> bool:
-        """Whether broker ``here`` knows of a later connection of the client than that."""
+        """Whether broker ``here`` knows of a later connection of the client than that, were it over."""
 
 
 class Broker(Protocol):

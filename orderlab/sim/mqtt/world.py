@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import simpy
@@ -18,7 +18,7 @@ from orderlab.sim.engine.recorder import HistoryRecorder
 from orderlab.sim.engine.statistics import DeliveryHistogram, LatencyHistogram
 from orderlab.sim.kafka.broker import KafkaCluster, Partition
 from orderlab.sim.kafka.consumer_group import Consumer, ConsumerGroup
-from orderlab.sim.mqtt.clients import Clients, Ints, QosLevels, Schedule, SlowReaders, where
+from orderlab.sim.mqtt.clients import Clients, Ints, QosLevels, Schedule, SlowReaders, WillMessages, where
 from orderlab.sim.mqtt.connections import (
     ConnectionTable,
     Deliveries,
@@ -62,8 +62,8 @@ class Traffic:
     slow_readers: SlowReaders = field(default_factory=SlowReaders)
     keep_alive_us: int | None = None
     """The server's, where it has one, and else that of every subscriber; None: nobody notices that a link is dead."""
-    will_delay_us: int | None = None
-    """Will Delay Interval of every subscriber; None: they have no Will Message."""
+    wills: WillMessages | None = None
+    """Where subscribers have one."""
     publish_windows: PublishWindows | None = None
     """Where the server has a Receive Maximum."""
     last_sent_us: Ints | None = None
@@ -184,6 +184,14 @@ class World:
     """Hear of subscriber, broker and number of every connection that its broker knows to have ended."""
     unnoticed: dict[tuple[int, int], int] = field(default_factory=dict)
     """(subscriber, number) of connections that have ended, whose brokers do not know it yet → broker."""
+    goodbyes: set[tuple[int, int]] = field(default_factory=set)
+    """(subscriber, number) of connections that ended with Reason Code 0, where there are Wills to discard."""
+    admit: Callable[[int, int, bool], bool] | None = None
+    """Asked before a subscriber connects at a broker, with Clean Start 1 or not: whether it may now, or will be let in later."""
+    on_session_end: list[Callable[[int], None]] = field(default_factory=list)
+    """Hear of every subscriber whose session ends."""
+    on_silence: list[Callable[[int, float], None]] = field(default_factory=list)
+    """Hear of every broker of which the others have not heard for the session timeout, and until when it can do nothing, if it is alive."""
     ownership: Ownership | None = None
     """What brokers have heard of who is connected where; None: all know it at once."""
     introduced: Ints | None = None
@@ -266,12 +274,19 @@ class World:
         self.introduced[subscribers] = 1
         new, since_us = subscribers[is_new], at_us[is_new]
         code = new + self.traffic.schedule.count
-        self.recorder.add(EventKind.CONNECT, since_us, subscriber=code, **self.delivery.windows.columns)
+        self.recorder.add(EventKind.CONNECT, since_us, subscriber=code, **self.connect_columns(new))
         self.recorder.add(EventKind.SUBSCRIBE, since_us, subscriber=code, topic=new, qos=self.traffic.qos.granted_to(new))
 
-    def disconnect(self, subscriber: int, is_noticed: bool = True) -> None:
+    def connect_columns(self, subscribers: Ints) -> dict[str, Any]:
+        """What the history says of the CONNECTs of these, beside who and when."""
+        wills, columns = self.traffic.wills, self.delivery.windows.columns
+        if wills is None or not wills.count:
+            return columns
+        return {**columns, **wills.columns(subscribers, self.delivery.connections.connection_number[subscribers])}
+
+    def disconnect(self, subscriber: int, is_noticed: bool = True, says_goodbye: bool = False) -> None:
         """A subscriber loses its connection now. The history must know that it had one. ``is_noticed``: so does its broker; otherwise it hears of it
-        with a CONNECT elsewhere, or by ``notice``."""
+        with a CONNECT elsewhere, or by ``notice``. ``says_goodbye``: it sends DISCONNECT with Reason Code 0, which discards its Will."""
         now = int(self.env.now)
         broker, connection = int(self.traffic.subscribers.broker[subscriber]), int(self.delivery.connections.connection_number[subscriber])
         self.introduce(np.array([subscriber]), np.array([now]))
@@ -279,7 +294,12 @@ class World:
         for function in self.on_disconnect:
             function(subscriber)
         code = np.array([subscriber + self.traffic.schedule.count])
-        self.recorder.add(EventKind.DISCONNECT, np.array([now]), subscriber=code)
+        wills = self.traffic.wills
+        if says_goodbye and wills is not None and wills.count:
+            self.recorder.add(EventKind.DISCONNECT, np.array([now]), subscriber=code, reason_code=0)
+            self.goodbyes.add((subscriber, connection))
+        else:
+            self.recorder.add(EventKind.DISCONNECT, np.array([now]), subscriber=code)
         if is_noticed or self.ownership is None:
             self._tell(subscriber, broker, connection)
         else:
@@ -307,17 +327,22 @@ class World:
             self.brokers[owner].wake(subscriber)
 
     def knows_newer(self, here: int, subscriber: int, connection: int) -> bool:
-        """Whether broker ``here`` knows of a later connection of the client than that."""
+        """Whether broker ``here`` knows of a later connection of the client than that, were it over."""
         if self.ownership is not None:
             return self.ownership.knows_newer(here, subscriber, connection)
         table = self.delivery.connections
-        return bool(table.connected[subscriber] and table.connection_number[subscriber] > connection)
+        return bool(table.connection_number[subscriber] + table.connected[subscriber] > connection + 1)
 
     # -- whether anything is left to do --------------------------------------------------------------------
 
     def awaits_answers(self) -> bool:
         """Whether a publisher has no PUBACK or PUBREC for something, and may publish it again."""
         return any(broker.owes_answers for broker in self.brokers if not broker.is_dead)
+
+    def has_wills_waiting(self) -> bool:
+        """Whether a broker is about to publish a Will."""
+        wills = self.traffic.wills
+        return wills is not None and any(count and not self.brokers[broker].is_dead for broker, count in wills.waiting.items())
 
     def has_work_left(self) -> bool:
         """Whether something is still on its way: records that nobody has committed or Kafka has not got yet, commands and packets

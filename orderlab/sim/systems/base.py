@@ -36,8 +36,11 @@ from orderlab.sim.mqtt.clients import (
     BurstSchedule,
     Clients,
     Ints,
+    PublishersAndWills,
     QosLevels,
     Schedule,
+    ScheduleWithWills,
+    WillMessages,
     draw_levels,
     numbered_names,
     parse_shares,
@@ -219,7 +222,9 @@ class DeviceSystem(Generic[S]):
 
     def _more_columns(self) -> dict[str, bool]:
         """Columns of the history that only some runs have anything for."""
+        has_wills = self._watched() > 0
         return {"expiry_interval_us": self.expiry_us is not None, "retained": self.settings.retained_share > 0,
+                "will_delay_us": has_wills, "connection": has_wills, "reason_code": has_wills,
                 "receive_maximum": self.settings.receive_maximum < UNLIMITED}  # fmt: skip
 
     def _persistence(self, lengths: tuple[int, int]) -> Persistence:
@@ -232,14 +237,19 @@ class DeviceSystem(Generic[S]):
     """Whether subscribers enter the history with the first message to them; otherwise at its beginning."""
 
     def _subscriber_count(self) -> int:
-        return self.settings.publishers
+        return self.settings.publishers + self._watched()
+
+    def _watched(self) -> int:
+        """How many subscribers have a Will that somebody watches: the watchers are the last of the subscribers, in the same order."""
+        settings = self.settings
+        return 0 if settings.will_delay_s is None else round(settings.will_watched * settings.publishers)
 
     def _subscriptions(self, topics: Sequence[bytes]) -> Iterable[tuple[str, int]]:
         """(filter, who gets what it matches)."""
         return ((topic.decode(), number) for number, topic in enumerate(topics))
 
     def _levels(self) -> QosLevels:
-        return levels_of(self.settings, self.settings.publishers, self._subscriber_count(), self.streams)
+        return levels_of(self.settings, self.settings.publishers + self._watched(), self._subscriber_count(), self.streams)
 
     def _costs(self) -> Costs:
         return load_costs(self.settings.costs)
@@ -252,11 +262,15 @@ class DeviceSystem(Generic[S]):
 
     def _assemble(self) -> World:
         settings, env, costs = self.settings, self.env, self.costs
-        network, count = costs.network, settings.publishers
+        network, watched = costs.network, self._watched()
+        count = settings.publishers + watched
         draw = (settings.brokers, self.streams, network.floor_us, network.median_us, network.sigma)
-        publishers = Clients.draw("p", count, *draw)
+        publishers = Clients.draw("p", settings.publishers, *draw)
         subscribers = Clients.draw("s", self._subscriber_count(), *draw)
-        topic_rows = numbered_names(b"p/", count)
+        topic_rows = numbered_names(b"p/", settings.publishers)
+        if watched:
+            publishers = PublishersAndWills.of(publishers, watched)
+            topic_rows = np.concatenate((topic_rows, numbered_names(b"w/", watched)))
         kafka_costs = BrokerCosts(**costs.kafka.model_dump(exclude={"record_overhead_bytes"}))
         replicas = ReplicaSettings(
             settings.min_insync_replicas, settings.unclean_election, round(settings.replica_lag_max_s * 1e6), round(settings.offsets_lag_ms * 1000)
@@ -269,6 +283,8 @@ class DeviceSystem(Generic[S]):
         for topic_filter, number in self._subscriptions(topics):
             trie.subscribe(topic_filter, str(number), number)
         schedule = schedule_of(settings, publishers, self.streams, self.end_us)
+        if watched:
+            schedule = ScheduleWithWills(schedule, settings.publishers)
         topic_of = np.arange(count)
         subscriber_count = len(subscribers)
         measuring = self.begin_us, self.end_us, schedule.published_us
@@ -281,7 +297,7 @@ class DeviceSystem(Generic[S]):
                 retaining=retaining_of(settings, schedule, topics, topic_of, self.expiry_us, self.streams),
                 resubscribes=settings.resubscribe,
                 keep_alive_us=round((settings.server_keep_alive_s or settings.keep_alive_s) * 1e6) or None,
-                will_delay_us=None if settings.will_delay_s is None else round(settings.will_delay_s * 1e6),
+                wills=None if settings.will_delay_s is None else WillMessages(round(settings.will_delay_s * 1e6), watched, settings.publishers),
                 publish_windows=PublishWindows(settings.server_receive_maximum) if settings.server_receive_maximum < UNLIMITED else None,
                 last_sent_us=np.zeros(count, np.int64) if settings.holds_publishers_up else None,
                 sockets=SocketBuffers(settings.socket_packets, settings.on_full_socket == "read-anew") if settings.socket_packets else None,
@@ -390,6 +406,7 @@ class DeviceSystem(Generic[S]):
             consumer = Consumer(group, f"client.sessions/{broker.number}", one_way, world.to_kafka(f"broker-{broker.number}", one_way))
             group.join(consumer)
             world.kafka.groups.append(group)
+            broker.own_consumers.append(consumer)
             self.env.process(ownership.consume(broker, consumer))
 
     def _broker(self, world: World, number: int, producer: Producer, driver: StoreDriver, cpu: Station) -> MqttBroker:
@@ -430,7 +447,7 @@ class DeviceSystem(Generic[S]):
                 on_progress(SimulationProgress(env.now / 1e6, self.over_us / 1e6, messages, time.perf_counter() - begun))
             if self.measured is not None and self._is_over():
                 break
-        if world.has_work_left():
+        if world.has_work_left() or world.has_wills_waiting():
             self.recorder.add(EventKind.CUT, np.array([int(env.now)]))
         self.recorder.close(self.over_us)  # were it over earlier, nothing would come until then
         assert self.measured is not None
@@ -446,6 +463,9 @@ class DeviceSystem(Generic[S]):
         """Whether nothing can happen any more: no fault is to come or to heal, nothing is under way, and no consumer, a fenced one
         included, has a pack in its hands."""
         world = self.world
+        wills = world.traffic.wills
+        if wills is not None and (self.env.now <= wills.last_us or world.has_wills_waiting()):
+            return False
         if self.env.now <= world.healed_us or not self.is_quiet() or world.has_work_left():
             return False
         alive = [broker for broker in self.brokers if not broker.is_dead]
@@ -541,20 +561,21 @@ def set_off(world: World, settings: ClientSettings) -> None:
     """Let subscribers come and go, read slowly, and lose their sessions."""
     Reconnects(
         world, settings.offline_share, settings.online_s, settings.offline_s, settings.clean_start_share,
-        settings.takeover_share, settings.reconnect_pattern,
+        settings.takeover_share, settings.reconnect_pattern, settings.goodbye_share,
     ).start()  # fmt: skip
     count = round(settings.slow_share * len(world.traffic.subscribers))
     if count:
         slow = world.streams.vector_stream("slow").permutation(len(world.traffic.subscribers))[:count]
         world.traffic.slow_readers.slow_down(slow.tolist(), round(settings.slow_read_ms * 1000))
     expire_sessions(world)
-    publish_wills(world)
+    publish_wills(world, settings.wills)
 
 
 class Reconnects:
     """``share`` of the subscribers alternate between times with and without a connection: ``exponential`` around the given
     means; ``regular``, exactly as long; ``together``, all connections lost at the same instants, exponential times without. Of
-    their connects ``clean_start_share`` ask for a new session, and ``takeover_share`` come before the old connection is gone.
+    their connects ``clean_start_share`` ask for a new session, and ``takeover_share`` come before the old connection is gone. Of the ends of
+    their connections ``goodbye_share`` are a DISCONNECT with Reason Code 0.
     """
 
     def __init__(
@@ -566,12 +587,15 @@ class Reconnects:
         clean_start_share: float = 0.0,
         takeover_share: float = 0.0,
         pattern: Literal["exponential", "regular", "together"] = "exponential",
+        goodbye_share: float = 0.0,
     ) -> None:
+        self.goodbye_share = goodbye_share
         self.world = world
         self.clean_start_share = clean_start_share
         self.takeover_share = takeover_share
         self.pattern = pattern
-        self.count = round(share * len(world.traffic.subscribers))
+        wills = world.traffic.wills
+        self.count = round(share * (len(world.traffic.subscribers) - (0 if wills is None else wills.count)))
         self.online_us = round(online_s * 1e6)
         self.offline_us = offline_s * 1e6
 
@@ -595,7 +619,7 @@ class Reconnects:
             if self.takeover_share and stream.random() < self.takeover_share:
                 self._take_over(subscriber, stream)
                 continue
-            world.disconnect(subscriber)
+            world.disconnect(subscriber, says_goodbye=bool(self.goodbye_share) and stream.random() < self.goodbye_share)
             away_us = self.offline_us if self.pattern == "regular" else stream.expovariate(1 / self.offline_us)
             yield world.env.timeout(int(away_us))
             if not world.delivery.connections.connected[subscriber]:

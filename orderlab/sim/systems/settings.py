@@ -106,7 +106,15 @@ class ClientSettings(Settings):
     server_keep_alive_s: float | None = Field(default=None, ge=0.001, le=65_535)
     """Server Keep Alive: what the server sets in its place (MQTT-3.1.2-21)."""
     will_delay_s: float | None = Field(default=None, ge=0, le=2**32 - 1)
-    """Will Delay Interval of every subscriber; by default they have no Will Message. Wills are counted, not routed."""
+    """Will Delay Interval of every subscriber; by default they have no Will Message."""
+    will_watched: float = Field(default=1.0, ge=0, le=1)
+    """Of the subscribers, how many have a Will that somebody watches: a client of its own that has subscribed to it, has no Will, and neither comes nor goes.
+    By default all, so that every Will is judged; the others are counted."""
+    wills: Literal["owner", "replicated", "claimed"] = "owner"
+    """Who publishes a Will: the broker that had the connection, from its memory; or, as all know the Wills, also the next broker when that one has been silent
+    for the session timeout; or so, and whoever publishes it, or has the client anew, claims it in the store before. With the last two what Kafka refuses is sent again."""
+    goodbye_share: float = Field(default=0.0, ge=0, le=1)
+    """Of the connections of those who come and go, how many they end with DISCONNECT and Reason Code 0, which discards the Will; the others are lost."""
     retained_share: float = Field(default=0.0, ge=0, le=1)
     """Of the publishers, how many set RETAIN on all that they publish."""
     retained_clear_every: int = Field(default=0, ge=0)
@@ -128,7 +136,7 @@ class ClientSettings(Settings):
 
     @model_validator(mode="after")
     def _movers_exist(self) -> ClientSettings:
-        for name in ("clean_start_share", "takeover_share"):
+        for name in ("clean_start_share", "takeover_share", "goodbye_share"):
             if getattr(self, name) and not self.offline_share:
                 raise ValueError(f"{name} is of the connects of those who come and go; set offline_share above 0")
         return self

@@ -114,6 +114,10 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
         settings = self.settings
         return settings.applications + settings.shared_groups * settings.group_members
 
+    def _watched(self) -> int:
+        """The Wills of applications are counted."""
+        return 0
+
     def _filters(self) -> list[str]:
         """What each queue subscribes to: the applications', then the groups'."""
         settings = self.settings

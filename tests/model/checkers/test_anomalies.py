@@ -116,6 +116,16 @@ ANOMALIES = [
     ("receive-maximum", "+^1 D1#1 - +^1 D1#1! D2#2", (5, 2, "s", None), "+^1 D1#1 - +^2 D1#1! D2#2"),
     ("receive-maximum", "+^1 D1#1 D2#2", (2, 2, "s", None), "+^1>s +>a D1#1>s D2#2>a D3#3>a"),
     ("receive-maximum", "+^1 D1q2#1 R#1 L#1 - +^1 D2#2 D3#3", (7, 3, "s", None), "+^1 D1q2#1 R#1 L#1 - +^1 L#1 D2#2"),
+    # A Will with a delay of 50 ms: once, when it is due, if the client is not back by then and has not said goodbye.
+    ("will", "+&50*1 @100 - @300 Z", (None, None, "s", 1), "+&50*1 @100 - @160 P1>s*1 A1>s*1 @300 Z"),
+    ("will", "+&50*1 @100 - @160 P1>s*1 @300 Z", (None, 1, "s", 1), "+&50*1 @100 - @160 P1q0>s*1 @300 Z"),
+    ("will", "+&50*1 @100 - @140 P1>s*1 A1>s*1 @300 Z", (2, 1, "s", 1), "+&50*1 @100 - @140 C P1>s*1 A1>s*1 @300 Z"),
+    ("will", "+&50*1 @100 P1>s*1 A1>s*1 -", (1, 1, "s", 3), "+&0*1 @100 - P1>s*1 A1>s*1"),
+    ("will", "+&50*1 @100 - @130 +&50*2 @160 P1>s*1 A1>s*1", (3, 1, "s", 1), "+&50*1 @100 - @155 P1>s*1 A1>s*1 +&50*2"),
+    ("will", "+&50*1 @100 - @130 C +&50*2 @300 Z", (None, None, "s", 1), "+&50*1 @100 - @130 +&50*2 @300 Z"),
+    ("will", "+&0*1 @100 - +&0*2 @300 Z", (None, None, "s", 1), "+&50*1 @100 - +&50*2 @300 Z"),
+    ("will", "+&50*1 @100 -$0 @160 P1>s*1 A1>s*1", (2, 1, "s", 1), "+&50*1 @100 -$0 @300 Z"),
+    ("will", "+&0*1 - P1>s*1 A1>s*1 P2>s*1 A2>s*1", (4, 2, "s", 1), "+&0*1 - P1>s*1 A1>s*1 P1!>s*1 +&0*2 - P2>s*2 A2>s*2"),
     # One saw it, another never did.
     ("agreement", "P1 D1>a P2 D2>a D2>b", (None, 1, "b", None), "P1 D1>a P2 D2>a D1>b D2>b"),
     ("agreement", "S>a S>b P1 D1>a", (None, 1, "b", None), "S>a S>b P1 D1>a ->b"),
@@ -190,6 +200,8 @@ def test_the_witness_shows_the_rows_that_tell_the_story():
         ("drain", "S P1 A1 D1"),
         ("packet-id", "D1#1 K#1 D2#1 D3"),
         ("receive-maximum", "+ D1#1 D2#2 -"),
+        ("will", "+ - P1 A1"),
+        ("will", "+&50*1 P1 A1"),
         ("causal", "P1"),
     ],
 )

@@ -151,6 +151,114 @@ def test_a_will_is_published_of_a_client_that_is_back_where_its_broker_has_not_h
     assert "wills_sent" not in run(**half_open)[1]
 
 
+# -- wills ---------------------------------------------------------------------------------------------------------
+
+GOING = {"offline_share": 0.5, "offline_s": 0.3}
+NEVER_LOST = {**REPAIRED, "pack_retries": 1000, "command_timeout_s": 0.2}
+
+
+def wills(seed=1, **settings):
+    """(what is said of the Wills first, connections judged, violations, violated laws, counts, history) of clients that come and go."""
+    batches = []
+    system = P2PSystem(P2PSettings(**{**SMALL, **GOING, **settings}), seed, [batches.append])
+    counts = system.run()["counts"]
+    verdicts = {verdict.law: verdict for verdict in judge(in_memory("run", batches, system.names()), Question())[0]}
+    will = verdicts["will"]
+    violated = {law for law, verdict in verdicts.items() if verdict.outcome == "violated"}
+    return will.witness and will.witness.why, will.work["antecedents"], will.work["violations"], violated, counts, batches
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("delay_s", [0, 0.1])
+def test_a_will_is_a_message_that_reaches_who_watches_it(qos, delay_s):
+    _, met, broken, violated, counts, batches = wills(will_delay_s=delay_s, qos=qos)
+    assert met > 10
+    assert broken == 0
+    assert not violated
+    assert counts["wills_sent"] + counts.get("wills_not_sent", 0) == met
+    assert ("wills_not_sent" in counts) == (delay_s > 0), "who is back before the delay is over"
+    delivered = {
+        (publisher, sequence)
+        for batch in batches
+        for kind, publisher, sequence in zip(batch.kind.tolist(), batch.publisher.tolist(), batch.sequence.tolist(), strict=True)
+        if kind == EventKind.DELIVER and publisher >= SMALL["publishers"]
+    }
+    assert len(delivered) == counts["wills_sent"]
+
+
+def test_goodbyes_discard_wills_and_the_end_of_a_session_lets_them_go():
+    _, met, broken, _, counts, *_ = wills(will_delay_s=0.1, goodbye_share=0.5)
+    assert not broken
+    assert counts["wills_discarded"] + counts["wills_sent"] + counts["wills_not_sent"] == met
+    _, _, broken, _, counts, *_ = wills(will_delay_s=5, session_expiry_s=0)
+    assert not broken
+    assert counts["wills_sent"] > 10, "a delay longer than the session is that of the session (3.1.3.2.2)"
+    _, _, broken, _, counts, *_ = wills(will_delay_s=5, clean_start_share=1, takeover_share=0.5, ownership="by-connection")
+    assert not broken
+    assert counts["wills_sent"] > 10
+
+
+def test_a_will_is_lost_with_the_broker_that_has_it_unless_others_know_it():
+    for delay_s, lost in ((0, 20), (0.1, 1)):
+        crash = {"will_delay_s": delay_s, "faults": "broker-crash@0.3:0"}
+        why, _, broken, violated, counts, *_ = wills(**crash)
+        assert "will" in violated
+        assert "never published" in why
+        assert broken >= lost
+        assert counts["wills_lost"] >= broken
+        for rule in ("replicated", "claimed"):
+            _, _, broken, violated, counts, *_ = wills(**crash, wills=rule, **NEVER_LOST)
+            assert broken == 0
+            assert "will" not in violated
+            assert counts["wills_taken_over"] > 0
+
+
+def test_a_will_of_a_client_that_is_back_is_published_by_a_broker_that_was_cut_off():
+    cut = {"will_delay_s": 0.1, "faults": "network-partition@0.3:0", "ownership": "by-connection"}
+    why, _, broken, *_ = wills(**cut)
+    assert "connected anew before it was due" in why
+    assert broken > 0
+    _, _, broken, *_ = wills(**{**cut, "ownership": "at-once"})
+    assert broken == 0, "who knows all connections holds it back"
+
+
+def test_a_broker_that_is_taken_for_dead_has_its_wills_published_twice_unless_they_are_claimed():
+    cut = {"will_delay_s": 0, "faults": "network-partition@0.3:0"}
+    why, _, broken, *_ = wills(**cut, wills="replicated")
+    assert "while the client had it" in why
+    assert broken > 20
+    _, _, broken, _, counts, *_ = wills(**cut, wills="claimed", ownership="woken", **NEVER_LOST)
+    assert broken == 0
+    assert counts["connections_closed_in_doubt"] > 20
+    assert counts["wills_claimed_before"] > 10
+
+
+def test_nobody_can_tell_a_broker_that_stands_still_from_one_that_is_dead():
+    why, _, broken, *_ = wills(will_delay_s=0, wills="claimed", faults="broker-pause@0.3:0:0.4", **NEVER_LOST)
+    assert "while the client had it" in why
+    assert broken > 10
+    _, _, broken, *_ = wills(will_delay_s=0, wills="claimed", faults="broker-pause@0.3:0:0.15", **NEVER_LOST)
+    assert broken == 0, "a pause that is shorter than the session timeout"
+
+
+def test_what_kafka_does_not_take_of_wills_is_lost_or_sent_again():
+    refused = {"will_delay_s": 0, "faults": "producer-retry@0.3:0", "retries": 0, "offline_share": 1, "online_s": 0.1, "offline_s": 0.1}
+    why, _, broken, _, counts, *_ = wills(**refused)
+    assert "not kept it" in why
+    assert counts["wills_lost"] == broken
+    _, _, broken, _, counts, *_ = wills(**refused, wills="replicated")
+    assert broken == 0
+    assert counts["wills_sent_again"] > 0
+
+
+def test_wills_that_nobody_watches_are_counted_and_change_nothing_else():
+    half = wills(will_delay_s=0, will_watched=0.25)
+    assert 0 < half[1] < half[4]["wills_sent"]
+    counts = run(will_delay_s=0, will_watched=0, **GOING)[1]
+    assert counts.pop("wills_sent") > 0
+    assert counts == run(**GOING)[1]
+
+
 # -- back-pressure -------------------------------------------------------------------------------------------------
 
 

@@ -38,6 +38,8 @@ class MqttBroker(BrokerNode):
         self.all_consumers: Sequence[Consumer] = ()
         self.persisted_consumers: Sequence[Consumer] = ()
         self.downlink_consumers: Sequence[Consumer] = ()
+        self.own_consumers: list[Consumer] = []
+        """Of what every broker reads by itself."""
         self.ingest = Ingest(self)
         self.delivery = self._delivery()
         self.downlinks = Downlink(self, self.delivery)
@@ -107,7 +109,7 @@ class MqttBroker(BrokerNode):
         for consumer in (*self.all_consumers, *self.persisted_consumers):
             consumer.is_dead = True
             consumer.group.leave(consumer, consumer.group.settings.session_timeout_us)
-        for consumer in self.downlink_consumers:  # nobody else reads what waits there
+        for consumer in (*self.downlink_consumers, *self.own_consumers):  # nobody else reads what waits there
             consumer.is_dead = True
         mine = np.flatnonzero(world.traffic.subscribers.broker == self.number).tolist()
         connected = [subscriber for subscriber in mine if world.delivery.connections.connected[subscriber]]
@@ -122,6 +124,12 @@ class MqttBroker(BrokerNode):
                 other.connect(subscriber)
 
         call_at(self.env, self.env.now + world.traffic.reconnect_us, reconnect)
+        if world.on_silence:
+            call_at(self.env, self.env.now + self.all_consumers[0].group.settings.session_timeout_us, self._fell_silent)
+
+    def _fell_silent(self, until_us: float = 0) -> None:
+        for function in self.world.on_silence:
+            function(self.number, until_us)
 
     def pause(self, duration_us: int) -> None:
         """Stand still, as when the collector stops the world: no thread works. Consumers that are silent for longer than their session timeout lose
@@ -141,6 +149,8 @@ class MqttBroker(BrokerNode):
         if duration_us > timeout_us:
             for consumer in consumers:
                 consumer.group.leave(consumer, timeout_us)
+            if world.on_silence:
+                call_at(self.env, now + timeout_us, lambda: self._fell_silent(now + duration_us))
             call_at(self.env, now + duration_us, answer_heartbeat)
 
     def take_over(self, dead: Broker) -> None:

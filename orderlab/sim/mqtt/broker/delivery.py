@@ -500,9 +500,8 @@ class Delivery:
     def record_connect(self, subscriber: int) -> None:
         """Tell the history of a connection to this broker."""
         now, code = np.array([int(self.node.env.now)]), np.array([subscriber + self.world.traffic.schedule.count])
-        self.world.recorder.add(
-            EventKind.CONNECT, now, subscriber=code, node=self.node.number, **self.world.delivery.windows.columns
-        )
+        columns = self.world.connect_columns(np.array([subscriber]))
+        self.world.recorder.add(EventKind.CONNECT, now, subscriber=code, node=self.node.number, **columns)
 
     def record(self, kind: EventKind, deliveries: Deliveries, instants: Ints, dup: Ints | int) -> None:
         """Tell the history what happened to deliveries, at their instants."""

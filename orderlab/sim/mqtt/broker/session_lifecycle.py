@@ -115,6 +115,8 @@ class SessionLifecycle:
     def connect(self, subscriber: int, clean_start: bool = False) -> None:
         """Connect a subscriber here. With Clean Start 1, or without a session, it begins one. Otherwise its backlog is fetched and sent,
         then what is new."""
+        if self.world.admit is not None and not self.world.admit(subscriber, self.node.number, clean_start):
+            return
         self.world.traffic.subscribers.broker[subscriber] = self.node.number
         self.table.connected[subscriber] = True
         if self.world.ownership is not None:
@@ -178,6 +180,8 @@ class SessionLifecycle:
         world.recorder.add(EventKind.CLEAR, now, subscriber=code, session=self.table.session_number[subscriber])
         self.table.end(subscriber)
         world.delivery.trims.cleared(subscriber)
+        for function in world.on_session_end:
+            function(subscriber)
 
     def _end_in_store(self, subscriber: int, call: Call, then: Callable[[], None], still_matters: Callable[[], bool]) -> None:
         """Make the call until it gets through, as long as it matters."""
