@@ -25,6 +25,8 @@ from orderlab.sim.systems.sustainable import RateTrial
 BAR = 24
 EACH_MAX = 12
 """Nodes whose utilisation is told one by one; --json tells it of all."""
+CENSORED = 0.01
+"""From this share on it is told how many messages are missing; below, it may be that the interval begins and ends elsewhere for brokers than for publishers."""
 BUSY = 0.9
 """From this utilisation on a processor is the limit."""
 
@@ -42,6 +44,8 @@ def print_simulation(
     )
     console.print(warm_up_line(result["warm_up"]), highlight=False)
     console.print(latency_table(result["latency"]))
+    if (censored := censored_line(result)) is not None:
+        console.print(censored, highlight=False, soft_wrap=True)
     for line in what_decides(result):
         console.print(line, highlight=False, soft_wrap=True)
     console.print(usage_table(result))
@@ -61,6 +65,15 @@ def print_simulation(
         f"{wall['judging_s']:g} s to judge",
         highlight=False,
     )
+
+
+def censored_line(result: Mapping[str, Any]) -> str | None:
+    """Whether latencies lack what had not arrived when the run ended: the latest."""
+    arrived, published = (result["latency"].get("publish_to_delivery") or {}).get("count"), result["throughput_per_s"]["in"] * result["measured_s"]
+    counts = result["counts"]
+    if arrived is None or counts.get("delivered", 0) >= counts.get("published", 0) or arrived > (1 - CENSORED) * published:
+        return None
+    return f"publish to delivery is of {arrived / published:.1%} of what was published in that time: the rest did not arrive before the end of the run, and its latency is in no figure"
 
 
 def what_decides(result: Mapping[str, Any]) -> Iterator[str]:
@@ -162,6 +175,9 @@ def print_replications(console: Console, result: Mapping[str, Any], outcome: Out
         highlight=False,
     )
     console.print(table)
+    censored = next(((run["seed"], told) for run in runs if (told := censored_line(run)) is not None), None)
+    if censored is not None:
+        console.print(f"in the run of seed {censored[0]}, {censored[1]}", highlight=False, soft_wrap=True)
     for one in result["recovery"]:
         console.print(recovery_line(one), highlight=False, soft_wrap=True)
     laws = Table("law", "verdict of all", "runs", "first seed")

@@ -127,6 +127,15 @@ def test_nonsense_is_one_line(arguments, complaint, monkeypatch, capsys):
     assert not printed.out
 
 
+TOO_FAST = ("--set", "publishers=200", "--set", "max_poll_records=1", "--set", "warm_up_s=0.1", "--set", "duration_s=0.2", "--set", "drain_s=0.1")
+
+
+@pytest.mark.parametrize(("more", "is_told"), [(("--set", "rate=100"), True), (("--set", "rate=100", "--replications", "2"), True), (("--set", "rate=1"), False)])
+def test_latencies_that_lack_what_has_not_arrived_are_told_with_their_share(more, is_told):
+    printed = run("tbmq-p2p", *TOO_FAST, *more).stdout
+    assert ("the rest did not arrive before the end of the run" in printed) == is_told
+
+
 @pytest.mark.parametrize("option", ["--trace", "--timeline"])
 def test_a_folder_that_cannot_be_written_is_told_before_the_run(option, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("orderlab.report.output.os.access", lambda folder, mode: False)
