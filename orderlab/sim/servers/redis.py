@@ -97,30 +97,20 @@ class Batch:
 
     def times(self) -> dict[tuple[str, int], int]:
         """How many there are of each kind, in the order in which kinds come first."""
-        times: dict[tuple[str, int], int] = {}
+        times: Counter[tuple[str, int]] = Counter()
         for commands, places in self._parts:
             if type(commands) is Calls:
-                times[commands.kind] = times.get(commands.kind, 0) + len(places)
+                times[commands.kind] += len(places)
             else:
-                for place in places:
-                    kind = commands[place][1:]
-                    times[kind] = times.get(kind, 0) + 1
+                times.update(commands[place][1:] for place in places)
         return times
 
 
 Commands = Sequence[Request] | Batch
 
 
-def _argvs(commands: Commands) -> list[Argv]:
-    return commands.argvs() if isinstance(commands, Batch) else [command.argv for command in commands]
-
-
-def _kinds(commands: Commands) -> list[tuple[str, int]]:
-    return commands.kinds() if isinstance(commands, Batch) else [command[1:] for command in commands]
-
-
-def _times(commands: Commands) -> dict[tuple[str, int], int]:
-    return commands.times() if isinstance(commands, Batch) else Counter(_kinds(commands))
+def _batch(commands: Commands) -> Batch:
+    return commands if isinstance(commands, Batch) else Batch([(commands, range(len(commands)))], len(commands))
 
 
 @dataclass(slots=True)
@@ -196,7 +186,7 @@ def shard_with(sources: Sequence[bytes], lua: SharedLua | None = None) -> Shard:
 def run_all(shard: Shard, now_us: int, requests: Commands) -> list[Reply]:
     """Run ``requests`` at one instant."""
     shard.now_ms, shard.now_us = divmod(now_us, 1000)
-    return execute_all(shard, _argvs(requests))
+    return execute_all(shard, _batch(requests).argvs())
 
 
 def _in_database(index: int, request: Request) -> list[Request]:
@@ -383,12 +373,13 @@ class RedisNode:
         shard, known = self.shard, self._costs
         shard.now_ms, shard.now_us = divmod(at_us, 1000)
         work, commands = 0.0, 0
-        argvs, times = _argvs(requests), _times(requests)
+        batch = _batch(requests)
+        argvs, times = batch.argvs(), batch.times()
         due = {kind for kind, uses in times.items() if not self._holds(kind, uses)}
         if due:
             replies: list[Reply] = []
             begin = 0  # behind the last one that was counted
-            for place, kind in enumerate(_kinds(requests)):
+            for place, kind in enumerate(batch.kinds()):
                 if kind in due:
                     replies += execute_all(shard, argvs[begin:place])
                     reply, known[kind] = self._count(Request(argvs[place], *kind))

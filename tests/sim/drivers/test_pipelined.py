@@ -9,7 +9,7 @@ from orderlab.sim.costs import load_costs
 from orderlab.sim.drivers.pipelined import TIMED_OUT, PipelinedDriver, PipelineSettings
 from orderlab.sim.redis.cluster import Cluster
 from orderlab.sim.redis.hash_slots import SLOT_COUNT, hash_slot
-from orderlab.sim.servers.redis import RedisNode, Request
+from orderlab.sim.servers.redis import Calls, RedisNode, Request
 
 PUSH = b"return redis.call('RPUSH', KEYS[1], ARGV[1])"
 SHA = hashlib.sha1(PUSH).hexdigest().encode()
@@ -17,6 +17,24 @@ SHA = hashlib.sha1(PUSH).hexdigest().encode()
 
 def push(value, key=b"list"):
     return Request((b"EVALSHA", SHA, b"1", key, b"%d" % value), "push")
+
+
+def one_by_one(values):
+    return list(map(push, values))
+
+
+def as_columns(values):
+    """The same commands; their arguments are made where they run."""
+    return Calls(lambda places, column: [[*push(column[place]).argv] for place in places], (list(values),), "push")
+
+
+made = one_by_one
+
+
+@pytest.fixture(autouse=True, params=[one_by_one, as_columns])
+def commands(request, monkeypatch):
+    """How a group is handed over: nothing that may happen to it depends on that."""
+    monkeypatch.setitem(globals(), "made", request.param)
 
 
 def system(nodes=1, batch=3, command_timeout_us=30_000_000, **node):
@@ -32,7 +50,7 @@ def stored(node):
 
 def submit(driver, values, node=0):
     replies = []
-    driver.submit([node] * len(values), [push(value) for value in values], replies.extend)
+    driver.submit([node] * len(values), made(values), replies.extend)
     return replies
 
 
@@ -49,7 +67,7 @@ def test_a_full_buffer_is_flushed_at_once_and_the_rest_by_the_timer():
 def test_replies_come_in_the_order_of_the_commands():
     env, _, driver = system(nodes=2)
     replies = []
-    driver.submit([0, 1, 0], [push(1), push(2), push(3)], replies.extend)
+    driver.submit([0, 1, 0], made([1, 2, 3]), replies.extend)
     env.run(10_000)
     assert replies == [1, 1, 2]
 
@@ -156,7 +174,7 @@ def test_a_command_without_an_answer_fails_for_its_caller_and_may_run_all_the_sa
     replies = submit(driver, [1, 2, 3])
     late = []
     env.run(15_000)
-    driver.submit([0], [push(4)], late.extend)
+    driver.submit([0], made([4]), late.extend)
     env.run(20_500)
     assert replies == [TIMED_OUT] * 3
     assert late == []

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from orderlab.sim.engine.statistics import LatencyHistogram
+from orderlab.sim.engine.statistics import HELD_MAX, DeliveryHistogram, LatencyHistogram
 
 
 def test_percentiles_and_mean_agree_with_numpy():
@@ -19,3 +19,17 @@ def test_what_was_published_in_the_warm_up_does_not_count():
     histogram.add(np.array([99, 100, 199, 200]), np.array([1, 2, 3, 4]))
     assert histogram.count == 2
     assert histogram.max_us == 3
+
+
+def test_latencies_of_messages_are_those_of_their_instants_and_arrivals_are_counted_by_the_millisecond():
+    draw = np.random.default_rng(2)
+    messages, latency = draw.integers(0, 40_000, 3 * HELD_MAX), draw.integers(1, 60_000, 3 * HELD_MAX)
+    by_instant, by_message = LatencyHistogram(0, 200_000), DeliveryHistogram(0, 200_000, lambda numbers: 5 * numbers)
+    for pack in np.array_split(np.arange(len(messages)), 997):
+        by_instant.add(5 * messages[pack], latency[pack])
+        by_message.add_messages(messages[pack], 5 * messages[pack] + latency[pack])
+    assert (by_message.count, by_message.mean_us(), by_message.max_us) == (by_instant.count, by_instant.mean_us(), by_instant.max_us)
+    arrived = (5 * messages + latency) // 1000
+    assert by_message.arrived == {
+        number: (int((arrived == number).sum()), float(latency[arrived == number].sum())) for number in np.unique(arrived).tolist()
+    }

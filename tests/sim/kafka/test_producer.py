@@ -1,5 +1,8 @@
 """A producer whose leader dies: what it was promised is there, and what it was not promised comes again."""
 
+import random
+from functools import partial
+
 import pytest
 import simpy
 
@@ -98,3 +101,30 @@ def test_records_are_unanswered_until_they_are_acknowledged_or_given_up(lost):
         assert producer.unanswered == 3 - len(heard)
         env.step()
     assert producer.unanswered == 0
+
+
+@pytest.mark.parametrize("linger_us", [0, 300])
+def test_a_pack_goes_where_its_records_go_when_each_partition_gets_them_alone(linger_us):
+    """The batches, what is told of them and to whom are those of ``send``."""
+
+    def told(hand_over):
+        env = simpy.Environment()
+        cluster = KafkaCluster(env, 3, COSTS)
+        partitions, heard, draw = cluster.create_topic("t", 4), [], random.Random(1)
+        producer = Producer(env, cluster, ProducerSettings(linger_us=linger_us, batch_records=7))
+        for pack in range(60):
+            records = list(range(100 * pack, 100 * pack + draw.randint(1, 25)))
+            numbers = [draw.randrange(4) for _ in records]
+
+            def answered(records, error, pack=pack):
+                heard.append((env.now, pack, list(records), error))
+
+            env.process(_after(env, 100 * pack, partial(hand_over, producer, partitions, records, numbers, answered)))
+        env.run(1_000_000)
+        return heard, [partition.log.read(0, 10_000, 1_000_000)[1] for partition in partitions], producer.unanswered, producer.batches
+
+    def one_by_one(producer, partitions, records, numbers, answered):
+        for number in dict.fromkeys(numbers):
+            producer.send(partitions[number], [record for record, its in zip(records, numbers, strict=True) if its == number], answered)
+
+    assert told(Producer.send_each) == told(one_by_one)

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from orderlab.sim.mqtt.sessions import StoredSessions
+from orderlab.sim.redis.replies import ErrorReply
 from orderlab.sim.servers.redis import run_all, shard_with
 from orderlab.sim.stores.binding import Message, load_binding
 
@@ -60,3 +61,31 @@ def test_a_refused_save_assigns_nothing():
     shard = shard_with([script.source for script in calls.binding.scripts])
     (reply,) = run_all(shard, 1_700_000_000_000_000, [calls.save(b"s0000001", [(1, b"p/00000001", 0)], 3, 1)])
     assert calls.assigned(reply, 1) is None
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_calls_as_columns_are_those_that_are_made_alone(store):
+    calls, draw, time_ms = calls_on(store), random.Random(4), 1_700_000_123_456
+    clients = [b"s%07d" % draw.randrange(10**7) for _ in range(20)]
+    topics = [b"p/%08d" % draw.randrange(10**8) for _ in range(20)]
+    numbers, producers, batches, epochs, tokens = ([draw.randrange(10**6) for _ in range(20)] for _ in range(5))
+    alone = [
+        calls.save(client, [(number, topic, time_ms)], *numbered)
+        for client, number, topic, *numbered in zip(clients, numbers, topics, producers, batches, epochs, strict=True)
+    ]
+    together = calls.save_each(clients, numbers, topics, time_ms, producers, batches, epochs)
+    assert list(together) == alone
+    places = draw.sample(range(20), 7)
+    assert together.argvs(places) == [alone[place].argv for place in places]
+    removals = list(map(calls.acknowledge, clients, numbers, tokens, epochs))
+    assert list(calls.acknowledge_each(clients, numbers, tokens, epochs)) == removals
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_replies_that_are_read_together_say_what_each_says(store):
+    calls = calls_on(store)
+    saved = [0, 65_535, 7] if store == "published" else [[1, 4], [65_535, 9], [1, 5]]
+    assert list(zip(*calls.assigned_each(saved), strict=True)) == [calls.assigned(reply, 1)[0] for reply in saved]
+    for refused in (b"STALE", b"CLOSED", None, ErrorReply(b"OOM"), [], [1, 2, 3]):
+        assert calls.assigned(refused, 1) is None
+        assert calls.assigned_each([*saved, refused]) is None
