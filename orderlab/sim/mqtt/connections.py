@@ -23,6 +23,8 @@ Deliveries = npt.NDArray[np.int64]
 that it has saved, 0 where it gives none."""
 MESSAGE, SUBSCRIBER, PACKET_ID, TOKEN = range(4)
 _TAKEN = -(2**62)
+NO_SESSION = 0
+"""Of what came along without one: they are numbered from 1."""
 NO_DELIVERIES: Deliveries = np.empty((0, 4), np.int64)
 
 
@@ -159,6 +161,12 @@ class ConnectionTable:
             [get((row[0], row[1]), now) for row, now in zip(deliveries.tolist(), present, strict=True)], np.int64
         )
 
+    def note_pushed(self, deliveries: Deliveries, sessions: npt.NDArray[np.int64]) -> None:
+        """Note for which sessions these were routed that are pushed, where they have been acknowledged and nobody knows any more."""
+        for (message, subscriber, _, _), session in zip(deliveries.tolist(), sessions.tolist(), strict=True):
+            if session != NO_SESSION:
+                self.queued_for.setdefault((message, subscriber), session)
+
     def complete(self, deliveries: Deliveries) -> None:
         """Forget for which sessions these were routed: they need no delivery any more."""
         if self.completed_meanwhile or self.may_end:
@@ -232,15 +240,26 @@ class Transit:
         self._first = 0
         """The number of the record in the first row: those before it have been taken."""
         self._next = 0
+        self._sessions: dict[int, int] = {}
+        """Of records whose session travels along."""
 
-    def add(self, deliveries: Deliveries) -> list[int]:
-        """Records for ``deliveries``."""
+    def add(self, deliveries: Deliveries, sessions: npt.NDArray[np.int64] | None = None) -> list[int]:
+        """Records for ``deliveries``; ``sessions``: for which they were routed, where sessions end."""
         begin, end = self._next, self._next + len(deliveries)
         if end - self._first > len(self._rows):
             self._make_room(len(deliveries))
         self._rows[begin - self._first : end - self._first] = deliveries
         self._next = end
+        if sessions is not None:
+            self._sessions.update(zip(range(begin, end), sessions.tolist(), strict=True))
         return list(range(begin, end))
+
+    def sessions_of(self, records: Sequence[int]) -> npt.NDArray[np.int64] | None:
+        """The sessions of what ``take`` is about to give for ``records``, ``NO_SESSION`` where none came along; None where none do."""
+        if not self._sessions:
+            return None
+        left = (record for record in dict.fromkeys(records) if self.look(record) is not None)
+        return np.array([self._sessions.pop(record, NO_SESSION) for record in left], np.int64)
 
     def _make_room(self, count: int) -> None:
         held = self._rows[: self._next - self._first]

@@ -97,6 +97,33 @@ def test_a_takeover_keeps_session_and_laws(given, broken):
     assert counts["delivered"] >= counts["published"] == met["at-least-once"]
 
 
+def pushed_late(scripts, way):
+    """What is written of a message that was routed for the first session, read and acknowledged there, and pushed in the second; and what the
+    history would say of its session."""
+    system = P2PSystem(P2PSettings(publishers=2, offline_share=1.0, clean_start_share=1.0, scripts=scripts), 0, [])
+    table, broker, written = system.world.delivery.connections, system.world.brokers[0], []
+    broker.delivery._write = lambda sent, dup: written.extend(sent.tolist())
+    pushed, sessions = np.array([(0, 0, 3, 3), (1, 1, 3, 3)], np.int64), np.array([1, 1])
+    table.note_queued([0, 1], [0, 1], [1, 1])
+    table.complete(pushed[:1])
+    table.session_number[0] = 2
+    if way == "downlink":
+        records = system.world.delivery.in_transit.add(pushed, sessions)
+        system.world.delivery.in_transit.add(pushed)  # of another pack
+        sessions = system.world.delivery.in_transit.sessions_of([*records, records[0]])
+        pushed = system.world.delivery.in_transit.take([*records, records[0]])
+    broker.delivery.deliver(pushed, sessions=sessions)
+    return [subscriber for _, subscriber, *_ in written], table.sessions_of(pushed).tolist()
+
+
+@pytest.mark.parametrize("way", ["here", "downlink"])
+def test_what_is_pushed_late_is_of_the_session_that_it_was_routed_for(way):
+    """Once it is acknowledged the brokers forget for which; so it travels along. Published scripts know no sessions: there it goes out, and the
+    history says what it is."""
+    assert pushed_late("session", way)[0] == [1]
+    assert pushed_late("published", way) == ([0, 1], [1, 1])
+
+
 def test_nobody_who_stays_can_start_clean():
     with pytest.raises(InputError, match="set offline_share above 0"):
         settings_of("tbmq-p2p", {"clean_start_share": 0.5})

@@ -167,7 +167,7 @@ class ApplicationDelivery(Delivery):
         self._write(as_deliveries(rows), dup)
         return finished
 
-    def deliver(self, deliveries: Deliveries, is_backlog: bool = False, is_pushed: bool = True) -> None:
+    def deliver(self, deliveries: Deliveries, is_backlog: bool = False, is_pushed: bool = True, sessions: Ints | None = None) -> None:
         """Write what has QoS 0, which is in no queue. What was routed for a session that is over goes nowhere."""
         if self.table.may_end:
             deliveries = deliveries[self.table.sessions_of(deliveries) == self.table.session_number[deliveries[:, SUBSCRIBER]]]

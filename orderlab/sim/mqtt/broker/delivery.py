@@ -21,6 +21,7 @@ from orderlab.sim.mqtt.clients import Ints
 from orderlab.sim.mqtt.connections import (
     MESSAGE,
     NO_DELIVERIES,
+    NO_SESSION,
     PACKET_ID,
     SUBSCRIBER,
     Deliveries,
@@ -172,12 +173,18 @@ class Delivery:
 
     # -- on the way out ------------------------------------------------------------------------------------
 
-    def deliver(self, deliveries: Deliveries, is_backlog: bool = False, is_pushed: bool = True) -> None:
+    def deliver(self, deliveries: Deliveries, is_backlog: bool = False, is_pushed: bool = True, sessions: Ints | None = None) -> None:
         """Write PUBLISH packets to the sockets of those who are connected here. The others fetch them from the store.
-        ``is_pushed``: these come from who saved them, and may have been read from the store meanwhile."""
+        ``is_pushed``: these come from who saved them, and may have been read from the store meanwhile. ``sessions``: for which they were
+        routed, if that came along; what was read and acknowledged meanwhile, and its session over, nobody else knows."""
         table, world = self.table, self.world
         if world.measured.on_way is not None:
             world.measured.on_way("broker", self.node.number, deliveries)
+        if sessions is not None:
+            if world.storage.store.refuses_closed:
+                deliveries = deliveries[(sessions == NO_SESSION) | (sessions == table.session_number[deliveries[:, SUBSCRIBER]])]
+            else:
+                table.note_pushed(deliveries, sessions)
         # First whose they are: filters below keep books per connection, and must hear of no other's.
         subscribers = deliveries[:, SUBSCRIBER]
         here = table.connected[subscribers] & (world.traffic.subscribers.broker[subscribers] == self.node.number)

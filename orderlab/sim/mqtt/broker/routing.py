@@ -28,7 +28,7 @@ from orderlab.sim.mqtt.ports import Broker
 class Sockets(Protocol):
     """Where deliveries go that are for clients of this broker."""
 
-    def deliver(self, deliveries: Deliveries) -> None:
+    def deliver(self, deliveries: Deliveries, *, sessions: Ints | None = None) -> None:
         """Write them to the sockets of those who are connected here."""
 
 
@@ -42,26 +42,26 @@ class Downlink:
         self.leaving = 0
         """Calls of ``send`` that wait for the processor."""
 
-    def hand_on(self, deliveries: Deliveries, batch: InFlightBatch | None = None) -> None:
+    def hand_on(self, deliveries: Deliveries, batch: InFlightBatch | None = None, sessions: Ints | None = None) -> None:
         """Bring each delivery to the broker that holds the subscriber's connection. ``batch``: who waits for Kafka to have those
-        for other brokers."""
+        for other brokers. ``sessions``: for which they were routed, where sessions end; it travels along."""
         if not len(deliveries):
             return
         world = self.world
         owners = world.owners(self.node.number, deliveries[:, SUBSCRIBER]).tolist()
         for number, mine in grouped(range(len(owners)), owners).items():
             if number == self.node.number:
-                self.delivery.deliver(deliveries[mine])
+                self.delivery.deliver(deliveries[mine], sessions=None if sessions is None else sessions[mine])
             elif number >= 0:
                 if batch is not None:
                     batch.left += len(mine)
-                self.send(world.brokers[number], deliveries[mine], None if batch is None else batch.answered)
+                self.send(world.brokers[number], deliveries[mine], None if batch is None else batch.answered, None if sessions is None else sessions[mine])
 
-    def send(self, other: Broker, deliveries: Deliveries, on_answered: OnAnswered | None = None) -> None:
+    def send(self, other: Broker, deliveries: Deliveries, on_answered: OnAnswered | None = None, sessions: Ints | None = None) -> None:
         """Hand ``deliveries`` to the broker that holds the connections."""
         node = self.node
         done = node.burst(len(deliveries), node.costs.downlink_us)
-        records = self.world.delivery.in_transit.add(deliveries)
+        records = self.world.delivery.in_transit.add(deliveries, sessions)
         self.leaving += 1
 
         def send() -> None:
@@ -88,7 +88,8 @@ class Downlink:
             yield node.env.timeout(int(done - node.env.now))
             if node.is_dead:
                 return
-            self.delivery.deliver(self.world.delivery.in_transit.take(records))
+            sessions = self.world.delivery.in_transit.sessions_of(records)
+            self.delivery.deliver(self.world.delivery.in_transit.take(records), sessions=sessions)
             yield from consumer.commit(polled)
             self.world.note_pack(consumer, len(records))
             node.drop_old(consumer, polled)

@@ -129,6 +129,10 @@ class _Assigned:
         rows: Deliveries = np.stack((saves.messages, saves.recipients, packet_id, np.array(self.token, np.int64)), 1)
         return rows if packet_id.all() else rows[rows[:, PACKET_ID] > 0]
 
+    def sessions(self) -> Ints:
+        """For which each of them was routed."""
+        return self.saves.sessions[np.array(self.packet_id, np.int64) > 0]
+
 
 def _taken_over(saves: Saves, before: Mapping[Partition, int]) -> list[int]:
     """The saves of what another owner of the partition may have saved."""
@@ -340,4 +344,4 @@ class SaveStage:
         world, saves = self.world, assigned.saves
         if assigned.given_up.any():
             world.count("saves_given_up", int(np.diff(saves.bounds)[assigned.given_up].sum()))
-        self.downlink.hand_on(assigned.deliveries(), batch)
+        self.downlink.hand_on(assigned.deliveries(), batch, assigned.sessions() if world.delivery.connections.may_end else None)

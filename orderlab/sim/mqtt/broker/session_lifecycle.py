@@ -79,12 +79,13 @@ class Subscriptions:
         world, table, node = self.world, self.table, self.node
         self._saves += 1
         traffic, time_ms = world.traffic, node.now_ms()
+        session = int(table.session_number[subscriber])
         topics = [traffic.topics[traffic.topic_of[copy % RETAINED_FROM % traffic.schedule.count]] for copy in copies.tolist()]
         call = world.storage.store.save(
             traffic.subscribers.name(subscriber),
             [(copy, topic, time_ms) for copy, topic in zip(copies.tolist(), topics, strict=True)],
             len(world.kafka.persisted_partitions) + node.number,  # beside the partitions that number the other saves
-            self._saves, int(table.session_number[subscriber]), qos, retained=True,
+            self._saves, session, qos, retained=True,
         )  # fmt: skip
 
         def saved(replies: Sequence[Any]) -> None:
@@ -96,7 +97,7 @@ class Subscriptions:
                 self.delivery.note_trims(subscriber, copies.tolist(), [identifier for identifier, _ in given])
             if not node.is_dead:
                 rows = [(copy, subscriber, *assigned) for copy, assigned in zip(copies.tolist(), given, strict=True)]
-                self.delivery.deliver(as_deliveries(rows))
+                self.delivery.deliver(as_deliveries(rows), sessions=np.full(len(rows), session) if table.may_end else None)
 
         done = node.burst(len(copies), node.costs.persist_us)
         call_at(node.env, done, lambda: node.driver.submit([world.storage.node_of[subscriber]], [call], saved))
