@@ -301,8 +301,8 @@ class _Reader:
             self.system.counts["told_dropped"] += 1
             return shard.next(told.iterator, PAGE)
 
-    def comes_to(self, number: int, sequence: int) -> bool:
-        """Whether what is behind the committed iterator has the message of that number in the shard."""
+    def comes_to(self, number: int, sequence: int | None) -> bool:
+        """Whether what is behind the committed iterator has the message of that number in the shard, or any at all."""
         shard, iterator = self.system.partitions[number].shard, self.committed[number]
         while True:
             try:
@@ -310,8 +310,14 @@ class _Reader:
             except Dropped as told:
                 iterator = told.iterator
                 continue
-            if not page or any(message.sequence == sequence for message in page):
+            if not page or sequence is None or any(message.sequence == sequence for message in page):
                 return bool(page)
+
+    def is_behind(self) -> bool:
+        """Whether something that is still to be read, or has been and is under way, would come were the run longer."""
+        return any(
+            (is_busy or not self.hears(number)) and self.comes_to(number, None) for number, is_busy in enumerate(self.is_busy)
+        )
 
     def read(self, number: int, connection: int) -> None:
         """The next page leaves."""
@@ -710,6 +716,8 @@ class StreamsSystem:
                 if on_progress is not None:
                     on_progress(SimulationProgress(at / 1e6, self.over_us / 1e6, self.published, time.perf_counter() - begun))
         self._audit()
+        if any(reader.is_behind() for reader in self.readers):
+            self.recorder.add(EventKind.CUT, np.array([int(env.now)]))
         self.recorder.close(int(env.now))
         return self._report(busy)
 

@@ -228,6 +228,8 @@ class _Producer:
         """The web head takes the request up, with new names for its messages."""
         system = self.system
         self.names = [b"%016x" % system.draw_name() for _ in self.bodies]
+        if system.may_expire:
+            system.sent.update(zip(self.names, self.bodies, strict=True))
         if system.watch is not None:
             system.tell("publisher", self, f"producer-{self.number}, posted to the web head", system.env.now)
         done = system.head.serve(system.env.now, system.web.request_us + system.web.call_us)
@@ -439,18 +441,21 @@ class _Reader:
         names = process.run(now, None, [(b"ZRANGE", feed, b"%d" % start, b"%d" % (start + PAGE - 1))], system.work.page)[0]
         assert isinstance(names, list)
         if names:
-            self.hand(process.run(now, None, [(b"HGET", name, b"b") for name in names], system.work.entry * len(names)))
+            self.hand(names, process.run(now, None, [(b"HGET", name, b"b") for name in names], system.work.entry * len(names)))
             last = names[-1]
             assert isinstance(last, bytes)
             self.marker = last
         return len(names)
 
-    def hand(self, bodies: Sequence[Reply]) -> None:
-        """Note what was handed over."""
+    def hand(self, names: Sequence[Reply], bodies: Sequence[Reply]) -> None:
+        """Note what was handed over, and what was not as its time is over."""
         system, now = self.system, int(self.system.env.now)
         system.entries -= len(bodies)
-        for body in bodies:
-            if body is None:  # its time is over
+        for name, body in zip(names, bodies, strict=True):
+            if body is None:
+                if isinstance(name, bytes) and name in system.sent:
+                    publisher, _, sequence = system.sent[name].partition(b":")
+                    system.note(EventKind.EXPIRE, now, int(publisher), self.queue, int(sequence), self.code)
                 continue
             assert isinstance(body, bytes)
             publisher, _, sequence = body.partition(b":")
@@ -522,6 +527,9 @@ class ZaqarSystem:
         """How each counter is read."""
         self.feeds = [b"%d.messages" % queue for queue in range(settings.queues)]
         self.ttl = b"%d" % settings.ttl_s
+        self.may_expire = settings.ttl_s * 1e6 <= self.over_us
+        self.sent: dict[bytes, bytes] = {}
+        """By name, what was posted, where its time may be over before the run is."""
         self.counts = dict.fromkeys(("connection_errors", "errors", "retried", "faults"), 0)
         self.published = self.posted = self.conflicts = self.delivered = 0
         self.operations = NameTable()
@@ -533,7 +541,7 @@ class ZaqarSystem:
         self.delivery = LatencyHistogram(self.begin_us, self.end_us)
         self.world = _World(_Measured(self.latency))
         self._squares = 0.0
-        self._held: dict[EventKind, list[tuple[int, ...]]] = {kind: [] for kind in (EventKind.PUBLISH, EventKind.PUBLISH_ACKNOWLEDGED, EventKind.DELIVER)}
+        self._held: dict[EventKind, list[tuple[int, ...]]] = {kind: [] for kind in (EventKind.PUBLISH, EventKind.PUBLISH_ACKNOWLEDGED, EventKind.DELIVER, EventKind.EXPIRE)}
         self._answered: list[tuple[int, int]] = []
         self.draw_hop: Callable[[], float] = _hops(streams, costs, self.web).__next__
         rng, self.draws_of_windows = streams.stream("names"), streams.stream("windows")
@@ -550,9 +558,9 @@ class ZaqarSystem:
 
     # -- what is noted -----------------------------------------------------------------------------------------
 
-    def note(self, kind: EventKind, now: int, publisher: int, queue: int, sequence: int, dup: int) -> None:
-        """A row about a message."""
-        self._held[kind].append((now, publisher, queue, sequence, dup))
+    def note(self, kind: EventKind, now: int, publisher: int, queue: int, sequence: int, last: int) -> None:
+        """A row about a message; ``last``: DUP, or the reader for whom its time is over."""
+        self._held[kind].append((now, publisher, queue, sequence, last))
 
     def deliver(self, now: int, publisher: int, queue: int, sequence: int, reader: int) -> None:
         """A reader was handed a message."""
@@ -579,7 +587,7 @@ class ZaqarSystem:
             if rows:
                 times, publishers, queues, sequences, last = np.array(rows, np.int64).T
                 rows.clear()
-                more = {"subscriber": last, "delivered_qos": 1} if kind == EventKind.DELIVER else {"dup": last}
+                more = {"subscriber": last, "delivered_qos": 1} if kind == EventKind.DELIVER else {"subscriber" if kind == EventKind.EXPIRE else "dup": last}
                 self.recorder.add(kind, times, publisher=publishers, topic=queues, qos=1, sequence=sequences, **more)
         if self._answered:
             started, took = np.array(self._answered, np.int64).T
@@ -703,12 +711,19 @@ class ZaqarSystem:
         for number, process in enumerate(self.processes):
             own = range(number, self.settings.queues, len(self.processes))
             keys = [key for queue in own for key in (self.counters[queue], self.feeds[queue])]
+            expired = self._expired(process, own) if self.may_expire else 0  # asked for first: a key that is asked for goes when its time is over
             size, there, *entries = (
                 reply if isinstance(reply, int) else 0
                 for reply in map(process.shard.execute, [(b"DBSIZE",), (b"EXISTS", *(keys or [b""])), *((b"ZCARD", self.feeds[queue]) for queue in own)])
             )
-            left += size - there - sum(entries)
+            left += size - there - (sum(entries) - expired)
         return left
+
+    def _expired(self, process: _Process, own: range) -> int:
+        """Entries of feeds whose hash is gone."""
+        feeds = [process.shard.execute((b"ZRANGE", self.feeds[queue], b"0", b"-1")) for queue in own]
+        names = [name for feed in feeds if isinstance(feed, list) for name in feed if isinstance(name, bytes)]
+        return sum(process.shard.execute((b"EXISTS", name)) == 0 for name in names)
 
     # -- whoever watches a message -----------------------------------------------------------------------------
 

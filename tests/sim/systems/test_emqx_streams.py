@@ -33,6 +33,11 @@ def test_every_law_holds_under_faults(shard_by: str) -> None:
     assert simulated(shard_by=shard_by, faults=CRASH)[2] == digest
 
 
+@pytest.mark.parametrize("given", [{"read_us": 50_000}, {"faults": "client-link-cut@0.2:0:5"}])
+def test_what_is_still_to_be_read_when_the_run_is_over_is_not_lost(given: dict[str, Any]) -> None:
+    assert Outcome.VIOLATED not in simulated(drain_s=0.1, **given)[1].values()
+
+
 def test_acknowledged_before_it_is_stored_is_lost_with_the_leader() -> None:
     """D9; its neighbour is the test above, under the same crash."""
     assert simulated(acknowledge="buffered", faults=CRASH)[1]["at-least-once"] is Outcome.VIOLATED
@@ -44,6 +49,9 @@ def test_an_iterator_that_is_committed_before_its_page_arrives_passes_messages_o
     laws = simulated(**given, commit="read")[1]
     assert laws["cursor-safe"] is Outcome.VIOLATED
     assert set(simulated(**given)[1].values()) == {Outcome.HOLDS}
+    given["faults"] += " client-link-cut@0.5:0:5"  # and not back before the run is over: what was overtaken is lost all the same
+    assert simulated(**given, commit="read")[1]["at-least-once"] is Outcome.VIOLATED
+    assert Outcome.VIOLATED not in simulated(**given)[1].values()
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,16 @@ def test_a_cure_keeps_every_law(name: str) -> None:
     assert simulated(name, messages=2)[2] == digest
 
 
+@pytest.mark.parametrize("name", ["zaqar-watch", "zaqar-lua", "zaqar-race"])
+@pytest.mark.parametrize("poll_ms", [10, 1000])
+def test_what_expires_before_the_run_is_over_is_not_lost(name: str, poll_ms: int) -> None:
+    """But what a reader has passed over while it was there is."""
+    report, laws, _ = simulated(name, producers=3, ttl_s=1, poll_ms=poll_ms, duration_s=1.1)
+    assert (laws["at-least-once"] is Outcome.VIOLATED) == (name == "zaqar-race" and poll_ms == 10)
+    assert Outcome.VIOLATED not in (laws["fifo"], laws["no-phantom"], laws["no-repeat"])
+    assert report["counts"]["orphans"] == 0
+
+
 def test_without_a_cure_messages_appear_behind_markers() -> None:
     assert simulated("zaqar-race", poll_ms=1)[1]["cursor-safe"] is Outcome.VIOLATED
 
