@@ -1,18 +1,17 @@
 """The session store as a broker calls it: prepared calls, the node of a client, what a reply assigns.
 
-A call is rendered once by the store's binding with marks in place of what changes, and cut at the marks; after that a
-call is what stands between them joined with the values. Names of clients and topics have one length each, so no length prefix changes.
+A call is rendered once by the store's binding with marks in place of what changes, and prepared (`orderlab.sim.redis.prepared`). Names of clients and topics have one length each, so no length prefix changes.
 """
 
 from __future__ import annotations
 
-import re
 from binascii import b2a_base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.sim.redis.hash_slots import SLOT_COUNT, hash_slot
+from orderlab.sim.redis.prepared import BYTES, PreparedCommand
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.servers.redis import Calls, RedisNode, Request
 from orderlab.sim.stores.binding import Binding, Fetched, Message, ScriptCall
@@ -29,47 +28,6 @@ _ACK_ID = 64_951
 _ENCODED = 6
 """Place, among the marks of a save, of what its first message holds in base64."""
 _ACK_EPOCH = 555_000_000_555
-
-
-class PreparedCall:
-    """A call with places for values. ``marks``: for each value, the bytes that stand in its place and its conversion,
-    ``%b`` for bytes or ``%d`` and the like for an integer. What a script does not take is not even converted."""
-
-    def __init__(self, argv: Sequence[bytes], marks: Sequence[tuple[bytes, bytes]]) -> None:
-        number_of = {mark: number for number, (mark, _) in enumerate(marks)}
-        self._pattern = re.compile(b"(" + b"|".join(re.escape(mark) for mark in sorted(number_of, key=len, reverse=True)) + b")")
-        self._taken: set[int] = set()
-        items = ", ".join(self._expression(argument, marks, number_of) for argument in argv)
-        columns = ", ".join(f"c{number}" for number in range(len(marks)))
-        # An expression, as for a named tuple: joined pieces take a third of the time of one formatting that is cut again.
-        self._arguments: Callable[..., list[list[bytes]]] = eval(
-            f"lambda places, {columns}: [[{items}] for i in places]", {"join": b"".join}
-        )
-
-    def _expression(self, argument: bytes, marks: Sequence[tuple[bytes, bytes]], number_of: Mapping[bytes, int]) -> str:
-        """Python's expression for one argument: its constant pieces between the values."""
-        pieces = []
-        for piece in self._pattern.split(argument):
-            number = number_of.get(piece)
-            if number is not None:
-                self._taken.add(number)
-                conversion = marks[number][1]
-                pieces.append(f"c{number}[i]" if conversion == b"%b" else f"{conversion!r} % c{number}[i]")
-            elif piece or not argument:
-                pieces.append(repr(piece))
-        return pieces[0] if len(pieces) == 1 else f"join(({', '.join(pieces)}))"
-
-    def takes(self, mark: int) -> bool:
-        """Whether the script takes the value of a mark."""
-        return mark in self._taken
-
-    def calls(self, columns: Sequence[Sequence[bytes] | Sequence[int]], kind: str, messages: int = 1) -> Calls:
-        """A command for each row of ``columns``, which are in the order of the marks."""
-        return Calls(self._arguments, columns, kind, messages)
-
-    def request(self, values: Sequence[bytes | int], kind: str, messages: int = 1) -> Request:
-        """The command with ``values`` in the order of the marks."""
-        return Request(self._arguments((0,), *zip(values))[0], kind, messages)
 
 
 class StoredSessions:
@@ -99,7 +57,7 @@ class StoredSessions:
         self._padding = b"." * (payload_bytes - NUMBER_BYTES)
         self._client_mark = _mark(b"Qc", lengths[0])
         self._topic_length = lengths[1]
-        self._saves: dict[int | tuple[tuple[int, ...], bool], PreparedCall] = {}
+        self._saves: dict[int | tuple[tuple[int, ...], bool], PreparedCommand] = {}
         """By how many messages are saved at once, or by what is special about them."""
         self._acknowledge = self._prepare_pair("acknowledge")
         self._release = self._prepare_pair("release")
@@ -152,7 +110,7 @@ class StoredSessions:
         values: list[bytes | int] = [client, batch, producer, epoch]
         for number, topic, time_ms in messages:
             values += (topic, number, b2a_base64(b"%09d" % number, newline=False) if is_encoded else b"", time_ms)
-        return prepared.request(values, "save", count)
+        return _request(prepared, values, "save", count)
 
     def save_each(
         self,
@@ -169,21 +127,21 @@ class StoredSessions:
         if prepared is None:
             prepared = self._saves[1] = self._prepare_save((self.qos,), False)
         encoded = [b2a_base64(b"%09d" % number, newline=False) for number in numbers] if prepared.takes(_ENCODED) else ()
-        return prepared.calls((clients, batches, producers, epochs, topics, numbers, encoded, [time_ms] * len(clients)), "save")
+        return Calls(prepared.render, (clients, batches, producers, epochs, topics, numbers, encoded, [time_ms] * len(clients)), "save")
 
     def acknowledge(self, client: bytes, packet_id: int, token: int, epoch: int = 1) -> Request:
         """Remove a message, for a PUBACK or PUBCOMP in the session ``epoch``."""
-        return self._acknowledge.request((client, packet_id, token, epoch), "acknowledge")
+        return _request(self._acknowledge, (client, packet_id, token, epoch), "acknowledge")
 
     def acknowledge_each(
         self, clients: Sequence[bytes], packet_ids: Sequence[int], tokens: Sequence[int], epochs: Sequence[int]
     ) -> Calls:
         """Remove one message of each of these clients."""
-        return self._acknowledge.calls((clients, packet_ids, tokens, epochs), "acknowledge")
+        return Calls(self._acknowledge.render, (clients, packet_ids, tokens, epochs), "acknowledge")
 
     def release(self, client: bytes, packet_id: int, token: int, epoch: int = 1) -> Request:
         """Keep a PUBREL in place of a message, for a PUBREC."""
-        return self._release.request((client, packet_id, token, epoch), "release")
+        return _request(self._release, (client, packet_id, token, epoch), "release")
 
     def fetch(self, client: bytes) -> Request:
         """All that waits, in order."""
@@ -263,7 +221,7 @@ class StoredSessions:
         assert isinstance(call, ScriptCall), f"{operation} is not one script"
         return Request(call.argv, operation)
 
-    def _prepare_save(self, qos: Sequence[int], retained: bool) -> PreparedCall:
+    def _prepare_save(self, qos: Sequence[int], retained: bool) -> PreparedCommand:
         count = len(qos)
         topics = [_mark(b"Zt%04d" % i, self._topic_length) for i in range(count)]
         raws = [b"N%08d" % i for i in range(count)]
@@ -277,13 +235,13 @@ class StoredSessions:
             ],
         )
         assert isinstance(call, ScriptCall), "save is not one script"
-        marks = [(self._client_mark, b"%b"), (b"%d" % _BATCH, b"%d"), (b"99993", b"%d"), (b"8888881", b"%d")]
+        marks = [(self._client_mark, BYTES), (b"%d" % _BATCH, 0), (b"99993", 0), (b"8888881", 0)]
         for i in range(count):
             encoded = b2a_base64(raws[i], newline=False)
-            marks += ((topics[i], b"%b"), (raws[i], b"%09d"), (encoded, b"%b"), (b"%d" % (_TIME + i), b"%d"))
-        return PreparedCall(call.argv, marks)
+            marks += ((topics[i], BYTES), (raws[i], NUMBER_BYTES), (encoded, BYTES), (b"%d" % (_TIME + i), 0))
+        return PreparedCommand(call.argv, marks)
 
-    def _prepare_pair(self, operation: str) -> PreparedCall:
+    def _prepare_pair(self, operation: str) -> PreparedCommand:
         call = self.binding.call(
             operation,
             client=self._client_mark,
@@ -291,8 +249,8 @@ class StoredSessions:
             **self._of_session_store(epoch=_ACK_EPOCH, sequence=_ACK_TOKEN),
         )
         assert isinstance(call, ScriptCall), f"{operation} is not one script"
-        numbers = ((b"%d" % number, b"%d") for number in (_ACK_ID, _ACK_TOKEN, _ACK_EPOCH))
-        return PreparedCall(call.argv, ((self._client_mark, b"%b"), *numbers))
+        numbers = ((b"%d" % number, 0) for number in (_ACK_ID, _ACK_TOKEN, _ACK_EPOCH))
+        return PreparedCommand(call.argv, ((self._client_mark, BYTES), *numbers))
 
     def _of_session_store(self, **fields: object) -> dict[str, object]:
         return fields if self.opens_sessions else {}
@@ -315,6 +273,10 @@ class Inbound:
             self.opened.add(publisher)
             nodes[node].preload(self.store.open(name, clean_start=True, epoch=1))
         return node
+
+
+def _request(prepared: PreparedCommand, values: Sequence[bytes | int], kind: str, messages: int = 1) -> Request:
+    return Request(prepared.render((0,), tuple((value,) for value in values))[0], kind, messages)
 
 
 def _mark(word: bytes, length: int) -> bytes:

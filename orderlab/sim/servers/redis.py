@@ -24,6 +24,7 @@ from orderlab.sim.redis.database import place_of
 from orderlab.sim.redis.hash_slots import SLOT_COUNT, hash_slot
 from orderlab.sim.redis.lua.host import SharedLua
 from orderlab.sim.redis.memory import MemoryAccount
+from orderlab.sim.redis.prepared import Render
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import FrozenKeyspace, Shard, execute_all
 
@@ -50,9 +51,9 @@ class Calls(Sequence[Request]):
     """Commands of one kind as columns. Their arguments are made where they run: what waits for a flush is numbers beside each other, and not a dozen
     objects for each command, which the processor's caches have lost when its turn comes."""
 
-    def __init__(self, arguments: Callable[..., list[list[bytes]]], columns: Sequence[Sequence[Any]], kind: str, messages: int = 1) -> None:
-        """``arguments`` makes those of the commands at given places of the columns, which nobody changes any more."""
-        self._arguments = arguments
+    def __init__(self, render: Render, columns: tuple[Sequence[Any], ...], kind: str, messages: int = 1) -> None:
+        """``render`` makes the arguments of the commands at given places of the columns, which nobody changes any more."""
+        self._render = render
         self._columns = columns
         self.kind = kind, messages
 
@@ -64,7 +65,7 @@ class Calls(Sequence[Request]):
 
     def argvs(self, places: Iterable[int]) -> list[list[bytes]]:
         """The arguments of the commands at ``places``."""
-        return self._arguments(places, *self._columns)
+        return self._render(places, self._columns)
 
 
 class Batch:

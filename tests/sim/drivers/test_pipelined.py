@@ -25,7 +25,7 @@ def one_by_one(values):
 
 def as_columns(values):
     """The same commands; their arguments are made where they run."""
-    return Calls(lambda places, column: [[*push(column[place]).argv] for place in places], (list(values),), "push")
+    return Calls(lambda places, columns: [[*push(columns[0][place]).argv] for place in places], (list(values),), "push")
 
 
 made = one_by_one

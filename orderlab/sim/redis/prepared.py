@@ -1,0 +1,80 @@
+"""Prepared commands: arguments with places for values, cut once at marks that stand in the place of the values.
+
+After that a command is what stands between the values joined with them, made in machine code where there is any (``prepared.c``, held
+against this text on generated commands).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from importlib.machinery import ExtensionFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from typing import Any
+
+from orderlab.sim.native.install import library
+
+BYTES = -1
+Piece = bytes | tuple[int, int]
+"""Constant, or the number of a column with how its values are written: ``BYTES`` as they are, else whole numbers with so many digits at least."""
+Columns = Sequence[Sequence[Any]]
+Render = Callable[[Iterable[int], Columns], list[list[bytes]]]
+
+
+class PreparedCommand:
+    """A command with places for values. ``marks``: for each value, the bytes that stand in its place and how it is written (``Piece``)."""
+
+    def __init__(self, argv: Sequence[bytes], marks: Sequence[tuple[bytes, int]]) -> None:
+        number_of = {mark: number for number, (mark, _) in enumerate(marks)}
+        pattern = re.compile(b"(" + b"|".join(re.escape(mark) for mark in sorted(number_of, key=len, reverse=True)) + b")")
+        arguments = []
+        for argument in argv:
+            texts = [text for text in pattern.split(argument) if text] or [b""]
+            arguments.append(tuple((number_of[text], marks[number_of[text]][1]) if text in number_of else text for text in texts))
+        self._taken = {piece[0] for pieces in arguments for piece in pieces if isinstance(piece, tuple)}
+        self.render: Render = compiled(arguments) or interpreted(arguments)
+        """The arguments of the commands at given places of the columns, which are lists or tuples in the order of the marks."""
+
+    def takes(self, mark: int) -> bool:
+        """Whether the command has the value of a mark."""
+        return mark in self._taken
+
+
+def interpreted(arguments: Sequence[tuple[Piece, ...]]) -> Render:
+    """What makes the arguments in Python."""
+
+    def text(piece: Piece) -> str:
+        if isinstance(piece, bytes):
+            return repr(piece)
+        column, digits = piece
+        value = f"columns[{column}][i]"
+        return value if digits == BYTES else f"{b'%%0%dd' % digits if digits else b'%d'!r} % {value}"
+
+    items = ", ".join(text(pieces[0]) if len(pieces) == 1 else f"join(({', '.join(map(text, pieces))}))" for pieces in arguments)
+    # An expression, as for a named tuple: joined pieces take a third of the time of one formatting that is cut again.
+    made: Render = eval(f"lambda places, columns: [[{items}] for i in places]", {"join": b"".join})
+    return made
+
+
+def compiled(arguments: Sequence[tuple[Piece, ...]]) -> Render | None:
+    """What makes the arguments in machine code, where there is any."""
+    if _machine_code is None:
+        return None
+    prepared, render = _machine_code.prepare(tuple(arguments)), _machine_code.render
+    return lambda places, columns: render(prepared, places, columns)
+
+
+def _load() -> Any:
+    file = library(Path(__file__).with_suffix(".c"))
+    if file is None or not file.exists():
+        return None
+    loader = ExtensionFileLoader("prepared", str(file))
+    spec = spec_from_loader("prepared", loader)
+    assert spec is not None, "a loader makes a specification"
+    module = module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+_machine_code = _load()

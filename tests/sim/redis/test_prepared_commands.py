@@ -1,0 +1,66 @@
+"""Prepared commands: machine code and Python make the same arguments of the same columns, and refuse the same."""
+
+import random
+
+import pytest
+
+from orderlab.sim.redis.prepared import BYTES, PreparedCommand, compiled, interpreted
+
+WHOLE = (0, 1, 9, 10, 99, 12_345, 999_999_999, 10**9, 2**31, 2**53, 2**63 - 1, -1, -42, -(2**63))
+
+
+def drawn(draw):
+    """(arguments, columns) of a command."""
+    rows, kinds = draw.randint(1, 12), [draw.choice((BYTES, BYTES, 0, 0, 1, 4, 9, 13, 20)) for _ in range(draw.randint(1, 8))]
+    columns = tuple(
+        draw.choice((list, tuple))(
+            draw.randbytes(draw.choice((0, 1, 8, 300))) if digits == BYTES else draw.choice(WHOLE) for _ in range(rows)
+        )
+        for digits in kinds
+    )
+    values = [(column, digits) for column, digits in enumerate(kinds)]
+    arguments = [
+        tuple(draw.choice((*values, b"", b"{", b"%d", bytes(range(256)))) for _ in range(draw.choice((1, 2, 5, 12, 80)))) for _ in range(draw.randint(0, 12))
+    ]
+    return arguments, columns, [draw.randrange(rows) for _ in range(draw.randint(0, 30))]
+
+
+def machine_code(arguments):
+    render = compiled(arguments)
+    if render is None:
+        pytest.skip("there is no machine code; run python -m orderlab.sim.native.build")
+    return render
+
+
+def test_machine_code_makes_what_python_makes():
+    draw = random.Random(5)
+    for _ in range(2000):
+        arguments, columns, places = drawn(draw)
+        assert machine_code(arguments)(places, columns) == interpreted(arguments)(places, columns), (arguments, columns, places)
+
+
+@pytest.mark.parametrize("make", [machine_code, interpreted])
+@pytest.mark.parametrize(
+    ("arguments", "columns", "error"),
+    [
+        ([((0, BYTES), b"x")], ([1],), TypeError),
+        ([((0, 0),)], ([b"x"],), TypeError),
+        ([((0, BYTES),)], ([b"x"],), IndexError),
+        ([(b"x", (1, BYTES))], ([b"x"] * 9,), (IndexError, TypeError)),
+    ],
+    ids=["a number for bytes", "bytes for a number", "too short a column", "no such column"],
+)
+def test_what_does_not_fit_is_refused(make, arguments, columns, error):
+    with pytest.raises(error):
+        make(arguments)([0, 5], columns)
+
+
+def test_a_command_is_cut_at_its_marks_and_only_there():
+    command = PreparedCommand(
+        [b"SET", b"{NAME}:NAMES", b"", b"a1111b22", b"11112222"], [(b"NAME", BYTES), (b"1111", 4), (b"22", 0), (b"never", BYTES)]
+    )
+    assert command.render([1, 0], ([b"x", b"yy"], [7, 65_536], [0, -3], ())) == [
+        [b"SET", b"{yy}:yyS", b"", b"a65536b-3", b"65536-3-3"],
+        [b"SET", b"{x}:xS", b"", b"a0007b0", b"000700"],
+    ]
+    assert [command.takes(mark) for mark in range(4)] == [True, True, True, False]
