@@ -39,6 +39,8 @@ static int read_piece(Piece *piece, PyObject *given) {
         return 1;
     }
     piece->text = NULL;
+    if (!PyTuple_CheckExact(given))
+        return PyErr_SetString(PyExc_TypeError, "a piece is bytes or a tuple"), 0;
     if (!PyArg_ParseTuple(given, "nl", &piece->column, &width))
         return 0;
     if (piece->column < 0 || width < BYTES || width > WIDTH_MAX)
