@@ -266,7 +266,7 @@ class Transit:
         there = np.flatnonzero(held[:, MESSAGE] != _TAKEN)
         gone = int(there[0]) if len(there) else len(held)
         left = len(held) - gone
-        self._rows = np.concatenate((held[gone:], np.empty((left + count + (1 << 12), 4), np.int64)))
+        self._rows = np.concatenate((held[gone:], np.empty((count + max(left, 1 << 12), 4), np.int64)))
         self._first += gone
 
     def subscriber(self, record: int) -> int:
