@@ -157,7 +157,12 @@ class _Partition:
         if system.watch is not None:
             copied = f"batch of shard {self.number}, sent from node-{self.leader} to node-{others[0]} to be copied"
             system.tell("follower", copied, self.leader, [message for *_, message in batch])
-        there = system.serve(others[0], work, "copy", len(batch), here + system.hop())
+        call_at(system.env, here + system.hop(), partial(self.copy, term, batch, others[0]))
+
+    def copy(self, term: int, batch: list[tuple[_Publisher, int, Message]], node: int) -> None:
+        """The batch arrives at a follower."""
+        system = self.system
+        there = system.serve(node, system.settings.store_us * len(batch), "copy", len(batch))
         call_at(system.env, there + system.hop(), partial(self.committed, term, batch))
 
     def committed(self, term: int, batch: list[tuple[_Publisher, int, Message]]) -> None:
@@ -592,9 +597,9 @@ class StreamsSystem:
     def is_down(self, node: int) -> bool:
         return self.down_until_us[node] > self.env.now
 
-    def serve(self, node: int, work_us: float, what: str, messages: int, at_us: float | None = None) -> float:
-        """When a node will have done a batch that it gets at that time, now unless told otherwise."""
-        begin = self.env.now if at_us is None else at_us
+    def serve(self, node: int, work_us: float, what: str, messages: int) -> float:
+        """When a node will have done a batch that it gets now."""
+        begin = self.env.now
         done = self.stations[node].serve(begin, work_us)
         if self.on_span is not None:
             self.on_span(f"node-{node}", what, begin, done, messages)
