@@ -263,6 +263,46 @@ def client_link_slow(world: World, target: int, duration_us: int) -> float | Non
     return float(world.env.now) + duration_us
 
 
+@_fault("broker", 0.5)
+def publisher_link_cut(world: World, target: int, duration_us: int) -> float | None:
+    """The links between a broker and its publishers let nothing through. What is sent meanwhile comes with TCP's next attempt, unless Keep Alive ends the
+    connections first: then publishers connect anew when the links are there again, and send all again that has no PUBACK."""
+    if world.brokers[target].is_dead:
+        return None
+    return connection_ends.cut_publishers(world, target, int(world.env.now) + duration_us)
+
+
+@_fault("broker", 0.3, needs="two brokers")
+def publisher_half_open(world: World, target: int, duration_us: int) -> float | None:
+    """The connections of a broker's publishers die on the way: what they send goes nowhere. They notice after a while, connect to the next broker, and send
+    all again that has no PUBACK."""
+    if world.brokers[target].is_dead:
+        return None
+    world.brokers[target].publisher_links().kill()
+    return connection_ends.move_publishers(world, target, int(world.env.now) + duration_us)
+
+
+@_fault("broker", 0.5)
+def publisher_link_slow(world: World, target: int, duration_us: int) -> float | None:
+    """Every packet between a broker and its publishers takes 0.2 s longer each way."""
+    if world.brokers[target].is_dead:
+        return None
+    links = world.brokers[target].publisher_links()
+    links.slow_down(SLOW_LINK_US)
+    call_at(world.env, world.env.now + duration_us, lambda: links.slow_down(0))
+    return float(world.env.now) + duration_us + SLOW_LINK_US
+
+
+@_fault("broker", 0.05, needs="two brokers")
+def publisher_takeover(world: World, target: int, duration_us: int) -> float | None:
+    """The links of a broker's publishers become slow, by as much as the fault lasts. After twice that time they connect to the next broker, while what they
+    have sent is on its way over their old connections: the old broker reads it until it knows of the new ones."""
+    if world.brokers[target].is_dead:
+        return None
+    world.brokers[target].publisher_links().slow_down(duration_us)
+    return connection_ends.move_publishers(world, target, int(world.env.now) + 2 * duration_us) + duration_us
+
+
 def _subscribers_of(world: World, broker: int) -> list[int]:
     found: list[int] = np.flatnonzero(world.traffic.subscribers.broker == broker).tolist()
     return found

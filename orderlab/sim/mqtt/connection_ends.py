@@ -21,6 +21,7 @@ import numpy as np
 from orderlab.model.errors import InputError
 from orderlab.model.history.events import EventKind
 from orderlab.sim.engine.clock import call_at
+from orderlab.sim.engine.network import RETRANSMIT_US
 from orderlab.sim.kafka.broker import AppendError
 from orderlab.sim.mqtt.broker.node import BrokerNode
 from orderlab.sim.mqtt.clients import ScheduleWithWills, WillMessages
@@ -51,6 +52,40 @@ def cut(world: World, subscribers: Iterable[int], until_us: int) -> None:
             _returns(world, subscriber, until_us + world.traffic.reconnect_us)
         else:
             table.links.cut(subscriber, now, until_us)
+
+
+def cut_publishers(world: World, broker: int, until_us: int) -> float:
+    """Cut the links between a broker and its publishers for a while. If Keep Alive ends the connections before that, nothing that is sent meanwhile arrives, and the
+    publishers connect anew when the links are there again. When all is well."""
+    links, keep_us = world.brokers[broker].publisher_links(), world.traffic.keep_alive_us
+    if keep_us is None or world.env.now + 1.5 * keep_us >= until_us:  # they send, so that the last packet came just before
+        links.cut(until_us)
+        return float(until_us + 2 * (until_us - world.env.now) + RETRANSMIT_US)
+    back_us = _at_a_tick(world, until_us + world.traffic.reconnect_us)
+    world.count("keep_alive_timeouts_of_publishers")
+    links.kill()
+    call_at(world.env, back_us, links.come_back)
+    return back_us
+
+
+def move_publishers(world: World, broker: int, at_us: int) -> float:
+    """Let the publishers of a broker connect to the next one then."""
+
+    def move() -> None:
+        other = world.next_broker(broker)
+        if not world.brokers[broker].is_dead and other.number != broker:
+            world.brokers[broker].move_publishers(other)
+
+    moved_us = _at_a_tick(world, at_us)
+    call_at(world.env, moved_us, move)
+    return moved_us
+
+
+def _at_a_tick(world: World, at_us: int) -> float:
+    """The next instant at which brokers look for what has come: what is sent again then comes before what is new."""
+    node = world.brokers[0]
+    assert isinstance(node, BrokerNode), "brokers of one system are of one kind"
+    return float(-(-at_us // node.settings.tick_us) * node.settings.tick_us)
 
 
 NEVER_US = 2**62

@@ -7,12 +7,12 @@ reaches nobody and stays in the store. Two brokers believe to own a session from
 - ``last-event``: whatever comes last counts. The end of an old connection, told by the old broker, undoes the CONNECT at the new one.
 - ``by-connection``: an event of an older connection undoes nothing. What was sent on to the wrong broker stays in the store until the next CONNECT.
 - ``woken``: whoever sent something on to the wrong one remembers that, and has the session read anew when it hears where the client is. Records
-  are sent until Kafka has them.
+  are sent until Kafka has them. Publishers who connect anew are let in when the old broker has closed their old connections.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -42,6 +42,8 @@ class LateOwnership:
         """Per broker and subscriber, where it believes the client to be connected."""
         self.number = np.zeros((count, len(owners)), np.int64)
         """Of the connection that it believes in."""
+        self.leaving: dict[int, Callable[[], None]] = {}
+        """By record, what the broker that publishers have left does when it hears of it."""
         self.misled: list[set[int]] = [set() for _ in range(count)]
         """Per broker, for whom it sent something on to where the client may not be."""
         world.on_notice.append(self._ended)
@@ -57,6 +59,16 @@ class LateOwnership:
     def _ended(self, subscriber: int, broker: int, connection: int) -> None:
         if not self.world.brokers[broker].is_dead:
             self._tell(self._node(broker), (subscriber, broker, connection, False))
+
+    @property
+    def awaits_old(self) -> bool:
+        """Whether a broker lets publishers in only when the old one has closed their connections."""
+        return self.rule == "woken"
+
+    def publishers_left(self, old: int, new: int, then: Callable[[], None]) -> None:
+        """The publishers of a broker connect to another one, which tells so; ``then`` when the old one hears of it."""
+        self.leaving[len(self.events)] = then
+        self._tell(self._node(new), (NOBODY, old, 0, True))
 
     def _node(self, broker: int) -> BrokerNode:
         node = self.world.brokers[broker]
@@ -91,7 +103,10 @@ class LateOwnership:
             if node.is_dead:
                 return
             for record in records:
-                self._hear(node.number, *self.events[record])
+                if record not in self.leaving:
+                    self._hear(node.number, *self.events[record])
+                elif self.events[record][1] == node.number:
+                    self.leaving[record]()
             yield from consumer.commit(polled)
 
     def _hear(self, here: int, subscriber: int, broker: int, number: int, begins: bool) -> None:

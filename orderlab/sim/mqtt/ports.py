@@ -165,8 +165,31 @@ class Ownership(Protocol):
     def owners(self, here: int, subscribers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The brokers to which broker ``here`` sends on what is for these; -1: to none."""
 
+    @property
+    def awaits_old(self) -> bool:
+        """Whether a broker lets publishers in only when the old one has closed their connections."""
+
+    def publishers_left(self, old: int, new: int, then: Callable[[], None]) -> None:
+        """The publishers of a broker connect to another one; ``then`` when the old one hears of that."""
+
     def knows_newer(self, here: int, subscriber: int, connection: int) -> bool:
         """Whether broker ``here`` knows of a later connection of the client than that, were it over."""
+
+
+class PublisherLinks(Protocol):
+    """The links between a broker and its publishers."""
+
+    def cut(self, until_us: int) -> None:
+        """Let nothing through until then."""
+
+    def slow_down(self, more_us: int) -> None:
+        """Let everything take so much longer, each way; 0: as usual."""
+
+    def kill(self) -> None:
+        """Let nothing through any more, on these connections."""
+
+    def come_back(self) -> None:
+        """Connect all publishers anew, at the same broker."""
 
 
 class Broker(Protocol):
@@ -214,6 +237,12 @@ class Broker(Protocol):
 
     def pause(self, duration_us: int) -> None:
         """Stand still for a while, as when the collector stops the world."""
+
+    def publisher_links(self) -> PublisherLinks:
+        """The links to its publishers, for faults."""
+
+    def move_publishers(self, other: Broker) -> None:
+        """Let the publishers of this broker, which is alive, connect to another one."""
 
     def take_over(self, dead: Broker) -> None:
         """Take in the publishers of a broker that has died."""

@@ -357,3 +357,70 @@ def test_a_socket_takes_so_many_packets_and_tells_when_half_of_them_are_read():
 def test_settings_that_mean_nothing_are_refused(system, given, cure):
     with pytest.raises(InputError, match=cure):
         settings_of(system, given)
+
+
+# -- links of publishers -------------------------------------------------------------------------------------------
+
+
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_cut_link_of_publishers_delays_and_keep_alive_makes_them_send_again(qos):
+    cut = {"faults": "publisher-link-cut@0.3:0:0.4", "qos": qos}
+    violated, counts, _, system = run(**cut)
+    assert not violated
+    assert "published_again" not in counts
+    assert system.world.measured.puback_latency.max_us > 300_000
+    violated, counts, *_ = run(**cut, keep_alive_s=0.1)
+    assert not violated
+    assert counts["keep_alive_timeouts_of_publishers"] == 1
+    assert counts["published_again"] >= counts["publishes_into_dead_links"] > 0
+    slow, _, _, system = run(faults="publisher-link-slow@0.3:0", qos=qos)
+    assert not slow
+    assert 400_000 < system.world.measured.puback_latency.max_us < 500_000, "0.2 s each way"
+
+
+def test_what_publishers_send_into_dead_connections_they_send_again_elsewhere():
+    dead = {"faults": "publisher-half-open@0.3:0"}
+    violated, counts, *_ = run(**dead)
+    assert not violated
+    assert counts["publishes_into_dead_links"] > 50
+    assert counts["published_again"] > counts["publishes_into_dead_links"], "and some whose PUBACK got nowhere"
+    violated, *_ = run(**dead, qos=2)
+    assert violated == {"exactly-once"}, "what the old broker knew is in its memory"
+    violated, counts, *_ = run(**dead, qos=2, inbound="store", **REPAIRED)
+    assert not violated
+    assert counts["published_again"] > 50
+    lost, counts, *_ = run(**dead, qos=0)
+    assert not lost, "with QoS 0 nobody is owed anything"
+    assert counts["delivered"] < counts["published"]
+
+
+def test_a_message_over_the_old_connection_of_a_publisher_that_has_moved():
+    moved = {"faults": "publisher-takeover@0.3:0"}
+    violated, counts, *_ = run(**moved, ownership="by-connection", qos=0)
+    assert violated == {"fifo"}
+    assert counts["publishes_over_old_connections"] > 0
+    violated, counts, *_ = run(**moved, qos=0)
+    assert not violated, "the old broker knows at once, and reads no more"
+    assert "publishes_over_old_connections" not in counts
+    known_twice = run(**moved, qos=2)[1]
+    violated, counts, *_ = run(**moved, ownership="by-connection", qos=2)
+    assert violated == {"exactly-once"}
+    assert counts["delivered"] > known_twice["delivered"]
+    in_store = {**REPAIRED, "inbound": "store", "qos": 2}
+    violated, *_ = run(**moved, ownership="by-connection", **in_store)
+    assert violated, "two brokers number what one publisher sends"
+    violated, counts, *_ = run(**moved, ownership="woken", **in_store)
+    assert not violated, "the new broker lets it in when the old one has closed"
+    assert counts["publishes_over_old_connections"] > 0
+
+
+def test_publishers_that_come_and_go_between_brokers_are_known_again():
+    both = "publisher-half-open@0.15:0 publisher-half-open@0.35:1 publisher-takeover@0.5:0 publisher-link-cut@0.2:1:0.2"
+    for qos in (1, 2):
+        violated, counts, *_ = run(faults=both, qos=qos, inbound="store", **REPAIRED)
+        assert not violated
+        assert counts["published_again"] > 50
+    violated, *_ = run(faults=f"{both} lost-puback@0.3:0", server_receive_maximum=2, **REPAIRED)
+    assert not violated

@@ -19,7 +19,7 @@ from orderlab.sim.engine.clock import Station, call_at
 from orderlab.sim.kafka.consumer_group import Consumer
 from orderlab.sim.kafka.producer import Producer
 from orderlab.sim.mqtt.broker.delivery import Delivery
-from orderlab.sim.mqtt.broker.ingest import Ingest
+from orderlab.sim.mqtt.broker.ingest import Ingest, PublisherLinks
 from orderlab.sim.mqtt.broker.node import BrokerNode, BrokerSettings
 from orderlab.sim.mqtt.broker.routing import Downlink, Routing
 from orderlab.sim.mqtt.broker.save_stage import SaveStage
@@ -152,6 +152,15 @@ class MqttBroker(BrokerNode):
             if world.on_silence:
                 call_at(self.env, now + timeout_us, lambda: self._fell_silent(now + duration_us))
             call_at(self.env, now + duration_us, answer_heartbeat)
+
+    def publisher_links(self) -> PublisherLinks:
+        """The links to its publishers, for faults."""
+        return PublisherLinks.of(self.ingest)
+
+    def move_publishers(self, other: Broker) -> None:
+        """Let the publishers of this broker, which is alive, connect to another one."""
+        assert isinstance(other, MqttBroker), "brokers of one system are of one kind"
+        other.ingest.move_from(self.ingest)
 
     def take_over(self, dead: Broker) -> None:
         """Take in the publishers of a broker that has died."""

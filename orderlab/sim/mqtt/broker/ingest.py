@@ -9,19 +9,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from itertools import repeat
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import simpy
 
 from orderlab.model.history.events import EventKind
 from orderlab.sim.engine.clock import call_at
+from orderlab.sim.engine.network import RETRANSMIT_US
 from orderlab.sim.kafka.broker import AppendError
 from orderlab.sim.kafka.producer import OnAnswered, grouped
 from orderlab.sim.mqtt.broker.node import BrokerNode
 from orderlab.sim.mqtt.broker.qos2 import Qos2Receiver
-from orderlab.sim.mqtt.clients import Ints, where
+from orderlab.sim.mqtt.clients import Arrivals, Ints, where
 
 FIRST = 0
 """The connection over which a message comes for the first time, whichever it is."""
@@ -43,6 +46,12 @@ class Ingest:
         self.qos2_receiver = None if inbound is None else Qos2Receiver(node, inbound, self._to_all)
         self.republishing = Republishing(self, self._ingest_again, self._on_published)
         self.pubacks_to_lose = 0
+        self.links: PublisherLinks | None = None
+        """Where those of its publishers are not well."""
+        self._outside: list[Arrivals] = []
+        """Of publishers that have asked to be let in."""
+        self.orphans: set[int] = set()
+        """What publishers sent without an answer who are at another broker now: the answers go nowhere."""
         self._is_listening = True
         self._is_held_up = False
         """Whether it read nothing at the last tick."""
@@ -106,13 +115,72 @@ class Ingest:
 
     def take_over(self, other: Ingest) -> None:
         """Take over the publishers of another broker, who connect here: first they send again what has no PUBACK."""
-        self._arrivals += other._arrivals
+        self._arrivals += [*other._arrivals, *other._outside]
+        self._take_up(other, list(other.unacknowledged))
+
+    def _take_up(self, other: Ingest, unacknowledged: Sequence[int]) -> None:
         if self.qos2_receiver is not None and other.qos2_receiver is not None:
-            waiting = [message for message in other.unacknowledged if message in other.received]
-            released = [message for message in other.received if message not in other.unacknowledged]
+            messages = np.array(unacknowledged, np.int64)  # whichever broker had them, were it before the other one
+            waiting = where(self.world.traffic.qos.of_publishers(messages % self.world.traffic.schedule.count) == 2, messages).tolist()
+            known = set(unacknowledged)
+            released = [message for message in other.received if message not in known]
             self.qos2_receiver.resume(waiting, [*released, *other.qos2_receiver.releasing])
-        if other.unacknowledged:
-            self._ingest_again(np.array(list(other.unacknowledged), np.int64), self._published)
+        if unacknowledged:
+            self._ingest_again(np.array(unacknowledged, np.int64), self._published)
+
+    def move_from(self, other: Ingest) -> None:
+        """Let the publishers of another broker, which is alive, connect here. If brokers ask each other, they are let in when that one has closed their old
+        connections, or when nothing was heard of it for the session timeout; what they publish meanwhile waits with them."""
+        world, ownership = self.world, self.world.ownership
+        unacknowledged, arrivals, links = list(other.unacknowledged), other._arrivals, other.links
+        other._arrivals, other.links = [], None
+        other.unacknowledged.clear()
+        other.orphans.update(unacknowledged)
+        self.unacknowledged.update(dict.fromkeys(unacknowledged))
+        self._outside += arrivals
+
+        def let_in() -> None:
+            late = self.env.now >= until_us
+            if late:
+                close()  # who reached nobody for so long does that by itself
+            elif other.qos2_receiver is not None and (other.qos2_receiver.is_asking or other._ready_us > self.env.now) and not other.node.is_dead:
+                call_at(self.env, next_tick(), let_in)  # what it has of them is not in the store yet
+                return
+            if self.node.is_dead or not all(each in self._outside for each in arrivals):
+                return  # they are in, or the next broker has them
+            self._outside = [each for each in self._outside if each not in arrivals]
+            self._arrivals += arrivals
+            self.orphans.difference_update(unacknowledged)
+            self._take_up(other, unacknowledged)
+            if not other._arrivals:  # nobody is back there already
+                other.received.clear()
+                if other.qos2_receiver is not None:
+                    other.qos2_receiver.forget()
+
+        def close() -> None:
+            if links is not None:
+                links.close()
+
+        def hear() -> None:
+            close()
+            if awaits:
+                call_at(self.env, next_tick(), let_in)
+
+        def next_tick() -> float:
+            return float((int(self.env.now) // self.node.settings.tick_us + 1) * self.node.settings.tick_us)
+
+        until_us = self.env.now + world.kafka.groups[0].settings.session_timeout_us
+        awaits = ownership is not None and ownership.awaits_old
+        if links is not None:
+            links.are_left = True
+        if ownership is None:
+            close()
+        else:
+            ownership.publishers_left(other.node.number, self.node.number, hear)
+        if awaits:
+            call_at(self.env, float(until_us), let_in)
+        else:
+            let_in()
 
     def _ingest_again(self, messages: Ints, on_answered: OnAnswered) -> None:
         """Take in publishes that are sent again now."""
@@ -143,9 +211,17 @@ class Ingest:
             **({} if world.traffic.expiry_us is None else {"expiry_interval_us": world.traffic.expiry_us}),
             **({} if world.traffic.retaining is None else {"retained": world.traffic.retaining.by_publisher[publisher]}),
         )  # fmt: skip
+        if self.links is None:
+            self._take_in(messages, on_answered or self._published)
+        else:
+            self.links.arrive(messages, partial(self._take_in, on_answered=on_answered or self._published))
+
+    def _take_in(self, messages: Ints, on_answered: OnAnswered) -> None:
+        """Work on what is here."""
+        qos = self.world.traffic.qos.of_publishers(messages % self.world.traffic.schedule.count)
         done = self._ready_us = max(self._ready_us, self.node.burst(len(messages), self.node.costs.ingest_us))
         new = self._not_received(messages, where(qos == 2, messages))
-        call_at(self.env, done, lambda: self._taken_in(new, on_answered or self._published))
+        call_at(self.env, done, lambda: self._taken_in(new, on_answered))
 
     def _taken_in(self, messages: Ints, on_answered: OnAnswered) -> None:
         if self.qos2_receiver is None:
@@ -196,6 +272,8 @@ class Ingest:
             of_qos_2, answered = records if sole == 2 else (), records if sole else ()
         if self.republishing.is_used:
             answered = self.republishing.owed(answered, connection)
+        if self.orphans:
+            answered = [message for message in answered if message not in self.orphans]
         if error is not None:
             world.count("publishes_given_up", len(records))
             for record in of_qos_2:
@@ -203,7 +281,7 @@ class Ingest:
             self.republishing.lose(answered)
             return
         if of_qos_2:
-            self.received.update(dict.fromkeys(of_qos_2, True))
+            self.received.update((message, True) for message in of_qos_2 if message in self.received)
         self._acknowledge(answered)
 
     def _acknowledge(self, records: Sequence[int]) -> None:
@@ -216,7 +294,9 @@ class Ingest:
                 world.count("pubacks_lost", lost)
             self.pubacks_to_lose = max(self.pubacks_to_lose - lost, 0)
             records = heard
-        if not records:
+        if self.orphans:
+            records = [record for record in records if record not in self.orphans]
+        if not records or (self.links is not None and self.links.is_dead):
             return
         deque(map(self.unacknowledged.pop, records, repeat(None)), 0)
         messages = np.asarray(records, np.int64)
@@ -224,6 +304,8 @@ class Ingest:
         latency = world.traffic.publishers.latency_us[publisher]
         qos = world.traffic.qos.of_publishers(publisher)
         acknowledged = int(node.burst(len(records), node.costs.puback_us)) + latency
+        if self.links is not None:
+            acknowledged = self.links.answers(publisher, acknowledged)
         world.recorder.add(EventKind.PUBLISH_ACKNOWLEDGED, acknowledged, message=messages)
         world.measured.puback_latency.add_messages(messages, acknowledged)
         of_qos_2 = where(qos == 2, messages)
@@ -316,12 +398,113 @@ class Republishing:
         self.away.difference_update(back)
         if self.ingest.node.is_dead:
             return  # the next broker takes them over
+        here = np.zeros(self.world.traffic.schedule.count, np.bool_)
+        here[back] = True
+        self.resend(here)
+
+    def resend(self, here: npt.NDArray[np.bool_]) -> None:
+        """Connect those publishers anew now: they send again what has no answer."""
         self._count += 1
         connection, count = self._count, self.world.traffic.schedule.count
         waiting = np.fromiter(self.ingest.unacknowledged, np.int64, len(self.ingest.unacknowledged))
-        here = np.zeros(count, np.bool_)
-        here[back] = True
         messages = waiting[here[waiting % count]]
         for message in messages.tolist():
             self._connections[message % count] = connection, message
         self._send(messages, lambda records, error: self._on_published(records, error, connection))
+
+
+class PublisherLinks:
+    """The links between one broker and all its publishers, while they are not as they should be: cut for a while, slow, or dead on the way. ``Links`` says what
+    that means.
+
+    A publisher goes on to send over a connection in which it still believes. What a dead one takes is lost, as are its answers; when the publisher is back it
+    sends all again that has no answer, with DUP, before anything new. Over a connection that it has left for another broker, bytes may be on the way:
+    the old broker reads them until it knows of the new connection.
+    """
+
+    def __init__(self, ingest: Ingest) -> None:
+        self.ingest = ingest
+        self.world, self.env = ingest.world, ingest.env
+        self.is_dead = False
+        self._more_us = 0
+        self._cut_us = 0, 0
+        self._through_us: dict[int, int] = {}
+        """Per publisher, when the last that it has sent is through."""
+        self._answered_us: dict[int, int] = {}
+        self.are_left = False
+        """Whether the publishers are at another broker."""
+        self._is_closed = False
+        """Whether the broker reads no more of these connections."""
+
+    @classmethod
+    def of(cls, ingest: Ingest) -> PublisherLinks:
+        """Those of a broker's publishers."""
+        ingest.links = ingest.links or cls(ingest)
+        return ingest.links
+
+    # -- what happens to them ------------------------------------------------------------------------------
+
+    def cut(self, until_us: int) -> None:
+        """Let nothing through until then."""
+        self._cut_us = int(self.env.now), until_us
+
+    def slow_down(self, more_us: int) -> None:
+        """Let everything take so much longer, each way; 0: as usual."""
+        self._more_us = more_us
+
+    def kill(self) -> None:
+        """Let nothing through any more, on these connections."""
+        self.is_dead = True
+
+    def come_back(self) -> None:
+        """Connect all publishers anew, here."""
+        if self.ingest.node.is_dead or self.ingest.links is not self:
+            return
+        self._is_closed, self.ingest.links = True, None
+        self.world.count("publishers_back")
+        self.ingest.republishing.resend(np.ones(self.world.traffic.schedule.count, np.bool_))
+
+    def close(self) -> None:
+        """Read no more of these connections."""
+        self._is_closed = True
+
+    # -- what goes over them -------------------------------------------------------------------------------
+
+    def arrive(self, messages: Ints, then: Callable[[Ints], None]) -> None:
+        """Hand on what publishers send now when it is there, if it is ever."""
+        if self.is_dead:
+            self.world.count("publishes_into_dead_links", len(messages))
+            return
+        now, count = int(self.env.now), self.world.traffic.schedule.count
+        by_time: dict[int, list[int]] = {}
+        for message in messages.tolist():
+            at_us = self._in_order(self._through_us, message % count, now)
+            by_time.setdefault(at_us, []).append(message)
+        for at_us, there in sorted(by_time.items()):
+            call_at(self.env, float(at_us), partial(self._there, np.array(there, np.int64), then))
+        if now > self._cut_us[1] and not self._more_us and self.ingest.links is self and max(self._through_us.values(), default=0) < now:
+            self.ingest.links = None  # all is well again
+
+    def _there(self, messages: Ints, then: Callable[[Ints], None]) -> None:
+        if self._is_closed or self.is_dead:
+            self.world.count("publishes_lost_on_the_way", len(messages))
+        else:
+            if self.are_left:
+                self.world.count("publishes_over_old_connections", len(messages))
+            then(messages)
+
+    def answers(self, publishers: Ints, at_us: Ints) -> Ints:
+        """When answers arrive that would at ``at_us``, were all well."""
+        whose = zip(publishers.tolist(), np.broadcast_to(at_us, len(publishers)).tolist(), strict=True)
+        return np.array([self._in_order(self._answered_us, publisher, at) for publisher, at in whose], np.int64)
+
+    def _in_order(self, last_us: dict[int, int], publisher: int, at_us: int) -> int:
+        """When a packet is through that would be at ``at_us``: behind those before it."""
+        from_us, until_us = self._cut_us
+        at_us += self._more_us
+        interval = RETRANSMIT_US
+        while from_us <= at_us < until_us:
+            at_us += interval
+            interval *= 2
+        last_us[publisher] = max(at_us, last_us.get(publisher, 0))
+        return last_us[publisher]

@@ -64,8 +64,18 @@ class Qos2Receiver:
         queues are read."""
         publishers = dict.fromkeys(message % self.world.traffic.schedule.count for message in (*messages, *released))
         for publisher in publishers:
-            self._lines[publisher] = deque()
+            self._lines.setdefault(publisher, deque())  # who was here before may have left something
         self._read(list(publishers), released)
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether the store has not answered for something that has come."""
+        return bool(self._lines)
+
+    def forget(self) -> None:
+        """Forget the publishers, who are at another broker."""
+        self.held.clear()
+        self.releasing.clear()
 
     def release(self, messages: Sequence[int]) -> None:
         """Take in PUBRELs: their packet identifiers are free again."""
@@ -79,7 +89,7 @@ class Qos2Receiver:
                 return
             failed = [message for message, reply in zip(asked, replies, strict=True) if not isinstance(reply, int)]
             for message in set(asked) - set(failed):
-                del self.releasing[message]
+                self.releasing.pop(message, None)  # its PUBREL may have come twice
             if failed:
                 self._later(lambda: self.release(failed))
 
@@ -170,11 +180,11 @@ class Qos2Receiver:
         """What waits at these publishers is next."""
         following = []
         for publisher in publishers:
-            line = self._lines[publisher]
+            line = self._lines.get(publisher)
             if line:
                 following.append(line.popleft())
             else:
-                del self._lines[publisher]
+                self._lines.pop(publisher, None)
         if following:
             self._number(following)
 
