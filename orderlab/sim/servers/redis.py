@@ -2,7 +2,8 @@
 
 What the commands do is the kernel's business (``Shard``); what they cost follows from the commands that the kernel ran:
 each operation is counted with its effects in the write in which its kind and batch size first come up, and in one of every
-``COUNT_EVERY`` uses after that; in between the last count holds.
+``COUNT_EVERY`` uses after that; in between the last count holds. While counts come out the same they are made half as often each time, down
+to one of ``COUNT_SELDOM`` uses.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from orderlab.sim.redis.prepared import Render
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import FrozenKeyspace, Shard, execute_all
 
-COUNT_EVERY = 256
+COUNT_EVERY, COUNT_SELDOM = 256, 4096
 SCRIPT_CALLS = frozenset((b"eval", b"evalsha", b"fcall"))
 FILE_LAG_US = {"everysec": 1_000_000, "always": 0}
 READS = frozenset(("fetch", "newest", "load", "asking"))
@@ -119,6 +120,7 @@ class _Cost:
     service_us: float
     commands: int
     uses: int = 0
+    every: int = COUNT_EVERY
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,7 +385,11 @@ class RedisNode:
             for place, kind in enumerate(batch.kinds()):
                 if kind in due:
                     replies += execute_all(shard, argvs[begin:place])
-                    reply, known[kind] = self._count(Request(argvs[place], *kind))
+                    before = known.get(kind)
+                    reply, cost = self._count(Request(argvs[place], *kind))
+                    if before is not None and (before.service_us, before.commands) == (cost.service_us, cost.commands):
+                        cost.every = min(2 * before.every, COUNT_SELDOM)
+                    known[kind] = cost
                     if kind[0] not in COUNTED_ALWAYS:
                         due.discard(kind)
                     replies.append(reply)
@@ -405,7 +411,7 @@ class RedisNode:
     def _holds(self, kind: tuple[str, int], times: int) -> bool:
         """Whether the last count of what such requests cost serves ``times`` more of them."""
         cost = self._costs.get(kind)
-        return cost is not None and cost.uses + times <= COUNT_EVERY and kind[0] not in COUNTED_ALWAYS
+        return cost is not None and cost.uses + times <= cost.every and kind[0] not in COUNTED_ALWAYS
 
     def replicate(self, written: Written, begun_us: int | None = None) -> None:
         """Tell the followers of what is written, from ``begun_us`` on or now."""
