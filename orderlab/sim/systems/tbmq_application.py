@@ -188,7 +188,7 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
 
     def _disconnected(self, number: int) -> None:
         broker = self.world.brokers[int(self.world.traffic.subscribers.broker[number])]
-        self.applications.sessions[number].lose_connection(self.env.now, not broker.is_dead)
+        self.applications.sessions[number].lose_connection(int(self.world.delivery.connections.lost_us[number]), not broker.is_dead)
 
     def is_quiet(self) -> bool:
         """Whether all that was published is in the queues, delivered, acknowledged and committed."""

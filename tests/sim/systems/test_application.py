@@ -138,3 +138,60 @@ def test_a_configuration_without_sense_is_refused(given, complaint):
     with pytest.raises(InputError) as refused:
         run(**given)
     assert complaint in str(refused.value)
+
+
+SLOW = {
+    "publishers": 40, "brokers": 2, "drain_s": 2.5, "applications": 2, "shared_groups": 0, "group_members": 2, "shared_partitions": 4,
+    "acks": "all", "idempotent": True, "application_us": 1000.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("seed", "more"),
+    [
+        (0, {"faults": "client-half-open@0.3:0"}),
+        (1, {"faults": "client-link-slow@0.2:0:0.3 session-takeover@0.35:0", "application_us": 10.0, "offline_share": 0.5, "online_s": 0.1,
+             "offline_s": 0.05, "takeover_share": 0.5, "shared_groups": 1}),
+        (1, {"faults": "client-link-cut@0.25:0:0.3", "shared_groups": 1}),
+    ],
+)  # fmt: skip
+def test_links_that_are_cut_slow_or_dead_lose_no_message_and_no_order(seed, more):
+    """What was answered into a link that takes nothing any more never came; and what arrives at one instant arrives in order."""
+    assert not run(seed, **{**SLOW, **more})[2]
+
+
+def test_a_broker_that_believes_in_answers_that_never_came_sends_nothing_again(monkeypatch):
+    told = sessions.Application.lose_connection
+    monkeypatch.setattr(sessions.Application, "lose_connection", lambda self, lost_us, is_alive: told(self, 2**62, is_alive))
+    assert "retransmission" in run(0, **SLOW, faults="client-half-open@0.3:0")[2]
+
+
+def acknowledged_and_sent_again() -> int:
+    """How many messages that were published once and acknowledged go out once more when a broker dies with packs that are not committed."""
+    more = {"publishers": 60, "rate": 40.0, "drain_s": 4.0, "faults": "broker-crash@0.45:1"}
+    *_, violated, batches = run(3, **{**SLOW, **more})
+    assert not violated, "under identifiers of their own they are new messages"
+    columns = {name: np.concatenate([getattr(batch, name) for batch in batches]).tolist() for name in ("kind", "subscriber", "publisher", "sequence")}
+    rows = list(zip(*columns.values(), strict=True))
+    published = [row[2:] for row in rows if row[0] == EventKind.PUBLISH]
+    twice, acknowledged, again = {one for one in published if published.count(one) > 1}, set(), 0
+    for kind, *message in rows:
+        if kind == EventKind.ACKNOWLEDGE:
+            acknowledged.add(tuple(message))
+        elif kind == EventKind.DELIVER and tuple(message) in acknowledged:
+            again += tuple(message[1:]) not in twice
+    return again
+
+
+def test_what_is_acknowledged_and_not_committed_is_not_read_again_as_a_new_message(monkeypatch):
+    """The offset does not say so, but the session does, whoever reads on."""
+    assert acknowledged_and_sent_again() == 0
+    told = sessions.Application.lose_connection
+
+    def forgetting(self, lost_us, is_alive):
+        before = set(self.queue.completed)
+        told(self, lost_us, is_alive)
+        self.queue.completed &= before
+
+    monkeypatch.setattr(sessions.Application, "lose_connection", forgetting)
+    assert acknowledged_and_sent_again() > 100

@@ -35,6 +35,8 @@ from orderlab.sim.mqtt.world import World
 class ApplicationDelivery(Delivery):
     """The applications that are connected to one broker. The token of a delivery is its place."""
 
+    answers_one_by_one = True
+
     def __init__(
         self, node: BrokerNode, applications: Applications, consumer_for: Callable[[Queue, str], Consumer]
     ) -> None:
@@ -202,7 +204,8 @@ class ApplicationDelivery(Delivery):
         session.free_us = float(handled[-1])
         answered: Ints = handled + int(self.world.traffic.subscribers.latency_us[number])
         is_stored = sent[:, PACKET_ID] >= 0
-        session.answers.update(zip(sent[is_stored, TOKEN].tolist(), answered[is_stored].tolist(), strict=True))
+        come = self.table.links.through(sent[:, SUBSCRIBER], answered) if self.table.links else answered
+        session.answers.update(zip(sent[is_stored, TOKEN].tolist(), come[is_stored].tolist(), strict=True))
         return answered
 
     def completed(self, acknowledged: Deliveries, answered: Ints, connections: Ints) -> None:

@@ -72,7 +72,7 @@ class Queue:
     exchanges: dict[Place, Exchange] = field(default_factory=dict)
     """In the order in which they were begun."""
     completed: set[Place] = field(default_factory=set)
-    """What is done with and not committed: all with QoS 2, with QoS 1 what was sent again."""
+    """What is done with and not committed: all with QoS 2; with QoS 1 what was sent again, and what a lost connection had acknowledged."""
     _holders: dict[int, list[int]] = field(default_factory=dict)
     """Per publisher, [whose its unfinished exchanges are, how many there are]."""
 
@@ -203,15 +203,15 @@ class Application:
         if exchange is not None:
             exchange.is_received = True
 
-    def lose_connection(self, now_us: float, is_alive: bool) -> None:
-        """The broker, if it ``is_alive``, has worked on the answers that have come by now, and commits what it can."""
+    def lose_connection(self, lost_us: int, is_alive: bool) -> None:
+        """The broker, if it ``is_alive``, has worked on the answers that came before the connection took nothing any more, and commits what it can."""
         consumer, self.consumer, self._finished = self.consumer, None, None
         if consumer is None:
             return
         consumer.is_dead = True
         queue, group = self.queue, consumer.group
         if is_alive:
-            for place in [place for place, at_us in self.answers.items() if at_us <= now_us]:
+            for place in [place for place, at_us in self.answers.items() if at_us < lost_us]:
                 if place in queue.exchanges:
                     self.received(place)
                 else:
@@ -220,6 +220,8 @@ class Application:
             if group.commit(consumer, consumer.generation, ends):
                 for partition, offset, _ in self.polled:
                     queue.committed(partition, offset, ends[partition])
+        # The session knows of PUBACKs that were worked on, though nothing says so in the log: they are not read again as new messages.
+        queue.completed.update(place for place in self.acknowledged if place >= place_of(part := group.partitions[place >> _SHIFT], group.committed[part]))
         del queue.readers[consumer]
         group.leave(consumer, 0 if is_alive else group.settings.session_timeout_us)
         self.acknowledged.clear()
