@@ -2,6 +2,7 @@
 
 ``call.c`` asks here first. A function gives the reply of its command in the words that follow the name, or NotImplemented before it has done
 anything: then the command itself is called. None of them looks at errors, options, or what follows changes beside the keyspace.
+A key that is not there has no deadline: it is looked for in one dictionary alone, as each look into a large one waits for memory.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def get(shard: NodeState, key: bytes) -> Any:
     """GET key."""
     value = shard.data.get(key)
     if value is None:
-        return None if shard.access is None and key not in shard.deadlines_ms else NotImplemented
+        return None
     if not isinstance(value, bytes) or shard.access is not None or shard.is_expired(key):
         return NotImplemented
     return value
@@ -37,9 +38,10 @@ def get(shard: NodeState, key: bytes) -> Any:
 
 def set_(shard: NodeState, key: bytes, value: bytes) -> Any:
     """SET key value."""
-    if not shard.is_bare() or key in shard.deadlines_ms:
+    data = shard.data
+    if not shard.is_bare() or (key in data and key in shard.deadlines_ms):
         return NotImplemented
-    shard.data[key] = value
+    data[key] = value
     shard.modified(key)
     return OK
 
@@ -66,8 +68,9 @@ def del_(shard: NodeState, key: bytes) -> Any:
         return NotImplemented
     if key not in data:
         return 0
-    if key in deadlines_ms:
-        if shard.is_expired(key):
+    deadline_ms = deadlines_ms.get(key)
+    if deadline_ms is not None:
+        if shard.now_ms > deadline_ms and not shard.sees_expired:
             return NotImplemented
         del deadlines_ms[key]
     del data[key]
@@ -78,13 +81,13 @@ def del_(shard: NodeState, key: bytes) -> Any:
 def zadd(shard: NodeState, key: bytes, text: bytes, member: bytes) -> Any:
     """ZADD key score member."""
     score = _SCORES.get(text)
-    if score is None or not shard.is_bare() or key in shard.deadlines_ms:
+    if score is None or not shard.is_bare():
         return NotImplemented
     value = shard.data.get(key)
     if value is None:
         value = SortedSet()
         shard.data[key] = value
-    elif not isinstance(value, SortedSet) or len(value) > _SHORT or member in value.scores:
+    elif not isinstance(value, SortedSet) or key in shard.deadlines_ms or len(value) > _SHORT or member in value.scores:
         return NotImplemented
     if not value.skiplist:
         value.make_room(member, shard.encoding_limits, None)
@@ -95,12 +98,12 @@ def zadd(shard: NodeState, key: bytes, text: bytes, member: bytes) -> Any:
 
 def zrem(shard: NodeState, key: bytes, member: bytes) -> Any:
     """ZREM key member."""
-    if not shard.is_bare() or key in shard.deadlines_ms:
+    if not shard.is_bare():
         return NotImplemented
     value = shard.data.get(key)
     if value is None:
         return 0
-    if not isinstance(value, SortedSet) or len(value) > _SHORT:
+    if not isinstance(value, SortedSet) or key in shard.deadlines_ms or len(value) > _SHORT:
         return NotImplemented
     if value.only != member and (value.only is not None or member not in value.scores):
         return 0
@@ -114,23 +117,23 @@ def zrem(shard: NodeState, key: bytes, member: bytes) -> Any:
 
 def zcard(shard: NodeState, key: bytes) -> Any:
     """ZCARD key."""
-    if shard.access is not None or key in shard.deadlines_ms:
-        return NotImplemented
     value = shard.data.get(key)
     if value is None:
         return 0
-    return len(value) if isinstance(value, SortedSet) else NotImplemented
+    if not isinstance(value, SortedSet) or shard.access is not None or key in shard.deadlines_ms:
+        return NotImplemented
+    return len(value)
 
 
 def zrevrange(shard: NodeState, key: bytes, first: bytes, last: bytes, word: bytes) -> Any:
     """ZREVRANGE key start stop WITHSCORES."""
     start, stop = SMALL_INTEGERS.get(first), SMALL_INTEGERS.get(last)
-    if start is None or stop is None or word != b"WITHSCORES" or shard.access is not None or key in shard.deadlines_ms:
+    if start is None or stop is None or word != b"WITHSCORES":
         return NotImplemented
     value = shard.data.get(key)
     if value is None:
         return []
-    if not isinstance(value, SortedSet):
+    if not isinstance(value, SortedSet) or shard.access is not None or key in shard.deadlines_ms:
         return NotImplemented
     begin, end = slice_of_ranks(start, stop, len(value.scores), True)
     members, scores = value.order_members[begin:end], value.order_scores[begin:end]
