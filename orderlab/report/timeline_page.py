@@ -11,7 +11,7 @@ from typing import Any
 from orderlab.model.errors import InputError
 from orderlab.model.files import write_whole
 from orderlab.program import printable
-from orderlab.report.charts import Axis, Curve, Mark, panel, scale_of
+from orderlab.report.charts import LINES_MAX, Axis, Curve, Mark, Scale, panel, scale_of
 from orderlab.report.output import checked_file
 from orderlab.report.page import template
 
@@ -71,12 +71,19 @@ def panels(rows: Sequence[Mapping[str, float | None]], faults: Sequence[Mapping[
         ends = [mark.high for curve in curves for mark in curve.marks if mark.high is not None]
         room = 2 * max(means, default=0.0)  # intervals of two or three runs may reach far beyond: they are cut, and told by hovering
         y = Axis(caption, scale_of([0.0, *means, *(min(end, room) for end in ends)], is_log=False))
-        struck = [
-            Curve(one["fault"], [Mark(one["at_s"], y.scale.low), Mark(one["at_s"], y.scale.high, told=f"{one['fault']} on {one['node']}")])
-            for one in faults
-            if one["at_s"] is not None
-        ]
-        yield {"caption": caption, "under": "", "is_alone": False, "svg": panel(caption, [*curves, *struck][:8], x, y)}
+        struck = list(_struck(faults, LINES_MAX - len(curves), y.scale))
+        yield {"caption": caption, "under": "", "is_alone": False, "svg": panel(caption, [*curves, *struck], x, y)}
+
+
+def _struck(faults: Sequence[Mapping[str, Any]], room: int, y: Scale) -> Iterator[Curve]:
+    """A curve for each kind of fault, at most as many as there is ``room`` for: it goes up and down where one struck, and along the axis between them."""
+    told = [one for one in faults if one["at_s"] is not None]
+    kinds = list(dict.fromkeys(one["fault"] for one in told))
+    alone = kinds if len(kinds) <= room else kinds[: room - 1]
+    names = [*alone, *(["other faults"] if len(alone) < len(kinds) else [])]
+    for name in names:
+        at = sorted((one["at_s"], f"{one['fault']} on {one['node']}") for one in told if (one["fault"] if one["fault"] in alone else "other faults") == name)
+        yield Curve(name, [mark for at_s, what in at for mark in (Mark(at_s, y.low), Mark(at_s, y.high, told=what), Mark(at_s, y.low))])
 
 
 def _mark(name: str, key: str, row: Mapping[str, float | None]) -> Mark | None:

@@ -13,7 +13,7 @@ from rich.console import Console
 from orderlab.cli import main
 from orderlab.model.errors import InputError
 from orderlab.report.simulation import print_comparison
-from orderlab.report.timeline_page import run_to_compare
+from orderlab.report.timeline_page import panels, run_to_compare
 from orderlab.sim.faults import FAULTS
 from tests.in_process import orderlab
 from tests.sim.chrome_trace import complaints
@@ -212,6 +212,16 @@ def test_names_in_a_run_to_compare_with_are_no_markup():
     assert "system tbmq-p2p → zaqar-lua" in text
     assert "[/b] [red] → None" in text
     assert "counts.[/x]\\x1b" in text
+
+
+def test_every_fault_is_marked_in_every_chart_of_a_timeline():
+    kinds = list(FAULTS)[:12]
+    faults = [{"fault": kinds[number % 12], "node": f"node-{number:02}", "at_s": 0.02 * (number + 1)} for number in range(30)]
+    rows = [{"at_s": 0.1 * at, "in_per_s": 1.0, "out_per_s": 1.0, "latency_ms": 2.0, "uncommitted_a": 1.0, "waiting_broker": 0.5} for at in range(1, 8)]
+    for chart in panels(rows, faults):
+        assert all(f"{one['fault']} on {one['node']}" in chart["svg"] for one in faults), chart["caption"]
+    for chart in panels(rows, [{"fault": "redis-stall", "node": "", "at_s": None}]):
+        assert "redis-stall" not in chart["svg"]
 
 
 def test_a_feed_has_a_timeline_and_is_compared_too(tmp_path):
