@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from orderlab.sim.systems.sustainable import RateTrial
 
 JUDGING = "judging the history by every law"
+BELOW_MS, TOLERANCE, SHRINK_RUNS = 100.0, 0.02, 150
 DRAIN_BOUND_MS_MAX = 86_400_000.0
 NAMES = ("tbmq-p2p", "tbmq-postgres", "tbmq-jedis", "tbmq-lettuce", "tbmq-application", "zaqar-watch", "zaqar-lua", "zaqar-race", "emqx-streams")
 """``SYSTEMS`` of `orderlab.sim.systems.catalogue`, which takes long to import, for the help; a test keeps them the same."""
@@ -53,15 +54,19 @@ def simulate(
     sustainable: Annotated[
         bool, typer.Option("--sustainable", help="Search the highest rate whose mean latency stays under a limit.")
     ] = False,
-    below_ms: Annotated[float, typer.Option(help="With --sustainable: the limit.")] = 100.0,
-    tolerance: Annotated[float, typer.Option(help="With --sustainable: how close to come, relatively.")] = 0.02,
+    below_ms: Annotated[float | None, typer.Option(help="With --sustainable: the limit.", show_default=str(BELOW_MS))] = None,
+    tolerance: Annotated[
+        float | None, typer.Option(help="With --sustainable: how close to come, relatively.", show_default=str(TOLERANCE))
+    ] = None,
     drain_bound_ms: Annotated[
         float | None, typer.Option(help="Judge `drain`: how long after the last heal a backlog may last.")
     ] = None,
     shrink: Annotated[
         bool, typer.Option("--shrink", help="Of each law that breaks: search a smaller run that breaks it by the same cause.")
     ] = False,
-    shrink_runs: Annotated[int, typer.Option(min=1, help="With --shrink: so many runs at most for a law.")] = 150,
+    shrink_runs: Annotated[
+        int | None, typer.Option(min=1, help="With --shrink: so many runs at most for a law.", show_default=str(SHRINK_RUNS))
+    ] = None,
     allow_vacuous: Annotated[
         bool, typer.Option("--allow-vacuous", help="Exit 0, not 3, where no law was put to the test.")
     ] = False,
@@ -103,13 +108,16 @@ def simulate(
     if sustainable:
         if wanted:
             raise InputError("--report: --sustainable judges no law; leave one of them out")
-        if history is not None or trace is not None or timeline is not None or against is not None or replications != 1:
+        if history is not None or trace is not None or timeline is not None or against is not None or replications != 1 or drain_bound_ms is not None:
             raise InputError(
-                "simulate: --sustainable runs many times and keeps nothing of them; "
-                "leave out --history, --trace, --timeline, --against, --replications"
+                "simulate: --sustainable runs many times, keeps nothing of them, and judges no law; "
+                "leave out --history, --trace, --timeline, --against, --replications, --drain-bound-ms"
             )
-        _search(system, chosen, seed, below_ms, tolerance, as_json)
+        _search(system, chosen, seed, BELOW_MS if below_ms is None else below_ms, TOLERANCE if tolerance is None else tolerance, as_json)
         return
+    for option, given_with, value in (("--below-ms", "--sustainable", below_ms), ("--tolerance", "--sustainable", tolerance), ("--shrink-runs", "--shrink", shrink_runs)):
+        if value is not None and not (shrink and given_with == "--shrink"):
+            raise InputError(f"{option} {value:g}: says how {given_with} searches; add {given_with}, or leave it out")
     if replications < 1:
         raise InputError(f"--replications {replications}: at least 1")
     if replications > 1 and trace is not None:
@@ -140,7 +148,7 @@ def simulate(
     if replications == 1:
         if timeline is not None:
             write_timeline(timeline, f"{system} over time", seed, series[0], runs[0].report.get("recovery", []))
-        smaller = _shrunk(system, chosen, runs[0], question, shrink_runs) if shrink else []
+        smaller = _shrunk(system, chosen, runs[0], question, shrink_runs or SHRINK_RUNS) if shrink else []
         told_smaller = {"shrunk": [{"command": each.command(bound_us), **each.to_json()} for each in smaller]} if shrink else {}
         _print(replace(runs[0], result={**runs[0].result, "outcome": str(outcome), **told_smaller}), subjects[0], as_json, verbose, other_run)
         if not as_json and outcome is Outcome.VIOLATED:
