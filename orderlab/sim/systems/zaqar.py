@@ -487,7 +487,8 @@ class FeedSeries(Slices):
         system, now = self._system, float(self._system.env.now)
         waited = {"web": system.head.waits.until(now), "redis": sum(one.waits.until(now) for one in system.processes)}
         conflicts = {"conflicts_per_s": round(self.conflicts * 1e6 / TICK_US)} if system.cure == "watch" else {}
-        self.close(now, ("latency_ms", "delivery_ms"), waited, **conflicts, unread_feeds=system.entries)
+        unread = {"unread_feeds": system.entries} if system.settings.readers else {}
+        self.close(now, ("latency_ms", "delivery_ms"), waited, **conflicts, **unread)
         self.conflicts = 0
 
 
