@@ -165,7 +165,7 @@ class SortedSet:
 
     def make_room(self, member: bytes, limits: EncodingLimits, undo: Undo | None) -> None:
         """Leave the listpack encoding if this new member asks for it."""
-        if len(self.scores) < limits.zset_max_listpack_entries and len(member) <= limits.zset_max_listpack_value:
+        if len(self) < limits.zset_max_listpack_entries and len(member) <= limits.zset_max_listpack_value:
             return
         if undo is not None:
             undo.append((setattr, self, "skiplist", False))
