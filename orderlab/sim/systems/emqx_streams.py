@@ -151,7 +151,7 @@ class _Partition:
         if not others:  # no majority: what is in the batch is not answered, and sent again by its publishers
             self.is_flushing = False
             if system.watch is not None:
-                system.tell("loss", f"lost with a batch of shard {self.number} that no node was up to copy", "", [message for *_, message in batch])
+                system.tell("loss", f"lost with a batch of shard {self.number} that no node was up to copy", "", [message for *_, message in batch], by="broker-crash")
             return
         self.under_way = batch
         if system.watch is not None:
@@ -192,7 +192,7 @@ class _Partition:
         self.term += 1
         if system.watch is not None:
             lost = f"lost with node-{self.leader}, which led shard {self.number} and had not committed it"
-            system.tell("loss", lost, self.leader, [message for *_, message in (*self.under_way, *self.buffer)])
+            system.tell("loss", lost, self.leader, [message for *_, message in (*self.under_way, *self.buffer)], by="broker-crash")
         self.buffer, self.under_way, self.is_flushing = [], [], False
         up = [node % system.settings.nodes for node in range(self.leader + 1, self.leader + system.settings.nodes) if not system.is_down(node % system.settings.nodes)]
         if up:
@@ -369,7 +369,7 @@ class _Reader:
         """The connection over which the shard is read is gone; the next goes on at the committed iterator."""
         page = self.under_way.pop(number, [])
         if self.system.watch is not None:
-            self.system.tell("loss", f"lost with the connection of {self.who(number)}", self.who(number), page, self.code)
+            self.system.tell("loss", f"lost with the connection of {self.who(number)}", self.who(number), page, self.code, by="client-link-cut")
         self.connections[number] += 1
         self.iterators[number] = self.committed[number]
         self.is_busy[number] = False
@@ -627,14 +627,15 @@ class StreamsSystem:
     # -- whoever watches a message -----------------------------------------------------------------------------
 
     def tell(
-        self, stage: str, place: str, node: int | str, messages: list[Message], reader: int | None = None, at_us: float | None = None, offset: int = 0
+        self, stage: str, place: str, node: int | str, messages: list[Message], reader: int | None = None, at_us: float | None = None, offset: int = 0,
+        by: str = "",
     ) -> None:  # fmt: skip
         """A stage has these messages, now unless told otherwise."""
         assert self.watch is not None
         for message in messages:
             key = int(message.publisher), self.topic_codes[message.topic], int(message.payload)
             where = node if isinstance(node, str) else f"node-{node}"
-            self.watch.reached(key, stage, place, where, self.env.now if at_us is None else at_us, reader, offset)
+            self.watch.reached(key, stage, place, where, self.env.now if at_us is None else at_us, reader, offset, by=by)
 
     def held(self, message: Key, reader: int, way: Sequence[Reached]) -> list[str]:
         """What has it, after the run: a buffer, a batch, its shard, a socket."""

@@ -53,6 +53,8 @@ class Reached:
     offset: int = 0
     is_behind: bool = False
     """Whoever was to be handed it had passed that place before."""
+    by: str = ""
+    """Of a loss, the fault that does that, if one alone does."""
 
     def __str__(self) -> str:
         return f"{self.at_us / 1e6:.6f} s: {self.place}"
@@ -259,7 +261,8 @@ def _fault(last: Reached, struck: Struck) -> dict[str, Any] | None:
     earlier = [fault for fault in struck if fault[2] <= last.at_us]
     later = [fault for fault in struck if fault[2] >= last.at_us]
     if last.stage == "loss" and earlier:
-        name, node, at_us = ([fault for fault in earlier if fault[1] == last.node] or earlier)[-1]
+        alike = [fault for fault in earlier if last.by in ("", fault[0])] or earlier
+        name, node, at_us = ([fault for fault in alike if fault[1] == last.node] or alike)[-1]
     else:
         name, node, at_us = (([fault for fault in later if fault[1] == last.node] or later)[:1] or earlier[-1:])[0]
     return {"name": name, "node": node, "at_us": at_us}
@@ -327,11 +330,11 @@ class FeedWatch:
         """Whether it is followed."""
         return message in self._followed
 
-    def reached(self, message: Key, stage: str, place: str, node: str, at_us: float, reader: int | None = None, offset: int = 0, is_behind: bool = False) -> None:
+    def reached(self, message: Key, stage: str, place: str, node: str, at_us: float, reader: int | None = None, offset: int = 0, is_behind: bool = False, by: str = "") -> None:
         """A stage has the message, or ("loss") no longer; on its way to that reader, to all if None."""
         for to, way in self._followed.get(message, ()):
             if reader is None or reader == to:
-                way.append(Reached(int(at_us), stage, place, node, offset=offset, is_behind=is_behind))
+                way.append(Reached(int(at_us), stage, place, node, offset=offset, is_behind=is_behind, by=by))
 
     def expired(self, number: int, upto: int, at_us: float) -> None:
         """Retention has dropped what a shard had up to a number of its own."""
