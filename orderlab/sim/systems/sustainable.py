@@ -207,7 +207,9 @@ def runs_of(name: str, settings: Any, seed: int) -> Callable[[float, int], tuple
             ) from None
         system = assemble(at_rate, seed, [])
         report = system.run()
-        return trial_of(system, report, system.world.traffic.schedule.mean_per_s), {**report, "history_digest": system.digest}
+        return trial_of(system, report, system.world.traffic.schedule.mean_per_s), {
+            **report, "history_digest": system.digest, "set": {name: given[name] for name in ("rate", "duration_s")},
+        }  # fmt: skip
 
     return run
 
@@ -226,7 +228,7 @@ def sustainable_rate(
 
 
 def ceiling_json(ceiling: Ceiling) -> dict[str, Any]:
-    """As `--json` prints it: the ceiling, the runs behind it, and the figures of the run at the ceiling."""
+    """As `--json` prints it: the ceiling, the runs behind it, each with the settings that make it again, and the figures of the run at the ceiling."""
     step = ceiling.at
     counts = step.report["counts"]
     both = 1 + counts["delivered"] / counts["published"]
@@ -243,6 +245,7 @@ def ceiling_json(ceiling: Ceiling) -> dict[str, Any]:
                 "measured_s": run.measured_s,
                 "sustained": run.is_sustained,
                 "history_digest": run.report["history_digest"],
+                "set": run.report.get("set"),
             }
             for run in ceiling.steps
         ],

@@ -7,7 +7,7 @@ import pytest
 
 from orderlab.model.errors import InputError
 from orderlab.sim.engine.clock import Station
-from orderlab.sim.systems.catalogue import settings_of
+from orderlab.sim.systems.catalogue import entry, settings_of
 from orderlab.sim.systems.sustainable import ceiling_json, find_ceiling, growth, is_sustained, runs_of, sustainable_rate
 
 
@@ -117,6 +117,14 @@ def test_the_ceiling_of_a_small_machine_is_set_by_its_cores():
     found = sustainable_rate("tbmq-jedis", settings_of("tbmq-jedis", given), 1, tolerance=0.3)
     assert 700 < found.rate_per_s < 2000  # 1 core / 600 us
     assert found.at.report["utilisation"]["machine"][0] > 0.6
+
+
+def test_each_run_of_a_search_tells_the_settings_that_make_it_again():
+    given = {"publishers": 60, "broker_cores": 1, "warm_up_s": 0.05, "duration_s": 0.1, "rate": 5.0}
+    _, report = runs_of("tbmq-jedis", settings_of("tbmq-jedis", given), 1)(1234.5, 2)
+    system = entry("tbmq-jedis").assemble(settings_of("tbmq-jedis", {**given, **report["set"]}), 1, [])
+    system.run()
+    assert system.digest == report["history_digest"]
 
 
 SMALL = {"publishers": 60, "broker_cores": 1, "warm_up_s": 0.1, "duration_s": 0.3, "rate": 5.0}
