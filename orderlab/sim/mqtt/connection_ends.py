@@ -152,8 +152,7 @@ class Wills:
 
     def __init__(self, world: World, messages: WillMessages, rule: WillRule) -> None:
         self.world, self.messages, self.rule = world, messages, rule
-        expiry_us = world.traffic.session_expiry_us
-        self.wait_us = messages.delay_us if expiry_us is None else min(messages.delay_us, expiry_us)
+        self.wait_us = messages.delay_us
         self.waiting: dict[tuple[int, Of], bool] = {}
         """Per broker, the Wills that wait there for their delay; whether it has passed at a broker that is dead."""
         self.unfinished: dict[tuple[int, Of], tuple[int, dict[str, int]] | None] = {}
@@ -308,11 +307,20 @@ class Wills:
             self._forget(broker, of)
             let_in()
 
-        if int(self.world.env.now) >= self.told_us.get(of, NEVER_US) + self.wait_us:
+        def claimed() -> None:
+            if is_due() or self.over.get(subscriber, -1) > connection:  # while the store was asked
+                publish()
+            else:
+                let_in()
+
+        def is_due() -> bool:
+            return int(self.world.env.now) >= self.told_us.get(of, NEVER_US) + self.wait_us
+
+        if is_due():
             self.unfinished[broker, of] = None
             self._claim(broker, of, b"published", publish, forget)
         else:
-            self._claim(broker, of, b"connected", let_in, let_in)
+            self._claim(broker, of, b"connected", claimed, let_in)
         return False
 
     def _claim(
