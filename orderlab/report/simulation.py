@@ -253,8 +253,9 @@ def print_ceiling(console: Console, result: Mapping[str, Any]) -> None:
     table = Table("published/s", "delivered/s", "mean latency, ms", "growth, ms/s", "±, of this run", "measured, s", "")
     for run in result["runs"]:
         table.add_row(
-            f"{run['rate_per_s']:,.0f}", f"{run['out_per_s']:,}", f"{run['mean_ms']:.4g}", f"{run['growth_ms_per_s']:.3g}",
-            f"{run['growth_half_width_ms_per_s']:.3g}", f"{run['measured_s']:g}", _word(run["sustained"]),
+            f"{run['rate_per_s']:,.0f}", f"{run['out_per_s']:,}",
+            *("–" if told is None else f"{told:.{digits}g}" for told, digits in ((run["mean_ms"], 4), (run["growth_ms_per_s"], 3), (run["growth_half_width_ms_per_s"], 3))),
+            f"{run['measured_s']:g}", _word(run["sustained"]),
         )  # fmt: skip
     console.print(table)
     sustained, overloaded = result["sustainable_per_s"], result["overloaded_per_s"]

@@ -14,6 +14,7 @@ overloaded run is about what the system can do, so the next rate is tried just b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -29,6 +30,8 @@ WIDER = 2.0
 """Times the half-width that independent batch means would have."""
 DOUBLINGS = 2
 STEP_UP = 1.4
+NEARBY, CREEPS = 0.04, 3
+"""Above a sustained rate the next is tried so much higher; after so many in a row, twice as much each time."""
 STEPS_MAX = 40
 LOWEST_PER_S = 1.0
 
@@ -164,7 +167,8 @@ def _next(steps: list[RateTrial], low: float, high: float) -> float:
             return guess
     if not low:
         return high / 2
-    nearby = low * 1.04
+    since_overload = next((count for count, step in enumerate(reversed(steps)) if not step.is_sustained), len(steps))
+    nearby = low * (1 + NEARBY * 2 ** max(since_overload - CREEPS, 0))  # what came out of that run was far too little: it never settled
     return nearby if nearby < (low + high) / 2 else (low + high) / 2
 
 
@@ -227,6 +231,11 @@ def sustainable_rate(
     return find_ceiling(runs_of(name, settings, seed), start, limit_ms, tolerance, on_step)
 
 
+def _told(value: float) -> float | None:
+    """None where nothing arrived, or too little: JSON has no infinity."""
+    return round(value, 3) if math.isfinite(value) else None
+
+
 def ceiling_json(ceiling: Ceiling) -> dict[str, Any]:
     """As `--json` prints it: the ceiling, the runs behind it, each with the settings that make it again, and the figures of the run at the ceiling."""
     step = ceiling.at
@@ -239,9 +248,9 @@ def ceiling_json(ceiling: Ceiling) -> dict[str, Any]:
             {
                 "rate_per_s": round(run.rate_per_s, 1),
                 "out_per_s": run.out_per_s,
-                "mean_ms": round(run.mean_ms, 3),
-                "growth_ms_per_s": round(run.growth_ms_per_s, 3),
-                "growth_half_width_ms_per_s": round(run.growth_half_width, 3),
+                "mean_ms": _told(run.mean_ms),
+                "growth_ms_per_s": _told(run.growth_ms_per_s),
+                "growth_half_width_ms_per_s": _told(run.growth_half_width),
                 "measured_s": run.measured_s,
                 "sustained": run.is_sustained,
                 "history_digest": run.report["history_digest"],

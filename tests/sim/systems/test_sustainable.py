@@ -1,5 +1,6 @@
 """The search for the sustainable rate: on a queue whose ceiling is known, and on a small system."""
 
+import json
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,6 +76,18 @@ def test_a_level_latency_above_the_limit_is_not_sustained_and_just_below_it_is()
     assert not is_sustained(Trial(np.full(20, 100.0)), 100.0, 0.0)
     assert is_sustained(Trial(np.full(20, 99.9)), 100.0, 0.0)
     assert not is_sustained(Trial(np.full(20, 50.0), is_complete=False), 100.0, 0.0)
+
+
+def test_an_overloaded_run_that_delivered_nearly_nothing_does_not_make_the_search_creep():
+    def choked(rate, times):
+        is_over = rate > 1000
+        means = np.full(0 if is_over else 20, 10.0)
+        return Trial(means, float(times), 20.0 if is_over else rate, rate, not is_over), {"history_digest": "", "counts": {"published": 1, "delivered": 1}}
+
+    ceiling = find_ceiling(choked, 3000.0)
+    assert ceiling.rate_per_s == pytest.approx(1000, rel=0.03)
+    assert len(ceiling.steps) < 30
+    assert json.loads(json.dumps(ceiling_json(ceiling), allow_nan=False))["runs"][0]["mean_ms"] is None
 
 
 def test_a_lower_limit_gives_a_lower_ceiling():
