@@ -209,6 +209,7 @@ COMMANDS = (
     "HSET h ? ?", "HGET h ?", "HMGET h ? ?", "HGETALL h", "HDEL h ?", "LPUSH l ?", "LRANGE l 0 -1", "LPOP l", "SADD s ?", "SMEMBERS s", "TYPE k",
     "EXPIRE k ?", "TTL k", "PERSIST k", "EXISTS k l z", "TIME", "TIME extra", "PING", "ECHO ?", "get k", "Get k", "NOSUCH k", "GET", "EVAL x 0",
     "SUBSCRIBE c", "CONFIG GET maxmemory", "OBJECT ENCODING k", "GETRANGE k 0 -1", "SETRANGE k 5000 ?", "SELECT 1", "RENAME none l", "SETBIT k 7 1",
+    "ZADD z 3 m", "ZADD z 7 n", "ZREM z m", "ZADD h 1 m", "DEL z", "DEL k", "EXPIRE z 2", "EXPIRE k 2", "SET z ?", "SET k ? EX 2", "GET z", "RENAME z k",
 )  # fmt: skip
 
 
