@@ -157,8 +157,8 @@ class Wills:
         """Per broker, the Wills that wait there for their delay; whether it has passed at a broker that is dead."""
         self.unfinished: dict[tuple[int, Of], tuple[int, dict[str, int]] | None] = {}
         """Per broker, the Wills that it publishes and Kafka has not got yet: the message, where there is one already, and whose the history says it is."""
-        self.over: dict[int, int] = {}
-        """Per subscriber whose session has ended, the number of the first connection after that."""
+        self.over: set[Of] = set()
+        """Connections with which, or before the next, a session has ended."""
         self._claims = 0
         self.asking: dict[int, tuple[int, bool]] = {}
         """Per subscriber that has asked to be let in, where, and whether with Clean Start 1."""
@@ -183,7 +183,7 @@ class Wills:
         elif not self._is_watcher(subscriber):
             if self.rule == "claimed" and not self._is_alone(broker):
                 self.told_us[of] = int(self.world.env.now)
-            self._await(broker, of, 0 if self.over.get(subscriber, -1) > connection else self.wait_us)
+            self._await(broker, of, 0 if of in self.over else self.wait_us)
 
     def _is_alone(self, broker: int) -> bool:
         """Whether what a broker knows stays with it."""
@@ -204,11 +204,12 @@ class Wills:
             self._due(broker, of)
 
     def _session_ended(self, subscriber: int) -> None:
-        self.over[subscriber] = int(self.world.delivery.connections.connection_number[subscriber])
-        for broker, of in [key for key in self.waiting if key[1][0] == subscriber]:
-            self._due(broker, of, is_over=True)
+        of = subscriber, int(self.world.delivery.connections.connection_number[subscriber]) - 1
+        self.over.add(of)
+        for broker in range(len(self.world.brokers)):
+            self._due(broker, of)
 
-    def _due(self, broker: int, of: Of, is_over: bool = False) -> None:
+    def _due(self, broker: int, of: Of) -> None:
         """The delay has passed, or the session is over."""
         world, key = self.world, (broker, of)
         if key not in self.waiting:
@@ -218,7 +219,7 @@ class Wills:
             del self.waiting[key]
             world.count("wills_lost")
             return
-        may_be_back = self.messages.delay_us and not is_over and of[1] >= self.over.get(of[0], -1)
+        may_be_back = self.messages.delay_us and of not in self.over
         if may_be_back and world.knows_newer(world.next_broker(broker).number if is_dead else broker, *of):
             del self.waiting[key]
             world.count("wills_not_sent")
@@ -289,7 +290,7 @@ class Wills:
         table = self.world.delivery.connections
         connection = int(table.connection_number[subscriber]) - 1
         of = subscriber, connection
-        if clean_start or connection < 0 or self._is_watcher(subscriber) or of in self.decided or self.over.get(subscriber, -1) > connection:
+        if clean_start or connection < 0 or self._is_watcher(subscriber) or of in self.decided or of in self.over:
             self.asking.pop(subscriber, None)
             return True
         asked = self.asking[subscriber] = broker, clean_start
@@ -308,7 +309,7 @@ class Wills:
             let_in()
 
         def claimed() -> None:
-            if is_due() or self.over.get(subscriber, -1) > connection:  # while the store was asked
+            if is_due() or of in self.over:  # while the store was asked
                 publish()
             else:
                 let_in()

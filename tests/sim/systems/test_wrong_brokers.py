@@ -192,9 +192,11 @@ def test_goodbyes_discard_wills_and_the_end_of_a_session_lets_them_go():
     _, _, broken, _, counts, *_ = wills(will_delay_s=5, session_expiry_s=0)
     assert not broken
     assert counts["wills_sent"] > 10, "a delay longer than the session is that of the session (3.1.3.2.2)"
-    _, _, broken, _, counts, *_ = wills(will_delay_s=5, clean_start_share=1, takeover_share=0.5, ownership="by-connection")
-    assert not broken
-    assert counts["wills_sent"] > 10
+    for share in (0.5, 1):
+        ends = {"clean_start_share": share, "takeover_share": 0.5, "ownership": "by-connection"}
+        _, _, broken, _, counts, *_ = wills(will_delay_s=5, offline_s=0.05, online_s=0.1, **ends)
+        assert not broken, "the end of a session lets the Will of its last connection go, and of no other"
+        assert counts["wills_sent"] > 10
 
 
 def test_a_will_is_lost_with_the_broker_that_has_it_unless_others_know_it():
