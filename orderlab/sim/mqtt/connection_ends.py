@@ -294,6 +294,7 @@ class Wills:
             self.asking.pop(subscriber, None)
             return True
         asked = self.asking[subscriber] = broker, clean_start
+        asked_us = int(self.world.env.now)
 
         def let_in() -> None:
             self.decided.add(of)
@@ -315,7 +316,7 @@ class Wills:
                 let_in()
 
         def is_due() -> bool:
-            return int(self.world.env.now) >= self.told_us.get(of, NEVER_US) + self.wait_us
+            return int(self.world.env.now) >= self.told_us.get(of, asked_us) + self.wait_us  # the last connection is over by then
 
         if is_due():
             self.unfinished[broker, of] = None
