@@ -48,6 +48,15 @@ def of_signal(number: int) -> int:
     return 128 + number
 
 
+class Terminated(BaseException):
+    """SIGTERM or SIGHUP asks this process to end, and what is half-written goes with it. The argument is the signal's number."""
+
+
+def interrupted_by(error: KeyboardInterrupt | Terminated) -> int:
+    """The exit code of a command that was interrupted so."""
+    return of_signal(error.args[0] if isinstance(error, Terminated) else signal.SIGINT)
+
+
 TRACEBACK = "ORDERLAB_TRACEBACK"
 """Set to 1 in the environment, a defect shows its whole traceback."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -62,6 +71,7 @@ def run(program: Callable[[], int | None], name: str) -> NoReturn:
     for stream in ("stdout", "stderr"):
         if getattr(sys, stream) is None:  # closed by the caller, who wants the exit code only
             setattr(sys, stream, Path(os.devnull).open("w"))  # noqa: SIM115
+    _end_in_order()
     try:
         code = int(program() or 0)
         sys.stdout.flush()
@@ -74,10 +84,35 @@ def run(program: Callable[[], int | None], name: str) -> NoReturn:
     sys.exit(code)
 
 
+def _end_in_order() -> None:
+    """Raise Terminated when a signal asks this process to end, unless its caller has said what is to be done then."""
+
+    def end(number: int, _: object) -> None:
+        raise Terminated(number)
+
+    asking = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
+    for number in asking:
+        signal.signal(number, end)
+
+    def wait() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, asking)
+
+    def listen() -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, asking)
+
+    def die() -> None:
+        for number in asking:
+            signal.signal(number, signal.SIG_DFL)
+        listen()
+
+    # A forked worker dies at once, in machine code too. What comes before it is that far waits, or Python would forget it.
+    os.register_at_fork(before=wait, after_in_parent=listen, after_in_child=die)
+
+
 def ended_by(error: BaseException, name: str) -> int:
     """The exit code for what a program raised, after saying in one line what it was."""
-    if isinstance(error, KeyboardInterrupt):
-        return of_signal(signal.SIGINT)
+    if isinstance(error, (KeyboardInterrupt, Terminated)):
+        return interrupted_by(error)
     if isinstance(error, BrokenPipeError) and _reader_has_gone():
         _drop_output()
         return of_signal(signal.SIGPIPE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -16,7 +15,7 @@ from rich.console import Console
 
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
-from orderlab.program import EXIT, of_signal
+from orderlab.program import EXIT, Terminated, interrupted_by
 
 if TYPE_CHECKING:
     from orderlab.spark_sweeps.questions.answer import Answer
@@ -77,11 +76,11 @@ def sweep(
             found = answer(file, sweep_file, plan, _maker(engine, master), show)
         else:
             summary = run_sweep(file, _maker(engine, master), options, show)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Terminated) as error:
         typer.echo(
             f"\nstopped; what is committed is kept, and the same command goes on: {' '.join(_command())}", err=True
         )
-        os._exit(of_signal(signal.SIGINT))
+        os._exit(interrupted_by(error))
     finally:
         line.clear()
     if sweep_file.question is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from orderlab.model.errors import InputError, WorkerDied
 from orderlab.model.history.disk import write_history
 from orderlab.model.history.notation import parse_history
 from orderlab.model.verdict import Outcome
-from orderlab.program import EXIT, ExitCode, of_signal
+from orderlab.program import EXIT, ExitCode, Terminated, of_signal
 
 ROOT = Path(__file__).parents[2]
 TABLE = {"HOLDS": 0, "VIOLATED": 1, "UNUSABLE": 2, "UNKNOWN": 3, "INTERNAL": 70}
@@ -183,6 +184,7 @@ def test_a_traceback_is_shown_to_who_asks(monkeypatch: pytest.MonkeyPatch, capfd
         (OSError(errno.EAGAIN, "Resource temporarily unavailable"), 70),
         (ConnectionResetError(errno.ECONNRESET, "reset"), 70),
         (KeyboardInterrupt(), 130),
+        (Terminated(15), 143),
     ],
 )
 def test_what_the_user_can_mend_is_2_and_the_rest_is_not(error: BaseException, told: int) -> None:
@@ -216,6 +218,38 @@ def test_a_pipe_to_a_worker_is_not_the_users_pipe() -> None:
 def test_a_standard_error_that_is_full_changes_no_code() -> None:
     with Path("/dev/full").open("w") as full:
         assert process("program.run(lambda: 1 / 0, 'trial')", stderr=full).returncode == 70
+
+
+END_WHILE_WRITING = """
+import signal, time
+from pathlib import Path
+from orderlab.model.history.disk import HistoryWriter
+from orderlab.model.history.events import Names
+
+def main():
+    with HistoryWriter(Path(sys.argv[1]), Names()):
+        worker = os.fork()
+        if not worker:
+            time.sleep(60)
+            os._exit(1)
+        os.kill(worker, {number})
+        ended = os.waitpid(worker, 0)[1]
+        assert os.WIFSIGNALED(ended) and os.WTERMSIG(ended) == {number}, ended
+        os.kill(os.getpid(), {number})
+        time.sleep(60)
+
+program.run(main, "trial")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_is_half_written_goes_when_a_signal_asks_to_end(number: int, tmp_path: Path) -> None:
+    """A forked worker just dies of it."""
+    text = END_WHILE_WRITING.replace("{number}", str(int(number)))
+    command = [sys.executable, "-c", f"import os, sys\nfrom orderlab import program\n{text}", str(tmp_path / "h.parquet")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (of_signal(number), "", "")
+    assert not list(tmp_path.iterdir())
 
 
 PROGRAMS = [
