@@ -238,8 +238,23 @@ def main():
         os.kill(os.getpid(), {number})
         time.sleep(60)
 
+signal.signal({number}, signal.SIG_DFL)  # under nohup it is ignored
 program.run(main, "trial")
 """
+IGNORED = """
+import signal
+
+def main():
+    os.kill(os.getpid(), signal.SIGHUP)
+    return 3
+
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+program.run(main, "trial")
+"""
+
+
+def test_a_program_under_nohup_goes_on() -> None:
+    assert process(IGNORED).returncode == 3
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
