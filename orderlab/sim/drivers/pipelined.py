@@ -18,6 +18,7 @@ import simpy
 from orderlab.sim.drivers import ReplyGroup, slot_of
 from orderlab.sim.engine.clock import call_at
 from orderlab.sim.engine.network import Link, Network
+from orderlab.sim.engine.packs import grouped
 from orderlab.sim.redis.cluster import REDIRECTIONS_MAX, number_at
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.servers.redis import Batch, RedisNode, Request
@@ -315,14 +316,7 @@ class PipelinedDriver:
             if not self._buffered:
                 self._start_timer()
             end = min(start + batch - self._buffered, count)
-            split: dict[int, list[int]] = {}
-            for place in range(start, end):
-                places = split.get(nodes[place])
-                if places is None:
-                    split[nodes[place]] = [place]
-                else:
-                    places.append(place)
-            for node, places in split.items():
+            for node, places in grouped(range(start, end), nodes[start:end]).items():
                 self.connections[node].buffer.append(_Run(group, places, calls))
             self._buffered += end - start
             if self._buffered >= batch:

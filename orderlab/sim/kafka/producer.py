@@ -6,7 +6,7 @@ A key's partition is exactly that of Kafka's Java client (``BuiltInPartitioner.p
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -16,6 +16,7 @@ import simpy
 
 from orderlab.sim.engine.clock import call_at
 from orderlab.sim.engine.network import Link
+from orderlab.sim.engine.packs import grouped
 from orderlab.sim.kafka.broker import AppendError, KafkaCluster, Partition
 
 _SEED = 0x9747B28C
@@ -68,18 +69,6 @@ def murmur2_rows(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
 def partitions_for_rows(rows: npt.NDArray[np.uint8], partitions: int) -> npt.NDArray[np.int64]:
     """``partition_for_key`` of every row of bytes."""
     return (murmur2_rows(rows) & 0x7FFFFFFF) % partitions
-
-
-def grouped(values: Iterable[int], keys: Iterable[int]) -> dict[int, list[int]]:
-    """The values of each key, in order, by the order of the keys' first places. For packs, which are too small for numpy."""
-    groups: dict[int, list[int]] = {}
-    for value, key in zip(values, keys, strict=True):
-        found = groups.get(key)
-        if found is None:
-            groups[key] = [value]
-        else:
-            found.append(value)
-    return groups
 
 
 @dataclass(frozen=True, slots=True)

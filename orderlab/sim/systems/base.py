@@ -45,13 +45,13 @@ from orderlab.sim.mqtt.clients import (
     numbered_names,
     parse_shares,
 )
-from orderlab.sim.mqtt.connection_ends import publish_wills
 from orderlab.sim.mqtt.connections import UNLIMITED, ConnectionTable, InflightWindows, ReplayFilter, TrimTracker
 from orderlab.sim.mqtt.links import PublishWindows, SocketBuffers
 from orderlab.sim.mqtt.ownership import LateOwnership, Rule
 from orderlab.sim.mqtt.ports import Persistence, SessionStore, StoreDriver
 from orderlab.sim.mqtt.sessions import EPOCH_MS, Inbound, StoredSessions
 from orderlab.sim.mqtt.topics import Matches, RetainedByTopic, RetainHandling, SubscriptionTrie
+from orderlab.sim.mqtt.wills import publish_wills
 from orderlab.sim.mqtt.world import SLICE_US, DeliveryState, KafkaTopics, Measurements, Storage, Traffic, World
 from orderlab.sim.redis.lua.host import SharedLua
 from orderlab.sim.servers.redis import ClusterRules, Follower, MovingSlots, RedisNode

@@ -1,6 +1,7 @@
 """The pipelined driver: flushes, NOSCRIPT, replay, timeouts, redirections; and the node behind it."""
 
 import hashlib
+from itertools import pairwise
 
 import pytest
 import simpy
@@ -9,7 +10,7 @@ from orderlab.sim.costs import load_costs
 from orderlab.sim.drivers.pipelined import TIMED_OUT, PipelinedDriver, PipelineSettings
 from orderlab.sim.redis.cluster import Cluster
 from orderlab.sim.redis.hash_slots import SLOT_COUNT, hash_slot
-from orderlab.sim.servers.redis import Calls, RedisNode, Request
+from orderlab.sim.servers.redis import COUNT_EVERY, COUNT_SELDOM, Calls, RedisNode, Request
 
 PUSH = b"return redis.call('RPUSH', KEYS[1], ARGV[1])"
 SHA = hashlib.sha1(PUSH).hexdigest().encode()
@@ -145,6 +146,30 @@ def test_a_restart_keeps_what_the_file_holds(sync, kept):
     node.crash()
     node.restart()
     assert stored(node) == kept
+
+
+def test_what_costs_the_same_is_counted_ever_less_often_and_a_change_is_noticed():
+    as_long = b"for _ = 1, redis.call('LLEN', KEYS[1]) do redis.call('EXISTS', KEYS[1]) end"
+    _env, (node,), _ = system()
+    node.shard.execute((b"SCRIPT", b"LOAD", as_long))
+    write = [Request((b"EVALSHA", hashlib.sha1(as_long).hexdigest().encode(), b"1", b"list"), "walk")] * 64
+    counted, count = [], node._count
+    node._count = lambda request: (counted.append(node.requests), count(request))[1]
+
+    def serve(commands):
+        until = node.requests + commands
+        while node.requests < until:
+            node.run_requests(0, write)
+
+    serve(5 * COUNT_SELDOM)
+    gaps, known = [later - before for before, later in pairwise(counted)], len(counted)
+    assert gaps[0] < 2 * COUNT_EVERY < gaps[1] < gaps[2] < gaps[-1] <= COUNT_SELDOM + 2 * len(write)
+    node.shard.execute((b"RPUSH", b"list", b"1", b"2", b"3"))
+    serve(COUNT_SELDOM + 2 * len(write))
+    before = node.commands
+    serve(len(write))
+    assert node.commands - before == 5 * len(write), "EVALSHA, LLEN and three EXISTS"
+    assert counted[known + 1] - counted[known] < 2 * COUNT_EVERY, "from then on it is counted as often as at first"
 
 
 def test_commands_of_scripts_are_counted_and_cost_what_the_model_says():

@@ -15,9 +15,10 @@ import simpy
 
 from orderlab.model.history.events import EventKind
 from orderlab.sim.engine.clock import Station, call_at
+from orderlab.sim.engine.packs import grouped
 from orderlab.sim.kafka.broker import AppendError
 from orderlab.sim.kafka.consumer_group import Consumer, ConsumerGroup, Polled
-from orderlab.sim.kafka.producer import OnAnswered, Producer, grouped
+from orderlab.sim.kafka.producer import OnAnswered, Producer
 from orderlab.sim.mqtt.application.sessions import Application, Applications, Exchange, Place, Queue, places_of
 from orderlab.sim.mqtt.broker.broker import MqttBroker
 from orderlab.sim.mqtt.broker.delivery import RECORDED_WITHIN_US, Delivery

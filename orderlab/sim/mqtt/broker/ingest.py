@@ -20,8 +20,9 @@ import simpy
 from orderlab.model.history.events import EventKind
 from orderlab.sim.engine.clock import call_at
 from orderlab.sim.engine.network import RETRANSMIT_US
+from orderlab.sim.engine.packs import grouped
 from orderlab.sim.kafka.broker import AppendError
-from orderlab.sim.kafka.producer import OnAnswered, grouped
+from orderlab.sim.kafka.producer import OnAnswered
 from orderlab.sim.mqtt.broker.node import BrokerNode
 from orderlab.sim.mqtt.broker.qos2 import Qos2Receiver
 from orderlab.sim.mqtt.clients import Arrivals, Ints, where

@@ -16,9 +16,10 @@ import simpy
 
 from orderlab.model.errors import InputError
 from orderlab.sim.engine.clock import call_at
+from orderlab.sim.engine.packs import grouped
 from orderlab.sim.kafka.broker import AppendError
 from orderlab.sim.kafka.consumer_group import Consumer
-from orderlab.sim.kafka.producer import OnAnswered, grouped
+from orderlab.sim.kafka.producer import OnAnswered
 from orderlab.sim.mqtt.broker.node import BrokerNode, InFlightBatch
 from orderlab.sim.mqtt.clients import Ints
 from orderlab.sim.mqtt.connections import SUBSCRIBER, Deliveries, unstored
