@@ -47,6 +47,7 @@ WRONG_BROKERS = (
     ("late ownership, network-partition", (LATE, ("faults", f"network-partition@{STRIKES_AT}:0")), WOKEN),
     ("late ownership, client-half-open", (LATE, ("keep_alive_s", "0.4"), ("faults", f"client-half-open@{STRIKES_AT}:0")), WOKEN),
     ("late ownership, publisher-takeover", (LATE, ("faults", f"publisher-takeover@{STRIKES_AT}:0")), WOKEN),
+    ("late ownership, publisher-takeover from a broker cut off", (LATE, ("faults", f"network-partition@0.45:0 publisher-takeover@{STRIKES_AT}:0")), WOKEN),
     ("publisher-link-cut, Keep Alive 0.2 s", (("keep_alive_s", "0.2"), ("faults", f"publisher-link-cut@{STRIKES_AT}:0")), ()),
     ("client-link-cut, Keep Alive 0.2 s", (("keep_alive_s", "0.2"), ("faults", f"client-link-cut@{STRIKES_AT}:0")), ()),
     ("slow-consumer, sockets of 4 packets", (("socket_packets", "4"), ("faults", f"slow-consumer@{STRIKES_AT}:0")), (("on_full_socket", "read-anew"),)),

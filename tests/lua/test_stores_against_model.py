@@ -1,4 +1,4 @@
-"""lua/session and lua/pending against a second algorithm that keeps the same promises with a plain list.
+"""lua/session, lua/pending and lua/inbound against a second algorithm that keeps the same promises with a plain list.
 
 Long random runs at a small modulus, so that wraps, live identifiers in the way, trims, ghosts and repetitions meet;
 with the limits of the script (chunk of ``unpack``, sweep) as they are and reduced to almost nothing.
@@ -41,10 +41,12 @@ class Kept:
 
 @dataclass
 class SessionModel:
-    """One client's session, or its absence (``epoch`` is None). ``pending``: as far as lua/pending goes."""
+    """One client's session, or its absence (``epoch`` is None). ``pending``: as far as lua/pending goes; ``fenced``: lua/inbound, where whoever
+    opens a queue shuts out those before him."""
 
     modulus: int
     pending: bool = False
+    fenced: bool = False
     now_ms: int = 1_000_000
     epoch: int | None = None
     last: int = 0
@@ -59,8 +61,11 @@ class SessionModel:
         if self.epoch is not None and epoch < self.epoch:
             return Opened(refused="STALE")
         if self.epoch is not None and (epoch == self.epoch or not clean_start):
+            if self.fenced:
+                self.epoch = epoch
+                return Opened(True, epoch)
             return Opened(epoch > self.epoch, self.epoch)
-        self.epoch, self.last, self.queue, self.marks = epoch, 0, [], {}
+        self.epoch, self.last, self.queue, self.marks = epoch, epoch * 2**24 if self.fenced else 0, [], {}
         return Opened(False, epoch)
 
     def save(
@@ -212,7 +217,7 @@ def check_pending_keys(store: Any, model: SessionModel) -> None:
     assert set(timed) <= {member.split(b":")[0] for member in members}
 
 
-STORES = {"lua/session": check_session_keys, "lua/pending": check_pending_keys}
+STORES = {"lua/session": check_session_keys, "lua/pending": check_pending_keys, "lua/inbound": check_session_keys}
 
 
 @pytest.mark.parametrize("small", [{}, SMALL], ids=["limits as they are", "small limits"])
@@ -222,7 +227,7 @@ def test_every_reply_is_that_of_the_model(
     open_store: Callable[..., Any], folder: str, modulus: int, small: dict[bytes, bytes]
 ) -> None:
     draw = random.Random(f"{modulus} {small}")
-    model = SessionModel(modulus, pending=folder == "lua/pending")
+    model = SessionModel(modulus, pending=folder == "lua/pending", fenced=folder == "lua/inbound")
     store = open_store(folder, now_ms=model.now_ms, modulus=modulus).replacing(small)
     passed_over = 0
     for step in range(800):

@@ -118,7 +118,7 @@ class Arrivals:
 
     def __init__(self, schedule: Schedule, broker: int) -> None:
         clients = schedule.publishers
-        mine = np.flatnonzero(clients.broker == broker)
+        self.publishers = mine = np.flatnonzero(clients.broker == broker)
         at = schedule.phase_us[mine] + clients.latency_us[mine]
         rounds, at = at // schedule.interval_us, at % schedule.interval_us
         order = np.lexsort((mine, at))
@@ -284,7 +284,8 @@ class BurstArrivals(Arrivals):
 
     def __init__(self, schedule: BurstSchedule, broker: int) -> None:
         self._schedule = schedule
-        self._bursts = schedule.bursts_of(np.flatnonzero(schedule.publishers.broker == broker))
+        self.publishers = np.flatnonzero(schedule.publishers.broker == broker)
+        self._bursts = schedule.bursts_of(self.publishers)
         self._ordered_us = 0
         nothing = np.empty(0, np.int64)
         self._messages, self._instants = nothing, nothing

@@ -28,6 +28,8 @@ _ACK_ID = 64_951
 _ENCODED = 6
 """Place, among the marks of a save, of what its first message holds in base64."""
 _ACK_EPOCH = 555_000_000_555
+FIRST_EPOCH = 1
+"""Of sessions and queues that were there before the run."""
 
 
 class StoredSessions:
@@ -65,9 +67,9 @@ class StoredSessions:
         self._previous = binding.operation("save").reader.table.shape == "integer"
         """The reply to a save is the identifier before the first; otherwise pairs of identifier and token."""
 
-    def keeping_all(self) -> StoredSessions:
-        """The same store for queues that neither trim nor expire."""
-        return StoredSessions(self.binding, self.nodes, MODULUS, 2, *self._sizes)
+    def keeping_all(self, binding: Binding | None = None) -> StoredSessions:
+        """The same store, or the one of ``binding``, for queues that neither trim nor expire."""
+        return StoredSessions(binding or self.binding, self.nodes, MODULUS, 2, *self._sizes)
 
     def node_of(self, client: bytes) -> int:
         """The node that serves the client's slot: slots are shared out evenly, in order."""
@@ -154,6 +156,12 @@ class StoredSessions:
             return None
         return Request([b"HGET", self.binding.keys["body"].render({"client": client}), b"m"], "newest")
 
+    def told_epoch(self, reply: Reply) -> int | None:
+        """The epoch, which the answer to ``newest`` tells as well; 0 where nothing is there, None for an error."""
+        if isinstance(reply, bytes):
+            return int(reply.split()[0])
+        return 0 if reply is None else None
+
     def told_newest(self, reply: Reply) -> int | None:
         """What the answer says; 0 where nothing was ever saved, None for an error."""
         if isinstance(reply, bytes):
@@ -196,6 +204,10 @@ class StoredSessions:
     def is_damaged(self, reply: Reply) -> bool:
         """Whether a save was refused because parts of the session are gone. The published scripts do not notice."""
         return isinstance(reply, ErrorReply) and b"the session is damaged" in reply.message
+
+    def was_opened(self, reply: Reply) -> bool:
+        """Whether an ``open`` has found or begun a session, and no later CONNECT has it."""
+        return isinstance(reply, list)
 
     def was_answered(self, reply: Reply) -> bool:
         """Whether an ``open`` or ``clear`` has run, were it in vain because a later CONNECT was faster."""
@@ -259,19 +271,27 @@ class StoredSessions:
 class Inbound:
     """What lies outside of brokers: the publishers' queues, and what records in Kafka carry."""
 
-    def __init__(self, store: StoredSessions) -> None:
-        """``store`` must neither trim nor expire."""
+    def __init__(self, store: StoredSessions, is_fenced: bool = False) -> None:
+        """``store`` must neither trim nor expire. ``is_fenced``: its queues refuse what an older connection brings."""
         self.store = store
+        self.is_fenced = is_fenced
+        self.connection: dict[int, int] = {}
+        """By publisher that has moved, the number of its last CONNECT; the others are at their first."""
         self.number_of: dict[int, int] = {}
         """By message, the number that its records carry. Records may be read again at any time, so nothing is forgotten."""
         self.opened: set[int] = set()
+
+    def connect(self, publisher: int) -> int:
+        """The number of a CONNECT that comes now."""
+        self.connection[publisher] = self.connection.get(publisher, FIRST_EPOCH) + 1
+        return self.connection[publisher]
 
     def ensure_open(self, nodes: Sequence[RedisNode], publisher: int, name: bytes) -> int:
         """The node of a publisher's queue, which was opened long before the run."""
         node = self.store.node_of(name)
         if publisher not in self.opened:
             self.opened.add(publisher)
-            nodes[node].preload(self.store.open(name, clean_start=True, epoch=1))
+            nodes[node].preload(self.store.open(name, clean_start=True, epoch=FIRST_EPOCH))
         return node
 
 

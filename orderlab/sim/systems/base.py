@@ -58,7 +58,7 @@ from orderlab.sim.servers.redis import ClusterRules, Follower, MovingSlots, Redi
 from orderlab.sim.stores.binding import load_binding
 from orderlab.sim.systems.report import Measured, figures, measure
 from orderlab.sim.systems.series import Series
-from orderlab.sim.systems.settings import STORES, ClientSettings, DeviceSettings, RedisSettings
+from orderlab.sim.systems.settings import FENCED, STORES, ClientSettings, DeviceSettings, RedisSettings
 
 FLUSHED_AFTER_US = 30_000_000
 """When Linux writes back a page that nobody asks it to: vm.dirty_expire_centisecs, 30 s by default."""
@@ -86,7 +86,10 @@ class RedisSessions:
             load_binding(STORES[settings.scripts]), settings.redis_nodes, settings.limit, settings.qos,
             settings.payload_bytes, lengths, None if settings.expiry_s is None else settings.expiry_s * 1000,
         )  # fmt: skip
-        sources = [script.source for script in store.binding.scripts]
+        scripts = store.binding.scripts
+        if settings.inbound == "fenced":
+            scripts += tuple(script for script in load_binding(FENCED).scripts if script not in scripts)
+        sources = [script.source for script in scripts]
         lag_ms, sync = settings.redis_replica_lag_ms, settings.appendfsync
         lua = SharedLua()
         min_lag_s = settings.min_replicas_lag_s
@@ -340,9 +343,11 @@ class DeviceSystem(Generic[S]):
         return world
 
     def _inbound(self, store: SessionStore) -> Inbound | None:
-        if getattr(self.settings, "inbound", "memory") == "memory" or not isinstance(store, StoredSessions):
+        where = getattr(self.settings, "inbound", "memory")
+        if where == "memory" or not isinstance(store, StoredSessions):
             return None
-        return Inbound(store.keeping_all())
+        is_fenced = where == "fenced"
+        return Inbound(store.keeping_all(load_binding(FENCED) if is_fenced else None), is_fenced)
 
     def _record_bytes(self) -> int:
         """Of a message in Kafka."""

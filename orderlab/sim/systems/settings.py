@@ -171,6 +171,8 @@ class ClientSettings(Settings):
 
 SCRIPTS = Path(__file__).parents[2] / "lua"
 STORES = {"published": SCRIPTS / "specimens" / "published", "session": SCRIPTS / "session"}
+FENCED = SCRIPTS / "inbound"
+"""Of publishers' queues that refuse what an older connection brings."""
 
 
 class DeviceSettings(ClientSettings):
@@ -316,15 +318,16 @@ class RedisSettings(DeviceSettings):
     resync_s: float = Field(default=0.0, ge=0, le=86_400)
     """How long a replica that begins anew has nothing yet: the delay before a transfer (repl-diskless-sync-delay, 5 s in Redis 7) and the transfer."""
     scripts: Literal["published", "session"] = "published"
-    inbound: Literal["memory", "store"] = "memory"
+    inbound: Literal["memory", "store", "fenced"] = "memory"
     """Where brokers keep which publishes with QoS 2 they have received and not released; in the store, a broker that dies takes
-    nothing along, and sessions know messages again by publisher and number, however they came."""
+    nothing along, and sessions know messages again by publisher and number, however they came; fenced: so, and a publisher's queue
+    there refuses what an older connection brings."""
 
     @model_validator(mode="after")
     def _numbers_come_in_order(self) -> RedisSettings:
-        if self.inbound == "store" and not (self.scripts == "session" and self.idempotent):
+        if self.inbound != "memory" and not (self.scripts == "session" and self.idempotent):
             raise ValueError(
-                "inbound=store numbers what publishers send, and sessions refuse a lower number; set scripts=session, which has "
+                f"inbound={self.inbound} numbers what publishers send, and sessions refuse a lower number; set scripts=session, which has "
                 "numbers, and idempotent=true, which keeps order"
             )
         return self

@@ -292,6 +292,7 @@ def test_a_message_that_a_retained_one_has_overtaken_holds_back_what_came_with_i
     ("tbmq-p2p", {"retain_handling": "3"}, "retain_handling"),
     ("tbmq-p2p", {"slow_share": 1.5}, "slow_share"),
     ("tbmq-p2p", {"inbound": "store"}, "idempotent=true"),
+    ("tbmq-p2p", {"inbound": "fenced"}, "inbound=fenced numbers"),
     ("tbmq-p2p", {"inbound": "store", "scripts": "session"}, "idempotent=true"),
     ("tbmq-jedis", {"inbound": "store", "idempotent": True, "acks": "all"}, "scripts=session"),
     ("tbmq-application", {"clean_start_share": 0.5, "offline_share": 0.5}, "keep their sessions"),

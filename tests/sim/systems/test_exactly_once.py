@@ -58,7 +58,7 @@ def test_nothing_is_handed_over_twice_and_the_queues_of_publishers_empty(fault, 
 
 def test_a_broker_that_does_not_read_the_queues_of_publishers_that_come_to_it_gives_second_numbers(monkeypatch):
     assert "second_numbers" not in Ran(faults="broker-crash@0.4:0").counts
-    monkeypatch.setattr(Qos2Receiver, "resume", lambda self, messages, released: None)
+    monkeypatch.setattr(Qos2Receiver, "resume", lambda self, messages, released, publishers: None)
     assert Ran(faults="broker-crash@0.4:0").counts["second_numbers"] > 0
 
 

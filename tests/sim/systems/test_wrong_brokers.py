@@ -423,6 +423,33 @@ def test_a_message_over_the_old_connection_of_a_publisher_that_has_moved():
     violated, counts, *_ = run(**moved, ownership="woken", **in_store)
     assert not violated, "the new broker lets it in when the old one has closed"
     assert counts["publishes_over_old_connections"] > 0
+    violated, counts, *_ = run(**moved, ownership="woken", **{**in_store, "qos": 0})
+    assert not violated, "and when Kafka has what came over the old connection with QoS 0"
+    assert counts["publishes_over_old_connections"] > 0
+
+
+def test_what_an_older_connection_of_a_publisher_brings_is_refused_where_queues_are_fenced():
+    """The old broker is cut off from the store and from Kafka while its publishers move: it hears of that when it is back, with their publishes in its hands."""
+    cut_off = {"faults": "network-partition@0.25:0 publisher-takeover@0.3:0", "ownership": "woken", "qos": 2, "pack_retries": 1000, **REPAIRED}
+    violated, counts, *_ = run(**cut_off, inbound="store")
+    assert "exactly-once" in violated
+    assert counts["second_numbers"] > 10
+    violated, counts, *_ = run(**cut_off, inbound="fenced")
+    assert not violated
+    assert "second_numbers" not in counts
+    assert counts["receptions_refused"] > 10
+
+
+@pytest.mark.parametrize("seed", [9, 24])
+def test_publishers_that_move_again_before_they_are_let_in_are_known_by_their_last_connection(seed):
+    """They ask at a third broker while the second one waits for the first; and whoever lost its connection to the same broker is received over a slow link."""
+    rates = "publisher-takeover=3/s publisher-half-open=2/s network-partition=0.7/s redis-stall=2/s command-timeout=1/s redis-failover=1/s broker-pause=0.5/s publisher-link-cut=1/s lost-puback=1/s"
+    lasting = {"publishers": 60, "duration_s": 0.9, "drain_s": 3.0, "command_timeout_s": 0.2, "redis_replica_lag_ms": 0.0, "appendfsync": "always", "pack_retries": 1000}
+    violated, counts, *_ = run(
+        seed, fault_rates=rates, brokers=3, ownership="woken", qos=2, inbound="fenced", removals="awaited", **REPAIRED, **{**lasting, "offline_share": 0.4, "offline_s": 0.3}
+    )
+    assert not violated
+    assert "second_numbers" not in counts
 
 
 def test_publishers_that_come_and_go_between_brokers_are_known_again():

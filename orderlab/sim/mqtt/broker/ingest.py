@@ -51,8 +51,14 @@ class Ingest:
         """Where those of its publishers are not well."""
         self._outside: list[Arrivals] = []
         """Of publishers that have asked to be let in."""
+        self._left: list[tuple[PublisherLinks, list[Arrivals]]] = []
+        """Connections that publishers have left for another broker, and this one may not know it."""
+        self._awaited: list[PublisherLinks] = []
+        """Those that the publishers outside have left, wherever."""
         self.orphans: set[int] = set()
         """What publishers sent without an answer who are at another broker now: the answers go nowhere."""
+        self._unanswered_of_qos_0: set[int] = set()
+        """What Kafka has not answered, where publishers that move wait for it."""
         self._is_listening = True
         self._is_held_up = False
         """Whether it read nothing at the last tick."""
@@ -116,16 +122,22 @@ class Ingest:
 
     def take_over(self, other: Ingest) -> None:
         """Take over the publishers of another broker, who connect here: first they send again what has no PUBACK."""
-        self._arrivals += [*other._arrivals, *other._outside]
-        self._take_up(other, list(other.unacknowledged))
+        arrivals = [*other._arrivals, *other._outside]
+        self._arrivals += arrivals
+        self._take_up(other, list(other.unacknowledged), arrivals)
 
-    def _take_up(self, other: Ingest, unacknowledged: Sequence[int]) -> None:
+    def _take_up(self, other: Ingest, unacknowledged: Sequence[int], arrivals: Sequence[Arrivals]) -> None:
         if self.qos2_receiver is not None and other.qos2_receiver is not None:
             messages = np.array(unacknowledged, np.int64)  # whichever broker had them, were it before the other one
             waiting = where(self.world.traffic.qos.of_publishers(messages % self.world.traffic.schedule.count) == 2, messages).tolist()
             known = set(unacknowledged)
             released = [message for message in other.received if message not in known]
-            self.qos2_receiver.resume(waiting, [*released, *other.qos2_receiver.releasing])
+            publishers = np.concatenate([each.publishers for each in arrivals]) if arrivals else np.empty(0, np.int64)
+            coming = where(self.world.traffic.qos.of_publishers(publishers) == 2, publishers).tolist()
+            if self.qos2_receiver.inbound.is_fenced:  # what they sent over an earlier connection to this broker, the queue knows
+                are_back = set(coming)
+                self.received = {message: has for message, has in self.received.items() if message % self.world.traffic.schedule.count not in are_back}
+            self.qos2_receiver.resume(waiting, [*released, *other.qos2_receiver.releasing], coming)
         if unacknowledged:
             self._ingest_again(np.array(unacknowledged, np.int64), self._published)
 
@@ -133,8 +145,10 @@ class Ingest:
         """Let the publishers of another broker, which is alive, connect here. If brokers ask each other, they are let in when that one has closed their old
         connections, or when nothing was heard of it for the session timeout; what they publish meanwhile waits with them."""
         world, ownership = self.world, self.world.ownership
-        unacknowledged, arrivals, links = list(other.unacknowledged), other._arrivals, other.links
-        other._arrivals, other.links = [], None
+        unacknowledged, arrivals, links = list(other.unacknowledged), [*other._arrivals, *other._outside], other.links
+        awaited, other._awaited = other._awaited, []  # whoever was not let in there yet asks here now
+        other._arrivals, other._outside, other.links = [], [], None
+        self._awaited += awaited if links is None else [*awaited, links]
         other.unacknowledged.clear()
         other.orphans.update(unacknowledged)
         self.unacknowledged.update(dict.fromkeys(unacknowledged))
@@ -144,15 +158,16 @@ class Ingest:
             late = self.env.now >= until_us
             if late:
                 close()  # who reached nobody for so long does that by itself
-            elif other.qos2_receiver is not None and (other.qos2_receiver.is_asking or other._ready_us > self.env.now) and not other.node.is_dead:
-                call_at(self.env, next_tick(), let_in)  # what it has of them is not in the store yet
+            elif not all(each.is_closed for each in awaited) or other._holds_of(arrivals):
+                call_at(self.env, next_tick(), let_in)
                 return
             if self.node.is_dead or not all(each in self._outside for each in arrivals):
                 return  # they are in, or the next broker has them
             self._outside = [each for each in self._outside if each not in arrivals]
+            self._awaited = [] if not self._outside else [each for each in self._awaited if each not in awaited and each is not links]
             self._arrivals += arrivals
             self.orphans.difference_update(unacknowledged)
-            self._take_up(other, unacknowledged)
+            self._take_up(other, unacknowledged, arrivals)
             if not other._arrivals:  # nobody is back there already
                 other.received.clear()
                 if other.qos2_receiver is not None:
@@ -172,8 +187,12 @@ class Ingest:
 
         until_us = self.env.now + world.kafka.groups[0].settings.session_timeout_us
         awaits = ownership is not None and ownership.awaits_old
+        for old, whose in self._left:  # whoever left this broker and is back: it knows its own sockets
+            if any(each in whose for each in arrivals):
+                old.close()
         if links is not None:
             links.are_left = True
+            other._left.append((links, arrivals))
         if ownership is None:
             close()
         else:
@@ -182,6 +201,17 @@ class Ingest:
             call_at(self.env, float(until_us), let_in)
         else:
             let_in()
+
+    def _holds_of(self, arrivals: Sequence[Arrivals]) -> bool:
+        """Whether something has come of these publishers, who have left, that the store (QoS 2) or Kafka (QoS 0) has not got yet. QoS 1 comes again, in order."""
+        if self.node.is_dead:
+            return False
+        if self._ready_us > self.env.now or (self.qos2_receiver is not None and self.qos2_receiver.is_asking):
+            return True
+        if not self._unanswered_of_qos_0:
+            return False
+        left = {publisher for each in arrivals for publisher in each.publishers.tolist()}
+        return any(message % self.world.traffic.schedule.count in left for message in self._unanswered_of_qos_0)
 
     def _ingest_again(self, messages: Ints, on_answered: OnAnswered) -> None:
         """Take in publishes that are sent again now."""
@@ -256,7 +286,10 @@ class Ingest:
         if self.node.is_dead:
             return
         world = self.world
-        topics = world.traffic.topic_of[messages % world.traffic.schedule.count]
+        publishers = messages % world.traffic.schedule.count
+        if world.ownership is not None and world.ownership.awaits_old:
+            self._unanswered_of_qos_0.update(where(world.traffic.qos.of_publishers(publishers) == 0, messages).tolist())
+        topics = world.traffic.topic_of[publishers]
         split = grouped(messages.tolist(), world.kafka.all_partition_of[topics].tolist())
         for number in sorted(split):
             self.node.producer.send(world.kafka.all_partitions[number], split[number], on_answered or self._published)
@@ -265,6 +298,8 @@ class Ingest:
         """Answer what Kafka has, which came over ``connection``, with PUBACK or PUBREC. If it has not, the publisher hears nothing."""
         world = self.world
         sole = world.traffic.qos.sole
+        if self._unanswered_of_qos_0:
+            self._unanswered_of_qos_0.difference_update(records)
         if sole is None:
             messages = np.asarray(records, np.int64)
             qos = world.traffic.qos.of_publishers(messages % world.traffic.schedule.count)
@@ -314,8 +349,11 @@ class Ingest:
             of_qos_1 = where(qos == 1, messages).tolist()
             call_at(self.env, float(acknowledged.max()), lambda: self._have_answers(of_qos_1))
         if len(of_qos_2):
-            back = float(where(qos == 2, acknowledged + latency).max())
-            call_at(self.env, back, lambda: self._on_pubrel(of_qos_2.tolist()))
+            back = where(qos == 2, acknowledged + latency)
+            if self.links is None:
+                call_at(self.env, float(back.max()), lambda: self._on_pubrel(of_qos_2.tolist()))
+            else:
+                self.links.pubrels(of_qos_2, back, self._on_pubrel)
 
     def _on_pubrel(self, records: Sequence[int]) -> None:
         """Answer the publishers' PUBRELs with PUBCOMP, and forget the messages."""
@@ -434,7 +472,7 @@ class PublisherLinks:
         self._answered_us: dict[int, int] = {}
         self.are_left = False
         """Whether the publishers are at another broker."""
-        self._is_closed = False
+        self.is_closed = False
         """Whether the broker reads no more of these connections."""
 
     @classmethod
@@ -461,13 +499,13 @@ class PublisherLinks:
         """Connect all publishers anew, here."""
         if self.ingest.node.is_dead or self.ingest.links is not self:
             return
-        self._is_closed, self.ingest.links = True, None
+        self.is_closed, self.ingest.links = True, None
         self.world.count("publishers_back")
         self.ingest.republishing.resend(np.ones(self.world.traffic.schedule.count, np.bool_))
 
     def close(self) -> None:
         """Read no more of these connections."""
-        self._is_closed = True
+        self.is_closed = True
 
     # -- what goes over them -------------------------------------------------------------------------------
 
@@ -487,12 +525,23 @@ class PublisherLinks:
             self.ingest.links = None  # all is well again
 
     def _there(self, messages: Ints, then: Callable[[Ints], None]) -> None:
-        if self._is_closed or self.is_dead:
+        if self.is_closed or self.is_dead:
             self.world.count("publishes_lost_on_the_way", len(messages))
         else:
             if self.are_left:
                 self.world.count("publishes_over_old_connections", len(messages))
             then(messages)
+
+    def pubrels(self, messages: Ints, at_us: Ints, then: Callable[[Sequence[int]], None]) -> None:
+        """Hand on PUBRELs that would be there at these instants: behind what their publishers have sent before, a PUBLISH with DUP perhaps."""
+        count = self.world.traffic.schedule.count
+
+        def sent(message: int) -> None:  # only now, or what is published before then would wait behind it
+            through_us = self._in_order(self._through_us, message % count, int(self.env.now))
+            call_at(self.env, float(through_us), partial(then, [message]))
+
+        for message, at in zip(messages.tolist(), at_us.tolist(), strict=True):
+            call_at(self.env, float(at), partial(sent, message))
 
     def answers(self, publishers: Ints, at_us: Ints) -> Ints:
         """When answers arrive that would at ``at_us``, were all well."""

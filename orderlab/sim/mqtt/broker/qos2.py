@@ -11,12 +11,16 @@ subscriber's session, which knows the second by (publisher, number).
 
 A publisher's messages get their numbers and go to Kafka one by one, in order: a session that has the number 6 takes a 5 for
 a repetition.
+
+A publisher that moves may leave bytes behind, in the sockets of its old broker or in calls of that broker, which come to the store after its new
+broker has read the queue: the same PUBLISH gets a second number then. Where queues are fenced the new broker opens the queue first, with
+the number of its connection, and from then on the store refuses what comes with a lower one.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,7 +31,7 @@ from orderlab.sim.engine.clock import call_at
 from orderlab.sim.mqtt.broker.node import BrokerNode
 from orderlab.sim.mqtt.clients import Ints
 from orderlab.sim.mqtt.connections import SUBSCRIBER, Deliveries
-from orderlab.sim.mqtt.sessions import Inbound
+from orderlab.sim.mqtt.sessions import FIRST_EPOCH, Inbound
 
 
 class Qos2Receiver:
@@ -46,6 +50,8 @@ class Qos2Receiver:
         self._lines: dict[int, deque[int]] = {}
         """Per publisher whose queue is being asked, the messages that wait for the answer."""
         self._saves = 0
+        self._connections: dict[int, int] = {}
+        """Where queues are fenced: by publisher that has come from another broker, the number of the connection over which it is here, or was."""
 
     def receive(self, messages: Iterable[int]) -> None:
         """Take in PUBLISH packets, which go on when they have a number."""
@@ -59,13 +65,63 @@ class Qos2Receiver:
                 line.append(message)
         self._number(goes)
 
-    def resume(self, messages: Sequence[int], released: Sequence[int]) -> None:
+    def resume(self, messages: Sequence[int], released: Sequence[int], publishers: Sequence[int] = ()) -> None:
         """Take over publishers who connect here, that may publish ``messages`` again, and send the PUBRELs of ``released`` again: first their
-        queues are read."""
-        publishers = dict.fromkeys(message % self.world.traffic.schedule.count for message in (*messages, *released))
-        for publisher in publishers:
+        queues are read. ``publishers``: all who connect, with nothing under way as well."""
+        if self.inbound.is_fenced:
+            self._resume_fenced(publishers, released)
+            return
+        known = dict.fromkeys(message % self.world.traffic.schedule.count for message in (*messages, *released))
+        for publisher in known:
             self._lines.setdefault(publisher, deque())  # who was here before may have left something
-        self._read(list(publishers), released)
+        self._read({publisher: self._connection_of(publisher) for publisher in known}, released)
+
+    def _resume_fenced(self, publishers: Sequence[int], released: Sequence[int]) -> None:
+        """Open their queues before they are read. What an earlier connection to this broker left here is over with it."""
+        count = self.world.traffic.schedule.count
+        present = set(publishers)
+        for kept in (self.held, self.releasing):
+            for message in [message for message in kept if message % count in present]:
+                del kept[message]
+        for publisher in publishers:
+            self._connections[publisher] = self.inbound.connect(publisher)
+            self._lines[publisher] = deque()
+        self._open({publisher: self._connections[publisher] for publisher in publishers}, released)
+
+    def _open(self, connections: Mapping[int, int], released: Sequence[int]) -> None:
+        """Raise the epochs of these publishers' queues to the numbers of their connections."""
+        present = [publisher for publisher, connection in connections.items() if self._is_present(publisher, connection)]
+        store = self.inbound.store
+        nodes = [self._node_of(publisher) for publisher in present]
+        calls = [store.open(self._name(publisher), clean_start=False, epoch=connections[publisher]) for publisher in present]
+
+        def replied(replies: Sequence[Any]) -> None:
+            if self.node.is_dead:
+                return
+            opened, failed = [], {}
+            for publisher, reply in zip(present, replies, strict=True):
+                if not self._is_present(publisher, connections[publisher]):
+                    continue
+                if store.was_opened(reply):
+                    opened.append(publisher)
+                elif store.was_answered(reply):
+                    self._refused(publisher)
+                else:
+                    failed[publisher] = connections[publisher]
+            if failed:
+                self._later(lambda: self._open(failed, released))
+            self._read({publisher: connections[publisher] for publisher in opened}, released)
+
+        if present and not self.node.is_dead:
+            self.node.driver.submit(nodes, calls, replied)
+
+    def _is_present(self, publisher: int, connection: int) -> bool:
+        """Whether that is the publisher's last connection here, as far as this broker knows."""
+        return not self.inbound.is_fenced or self._connections.get(publisher, FIRST_EPOCH) == connection
+
+    def _refused(self, publisher: int) -> None:
+        """The publisher is at another broker: close its connection here, and what came over it is not received."""
+        self.world.count("receptions_refused", 1 + len(self._lines.pop(publisher, ())))
 
     @property
     def is_asking(self) -> bool:
@@ -82,7 +138,9 @@ class Qos2Receiver:
         self.releasing.update((message, self.held.pop(message)) for message in messages if message in self.held)
         asked = [message for message in messages if message in self.releasing]
         nodes = [self._node_of(message) for message in asked]
-        calls = [self.inbound.store.acknowledge(self._name(message), *self.releasing[message]) for message in asked]
+        calls = [
+            self.inbound.store.acknowledge(self._name(message), *self.releasing[message], self._connection_of(message)) for message in asked
+        ]
 
         def replied(replies: Sequence[Any]) -> None:
             if self.node.is_dead:
@@ -98,24 +156,28 @@ class Qos2Receiver:
 
     # -- one question per publisher at a time --------------------------------------------------------------
 
-    def _read(self, publishers: Sequence[int], released: Sequence[int]) -> None:
+    def _read(self, connections: Mapping[int, int], released: Sequence[int]) -> None:
+        """Read the queues of these publishers, who came over these connections."""
         store = self.inbound.store
+        publishers = [publisher for publisher, connection in connections.items() if self._is_present(publisher, connection)]
         nodes = [self._node_of(publisher) for publisher in publishers]
 
         def replied(replies: Sequence[Any]) -> None:
             if self.node.is_dead:
                 return
-            failed = []
+            back, failed = set(), {}
             for publisher, reply in zip(publishers, replies, strict=True):
+                if not self._is_present(publisher, connections[publisher]):
+                    continue
                 found = store.fetched(reply)
                 if found is None:
-                    failed.append(publisher)
+                    failed[publisher] = connections[publisher]
                     continue
+                back.add(publisher)
                 for message, packet_id, number, _ in found:
                     self.held[message] = packet_id, number
             if failed:
                 self._later(lambda: self._read(failed, released))
-            back = set(publishers) - set(failed)
             self.release([message for message in released if message % self.world.traffic.schedule.count in back])
             self._go_on(publisher for publisher in publishers if publisher in back)
 
@@ -133,38 +195,64 @@ class Qos2Receiver:
                 self._saves += 1
                 publisher = message % self.world.traffic.schedule.count
                 topic = self.world.traffic.topics[int(self.world.traffic.topic_of[publisher])]
+                connection = self._connection_of(message)
                 call = self.inbound.store.save(
-                    self._name(message), [(message, topic, time_ms)], self.node.number, self._saves
+                    self._name(message), [(message, topic, time_ms)], self.node.number, self._saves, connection
                 )
-                requests.append((message, self._node_of(message), call))
+                requests.append((message, self._node_of(message), call, connection))
             done = self.node.burst(len(new), self.node.costs.acknowledge_us)  # a call on the store, as a PUBACK makes one
             call_at(self.node.env, done, lambda: self._save(requests))
         if numbered:
             self._forward(numbered)
 
-    def _save(self, requests: Sequence[tuple[int, int, Any]]) -> None:
-        """Make these calls, and those again, as they are, that have no answer: the store knows them by their numbers."""
+    def _save(self, requests: Sequence[tuple[int, int, Any, int]]) -> None:
+        """Make these calls (message, node, call, connection), and those again, as they are, that have no answer: the store knows them by their numbers."""
+        store, count = self.inbound.store, self.world.traffic.schedule.count
+        requests = [request for request in requests if self._is_present(request[0] % count, request[3])]
 
         def replied(replies: Sequence[Any]) -> None:
             if self.node.is_dead:
                 return
             failed, numbered = [], []
             for request, reply in zip(requests, replies, strict=True):
-                given = self.inbound.store.assigned(reply, 1)
-                if given is None:
-                    failed.append(request)
-                else:
+                given = store.assigned(reply, 1)
+                if not self._is_present(request[0] % count, request[3]):
+                    continue  # the publisher has been elsewhere since; if it was saved, the next who opens the queue finds it
+                if given is not None:
                     self.held[request[0]] = given[0]
                     numbered.append(request[0])
+                elif self.inbound.is_fenced and store.was_closed(reply):
+                    self._find_out(request)
+                else:
+                    failed.append(request)
             if failed:
                 self.world.count("receptions_failed", len(failed))
                 self._later(lambda: self._save(failed))
             if numbered:
                 self._forward(numbered)
 
-        if not self.node.is_dead:
-            _, nodes, calls = zip(*requests, strict=True)
+        if not self.node.is_dead and requests:
+            _, nodes, calls, _ = zip(*requests, strict=True)
             self.node.driver.submit(nodes, calls, replied)
+
+    def _find_out(self, request: tuple[int, int, Any, int]) -> None:
+        """Ask whether a queue that is closed has a later connection, or is lost, which ``save`` says with one word."""
+        message, node, _, connection = request
+        publisher, store = message % self.world.traffic.schedule.count, self.inbound.store
+        question = store.newest(self._name(message))
+        assert question is not None, "fenced queues tell their epochs"
+
+        def replied(replies: Sequence[Any]) -> None:
+            if self.node.is_dead or not self._is_present(publisher, connection):
+                return
+            epoch = store.told_epoch(replies[0])
+            if epoch is not None and epoch > connection:
+                self._refused(publisher)
+            else:
+                self.world.count("receptions_failed")
+                self._later(lambda: self._save([request]))
+
+        self.node.driver.submit([node], [question], replied)
 
     def _forward(self, messages: Sequence[int]) -> None:
         number_of = self.inbound.number_of
@@ -190,6 +278,10 @@ class Qos2Receiver:
 
     def _later(self, again: Callable[[], None]) -> None:
         call_at(self.node.env, self.node.env.now + self.node.settings.pack_pause_us, again)
+
+    def _connection_of(self, message: int) -> int:
+        """The number of the connection over which the publisher is here."""
+        return self._connections.get(message % self.world.traffic.schedule.count, FIRST_EPOCH)
 
     def _name(self, message: int) -> bytes:
         return self.world.traffic.publishers.name(message % self.world.traffic.schedule.count)
