@@ -1,7 +1,7 @@
 """What a server has in flight towards each subscriber: `packet-id` and `receive-maximum`, seen from outside.
 
-Followed per subscriber from DELIVER (PUBLISH with QoS above 0), ACKNOWLEDGE (PUBACK, PUBCOMP), TRIM, EXPIRE, CONNECT,
-DISCONNECT and CLEAR rows.
+Followed per subscriber from DELIVER (PUBLISH with QoS above 0), ACKNOWLEDGE (PUBACK, PUBCOMP), RECEIVE (a PUBREC that refuses), TRIM, EXPIRE,
+CONNECT, DISCONNECT and CLEAR rows.
 
 1. `packet-id`: a PUBLISH carries the identifier of an earlier message that is neither acknowledged nor removed, nor cleared
    with its session (MQTT-2.2.1-4). The same message again is a retransmission, wherever its identifier is.
@@ -34,6 +34,8 @@ from orderlab.model.history.events import (
     DELIVER,
     DISCONNECT,
     EXPIRE,
+    RECEIVE,
+    REFUSED,
     TRIM,
     EventBatch,
     Names,
@@ -147,6 +149,7 @@ def _observe(
     retained: Any,
     delivered_qos: Any,
     receive_maximum: Any,
+    reason_code: Any,
 ) -> None:
     sessions, entries = state.sessions, state.entries
     for row in range(len(kind)):
@@ -161,7 +164,7 @@ def _observe(
             message = (np.int64(publisher[row]), np.int64(topic[row]), level, sequence[row])
             entry = _entry_of(state, who, packet_id[row])
             _sent(state, row, entries[entry], sessions[who], packet_id[row], event_id[row], message)
-        elif what == ACKNOWLEDGE:
+        elif what == ACKNOWLEDGE or (what == RECEIVE and reason_code[row] >= REFUSED):
             if packet_id[row] >= 0:
                 _free(entries[_entry_of(state, who, packet_id[row])], sessions[who])
         elif what in (TRIM, EXPIRE):
@@ -218,6 +221,7 @@ class InflightChecker:
                 batch.retained[rows],
                 batch.delivered_qos[rows],
                 batch.receive_maximum[rows],
+                batch.reason_code[rows],
             )
             self._note(batch, start)
 

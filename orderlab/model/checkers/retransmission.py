@@ -45,6 +45,7 @@ from orderlab.model.history.events import (
     DISCONNECT,
     EXPIRE,
     RECEIVE,
+    REFUSED,
     RELEASE,
     EventBatch,
     Names,
@@ -316,6 +317,7 @@ def _observe(
     dup: Any,
     retained: Any,
     delivered_qos: Any,
+    reason_code: Any,
 ) -> None:
     sessions, numbers, entries = state.sessions, state.numbers, state.entries
     for row in range(len(kind)):
@@ -335,7 +337,7 @@ def _observe(
                 if what == RELEASE and entries[entry, _STAGE] == _DONE:
                     _again_after_the_end(state, entry, event_id[row], _AFTER_PUBCOMP)
                 continue
-            if what == ACKNOWLEDGE:
+            if what == ACKNOWLEDGE or (what == RECEIVE and reason_code[row] >= REFUSED):
                 _acknowledge(state, entry, who)
             elif what == RELEASE:
                 _released(state, entry, event_id[row])
@@ -412,6 +414,7 @@ class RetransmissionChecker:
                 batch.dup[rows],
                 batch.retained[rows],
                 batch.delivered_qos[rows],
+                batch.reason_code[rows],
             )
 
     def partial(self) -> Partial:
