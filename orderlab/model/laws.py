@@ -172,6 +172,27 @@ _ALL = (
         "a history holds what arrived: packets that were sent and lost with a connection are not counted",
     ),
     Law(
+        "subscribed",
+        "pipeline",
+        "A message is handed only to a client whose session had a matching subscription at some instant between the publish and the delivery.",
+        ("3.3.4", "MQTT-3.10.4-2", "MQTT-3.1.2-4"),
+        "what nobody published, or was published again, counts as published in time; No Local is not known; the row of a SUBSCRIBE may follow within 100 ms",
+    ),
+    Law(
+        "granted-qos",
+        "pipeline",
+        "The QoS of a delivery is the lower of that of the publish and that which a subscription that matched it was granted.",
+        ("MQTT-3.8.4-8", "MQTT-3.3.4-2"),
+        "of overlapping subscriptions a copy at the lowest granted QoS passes, be it the only one",
+    ),
+    Law(
+        "handshake",
+        "pipeline",
+        "Of a QoS 2 message PUBREL comes after PUBREC, PUBCOMP after PUBREL, and PUBREC after PUBLISH, under one packet identifier.",
+        ("MQTT-4.3.3-4", "MQTT-4.3.3-8", "MQTT-4.3.3-11"),
+        "an identifier whose PUBLISH is not in the rows, of a session that may be older than the recording, says nothing",
+    ),
+    Law(
         "will",
         "pipeline",
         "The Will Message of a connection is published once when the connection has ended without DISCONNECT and its delay has passed or its session is "

@@ -9,7 +9,7 @@ from orderlab.model.laws import LAWS, STORE_LAWS, law_named
 
 
 def test_every_law_has_a_statement_and_is_found_by_its_name() -> None:
-    assert len(LAWS) == 24
+    assert len(LAWS) == 27
     for name, law in LAWS.items():
         assert law.name == name
         assert law.statement.endswith(".")

@@ -39,9 +39,9 @@ def test_a_violation_exits_1_and_tells_the_story(tmp_path):
     result = check(history(tmp_path, BAD))
     assert result.exit_code == 1
     first, cause, holding, *_ = result.stdout.splitlines()
-    assert first.endswith(": fifo is violated, 1 of 4 laws (exit code 1)")
+    assert first.endswith(": fifo is violated, 1 of 5 laws (exit code 1)")
     assert cause.startswith("  1. fifo: first delivery of 1 after 2 had been delivered")
-    assert holding == "  3 hold: at-least-once, no-phantom, packet-id"
+    assert holding == "  4 hold: at-least-once, no-phantom, packet-id, subscribed"
     assert "fifo is violated: first delivery of 1 after 2 had been delivered" in result.stdout
     assert "put to" in check(history(tmp_path, BAD), "--law", "fifo", "-v").stdout
     assert (

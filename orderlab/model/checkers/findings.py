@@ -7,10 +7,12 @@ import time
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any
 
 import numpy as np
 
+from orderlab.model.checkers.delivery.owed import matches, unshared
 from orderlab.model.history.events import EventBatch, EventKind, Names, NameTable, describe_event
 from orderlab.model.verdict import Outcome, Verdict
 
@@ -46,6 +48,14 @@ FAULTS_SHOWN = 3
 VACUOUS = "vacuous: nothing in this history puts the law to the test"
 
 
+class Shows(Enum):
+    """Which rows of the subscriber show a finding, beside those of its message and its session."""
+
+    NONE = "none"
+    SUBSCRIPTIONS = "subscriptions to the message's topic"
+    ANSWERS = "PUBREC, PUBREL and PUBCOMP of the packet identifier"
+
+
 @dataclass(frozen=True)
 class Finding:
     """One violation: the message by its logical FIFO and sequence, the subscriber, and what is wrong.
@@ -66,6 +76,8 @@ class Finding:
     other_sequence: int | None = None
     events: tuple[Mapping[str, Any], ...] = ()
     where: Mapping[str, Any] | None = None
+    packet_id: int | None = None
+    shows: Shows = Shows.NONE
 
     def order(self) -> tuple[Any, ...]:
         """Findings in the order in which they are reported: by event, what never happened last, then by name."""
@@ -78,7 +90,7 @@ class Finding:
 
     def to_json(self) -> dict[str, Any]:
         """The fields that say something."""
-        named = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "events"}
+        named = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("events", "shows")}
         shown = {name: value for name, value in named.items() if value is not None}
         return shown | ({"events": [dict(event) for event in self.events]} if self.events else {})
 
@@ -157,6 +169,8 @@ def verdict_of(partial: Partial, law: str, undecided: int, work: Mapping[str, fl
 
 _MESSAGE_KINDS = (EventKind.PUBLISH, EventKind.PUBLISH_ACKNOWLEDGED)
 _SESSION_KINDS = (EventKind.CLEAR, EventKind.CONNECT, EventKind.DISCONNECT)
+_SUBSCRIPTION_KINDS = (EventKind.SUBSCRIBE, EventKind.UNSUBSCRIBE)
+_ANSWERS = (EventKind.RECEIVE, EventKind.RELEASE, EventKind.ACKNOWLEDGE)
 
 
 def tell(verdicts: Iterable[Verdict], batches: Iterable[EventBatch], names: Names) -> list[Verdict]:
@@ -224,7 +238,18 @@ def is_about(finding: Finding, batch: EventBatch, names: Names) -> Any:
             & (batch.qos == finding.qos)
         )
         about |= message & (mine | np.isin(batch.kind, _MESSAGE_KINDS))
+    if finding.shows is Shows.ANSWERS:
+        about |= mine & np.isin(batch.kind, _ANSWERS) & (batch.packet_id == finding.packet_id)
+    elif finding.shows is Shows.SUBSCRIPTIONS:
+        about |= mine & np.isin(batch.kind, _SUBSCRIPTION_KINDS) & _filters_match(batch, finding.topic, names)
     return about | (mine & np.isin(batch.kind, _SESSION_KINDS))
+
+
+def _filters_match(batch: EventBatch, topic: Label, names: Names) -> Any:
+    """A mask of the rows whose filter matches a topic; looked up where a row has to do with subscriptions."""
+    some = np.isin(batch.kind, _SUBSCRIPTION_KINDS)
+    filters = {code: unshared(names.topics.label(code)) for code in np.unique(batch.topic[some]).tolist()}
+    return some & np.isin(batch.topic, [code for code, label in filters.items() if label == topic or matches(str(label), str(topic))])
 
 
 def _code(label: Label, table: NameTable) -> int:
@@ -236,8 +261,8 @@ def _code(label: Label, table: NameTable) -> int:
 def _shortened(events: list[Mapping[str, Any]], finding: Finding) -> tuple[Mapping[str, Any], ...]:
     """At most EVENTS_SHOWN rows: those about the message first, of the session's the last ones before the break."""
     if finding.event_id is not None:
-        events = [event for event in events if event["event_id"] <= finding.event_id]
-    session = [event for event in events if event["kind"] in {kind.label for kind in _SESSION_KINDS}]
+        events = [event for event in events if event["event_id"] <= finding.event_id or event["event_id"] == finding.other_event_id]
+    session = [event for event in events if event["kind"] in {kind.label for kind in (*_SESSION_KINDS, *_SUBSCRIPTION_KINDS)}]
     message = [event for event in events if event not in session]
     message = message[:4] + message[4:][-(EVENTS_SHOWN - 8) :]
     kept = message + session[-(EVENTS_SHOWN - len(message)) :]

@@ -8,17 +8,30 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Protocol
 
-from orderlab.model.checkers import causal, cursor, expiry, inflight, kafka_log, retransmission, total_queue, wills
+from orderlab.model.checkers import (
+    causal,
+    cursor,
+    expiry,
+    handshake,
+    inflight,
+    kafka_log,
+    retransmission,
+    subscriptions,
+    total_queue,
+    wills,
+)
 from orderlab.model.checkers.delivery import laws as delivery
 from orderlab.model.checkers.delivery.laws import DeliveryChecker, delivery_verdicts
 from orderlab.model.checkers.expiry import ExpiryChecker, expiry_verdict
 from orderlab.model.checkers.findings import VACUOUS, Partial, tell
+from orderlab.model.checkers.handshake import HandshakeChecker, handshake_verdict
 from orderlab.model.checkers.inflight import InflightChecker, inflight_verdicts
 from orderlab.model.checkers.linearizability.decide import LAW as LINEARIZABILITY
 from orderlab.model.checkers.linearizability.decide import decide, guess_model
 from orderlab.model.checkers.linearizability.objects import MODELS
 from orderlab.model.checkers.linearizability.operations import OperationLog, operations_of_history
 from orderlab.model.checkers.retransmission import RetransmissionChecker, retransmission_verdict
+from orderlab.model.checkers.subscriptions import SubscriptionChecker, subscription_verdicts
 from orderlab.model.errors import InputError
 from orderlab.model.history.events import STORE_KINDS, EventBatch, EventKind, Names
 from orderlab.model.verdict import UNFINISHED, Outcome, Verdict
@@ -62,6 +75,17 @@ PASSES: Mapping[str, Pass] = {
         lambda names, question: InflightChecker(names, question.receive_maximum),
         inflight_verdicts,
         by_session=True,
+    ),
+    "handshake": Pass(
+        handshake.LAWS,
+        lambda names, question: HandshakeChecker(names),
+        lambda partial, laws, work: [handshake_verdict(partial, work)],
+        by_session=True,
+    ),
+    "subscriptions": Pass(
+        subscriptions.LAWS,
+        lambda names, question: SubscriptionChecker(names),
+        subscription_verdicts,
     ),
 }
 """Every checker beside that of deliveries, which is asked twice where parts of a history are judged apart

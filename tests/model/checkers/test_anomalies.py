@@ -92,6 +92,7 @@ ANOMALIES = [
         (10, 2, "s", 2),
         "+ D1q2#1 D2q2#2 R#2 R#1 L#2 L#1 - + L#2 L#1",
     ),
+    ("retransmission", "+ D1q2#1 R#1 - +", (None, 1, "s", 1), "+ D1q2#1 R#1$145 - +"),
     # What was acknowledged before the connection was made does not come again, but in a new session or as another copy.
     ("retransmission", "+ D1#1 K#1 - + D1#1!", (5, 1, "s", 1), "+ D1#1 - + D1#1! K#1"),
     ("retransmission", "+ D1#1 K1 - + D1#1", (5, 1, "s", 1), "+ D1#1 D2#2 K#1 - + D2#2! D1#3"),
@@ -104,6 +105,7 @@ ANOMALIES = [
     ("packet-id", "+ D1#1 - + D2#1", (4, 2, "s", 1), "+ D1#1 - C + D2#1"),
     ("packet-id", "D1q2#1 R#1 D2q2#1", (2, 2, "s", 0), "D1q2#1 R#1 L#1 K#1 D2q2#1"),
     ("packet-id", "D1q2#1 R#1 L#1 D2q2#1", (3, 2, "s", 0), "D1q2#1 R#1 L#1 D2q2#2"),
+    ("packet-id", "D1q2#1 R#1 D2q2#1", (2, 2, "s", 0), "D1q2#1 R#1$145 D2q2#1"),
     ("packet-id", "D1#1 D1#1:u", (1, 1, "s", 0), "D1#1 D1#2:u"),
     ("packet-id", "D1#1 D1#1~", (1, 1, "s", 0), "D1#1 D1#2~"),
     ("packet-id", "D1#1 T2#1 D2#1", (2, 2, "s", 0), "D1#1 T1#1 D2#1"),
@@ -113,6 +115,7 @@ ANOMALIES = [
     ("receive-maximum", "+^2 D1#1 D2#2 D3#3", (3, 3, "s", None), "+^2 D1#1 D2#2 - +^2 D1#1! D2#2!"),
     ("receive-maximum", "+^2 D1#1 D2#2 D3#3", (3, 3, "s", None), "+^2 D1#1 D2#2 D2#2! K#1 D3q0"),
     ("receive-maximum", "+^1 D1q2#1 R#1 L#1 D2q2#2", (4, 2, "s", None), "+^1 D1q2#1 R#1 L#1 K#1 D2q2#2"),
+    ("receive-maximum", "+^1 D1q2#1 R#1 D2#2", (3, 2, "s", None), "+^1 D1q2#1 R#1$145 D2#2"),
     ("receive-maximum", "+^1 D1#1 - +^1 D1#1! D2#2", (5, 2, "s", None), "+^1 D1#1 - +^2 D1#1! D2#2"),
     ("receive-maximum", "+^1 D1#1 D2#2", (2, 2, "s", None), "+^1>s +>a D1#1>s D2#2>a D3#3>a"),
     ("receive-maximum", "+^1 D1q2#1 R#1 L#1 - +^1 D2#2 D3#3", (7, 3, "s", None), "+^1 D1q2#1 R#1 L#1 - +^1 L#1 D2#2"),
@@ -126,6 +129,49 @@ ANOMALIES = [
     ("will", "+&0*1 @100 - +&0*2 @300 Z", (None, None, "s", 1), "+&50*1 @100 - +&50*2 @300 Z"),
     ("will", "+&50*1 @100 -$0 @160 P1>s*1 A1>s*1", (2, 1, "s", 1), "+&50*1 @100 -$0 @300 Z"),
     ("will", "+&0*1 - P1>s*1 A1>s*1 P2>s*1 A2>s*1", (4, 2, "s", 1), "+&0*1 - P1>s*1 A1>s*1 P1!>s*1 +&0*2 - P2>s*2 A2>s*2"),
+    # To whom nothing matches, or nothing any more when it was published; what was published before may come, and a SUBACK may come behind.
+    ("subscribed", "S>a P1 D1>b", (2, 1, "b", 0), "S>a P1 D1>a"),
+    ("subscribed", "S:u P1 D1", (2, 1, "s", 0), "S:t P1 D1"),
+    ("subscribed", "S U P1 D1", (3, 1, "s", 1), "S P1 U D1"),
+    ("subscribed", "S C P1 D1", (3, 1, "s", 1), "S P1 C D1"),
+    ("subscribed", "S U P1 D1", (3, 1, "s", 1), "S U S P1 D1"),
+    ("subscribed", "S U P1 D1", (3, 1, "s", 1), "S:t S:# U:t P1 D1"),
+    ("subscribed", "S U P1 D1~", (3, 1, "s", 1), "S P1 U D1~"),
+    ("subscribed", "S:a/+ P1:a/b/c D1:a/b/c", (2, 1, "s", 0), "S:a/# P1:a/b/c D1:a/b/c"),
+    ("subscribed", "S:# P1:$SYS/a D1:$SYS/a", (2, 1, "s", 0), "S:$SYS/# P1:$SYS/a D1:$SYS/a"),
+    ("subscribed", "S:$share/g/a/+ P1:t D1:t", (2, 1, "s", 0), "S:$share/g/a/+ P1:a/b D1:a/b"),
+    ("subscribed", "S:$share/g/a U:a P1:b D1:b", (3, 1, "s", 0), "S:$share/g/a U:a P1:a D1:a"),
+    ("subscribed", "P1 D1 @200 S", (1, 1, "s", 2), "P1 D1 @101 S"),
+    ("subscribed", "P1 D1 - + S", (1, 1, "s", 4), "- + P1 D1 S"),
+    ("subscribed", "P1 D1 S>a", (1, 1, "s", 2), "P1 D1 S"),
+    ("subscribed", "S U P1 P2 D1", (4, 1, "s", 1), "S P1 U P2 D1"),
+    ("subscribed", "S C=4 P1 D1=5", (3, 1, "s", 1), "S C=4 P1 D1=4"),
+    # The lower of the two, neither more nor less; of overlapping subscriptions, or of those that were in force in between, any.
+    ("granted-qos", "Sq1 P1q2 D1q2", (2, 1, "s", 0), "Sq1 P1q2 D1q2d1"),
+    ("granted-qos", "Sq2 P1q2 D1q2d1", (2, 1, "s", 0), "Sq2 P1q1 D1q1d1"),
+    ("granted-qos", "Sq2 P1q1 D1q1d0", (2, 1, "s", 0), "Sq0 P1q1 D1q1d0"),
+    ("granted-qos", "Sq2 P1q1 D1q1d2", (2, 1, "s", 0), "Sq2 P1q2 D1q2d2"),
+    ("granted-qos", "P1q0 D1q0d1", (1, 1, "s", None), "Sq1 P1q1 D1q1"),
+    ("granted-qos", "Sq1:t Sq0:# P1q2 D1q2", (3, 1, "s", 1), "Sq1:t Sq0:# P1q2 D1q2d1 D1q2d0"),
+    ("granted-qos", "Sq1 Sq2 P1q2 D1q2d1", (3, 1, "s", 1), "Sq1 P1q2 Sq2 D1q2d1"),
+    ("granted-qos", "Sq1 P1q2 Sq2 P2q2 D2q2d1", (4, 2, "s", 2), "Sq1 P1q2 Sq2 D1q2"),
+    ("granted-qos", "Sq1 P1q2 D1q2 @200 Sq2", (2, 1, "s", 0), "Sq1 P1q2 D1q2 @50 Sq2"),
+    ("granted-qos", "Sq2 P1q2 D1q2d1", (2, 1, "s", 0), "S P1q2 D1q2d1"),
+    ("granted-qos", "Sq2 U Sq1 P1q2 D1q2", (4, 1, "s", 2), "Sq2 P1q2 U Sq1 D1q2"),
+    # PUBREL after PUBREC, PUBCOMP after PUBREL, PUBREC after PUBLISH, each of one exchange; what a reconnect repeats is in order.
+    ("handshake", "D1q2#1 L#1 R#1", (1, 1, "s", None), "D1q2#1 R#1 L#1"),
+    ("handshake", "D1q2#1 R#1 L#1 K#1 D2q2#1 L#1", (5, 2, "s", 1), "D1q2#1 R#1 L#1 K#1 D2q2#1 R#1 L#1"),
+    ("handshake", "D1q2#1 D2q2#2 R#1 L#2", (3, 2, "s", 2), "D1q2#1 D2q2#2 R#2 L#2"),
+    ("handshake", "D1q2#1>a D1q2#1>b R#1>a L#1>b", (3, 1, "b", None), "D1q2#1>a D1q2#1>b R#1>a L#1>a"),
+    ("handshake", "D1q2#1 R#1 K#1 L#1", (2, 1, "s", None), "D1q2#1 R#1 L#1 K#1"),
+    ("handshake", "D1q2#1 K#1 R#1 L#1", (1, 1, "s", None), "D1q1#1 K#1 R#2 L#2"),
+    ("handshake", "+ D1q2#1 R#1 L#1 K#1 L#1", (5, 1, "s", 2), "+ D1q2#1 R#1 L#1 - + L#1 K#1"),
+    ("handshake", "D1q2#1 R#1 L#1 K#1 R#1", (4, 1, "s", 0), "D1q2#1 R#1 - + D1q2#1! R#1 L#1"),
+    ("handshake", "C + L#1 R#2", (2, None, "s", None), "+ L#1 R#2 C"),
+    ("handshake", "+ D1q2#1 R#1 - C + L#1", (6, 1, "s", 2), "+ D1q2#1 R#1 C + L#1"),
+    ("handshake", "D1q2#1 R#1 K#1 D2q2#2 R#2 L#2", (2, 1, "s", None), "D1q2#1 R#1$145 D2q2#1 R#1 L#1"),
+    ("handshake", "D1q2#1 R#1 L#1 D2q2#2 L#2", (4, 2, "s", 1), "D1q2#1 R#1 L#1 D2q2#1 L#1"),
+    ("handshake", "D1q2#1 R#1 L#1 D2q2#2 L#2", (4, 2, "s", 1), "D1q2#1 R#1 L#1 D2q2#2 T2q2#2 L#2"),
     # One saw it, another never did.
     ("agreement", "P1 D1>a P2 D2>a D2>b", (None, 1, "b", None), "P1 D1>a P2 D2>a D1>b D2>b"),
     ("agreement", "S>a S>b P1 D1>a", (None, 1, "b", None), "S>a S>b P1 D1>a ->b"),
@@ -202,6 +248,17 @@ def test_the_witness_shows_the_rows_that_tell_the_story():
         ("receive-maximum", "+ D1#1 D2#2 -"),
         ("will", "+ - P1 A1"),
         ("will", "+&50*1 P1 A1"),
+        ("subscribed", "P1 D1"),
+        ("subscribed", "S P1"),
+        ("subscribed", "U P1 D1"),
+        ("subscribed", "P1 D1 S"),
+        ("granted-qos", "P1 D1"),
+        ("granted-qos", "S P1 D1"),
+        ("granted-qos", "Sq1 P1q0 D1q0"),
+        ("handshake", "D1q2#1"),
+        ("handshake", "D1q2#1 K#1"),  # nothing shows that PUBRECs and PUBRELs are recorded
+        ("handshake", "D1q2#1 L#1"),
+        ("handshake", "R#1 L#1 K#1"),  # begun before the recording
         ("causal", "P1"),
     ],
 )
@@ -225,6 +282,14 @@ def test_what_is_not_judged_is_said():
     assert (one_ms_short.outcome, verdict("drain", "S P1 A1 H @13 Z").outcome) == (Outcome.UNKNOWN, Outcome.VIOLATED)
     assert "at 0.012 s; one that goes on to 0.013 s decides it (simulate: drain_s higher by 0.001)" in one_ms_short.not_covered[0]
     assert any("had not healed" in note for note in verdict("drain", "S P1 A1 F @30 Z").not_covered)
+
+
+def test_what_comes_before_its_subscribe_row_is_counted_and_undecided_at_a_cut():
+    assert verdict("subscribed", "P1 D1 S").not_covered[-1].startswith("1 deliveries came up to 100 ms before the row of a SUBSCRIBE")
+    cut = verdict("subscribed", "S>a P1 D1 D1>a X")
+    assert (cut.outcome, cut.work["antecedents"]) == (Outcome.UNKNOWN, 1)
+    assert "just before the recording was cut" in cut.not_covered[0]
+    assert verdict("subscribed", "S>a P1 D1 @200 D1>a X").outcome is Outcome.VIOLATED
 
 
 def test_a_witness_shows_the_faults_that_may_be_to_blame():

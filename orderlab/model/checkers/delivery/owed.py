@@ -46,6 +46,11 @@ def matches(topic_filter: str, topic: str) -> bool:
     return len(wanted) == len(levels)
 
 
+def unshared(topic_filter: str | int) -> str | int:
+    """The filter of a shared subscription (``$share/GROUP/FILTER``), or the filter itself."""
+    return topic_filter.split("/", 2)[-1] if isinstance(topic_filter, str) and topic_filter.startswith("$share/") else topic_filter
+
+
 class Subscription(NamedTuple):
     """A subscription: in force since an epoch of the delivery pass, with the granted QoS."""
 
@@ -122,7 +127,7 @@ class SubscriptionsInForce:
 
     def ever_matched(self, topics: set[int], names: Names) -> IntArray:
         """``_pair`` of subscriber and topic where the subscriber has had a matching subscription, a shared one included."""
-        matched = _Matched(topics, names, unshared=True)
+        matched = _Matched(topics, names, of_shared=True)
         return np.array([pair >> 32 << 32 | topic for pair in self.ever for topic in matched[pair & 0xFFFFFFFF]], np.int64)
 
 
@@ -132,11 +137,11 @@ def _pair(first: IntArray, second: IntArray) -> IntArray:
 
 
 class _Matched(dict[int, Sequence[int]]):
-    """The topics that each filter matches, found when they are asked for. ``unshared``: of a shared subscription, what its filter matches."""
+    """The topics that each filter matches, found when they are asked for. ``of_shared``: of a shared subscription, what its filter matches."""
 
-    def __init__(self, topics: set[int], names: Names, unshared: bool = False) -> None:
+    def __init__(self, topics: set[int], names: Names, of_shared: bool = False) -> None:
         super().__init__()
-        self._about = topics, names, unshared
+        self._about = topics, names, of_shared
         self._is_plain = not any("+" in name or "#" in name or name.startswith("$share/") for name in names.topics.names)
         self._topics = topics
 
@@ -147,11 +152,10 @@ class _Matched(dict[int, Sequence[int]]):
         return found
 
 
-def _matched(topic_filter: int, topics: set[int], names: Names, unshared: bool = False) -> list[int]:
+def _matched(topic_filter: int, topics: set[int], names: Names, of_shared: bool = False) -> list[int]:
     pattern = names.topics.label(topic_filter)
-    if unshared and isinstance(pattern, str) and pattern.startswith("$share/"):
-        pattern = pattern.split("/", 2)[-1]
-        return [topic for topic in sorted(topics) if matches(pattern, str(names.topics.label(topic)))]
+    if of_shared and (plain := unshared(pattern)) != pattern:
+        return [topic for topic in sorted(topics) if matches(str(plain), str(names.topics.label(topic)))]
     if isinstance(pattern, int) or not ("+" in pattern or "#" in pattern):
         return [topic_filter] if topic_filter in topics else []
     return [topic for topic in sorted(topics) if matches(pattern, str(names.topics.label(topic)))]
