@@ -55,7 +55,7 @@ class _Timed:
             self.cpu_s = time.process_time() - cpu
         counts = system.world.measured.counts
         self.messages = counts["published"] + counts["delivered"]
-        self.events = next(system.env._eid)
+        self.events = system.env.scheduled
         self.kernel_s = kernel.seconds
         self.rows = system.recorder.rows
 

@@ -2,6 +2,8 @@
 
 A station has equal servers and one queue, first come first served. The instant at which a job is done is computed when it arrives (Kiefer and
 Wolfowitz's recursion: a job takes the server that is free first). Jobs must be handed over in the order in which they arrive.
+
+Where there is a C compiler, `Agenda`, `Waits`, `Servers` and `call_at` are machine code (`clock.c`), held against this text on generated programs.
 """
 
 from __future__ import annotations
@@ -9,68 +11,71 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush, heapreplace
-from math import ceil
-from typing import Any
+from math import ceil, inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import simpy
+from simpy.core import EmptySchedule
 from simpy.events import NORMAL
+
+from orderlab.sim.native.install import extension
 
 
 class _Call:
-    """What SimPy asks of an event that has succeeded already, and no more: it only calls a function when its instant comes."""
+    """A function that is to be called when its instant comes."""
 
     __slots__ = ("function",)
-    _ok = True
 
     def __init__(self, function: Callable[[], None]) -> None:
         self.function = function
 
-    @property
-    def callbacks(self) -> Any:
-        """As SimPy's own loop takes them."""
-        return (lambda _: self.function(),)
 
-    @callbacks.setter
-    def callbacks(self, _: None) -> None:
-        """SimPy notes so that they are being called."""
+class Agenda:
+    """What is to happen, by instant, then by priority, then in the order in which it was scheduled: SimPy's order."""
 
+    __slots__ = ("_entries", "_now", "scheduled")
 
-def call_at(env: simpy.Environment, at_us: float, function: Callable[[], None]) -> None:
-    """Call ``function`` at ``at_us``, rounded up to a whole microsecond; at once after this event if that is past."""
-    now = env._now
-    delay = ceil(at_us) - int(now)
-    heappush(env._queue, (now + delay if delay > 0 else now, NORMAL, next(env._eid), _Call(function)))  # type: ignore[misc]
+    def __init__(self) -> None:
+        self._entries: list[tuple[float, int, int, Any]] = []
+        self._now: float = 0
+        self.scheduled = 0
+        """How much was scheduled so far."""
 
+    def schedule(self, event: Any, priority: int = NORMAL, delay: float = 0) -> None:
+        """Let an event of SimPy happen after ``delay``."""
+        heappush(self._entries, (self._now + delay, priority, self.scheduled, event))
+        self.scheduled += 1
 
-class Clock(simpy.Environment):
-    """An environment that runs up to an instant in a loop of its own: most events are calls at an instant, and SimPy's loop asks each what only others
-    need. The order of events is SimPy's."""
+    def run_until(self, until: float) -> None:
+        """Let all happen that is due before ``until``."""
+        while self._entries and self._entries[0][0] < until:
+            self.step()
 
-    __slots__ = ("_now",)
+    def step(self) -> None:
+        """Let happen what is due next. Raises EmptySchedule."""
+        if not self._entries:
+            raise EmptySchedule
+        self._now, _, _, event = heappop(self._entries)
+        if type(event) is _Call:
+            event.function()
+            return
+        callbacks, event.callbacks = event.callbacks, None
+        for callback in callbacks:
+            callback(event)
+        if not event._ok and not hasattr(event, "_defused"):
+            raise event._value
 
-    def run(self, until: Any = None) -> Any:
-        """Let all happen that is due before ``until``, an instant; anything else as SimPy does it."""
-        if not isinstance(until, int | float):
-            return super().run(until)
-        if until <= self._now:
-            raise ValueError(f"until ({until}) must be greater than the current simulation time")
-        queue = self._queue
-        while queue and queue[0][0] < until:
-            self._now, _, _, found = heappop(queue)
-            event: Any = found
-            if type(event) is _Call:
-                event.function()
-                continue
-            callbacks, event.callbacks = event.callbacks, None
-            for callback in callbacks:
-                callback(event)
-            if not event._ok and not hasattr(event, "_defused"):
-                raise event._value
-        self._now = until
-        return None
+    def peek(self) -> float:
+        """When that is; infinity where nothing is to happen."""
+        return self._entries[0][0] if self._entries else inf
 
 
-Clock.now = Clock._now  # type: ignore[assignment,method-assign,misc]  # read a million times: SimPy's is a function of Python
+def call_at(env: Any, at_us: float, function: Callable[[], None]) -> None:
+    """Call ``function`` at ``at_us``, rounded up to a whole microsecond; at once after this event if that is past. ``env`` is a Clock."""
+    delay = ceil(at_us) - int(env._now)
+    heappush(env._entries, (env._now + delay if delay > 0 else env._now, NORMAL, env.scheduled, _Call(function)))
+    env.scheduled += 1
 
 
 class Waits:
@@ -95,8 +100,8 @@ class Waits:
         return self._total_us - sum((begun - now_us) * jobs for begun, jobs in self._ahead if begun > now_us)
 
 
-class Station:
-    """``servers`` cores or threads. Times in microseconds."""
+class Servers:
+    """The servers of a station, and the jobs that they have had."""
 
     def __init__(self, servers: int) -> None:
         if servers < 1:
@@ -107,13 +112,9 @@ class Station:
         self.waits = Waits()
         self._free_us = [0.0] * servers
 
-    def serve(self, arrival_us: float, work_us: float) -> float:
-        """When a job is done that arrives at ``arrival_us`` and needs ``work_us`` of one server."""
-        return self.serve_bursts(arrival_us, 1, 1, work_us)
-
     def serve_bursts(self, arrival_us: float, count: int, burst: int, each_us: float) -> float:
         """When ``count`` messages are done that arrive at ``arrival_us``: every ``burst`` of them is a job that needs ``each_us`` for each."""
-        free_us, done = self._free_us, arrival_us
+        free_us, done = self._free_us, float(arrival_us)
         while count > 0:
             work_us = (count if count < burst else burst) * each_us
             begun = free_us[0]
@@ -133,6 +134,43 @@ class Station:
     def stall(self, until_us: float) -> None:
         """Let no server be free before ``until_us``: a stop of the world, a paused virtual machine."""
         self._free_us = [max(free, until_us) for free in self._free_us]  # max keeps the order, so the heap too
+
+
+machine_code = extension(Path(__file__).with_suffix(".c"))
+if machine_code is not None and not TYPE_CHECKING:
+    Agenda, Waits, Servers, call_at = machine_code.Agenda, machine_code.Waits, machine_code.Servers, machine_code.call_at
+
+
+class Clock(Agenda, simpy.Environment):
+    """An environment of SimPy with an agenda of its own, on which most entries are functions to call at an instant. The order of events is SimPy's."""
+
+    now: float
+    """Microseconds."""
+
+    def __init__(self) -> None:
+        Agenda.__init__(self)
+        simpy.Environment.__init__(self)
+
+    def run(self, until: Any = None) -> Any:
+        """Let all happen that is due before ``until``, an instant; anything else as SimPy does it. Raises ValueError for an instant that is not ahead."""
+        if not isinstance(until, int | float):
+            return super().run(until)
+        if until <= self._now:
+            raise ValueError(f"until ({until}) must be greater than the current simulation time")
+        self.run_until(until)
+        self._now = until
+        return None
+
+
+Clock.now = Clock._now  # read a million times: SimPy's is a function of Python
+
+
+class Station(Servers):
+    """``servers`` cores or threads. Times in microseconds."""
+
+    def serve(self, arrival_us: float, work_us: float) -> float:
+        """When a job is done that arrives at ``arrival_us`` and needs ``work_us`` of one server."""
+        return self.serve_bursts(arrival_us, 1, 1, work_us)
 
 
 class Tenant(Station):

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
-import simpy
 
-from orderlab.sim.engine.clock import call_at
+from orderlab.sim.engine.clock import Clock, call_at, machine_code
 
 RETRANSMIT_US = 200_000
 """Linux's smallest retransmission timeout; it doubles with every attempt in vain (RFC 6298, 5.5)."""
@@ -49,12 +49,10 @@ class Latency:
         return chain.from_iterable(iter(draw, None)).__next__
 
 
-class Connection:
-    """One direction of a TCP connection between two nodes."""
+class Sender:
+    """The end of a connection that sends: what it sends arrives later, in order."""
 
-    def __init__(self, env: simpy.Environment, delay_us: Delays, bytes_per_us: float = math.inf) -> None:
-        if bytes_per_us <= 0:
-            raise ValueError(f"a connection of {bytes_per_us} bytes/us carries nothing")
+    def __init__(self, env: Clock, delay_us: Delays, bytes_per_us: float = math.inf) -> None:
         self.env = env
         self.delay_us = delay_us
         self.bytes_per_us = bytes_per_us
@@ -62,8 +60,6 @@ class Connection:
         self._number = 0
         self._sent_us = 0.0
         self._arrived_us = 0.0
-        self._held: list[Callable[[], None]] = []
-        self._held_since_us = 0.0
 
     def send(
         self,
@@ -77,25 +73,41 @@ class Connection:
         ``on_held`` is called if a partition holds the bytes up: the place for a sender's timeout, which costs nothing
         otherwise.
         """
-        env = self.env
-        ready: float = env.now if departs_us is None else departs_us
-        # Not by `max`: of all functions this is the one that is called most.
-        sent_us = (ready if ready > self._sent_us else self._sent_us) + size_bytes / self.bytes_per_us
-        self._sent_us = sent_us
-        arrived_us = sent_us + self.delay_us()
-        if arrived_us > self._arrived_us:
-            self._arrived_us = arrived_us
-        call_at(env, self._arrived_us, partial(self._get_there, self._number, arrive, on_held))
+        ready = self.env.now if departs_us is None else departs_us
+        self._sent_us = max(ready, self._sent_us) + size_bytes / self.bytes_per_us
+        self._arrived_us = max(self._arrived_us, self._sent_us + self.delay_us())
+        call_at(self.env, self._arrived_us, partial(self._get_there, self._number, arrive, on_held))
 
     def _get_there(self, number: int, arrive: Callable[[], None], on_held: Callable[[], None] | None) -> None:
         if number != self._number:
             return
-        if not self.is_cut:
+        if self.is_cut:
+            self._hold(arrive, on_held)
+        else:
             arrive()
-            return
+
+    def _hold(self, arrive: Callable[[], None], on_held: Callable[[], None] | None) -> None:
+        raise NotImplementedError
+
+
+if machine_code is not None and not TYPE_CHECKING:
+    Sender = machine_code.Sender
+
+
+class Connection(Sender):
+    """One direction of a TCP connection between two nodes."""
+
+    def __init__(self, env: Clock, delay_us: Delays, bytes_per_us: float = math.inf) -> None:
+        if bytes_per_us <= 0:
+            raise ValueError(f"a connection of {bytes_per_us} bytes/us carries nothing")
+        super().__init__(env, delay_us, bytes_per_us)
+        self._held: list[Callable[[], None]] = []
+        self._held_since_us = 0.0
+
+    def _hold(self, arrive: Callable[[], None], on_held: Callable[[], None] | None) -> None:
         if not self._held:
             self._held_since_us = self.env.now
-        self._held.append(partial(self._get_there, number, arrive, on_held))
+        self._held.append(partial(self._get_there, self._number, arrive, on_held))
         if on_held is not None:
             on_held()
 
@@ -132,7 +144,7 @@ class Link:
         self.back = back
 
     @classmethod
-    def plain(cls, env: simpy.Environment, delay_us: Delays) -> Link:
+    def plain(cls, env: Clock, delay_us: Delays) -> Link:
         """A link of unlimited bandwidth, in no partition."""
         return cls(Connection(env, delay_us), Connection(env, delay_us))
 
@@ -160,7 +172,7 @@ class Link:
 class Network:
     """All connections of a system, by the names of their ends, and the partitions between them."""
 
-    def __init__(self, env: simpy.Environment, gbit_per_s: float) -> None:
+    def __init__(self, env: Clock, gbit_per_s: float) -> None:
         self.env = env
         self.bytes_per_us = gbit_per_s * 1000 / 8
         self._links: dict[frozenset[str], list[Link]] = defaultdict(list)

@@ -15,9 +15,10 @@ import sysconfig
 from collections.abc import Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ExtensionFileLoader, ModuleSpec
-from importlib.util import spec_from_file_location
+from importlib.util import module_from_spec, spec_from_file_location, spec_from_loader
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 SWITCH = "ORDERLAB_COMPILED"
 ROOT = Path(__file__).resolve().parents[3]
@@ -108,6 +109,19 @@ def library(text: Path) -> Path | None:
     """The library made from the C ``text`` of this package, if this process takes compiled modules."""
     place = _place()
     return library_in(place, text) if place is not None and text.is_relative_to(ROOT) else None
+
+
+def extension(text: Path) -> Any:
+    """The module made from the C ``text`` of this package, which is named as the file is; None where this process takes no compiled modules."""
+    file = library(text)
+    if file is None or not file.exists():
+        return None
+    loader = ExtensionFileLoader(text.stem, str(file))
+    spec = spec_from_loader(text.stem, loader)
+    assert spec is not None, "a loader makes a specification"
+    module = module_from_spec(spec)
+    loader.exec_module(module)
+    return module
 
 
 def library_in(place: Path, text: Path) -> Path:

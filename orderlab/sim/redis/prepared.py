@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from importlib.machinery import ExtensionFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from typing import Any
 
-from orderlab.sim.native.install import library
+from orderlab.sim.native.install import extension
 
 BYTES = -1
 Piece = bytes | tuple[int, int]
@@ -65,16 +63,4 @@ def compiled(arguments: Sequence[tuple[Piece, ...]]) -> Render | None:
     return lambda places, columns: render(prepared, places, columns)
 
 
-def _load() -> Any:
-    file = library(Path(__file__).with_suffix(".c"))
-    if file is None or not file.exists():
-        return None
-    loader = ExtensionFileLoader("prepared", str(file))
-    spec = spec_from_loader("prepared", loader)
-    assert spec is not None, "a loader makes a specification"
-    module = module_from_spec(spec)
-    loader.exec_module(module)
-    return module
-
-
-_machine_code = _load()
+_machine_code = extension(Path(__file__).with_suffix(".c"))
