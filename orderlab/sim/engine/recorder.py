@@ -22,6 +22,8 @@ Derive = Callable[[npt.NDArray[np.int64]], Mapping[str, npt.ArrayLike]]
 RECORDED = ("time_us", "kind", "publisher", "topic", "qos", "subscriber", "sequence", "packet_id", "dup",
             "delivered_qos", "session", "node", "operation")  # fmt: skip
 FLUSH_ROWS = 1 << 16
+RESERVED_ROWS = 1 << 20
+"""Room for so many rows is asked for at once: what was never written to takes no memory, and what waits is not copied whenever there is more of it."""
 
 
 class HistoryRecorder:
@@ -34,11 +36,11 @@ class HistoryRecorder:
         self.rows = 0
         self.derive: Derive | None = None
         """Columns that follow from a message's number. They are made when rows leave: one call for thousands of rows, not one for a pack."""
-        self._columns = {name: np.full(FLUSH_ROWS, -1, COLUMNS[name].dtype) for name in (*RECORDED, *more)}
-        self._columns["message"] = np.full(FLUSH_ROWS, -1, np.int64)
-        """The rows that wait; absent values beyond them, so that a row sets only what it has."""
+        self._columns = {name: np.empty(RESERVED_ROWS, COLUMNS[name].dtype) for name in (*RECORDED, *more)}
+        self._columns["message"] = np.empty(RESERVED_ROWS, np.int64)
+        """The rows that wait; absent values behind them as far as ``_room``, so that a row sets only what it has."""
         self._waiting = 0
-        self._room = FLUSH_ROWS
+        self._room = 0
         self._emitted_us = -(2**62)
         self._last_us = 0
         self._next_us = 0
@@ -60,10 +62,11 @@ class HistoryRecorder:
         self._waiting = end
 
     def _make_room(self, rows: int) -> None:
-        more = max(rows, 2 * self._room) - self._room
+        begun, self._room = self._room, max(rows, self._room + FLUSH_ROWS)
         for name, column in self._columns.items():
-            self._columns[name] = np.concatenate((column, np.full(more, -1, column.dtype)))
-        self._room += more
+            if self._room > len(column):
+                column = self._columns[name] = np.concatenate((column[:begun], np.empty(2 * self._room - begun, column.dtype)))
+            column[begun : self._room] = -1
 
     def advance(self, now_us: int) -> None:
         """Let rows leave once there are enough of them; the clock stands at ``now_us``."""
