@@ -72,10 +72,12 @@ class _Written:
 
     at_us: float
     runs: list[_Run]
+    count: int
+    """Its commands."""
     is_expired: bool = False
 
     def __len__(self) -> int:
-        return sum(len(run.places) for run in self.runs)
+        return self.count
 
     def commands(self) -> Iterator[_Sent]:
         """One by one."""
@@ -101,7 +103,7 @@ class _NodeConnection:
         """Write what waits; while there is no connection, it is written once there is one."""
         if not self.buffer:
             return
-        written = _Written(self.driver.env.now, self.buffer)
+        written = _Written(self.driver.env.now, self.buffer, sum([len(run.places) for run in self.buffer]))
         self.buffer = []
         self.unanswered.append(written)
         if self.is_up:
@@ -136,9 +138,7 @@ class _NodeConnection:
             rest = iter(replies)
             for run in written.runs:
                 group = run.group
-                given = group.replies
-                for place in run.places:
-                    given[place] = next(rest)
+                deque(map(group.replies.__setitem__, run.places, rest), 0)
                 group.left -= len(run.places)
                 if not group.left:
                     finished.append(group)

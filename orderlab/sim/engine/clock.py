@@ -3,7 +3,7 @@
 A station has equal servers and one queue, first come first served. The instant at which a job is done is computed when it arrives (Kiefer and
 Wolfowitz's recursion: a job takes the server that is free first). Jobs must be handed over in the order in which they arrive.
 
-Where there is a C compiler, `Agenda`, `Waits`, `Servers` and `call_at` are machine code (`clock.c`), held against this text on generated programs.
+Where there is a C compiler, `Agenda`, `Waits`, `Servers` and `call_at` are machine code (`engine.c`), held against this text on generated programs.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Servers:
         self._free_us = [max(free, until_us) for free in self._free_us]  # max keeps the order, so the heap too
 
 
-machine_code = extension(Path(__file__).with_suffix(".c"))
+machine_code = extension(Path(__file__).with_name("engine.c"))
 if machine_code is not None and not TYPE_CHECKING:
     Agenda, Waits, Servers, call_at = machine_code.Agenda, machine_code.Waits, machine_code.Servers, machine_code.call_at
 

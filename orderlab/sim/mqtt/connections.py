@@ -15,6 +15,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from orderlab.sim.engine.packs import any_of
 from orderlab.sim.mqtt.clients import Ints
 from orderlab.sim.mqtt.links import Links
 
@@ -288,7 +289,7 @@ class Transit:
         found = self._rows[at[at >= 0]]
         self._rows[at[at >= 0], MESSAGE] = _TAKEN
         is_taken = found[:, MESSAGE] == _TAKEN
-        return found[~is_taken] if is_taken.any() else found
+        return found[~is_taken] if any_of(is_taken) else found
 
 
 StoredMessage = tuple[int, int, int, bool]

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orderlab.model.errors import InputError
+from orderlab.sim.engine.packs import all_of, any_of
 from orderlab.sim.mqtt.clients import Ints, Schedule
 
 LONGEST = 65535
@@ -231,14 +232,14 @@ class Matches:
             self._sole = np.full(len(self.topics), _UNKNOWN, np.int64)
             self._several.clear()
         sole = self._sole[topics]
-        if (sole == _UNKNOWN).any():
+        if any_of(sole == _UNKNOWN):
             for topic in topics[sole == _UNKNOWN].tolist():
                 found = [subscriber for _, subscriber in self.trie.matching(self.topics[topic].decode())]
                 self._sole[topic] = found[0] if len(found) == 1 else _SEVERAL
                 if len(found) != 1:
                     self._several[topic] = found
             sole = self._sole[topics]
-        if (sole != _SEVERAL).all():
+        if all_of(sole != _SEVERAL):
             return np.arange(len(topics)), sole
         pairs = [
             (place, subscriber)

@@ -22,7 +22,7 @@ from typing import Any
 
 SWITCH = "ORDERLAB_COMPILED"
 ROOT = Path(__file__).resolve().parents[3]
-DEPENDS_ON = ("orderlab/sim/redis/**/*.py", "orderlab/sim/redis/**/*.[ch]", "orderlab/model/errors.py", "orderlab/sim/native/build.py")
+DEPENDS_ON = ("orderlab/sim/redis/**/*.py", "orderlab/sim/redis/**/*.[ch]", "orderlab/sim/engine/*.c", "orderlab/model/errors.py", "orderlab/sim/native/build.py")
 """The modules that machine code is made from, those that they import, and the list of what is compiled."""
 LIBRARY_SUFFIX = ".so"
 """Of what is made from C, beside the place of its text."""

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from orderlab.model.history.events import EventKind
 from orderlab.sim.engine.clock import call_at
+from orderlab.sim.engine.packs import all_of, any_of
 from orderlab.sim.mqtt.broker.node import BrokerNode
 from orderlab.sim.mqtt.broker.qos2 import Qos2Sender
 from orderlab.sim.mqtt.clients import Ints
@@ -191,7 +192,7 @@ class Delivery:
         # First whose they are: filters below keep books per connection, and must hear of no other's.
         subscribers = deliveries[:, SUBSCRIBER]
         here = table.connected[subscribers] & (world.traffic.subscribers.broker[subscribers] == self.node.number)
-        if not here.all():
+        if not all_of(here):
             deliveries = deliveries[here]
         if table.beginning:  # the store still has the old session: what comes now was saved for that one
             deliveries = deliveries[~np.isin(deliveries[:, SUBSCRIBER], list(table.beginning))]
@@ -257,7 +258,7 @@ class Delivery:
             again = [first[pair] < place for place, pair in enumerate(zip(keys, values, strict=True))]
             repeated |= np.array(again, np.bool_)
         table.in_flight.update(zip(keys, values, strict=True))
-        if repeated.any() and not is_backlog:  # those went out with the backlog
+        if any_of(repeated) and not is_backlog:  # those went out with the backlog
             dropped = repeated
             if self.world.traffic.sockets is not None and self.world.traffic.sockets.withheld:  # but for these
                 dropped = repeated & ~np.isin(keys, list(self.world.traffic.sockets.withheld))
@@ -320,7 +321,7 @@ class Delivery:
                 self._arrive(sent[row : row + 1], dup[row : row + 1], arrived[row : row + 1])
             sent, dup, arrived, subscribers = sent[~late], dup[~late], arrived[~late], subscribers[~late]
             slow = None if slow is None else slow[~late]
-        if slow is None or not slow.any():
+        if slow is None or not any_of(slow):
             self._arrive(sent, dup, arrived)
             return
         self._arrive(sent[~slow], dup[~slow], arrived[~slow])

@@ -20,7 +20,7 @@ import simpy
 from orderlab.model.history.events import EventKind
 from orderlab.sim.engine.clock import call_at
 from orderlab.sim.engine.network import RETRANSMIT_US
-from orderlab.sim.engine.packs import grouped
+from orderlab.sim.engine.packs import any_of, grouped
 from orderlab.sim.kafka.broker import AppendError
 from orderlab.sim.kafka.producer import OnAnswered
 from orderlab.sim.mqtt.broker.node import BrokerNode
@@ -279,7 +279,7 @@ class Ingest:
     def _record_subscribers(self, messages: Ints, published: Ints) -> None:
         """Tell the history of a subscriber, who has been connected for long, just before the first publish to it."""
         first = messages < self.world.traffic.schedule.count
-        if first.any():
+        if any_of(first):
             self.world.introduce(self.world.traffic.topic_of[messages[first]], np.maximum(published[first] - 1, 0))
 
     def _to_all(self, messages: Ints, on_answered: OnAnswered | None = None) -> None:

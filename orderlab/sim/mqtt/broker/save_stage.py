@@ -18,6 +18,7 @@ import numpy as np
 import simpy
 
 from orderlab.sim.engine.clock import call_at
+from orderlab.sim.engine.packs import any_of
 from orderlab.sim.kafka.broker import Partition
 from orderlab.sim.kafka.consumer_group import Consumer, Polled
 from orderlab.sim.mqtt.broker.delivery import Delivery
@@ -127,7 +128,7 @@ class _Assigned:
         """The messages that were saved, in order."""
         saves, packet_id = self.saves, np.array(self.packet_id, np.int64)
         rows: Deliveries = np.stack((saves.messages, saves.recipients, packet_id, np.array(self.token, np.int64)), 1)
-        return rows if packet_id.all() else rows[rows[:, PACKET_ID] > 0]
+        return rows[rows[:, PACKET_ID] > 0] if 0 in self.packet_id else rows
 
     def sessions(self) -> Ints:
         """For which each of them was routed."""
@@ -342,6 +343,6 @@ class SaveStage:
     def _send_on(self, assigned: _Assigned, batch: InFlightBatch | None) -> None:
         """Bring what was saved to the brokers that hold the connections. ``batch``: who wants to know when it is there."""
         world, saves = self.world, assigned.saves
-        if assigned.given_up.any():
+        if any_of(assigned.given_up):
             world.count("saves_given_up", int(np.diff(saves.bounds)[assigned.given_up].sum()))
         self.downlink.hand_on(assigned.deliveries(), batch, assigned.sessions() if world.delivery.connections.may_end else None)

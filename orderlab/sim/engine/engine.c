@@ -296,7 +296,7 @@ static PyMemberDef agenda_members[] = {
     {"_now", T_OBJECT_EX, offsetof(Agenda, now), 0, NULL}, {"scheduled", T_LONGLONG, offsetof(Agenda, scheduled), READONLY, NULL}, {NULL}};
 
 static PyTypeObject AgendaType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "clock.Agenda",
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "engine.Agenda",
     .tp_basicsize = sizeof(Agenda),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
     .tp_new = PyType_GenericNew,
@@ -408,7 +408,7 @@ static PyMemberDef sender_members[] = {
     {NULL}};
 
 static PyTypeObject SenderType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "clock.Sender",
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "engine.Sender",
     .tp_basicsize = sizeof(Sender),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
     .tp_new = PyType_GenericNew,
@@ -488,7 +488,7 @@ static PyMethodDef waits_methods[] = {
     {"add", (PyCFunction)(void (*)(void))waits_add, METH_FASTCALL, NULL}, {"until", (PyCFunction)waits_until, METH_O, NULL}, {NULL}};
 
 static PyTypeObject WaitsType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "clock.Waits",
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "engine.Waits",
     .tp_basicsize = sizeof(Waits),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
     .tp_new = PyType_GenericNew,
@@ -610,7 +610,7 @@ static PyMemberDef servers_members[] = {
     {NULL}};
 
 static PyTypeObject ServersType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "clock.Servers",
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "engine.Servers",
     .tp_basicsize = sizeof(Servers),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
     .tp_new = PyType_GenericNew,
@@ -620,12 +620,55 @@ static PyTypeObject ServersType = {
     .tp_members = servers_members,
 };
 
+/* -- packs ------------------------------------------------------------------------------------------------------------------------------------------- */
+
+/* grouped(values, keys): a dictionary of lists, as `packs.py` says. */
+static PyObject *grouped(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
+    if (count != 2)
+        return PyErr_SetString(PyExc_TypeError, "values and keys are needed"), NULL;
+    PyObject *values = PyObject_GetIter(arguments[0]), *keys = values ? PyObject_GetIter(arguments[1]) : NULL, *groups = keys ? PyDict_New() : NULL;
+    PyObject *value, *key = NULL;
+    while (groups && (value = PyIter_Next(values))) {
+        key = PyIter_Next(keys);
+        PyObject *found = key ? PyDict_GetItemWithError(groups, key) : NULL; /* borrowed */
+        int failed;
+        if (found)
+            failed = PyList_Append(found, value);
+        else if (key && !PyErr_Occurred()) {
+            found = PyList_New(1);
+            failed = found ? 0 : -1;
+            if (found) {
+                PyList_SET_ITEM(found, 0, Py_NewRef(value));
+                failed = PyDict_SetItem(groups, key, found);
+                Py_DECREF(found);
+            }
+        } else
+            failed = -1;
+        if (!key && !PyErr_Occurred())
+            PyErr_SetString(PyExc_ValueError, "fewer keys than values");
+        Py_XDECREF(key);
+        Py_DECREF(value);
+        if (failed)
+            Py_CLEAR(groups);
+    }
+    if (groups && !PyErr_Occurred() && (key = PyIter_Next(keys))) {
+        Py_DECREF(key);
+        PyErr_SetString(PyExc_ValueError, "fewer values than keys");
+    }
+    Py_XDECREF(values);
+    Py_XDECREF(keys);
+    if (PyErr_Occurred())
+        Py_CLEAR(groups);
+    return groups;
+}
+
 /* -- the module -------------------------------------------------------------------------------------------------------------------------------------- */
 
-static PyMethodDef functions[] = {{"call_at", (PyCFunction)(void (*)(void))call_at, METH_FASTCALL, NULL}, {NULL}};
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "clock", NULL, -1, functions};
+static PyMethodDef functions[] = {
+    {"call_at", (PyCFunction)(void (*)(void))call_at, METH_FASTCALL, NULL}, {"grouped", (PyCFunction)(void (*)(void))grouped, METH_FASTCALL, NULL}, {NULL}};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "engine", NULL, -1, functions};
 
-PyMODINIT_FUNC PyInit_clock(void) {
+PyMODINIT_FUNC PyInit_engine(void) {
     PyTypeObject *types[] = {&AgendaType, &SenderType, &WaitsType, &ServersType};
     static const char *const type_names[] = {"Agenda", "Sender", "Waits", "Servers"};
     name_callbacks = PyUnicode_InternFromString("callbacks");
