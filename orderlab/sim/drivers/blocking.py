@@ -14,11 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import simpy
-
 from orderlab.sim.drivers import ReplyGroup, slot_of
 from orderlab.sim.drivers.pipelined import ASKING, COMMAND_BYTES, REPLY_BYTES
-from orderlab.sim.engine.clock import Station, call_at
+from orderlab.sim.engine.clock import Clock, Station, call_at
 from orderlab.sim.engine.network import Link, Network
 from orderlab.sim.redis.cluster import REDIRECTIONS_MAX, number_at
 from orderlab.sim.redis.replies import ErrorReply, Reply
@@ -71,7 +69,7 @@ class BlockingDriver:
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: Clock,
         nodes: Sequence[RedisNode],
         settings: PoolSettings,
         sources: Mapping[bytes, bytes],

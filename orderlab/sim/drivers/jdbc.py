@@ -11,11 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import simpy
-
 from orderlab.sim.drivers import ReplyGroup
 from orderlab.sim.drivers.pipelined import COMMAND_BYTES, REPLY_BYTES
-from orderlab.sim.engine.clock import Station, call_at
+from orderlab.sim.engine.clock import Clock, Station, call_at
 from orderlab.sim.engine.network import Link, Network
 from orderlab.sim.servers.postgres import PostgresServer, Statement, StatementError
 
@@ -47,7 +45,7 @@ class JdbcDriver:
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: Clock,
         server: PostgresServer,
         settings: ConnectionPool,
         one_way_us: Callable[[], int],

@@ -13,10 +13,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import simpy
-
 from orderlab.sim.drivers import ReplyGroup, slot_of
-from orderlab.sim.engine.clock import call_at
+from orderlab.sim.engine.clock import Clock, call_at
 from orderlab.sim.engine.network import Link, Network
 from orderlab.sim.engine.packs import grouped
 from orderlab.sim.redis.cluster import REDIRECTIONS_MAX, number_at
@@ -256,7 +254,7 @@ class PipelinedDriver:
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: Clock,
         nodes: Sequence[RedisNode],
         settings: PipelineSettings,
         sources: Mapping[bytes, bytes],

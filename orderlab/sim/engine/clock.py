@@ -162,7 +162,7 @@ class Clock(Agenda, simpy.Environment):
         return None
 
 
-Clock.now = Clock._now  # read a million times: SimPy's is a function of Python
+Clock.now = Clock._now  # type: ignore[misc]  # read a million times: SimPy's is a function of Python
 
 
 class Station(Servers):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from orderlab.sim.engine.clock import machine_code
+
+Numbers = Sequence[int] | npt.NDArray[np.int64]
 
 
 def grouped(values: Iterable[int], keys: Iterable[int]) -> dict[int, list[int]]:
@@ -35,3 +37,21 @@ def any_of(flags: npt.NDArray[np.bool_]) -> bool:
 def all_of(flags: npt.NDArray[np.bool_]) -> bool:
     """``flags.all()``."""
     return b"\0" not in flags.tobytes()
+
+
+class NumberedNames(Sequence[bytes]):
+    """Names that are a prefix and a number, of so many digits at least: none is made before somebody wants its bytes."""
+
+    __slots__ = ("_form", "digits", "numbers", "prefix")
+
+    def __init__(self, prefix: bytes, digits: int, numbers: Numbers) -> None:
+        self.prefix = prefix
+        self.digits = digits
+        self.numbers = numbers
+        self._form = prefix.replace(b"%", b"%%") + b"%%0%dd" % digits
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._form % int(self.numbers[place])

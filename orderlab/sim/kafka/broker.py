@@ -16,9 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-import simpy
-
-from orderlab.sim.engine.clock import Station
+from orderlab.sim.engine.clock import Clock, Station
 
 SEQUENCES_REMEMBERED = 5
 """Batches per idempotent producer that the leader can recognise again (as many as may be in flight)."""
@@ -261,7 +259,7 @@ class KafkaCluster:
     """Brokers and topics; each broker serves its requests on its cores, first come first served."""
 
     def __init__(
-        self, env: simpy.Environment, brokers: int, costs: BrokerCosts | None = None, replicas: ReplicaSettings | None = None
+        self, env: Clock, brokers: int, costs: BrokerCosts | None = None, replicas: ReplicaSettings | None = None
     ) -> None:
         self.env = env
         self.costs = costs or BrokerCosts()

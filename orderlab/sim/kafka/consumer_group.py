@@ -14,7 +14,7 @@ from typing import Any
 
 import simpy
 
-from orderlab.sim.engine.clock import call_at
+from orderlab.sim.engine.clock import Clock, call_at
 from orderlab.sim.engine.network import Link
 from orderlab.sim.kafka.broker import KafkaCluster, Partition
 
@@ -52,7 +52,7 @@ class ConsumerGroup:
     """The coordinator's view of one group that reads one topic."""
 
     def __init__(
-        self, env: simpy.Environment, cluster: KafkaCluster, topic: str, settings: ConsumerSettings | None = None
+        self, env: Clock, cluster: KafkaCluster, topic: str, settings: ConsumerSettings | None = None
     ) -> None:
         self.env = env
         self.cluster = cluster

@@ -12,9 +12,8 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-import simpy
 
-from orderlab.sim.engine.clock import call_at
+from orderlab.sim.engine.clock import Clock, call_at
 from orderlab.sim.engine.network import Link
 from orderlab.sim.engine.packs import grouped
 from orderlab.sim.kafka.broker import AppendError, KafkaCluster, Partition
@@ -134,7 +133,7 @@ class Producer:
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: Clock,
         cluster: KafkaCluster,
         settings: ProducerSettings,
         one_way_us: Callable[[], int] = lambda: 100,

@@ -9,7 +9,7 @@ everything: then each answer of `QosLevels` is that number, and nothing is looke
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orderlab.model.errors import InputError
+from orderlab.sim.engine.packs import NumberedNames, Numbers
 from orderlab.sim.engine.random_streams import RandomStreams
 
 Ints = npt.NDArray[np.int64]
@@ -53,6 +54,10 @@ class Clients:
         """The client identifier: ``s0000042``."""
         return self._format % number
 
+    def names_of(self, numbers: Numbers) -> Sequence[bytes]:
+        """The client identifiers of these."""
+        return NumberedNames(self.prefix.encode(), NAME_BYTES - 1, numbers)
+
     def names(self) -> npt.NDArray[np.uint8]:
         """All client identifiers as rows of bytes."""
         return numbered_names(self.prefix.encode(), len(self))
@@ -87,6 +92,10 @@ class PublishersAndWills(Clients):
     def name(self, number: int) -> bytes:
         """``w0000042`` for the Will of the subscriber with that number."""
         return super().name(number) if number < self.first else b"w%07d" % (number - self.first)
+
+    def names_of(self, numbers: Numbers) -> Sequence[bytes]:
+        """The client identifiers of these."""
+        return list(map(self.name, map(int, numbers)))
 
 
 class Schedule:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from orderlab.sim.engine.clock import Station
 from orderlab.sim.engine.network import Network
+from orderlab.sim.engine.packs import Numbers
 from orderlab.sim.kafka.broker import Partition
 from orderlab.sim.kafka.consumer_group import Consumer
 from orderlab.sim.kafka.producer import Producer
@@ -67,12 +68,12 @@ class SessionStore(Protocol):
     def save_each(
         self,
         clients: Sequence[bytes],
-        numbers: Sequence[int],
+        numbers: Numbers,
         topics: Sequence[bytes],
         time_ms: int,
-        producers: Sequence[int],
-        batches: Sequence[int],
-        epochs: Sequence[int],
+        producers: Numbers,
+        batches: Numbers,
+        epochs: Numbers,
     ) -> Sequence[Call]:
         """Save one message for each of these clients, all of one QoS."""
 

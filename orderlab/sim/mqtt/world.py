@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-import simpy
 
 from orderlab.model.history.events import EventKind, NameTable
 from orderlab.sim.costs import Costs
-from orderlab.sim.engine.clock import Station, Waits
+from orderlab.sim.engine.clock import Clock, Station, Waits
 from orderlab.sim.engine.network import Latency, Link, Network
+from orderlab.sim.engine.packs import NumberedNames
 from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.engine.recorder import HistoryRecorder
 from orderlab.sim.engine.statistics import DeliveryHistogram, LatencyHistogram
 from orderlab.sim.kafka.broker import KafkaCluster, Partition
 from orderlab.sim.kafka.consumer_group import Consumer, ConsumerGroup
-from orderlab.sim.mqtt.clients import Clients, Ints, QosLevels, Schedule, SlowReaders, WillMessages, where
+from orderlab.sim.mqtt.clients import NAME_BYTES, Clients, Ints, QosLevels, Schedule, SlowReaders, WillMessages, where
 from orderlab.sim.mqtt.connections import (
     ConnectionTable,
     Deliveries,
@@ -70,6 +70,16 @@ class Traffic:
     """Per publisher, when it sent its last message, where that may be later than its application asked for it."""
     sockets: SocketBuffers | None = None
     """Where the sockets of subscribers take so many packets only."""
+
+    topic_prefix: bytes | None = None
+    """Where each topic is it and the topic's number, as in ``numbered_names``."""
+
+    def topics_of(self, messages: Ints) -> Sequence[bytes]:
+        """The topics of messages, by their numbers."""
+        numbers = self.topic_of[messages % self.schedule.count]
+        if self.topic_prefix is None:
+            return list(map(self.topics.__getitem__, numbers.tolist()))
+        return NumberedNames(self.topic_prefix, NAME_BYTES - 1, numbers)
 
     def columns_of(self, messages: Ints) -> dict[str, Ints]:
         """What the history says of messages, by their numbers."""
@@ -160,7 +170,7 @@ class Measurements:
 class World:
     """Handed to every broker."""
 
-    env: simpy.Environment
+    env: Clock
     costs: Costs
     streams: RandomStreams
     recorder: HistoryRecorder

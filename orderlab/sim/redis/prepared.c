@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BYTES = -1, PIECES_USUAL = 32, NUMBER_BYTES_MAX = 32, WIDTH_MAX = 20 };
+enum { BYTES = -1, PIECES_USUAL = 32, COLUMNS_USUAL = 16, NUMBER_BYTES_MAX = 32, PREFIX_BYTES_MAX = 40, WIDTH_MAX = 20 };
 
 typedef struct {
     PyObject *text; /* a constant, or NULL: a value */
@@ -83,22 +83,81 @@ static PyObject *prepare(PyObject *module, PyObject *given) {
     return capsule;
 }
 
-/* The value of a piece in a row: borrowed. */
-static PyObject *value_of(const Piece *piece, PyObject *columns, Py_ssize_t place) {
-    if (piece->text)
-        return piece->text;
-    PyObject *column = piece->column < PyTuple_GET_SIZE(columns) ? PyTuple_GET_ITEM(columns, piece->column) : NULL;
-    if (!column || !(PyList_CheckExact(column) || PyTuple_CheckExact(column)))
-        return PyErr_SetString(PyExc_TypeError, "a column is a list or a tuple"), NULL;
-    if (place < 0 || place >= PySequence_Fast_GET_SIZE(column))
-        return PyErr_SetString(PyExc_IndexError, "a column is shorter than that"), NULL;
-    return PySequence_Fast_GET_ITEM(column, place);
+enum { ITEMS, NUMBERS, NAMES };
+
+typedef struct {
+    int kind;
+    Py_ssize_t count;
+    PyObject **items;  /* of ITEMS, and of NAMES whose numbers are a list; else NULL */
+    Py_buffer numbers; /* of others: 64 bits each, `obj` NULL where there is none */
+    PyObject *prefix;  /* of NAMES */
+    long digits;
+} Column;
+
+static int read_numbers(Column *column, PyObject *given) {
+    Py_buffer *numbers = &column->numbers;
+    if (PyObject_GetBuffer(given, numbers, PyBUF_STRIDED_RO | PyBUF_FORMAT))
+        return 0;
+    const char *format = numbers->format ? numbers->format : "B";
+    if (numbers->ndim != 1 || numbers->itemsize != 8 || !(strcmp(format, "l") == 0 || strcmp(format, "q") == 0))
+        return PyErr_SetString(PyExc_TypeError, "an array of numbers has one dimension, and 64 bits for each"), 0;
+    column->count = numbers->shape[0];
+    return 1;
 }
 
-static Py_ssize_t write_number(char *to, PyObject *value, int width) {
-    long long number = PyLong_AsLongLong(value);
-    if (number == -1 && PyErr_Occurred())
-        return -1;
+static int read_items(Column *column, PyObject *given) {
+    if (!PyList_CheckExact(given) && !PyTuple_CheckExact(given))
+        return 0;
+    column->count = PySequence_Fast_GET_SIZE(given);
+    column->items = PySequence_Fast_ITEMS(given);
+    return 1;
+}
+
+static int read_column(Column *column, PyObject *given) {
+    column->numbers.obj = column->prefix = NULL;
+    column->items = NULL;
+    column->kind = ITEMS;
+    if (read_items(column, given))
+        return 1;
+    if (PyObject_CheckBuffer(given) && !PyBytes_Check(given)) {
+        column->kind = NUMBERS;
+        return read_numbers(column, given);
+    }
+    column->kind = NAMES;
+    PyObject *numbers = PyObject_GetAttrString(given, "numbers"), *digits = numbers ? PyObject_GetAttrString(given, "digits") : NULL;
+    column->prefix = digits ? PyObject_GetAttrString(given, "prefix") : NULL;
+    int is_read = 0;
+    if (!column->prefix) {
+        if (PyErr_ExceptionMatches(PyExc_AttributeError))
+            PyErr_SetString(PyExc_TypeError, "a column is a list, a tuple, an array of numbers, or names with numbers");
+    } else {
+        column->digits = PyLong_AsLong(digits);
+        if (PyErr_Occurred())
+            ;
+        else if (!PyBytes_Check(column->prefix) || PyBytes_GET_SIZE(column->prefix) > PREFIX_BYTES_MAX || column->digits < 0 || column->digits > WIDTH_MAX)
+            PyErr_SetString(PyExc_ValueError, "a prefix of at most 40 bytes is needed, and at most 20 digits");
+        else
+            is_read = read_items(column, numbers) || read_numbers(column, numbers);
+    }
+    Py_XDECREF(numbers);
+    Py_XDECREF(digits);
+    return is_read;
+}
+
+static void let_go_of(Column *columns, Py_ssize_t count) {
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyBuffer_Release(&columns[i].numbers); /* nothing where `obj` is NULL */
+        Py_XDECREF(columns[i].prefix);
+    }
+}
+
+static long long number_in(const Column *column, Py_ssize_t place) {
+    long long number;
+    memcpy(&number, (const char *)column->numbers.buf + place * column->numbers.strides[0], sizeof number);
+    return number;
+}
+
+static Py_ssize_t write_number(char *to, long long number, int width) {
     if (number < 0)
         return snprintf(to, NUMBER_BYTES_MAX, "%0*lld", width, number);
     char digits[NUMBER_BYTES_MAX], *end = digits + sizeof digits, *begin = end;
@@ -114,28 +173,50 @@ static Py_ssize_t write_number(char *to, PyObject *value, int width) {
 typedef struct {
     const char *text;
     Py_ssize_t length;
-    char number[NUMBER_BYTES_MAX];
+    char made[PREFIX_BYTES_MAX + NUMBER_BYTES_MAX];
 } Text;
 
-static PyObject *joined(const Piece *pieces, Py_ssize_t count, PyObject *columns, Py_ssize_t place, Text *texts) {
+/* What a piece says in a row. Returns an object that says the same, borrowed, `Py_None` where there is none, NULL with an exception. */
+static PyObject *say(const Piece *piece, const Column *columns, Py_ssize_t column_count, Py_ssize_t place, Text *text) {
+    PyObject *value = piece->text;
+    if (!value) {
+        const Column *column = piece->column < column_count ? &columns[piece->column] : NULL;
+        if (!column)
+            return PyErr_SetString(PyExc_TypeError, "there is no such column"), NULL;
+        if (place < 0 || place >= column->count)
+            return PyErr_SetString(PyExc_IndexError, "a column is shorter than that"), NULL;
+        if ((column->kind == NUMBERS && piece->width == BYTES) || (column->kind == NAMES && piece->width != BYTES))
+            return PyErr_SetString(PyExc_TypeError, "numbers stand in the place of bytes, or names in that of a number"), NULL;
+        if (column->kind != ITEMS || piece->width != BYTES) {
+            long long number = column->items ? PyLong_AsLongLong(column->items[place]) : number_in(column, place);
+            if (number == -1 && PyErr_Occurred())
+                return NULL;
+            Py_ssize_t begin = 0;
+            if (column->kind == NAMES) {
+                begin = PyBytes_GET_SIZE(column->prefix);
+                memcpy(text->made, PyBytes_AS_STRING(column->prefix), (size_t)begin);
+            }
+            text->text = text->made;
+            text->length = begin + write_number(text->made + begin, number, column->kind == NAMES ? (int)column->digits : piece->width);
+            return Py_None;
+        }
+        value = column->items[place];
+    }
+    if (!PyBytes_Check(value))
+        return PyErr_Format(PyExc_TypeError, "bytes are needed, not %s", Py_TYPE(value)->tp_name), NULL;
+    text->text = PyBytes_AS_STRING(value);
+    text->length = PyBytes_GET_SIZE(value);
+    return value;
+}
+
+static PyObject *joined(const Piece *pieces, Py_ssize_t count, const Column *columns, Py_ssize_t column_count, Py_ssize_t place, Text *texts) {
     Py_ssize_t length = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *value = value_of(&pieces[i], columns, place);
-        if (!value)
+        PyObject *said = say(&pieces[i], columns, column_count, place, &texts[i]);
+        if (!said)
             return NULL;
-        if (pieces[i].text || pieces[i].width == BYTES) {
-            if (!PyBytes_Check(value))
-                return PyErr_Format(PyExc_TypeError, "bytes are needed, not %s", Py_TYPE(value)->tp_name), NULL;
-            if (count == 1)
-                return Py_NewRef(value);
-            texts[i].text = PyBytes_AS_STRING(value);
-            texts[i].length = PyBytes_GET_SIZE(value);
-        } else {
-            texts[i].text = texts[i].number;
-            texts[i].length = write_number(texts[i].number, value, pieces[i].width);
-            if (texts[i].length < 0)
-                return NULL;
-        }
+        if (count == 1 && said != Py_None)
+            return Py_NewRef(said);
         length += texts[i].length;
     }
     PyObject *made = PyBytes_FromStringAndSize(NULL, length);
@@ -147,11 +228,11 @@ static PyObject *joined(const Piece *pieces, Py_ssize_t count, PyObject *columns
     return made;
 }
 
-static PyObject *argument(const Template *template, const Argument *argument, PyObject *columns, Py_ssize_t place) {
+static PyObject *argument(const Template *template, const Argument *argument, const Column *columns, Py_ssize_t column_count, Py_ssize_t place) {
     Text usual[PIECES_USUAL], *texts = argument->count > PIECES_USUAL ? PyMem_Malloc((size_t)argument->count * sizeof *texts) : usual;
     if (!texts)
         return PyErr_NoMemory();
-    PyObject *made = joined(template->pieces + argument->first, argument->count, columns, place, texts);
+    PyObject *made = joined(template->pieces + argument->first, argument->count, columns, column_count, place, texts);
     if (texts != usual)
         PyMem_Free(texts);
     return made;
@@ -162,13 +243,20 @@ static PyObject *render(PyObject *module, PyObject *const *given, Py_ssize_t cou
     Template *template = count == 3 ? PyCapsule_GetPointer(given[0], NULL) : NULL;
     if (!template || !PyTuple_CheckExact(given[2]))
         return PyErr_Occurred() ? NULL : (PyErr_BadArgument(), NULL);
-    PyObject *places = PySequence_Fast(given[1], "places are needed");
+    Py_ssize_t column_count = PyTuple_GET_SIZE(given[2]), read = 0;
+    Column usual[COLUMNS_USUAL], *columns = column_count > COLUMNS_USUAL ? PyMem_Malloc((size_t)column_count * sizeof *columns) : usual;
+    if (!columns)
+        return PyErr_NoMemory();
+    int is_read = 1;
+    while (is_read && read < column_count)
+        is_read = read_column(&columns[read], PyTuple_GET_ITEM(given[2], read)), read++;
+    PyObject *places = is_read ? PySequence_Fast(given[1], "places are needed") : NULL;
     PyObject *rows = places ? PyList_New(PySequence_Fast_GET_SIZE(places)) : NULL;
     for (Py_ssize_t i = 0; rows && i < PyList_GET_SIZE(rows); i++) {
         Py_ssize_t place = PyLong_AsSsize_t(PySequence_Fast_GET_ITEM(places, i));
         PyObject *row = place == -1 && PyErr_Occurred() ? NULL : PyList_New(template->argument_count);
         for (Py_ssize_t j = 0; row && j < template->argument_count; j++) {
-            PyObject *made = argument(template, &template->arguments[j], given[2], place);
+            PyObject *made = argument(template, &template->arguments[j], columns, column_count, place);
             if (made)
                 PyList_SET_ITEM(row, j, made);
             else
@@ -180,6 +268,9 @@ static PyObject *render(PyObject *module, PyObject *const *given, Py_ssize_t cou
             Py_CLEAR(rows);
     }
     Py_XDECREF(places);
+    let_go_of(columns, read);
+    if (columns != usual)
+        PyMem_Free(columns);
     return rows;
 }
 

@@ -11,12 +11,16 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from orderlab.sim.native.install import extension
 
 BYTES = -1
 Piece = bytes | tuple[int, int]
 """Constant, or the number of a column with how its values are written: ``BYTES`` as they are, else whole numbers with so many digits at least."""
-Columns = Sequence[Sequence[Any]]
+Column = Sequence[Any] | npt.NDArray[np.int64]
+Columns = Sequence[Column]
 Render = Callable[[Iterable[int], Columns], list[list[bytes]]]
 
 
@@ -32,7 +36,8 @@ class PreparedCommand:
             arguments.append(tuple((number_of[text], marks[number_of[text]][1]) if text in number_of else text for text in texts))
         self._taken = {piece[0] for pieces in arguments for piece in pieces if isinstance(piece, tuple)}
         self.render: Render = compiled(arguments) or interpreted(arguments)
-        """The arguments of the commands at given places of the columns, which are lists or tuples in the order of the marks."""
+        """The arguments of the commands at given places of the columns, which are in the order of the marks: lists, tuples, arrays of numbers,
+        names that are a prefix and a number (`orderlab.sim.engine.packs.NumberedNames`)."""
 
     def takes(self, mark: int) -> bool:
         """Whether the command has the value of a mark."""

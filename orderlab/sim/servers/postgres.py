@@ -20,7 +20,8 @@ import simpy
 
 from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.sim.costs import PostgresCosts
-from orderlab.sim.engine.clock import Station, call_at
+from orderlab.sim.engine.clock import Clock, Station, call_at
+from orderlab.sim.engine.packs import Numbers
 from orderlab.sim.mqtt.sessions import NUMBER_BYTES
 
 INT_MAX = 2**31 - 1
@@ -219,7 +220,7 @@ OnReplies = Callable[[list[Any]], None]
 class WriteAheadLog:
     """Group commit: one flush at a time."""
 
-    def __init__(self, env: simpy.Environment, costs: PostgresCosts) -> None:
+    def __init__(self, env: Clock, costs: PostgresCosts) -> None:
         self.env = env
         self.costs = costs
         self.flushes = 0
@@ -265,7 +266,7 @@ class PostgresServer:
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: Clock,
         costs: PostgresCosts,
         cpu: Station,
         epoch_ms: int = 0,
@@ -422,17 +423,17 @@ class PostgresSessions:
     def save_each(
         self,
         clients: Sequence[bytes],
-        numbers: Sequence[int],
+        numbers: Numbers,
         topics: Sequence[bytes],
         time_ms: int,
-        producers: Sequence[int],
-        batches: Sequence[int],
-        epochs: Sequence[int],
+        producers: Numbers,
+        batches: Numbers,
+        epochs: Numbers,
     ) -> list[Statement]:
         """Save one message for each of these clients."""
         return [
             self.save(client, [(number, topic, time_ms)], *numbered)
-            for client, number, topic, *numbered in zip(clients, numbers, topics, producers, batches, epochs, strict=True)
+            for client, topic, number, *numbered in zip(clients, topics, *(map(int, each) for each in (numbers, producers, batches, epochs)), strict=True)
         ]
 
     def acknowledge_each(

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import simpy
 
 from orderlab.sim.costs import RedisCosts
-from orderlab.sim.engine.clock import Station, call_at
+from orderlab.sim.engine.clock import Clock, Station, call_at
 from orderlab.sim.redis.blocking import Waiting
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.cluster import Cluster
@@ -25,7 +25,7 @@ from orderlab.sim.redis.database import place_of
 from orderlab.sim.redis.hash_slots import SLOT_COUNT, hash_slot
 from orderlab.sim.redis.lua.host import SharedLua
 from orderlab.sim.redis.memory import MemoryAccount
-from orderlab.sim.redis.prepared import Render
+from orderlab.sim.redis.prepared import Columns, Render
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import FrozenKeyspace, Shard, execute_all
 
@@ -52,7 +52,7 @@ class Calls(Sequence[Request]):
     """Commands of one kind as columns. Their arguments are made where they run: what waits for a flush is numbers beside each other, and not a dozen
     objects for each command, which the processor's caches have lost when its turn comes."""
 
-    def __init__(self, render: Render, columns: tuple[Sequence[Any], ...], kind: str, messages: int = 1) -> None:
+    def __init__(self, render: Render, columns: Columns, kind: str, messages: int = 1) -> None:
         """``render`` makes the arguments of the commands at given places of the columns, which nobody changes any more."""
         self._render = render
         self._columns = columns
@@ -205,7 +205,7 @@ class RedisNode:
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: Clock,
         name: str,
         costs: RedisCosts,
         sources: Sequence[bytes],
@@ -592,7 +592,7 @@ class MovingSlots:
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: Clock,
         nodes: Sequence[RedisNode],
         owner_of: Callable[[int], int],
         slot_of: Callable[[bytes], int],

@@ -21,11 +21,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
-import simpy
-
 from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.sim.costs import load_costs
-from orderlab.sim.engine.clock import Station
+from orderlab.sim.engine.clock import Clock, Station
 from orderlab.sim.live_postgres import PostgresProcess
 from orderlab.sim.servers.postgres import (
     DEFAULT_EXPIRY_S,
@@ -112,7 +110,7 @@ class SimulatedTables:
     ) -> None:
         costs = load_costs("prototype").postgres
         assert costs is not None
-        self.env = simpy.Environment()
+        self.env = Clock()
         self.server = PostgresServer(self.env, costs, Station(2), synchronous_commit=synchronous_commit)
         self.store = PostgresSessions(limit, 1, payload_bytes, DEFAULT_EXPIRY_S, modulus)
         self.now_ms = 0

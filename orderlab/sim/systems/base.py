@@ -73,14 +73,14 @@ GIVEN_UP = ("saves_given_up", "downlinks_given_up", "publishes_given_up")
 class RedisSessions:
     """Store, nodes, and the scripts by the digest under which EVALSHA finds them."""
 
-    env: simpy.Environment
+    env: Clock
     store: StoredSessions
     nodes: list[RedisNode]
     by_digest: dict[bytes, bytes]
 
     @classmethod
     def assemble(
-        cls, env: simpy.Environment, settings: RedisSettings, costs: Costs, lengths: tuple[int, int]
+        cls, env: Clock, settings: RedisSettings, costs: Costs, lengths: tuple[int, int]
     ) -> RedisSessions:
         """``lengths``: of the names of clients and of topics."""
         store = StoredSessions(
@@ -171,6 +171,7 @@ class SimulationProgress:
     wall_s: float
 
 
+TOPIC_PREFIX = b"p/"
 NEW_OBJECTS = 50_000
 """Between two collections; Python's own 700 would look at every batch of messages under way again and again."""
 
@@ -289,7 +290,7 @@ class DeviceSystem(Generic[S]):
         draw = (settings.brokers, self.streams, network.floor_us, network.median_us, network.sigma)
         publishers = Clients.draw("p", settings.publishers, *draw)
         subscribers = Clients.draw("s", self._subscriber_count(), *draw)
-        topic_rows = numbered_names(b"p/", settings.publishers)
+        topic_rows = numbered_names(TOPIC_PREFIX, settings.publishers)
         if watched:
             publishers = PublishersAndWills.of(publishers, watched)
             topic_rows = np.concatenate((topic_rows, numbered_names(b"w/", watched)))
@@ -323,6 +324,7 @@ class DeviceSystem(Generic[S]):
                 publish_windows=PublishWindows(settings.server_receive_maximum) if settings.server_receive_maximum < UNLIMITED else None,
                 last_sent_us=np.zeros(count, np.int64) if settings.holds_publishers_up else None,
                 sockets=SocketBuffers(settings.socket_packets, settings.on_full_socket == "read-anew") if settings.socket_packets else None,
+                topic_prefix=None if watched else TOPIC_PREFIX,
             ),
             kafka=KafkaTopics(
                 kafka,

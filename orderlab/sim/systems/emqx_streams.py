@@ -15,13 +15,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import simpy
 from pydantic import Field
 
 from orderlab.model.errors import InputError
 from orderlab.model.history.events import EventBatch, EventKind, Names, NameTable
 from orderlab.sim.costs import load_costs
-from orderlab.sim.engine.clock import Station, call_at
+from orderlab.sim.engine.clock import Clock, Station, call_at
 from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.engine.recorder import HistoryRecorder
 from orderlab.sim.engine.statistics import LatencyHistogram
@@ -553,7 +552,7 @@ class StreamsSystem:
             raise InputError(f"retention_s {settings.retention_s:g}: clocks of the store tick in milliseconds; give 0.01 or more, or 0 to keep all")
         if self.is_group and not settings.readers:
             raise InputError(f"topic_filter {settings.topic_filter}: a group of no readers; set readers to 1 or more, or leave $share/GROUP/ out")
-        self.env = simpy.Environment()
+        self.env = Clock()
         costs = load_costs(settings.costs)
         self.broker, self.network = costs.broker, costs.network
         self._draws = RandomStreams(seed).stream("network")

@@ -3,11 +3,10 @@
 import hashlib
 
 import pytest
-import simpy
 
 from orderlab.sim.costs import load_costs
 from orderlab.sim.drivers.blocking import BlockingDriver, PoolSettings
-from orderlab.sim.engine.clock import Station, Tenant
+from orderlab.sim.engine.clock import Clock, Station, Tenant
 from orderlab.sim.redis.replies import ErrorReply
 from orderlab.sim.servers.redis import RedisNode, Request
 
@@ -20,7 +19,7 @@ def push(value):
 
 
 def system(nodes=1, **settings):
-    env = simpy.Environment()
+    env = Clock()
     made = [RedisNode(env, f"redis-{i}", load_costs("cluster").redis, [PUSH]) for i in range(nodes)]
     pool = PoolSettings(**{"threads": 2, "connections": 2, "reconnect_us": 5000, **settings})
     driver = BlockingDriver(env, made, pool, {SHA: PUSH}, lambda: 100, Station(4), 40.0)

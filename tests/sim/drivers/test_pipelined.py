@@ -4,10 +4,10 @@ import hashlib
 from itertools import pairwise
 
 import pytest
-import simpy
 
 from orderlab.sim.costs import load_costs
 from orderlab.sim.drivers.pipelined import TIMED_OUT, PipelinedDriver, PipelineSettings
+from orderlab.sim.engine.clock import Clock
 from orderlab.sim.redis.cluster import Cluster
 from orderlab.sim.redis.hash_slots import SLOT_COUNT, hash_slot
 from orderlab.sim.servers.redis import COUNT_EVERY, COUNT_SELDOM, Calls, RedisNode, Request
@@ -39,7 +39,7 @@ def commands(request, monkeypatch):
 
 
 def system(nodes=1, batch=3, command_timeout_us=30_000_000, **node):
-    env = simpy.Environment()
+    env = Clock()
     made = [RedisNode(env, f"redis-{i}", load_costs("cluster").redis, [PUSH], **node) for i in range(nodes)]
     driver = PipelinedDriver(env, made, PipelineSettings(batch, 3000, 5000, command_timeout_us), {SHA: PUSH}, lambda: 100)
     return env, made, driver

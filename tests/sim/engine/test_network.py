@@ -5,8 +5,8 @@ import weakref
 
 import numpy as np
 import pytest
-import simpy
 
+from orderlab.sim.engine.clock import Clock
 from orderlab.sim.engine.network import RETRANSMIT_US, Connection, Latency, Link, Network
 
 
@@ -20,7 +20,7 @@ def arrivals(env, connection, sends):
 
 
 def test_order_is_kept_whatever_the_delays():
-    env = simpy.Environment()
+    env = Clock()
     connection = Connection(env, Latency(50, 500, 2.0).delays(np.random.Generator(np.random.PCG64(1))), 1000.0)
     sends = [(now, 100) for now in range(0, 10_000, 10)]
     arrived = arrivals(env, connection, sends)
@@ -30,7 +30,7 @@ def test_order_is_kept_whatever_the_delays():
 
 
 def test_what_has_arrived_goes_without_the_cyclic_collector():
-    env = simpy.Environment()
+    env = Clock()
     connection = Connection(env, lambda: 10)
 
     class Carried:
@@ -54,14 +54,14 @@ def test_what_has_arrived_goes_without_the_cyclic_collector():
 
 
 def test_bandwidth_delays_what_follows():
-    env = simpy.Environment()
+    env = Clock()
     arrived = arrivals(env, Connection(env, lambda: 10, 2.0), [(0, 100), (0, 100)])
     env.run()
     assert arrived == [(0, 60), (1, 110)]
 
 
 def test_a_partition_holds_bytes_up_and_they_come_once_in_order_after_it():
-    env = simpy.Environment()
+    env = Clock()
     network = Network(env, 8.0)
     link, other = network.connect("a", "b", lambda: 10), network.connect("a", "c", lambda: 10)
     heal = network.partition({"a"}, {"b"})
@@ -81,7 +81,7 @@ def test_a_partition_holds_bytes_up_and_they_come_once_in_order_after_it():
 
 
 def test_a_longer_partition_waits_for_a_later_retransmission():
-    env = simpy.Environment()
+    env = Clock()
     connection = Connection(env, lambda: 0)
     connection.cut()
     arrived = arrivals(env, connection, [(0, 1)])
@@ -92,7 +92,7 @@ def test_a_longer_partition_waits_for_a_later_retransmission():
 
 
 def test_bytes_under_way_when_the_partition_begins_are_held_too():
-    env = simpy.Environment()
+    env = Clock()
     connection = Connection(env, lambda: 100)
     arrived = arrivals(env, connection, [(0, 1), (50, 1)])
     connection.cut()
@@ -101,7 +101,7 @@ def test_bytes_under_way_when_the_partition_begins_are_held_too():
 
 
 def test_two_partitions_must_both_heal():
-    env = simpy.Environment()
+    env = Clock()
     network = Network(env, 8.0)
     first, second = network.partition({"a"}, {"b"}), network.partition({"a", "c"}, {"b"})
     link = network.connect("b", "a", lambda: 1)
@@ -113,7 +113,7 @@ def test_two_partitions_must_both_heal():
 
 
 def test_a_new_connection_forgets_the_bytes_of_the_old_one():
-    env = simpy.Environment()
+    env = Clock()
     link = Link.plain(env, lambda: 100)
     arrived = arrivals(env, link.there, [(0, 1)])
     link.reset()
@@ -122,7 +122,7 @@ def test_a_new_connection_forgets_the_bytes_of_the_old_one():
     assert arrived == ["new"]
 
 
-@pytest.mark.parametrize("make", [lambda: Latency(-1), lambda: Connection(simpy.Environment(), lambda: 1, 0)])
+@pytest.mark.parametrize("make", [lambda: Latency(-1), lambda: Connection(Clock(), lambda: 1, 0)])
 def test_what_cannot_be_is_refused(make):
     with pytest.raises(ValueError, match=r"negative|carries nothing"):
         make()

@@ -1,15 +1,15 @@
 """Producer, fetch, offsets and fencing, in virtual time."""
 
 import pytest
-import simpy
 
+from orderlab.sim.engine.clock import Clock
 from orderlab.sim.kafka.broker import BrokerCosts, KafkaCluster
 from orderlab.sim.kafka.consumer_group import Consumer, ConsumerGroup, ConsumerSettings
 from orderlab.sim.kafka.producer import Producer, ProducerSettings
 
 
 def cluster(partitions=1, **costs):
-    env = simpy.Environment()
+    env = Clock()
     kafka = KafkaCluster(env, 3, BrokerCosts(**costs))
     kafka.create_topic("t", partitions)
     return env, kafka

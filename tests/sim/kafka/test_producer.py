@@ -4,8 +4,8 @@ import random
 from functools import partial
 
 import pytest
-import simpy
 
+from orderlab.sim.engine.clock import Clock
 from orderlab.sim.kafka.broker import BrokerCosts, KafkaCluster
 from orderlab.sim.kafka.producer import Producer, ProducerSettings
 
@@ -15,7 +15,7 @@ COSTS = BrokerCosts(replication_lag_us=1500, leader_election_us=50_000)
 def run(dies_us, lost=(), **settings):
     """(records that were acknowledged, records in the log) of a producer whose leader dies at ``dies_us``, and of whose first
     requests are ``lost``."""
-    env = simpy.Environment()
+    env = Clock()
     cluster = KafkaCluster(env, 3, COSTS)
     (partition,) = cluster.create_topic("t", 1)
     producer = Producer(env, cluster, ProducerSettings(linger_us=0, retry_backoff_us=1000, **settings))
@@ -58,7 +58,7 @@ def test_with_acks_all_what_is_acknowledged_is_there(dies_us):
 
 
 def test_with_acks_0_what_is_lost_on_the_way_counts_as_sent():
-    env = simpy.Environment()
+    env = Clock()
     cluster = KafkaCluster(env, 3, COSTS)
     (partition,) = cluster.create_topic("t", 1)
     producer, sent = Producer(env, cluster, ProducerSettings(acks="0", linger_us=0, request_timeout_us=10_000)), []
@@ -77,7 +77,7 @@ def test_with_acks_1_what_no_follower_had_is_acknowledged_and_gone():
 
 @pytest.mark.parametrize(("brokers", "answered_us"), [(1, 300), (3, 1800)])
 def test_a_broker_without_followers_waits_for_nobody(brokers, answered_us):
-    env = simpy.Environment()
+    env = Clock()
     cluster = KafkaCluster(env, brokers, BrokerCosts(request_us=100.0, record_us=0.0, replication_lag_us=1500))
     (partition,) = cluster.create_topic("t", 1)
     producer, answered = Producer(env, cluster, ProducerSettings(acks="all", linger_us=0)), []
@@ -89,7 +89,7 @@ def test_a_broker_without_followers_waits_for_nobody(brokers, answered_us):
 
 @pytest.mark.parametrize("lost", [[], ["request", "response"], ["request"] * 4])
 def test_records_are_unanswered_until_they_are_acknowledged_or_given_up(lost):
-    env = simpy.Environment()
+    env = Clock()
     cluster = KafkaCluster(env, 1, BrokerCosts())
     (partition,) = cluster.create_topic("t", 1)
     producer = Producer(env, cluster, ProducerSettings(batch_records=2, retries=1, request_timeout_us=1000))
@@ -108,7 +108,7 @@ def test_a_pack_goes_where_its_records_go_when_each_partition_gets_them_alone(li
     """The batches, what is told of them and to whom are those of ``send``."""
 
     def told(hand_over):
-        env = simpy.Environment()
+        env = Clock()
         cluster = KafkaCluster(env, 3, COSTS)
         partitions, heard, draw = cluster.create_topic("t", 4), [], random.Random(1)
         producer = Producer(env, cluster, ProducerSettings(linger_us=linger_us, batch_records=7))

@@ -4,8 +4,8 @@ from collections import Counter
 from types import SimpleNamespace
 
 import pytest
-import simpy
 
+from orderlab.sim.engine.clock import Clock
 from orderlab.sim.mqtt.broker import node
 from orderlab.sim.mqtt.broker.node import RetryingCaller
 from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
@@ -15,7 +15,7 @@ class Broker:
     """A broker whose store answers each call at once with the next of ``replies``, the last one for ever."""
 
     def __init__(self, *replies, damaged=False):
-        self.env, self.is_dead, self.counts, self.made_us = simpy.Environment(), False, Counter(), []
+        self.env, self.is_dead, self.counts, self.made_us = Clock(), False, Counter(), []
         self.replies = list(replies)
         self.driver = self
         store = SimpleNamespace(is_damaged=lambda reply: damaged)

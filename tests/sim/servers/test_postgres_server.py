@@ -1,18 +1,17 @@
 """The server: group commit, crash and recovery; the pool in front of it; the session store upon it."""
 
 import pytest
-import simpy
 
 from orderlab.sim.costs import load_costs
 from orderlab.sim.drivers.jdbc import ConnectionPool, JdbcDriver
-from orderlab.sim.engine.clock import Station
+from orderlab.sim.engine.clock import Clock, Station
 from orderlab.sim.servers.postgres import CleanUp, PostgresServer, PostgresSessions, StatementError
 
 COSTS = load_costs("prototype").postgres
 
 
 def system(synchronous=True, **pool):
-    env = simpy.Environment()
+    env = Clock()
     server = PostgresServer(env, COSTS, Station(4), synchronous_commit=synchronous)
     driver = JdbcDriver(env, server, ConnectionPool(**pool), lambda: 20, Station(4), 10.0)
     return env, server, driver, PostgresSessions(limit=3, qos=1, payload_bytes=20)

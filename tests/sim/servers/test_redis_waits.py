@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import simpy
-
 from orderlab.sim.costs import load_costs
+from orderlab.sim.engine.clock import Clock
 from orderlab.sim.redis.client import Client
 from orderlab.sim.servers.redis import RedisNode, Request
 
@@ -19,7 +18,7 @@ class Scene:
     """A node, and what each connection was told when."""
 
     def __init__(self, **node: Any) -> None:
-        self.env = simpy.Environment()
+        self.env = Clock()
         self.node = RedisNode(self.env, "redis", load_costs("cluster").redis, [], epoch_us=1_700_000_000_000_000, **node)
         self.told: list[tuple[str, object, int]] = []
         self.clients: dict[str, Client] = {}

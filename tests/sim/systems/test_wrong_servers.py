@@ -2,10 +2,10 @@
 beside its nearest neighbour, in which nothing breaks, and the repair."""
 
 import pytest
-import simpy
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.errors import InputError
+from orderlab.sim.engine.clock import Clock
 from orderlab.sim.kafka.broker import AppendError, BrokerCosts, KafkaCluster, ReplicaSettings
 from orderlab.sim.kafka.producer import Producer, ProducerSettings
 from orderlab.sim.systems.catalogue import settings_of
@@ -47,7 +47,7 @@ def test_a_retry_comes_behind_its_successors_unless_one_request_is_in_flight_or_
 
 @pytest.mark.parametrize(("max_in_flight", "answered_at"), [(1, 2), (2, 2), (5, 1)])
 def test_requests_in_flight_are_those_of_a_connection_whatever_their_partitions(max_in_flight, answered_at):
-    env = simpy.Environment()
+    env = Clock()
     cluster = KafkaCluster(env, 1, BrokerCosts(request_us=0, record_us=0))
     partitions = cluster.create_topic("t", 4)
     producer, answered = Producer(env, cluster, ProducerSettings(linger_us=0, max_in_flight=max_in_flight), lambda: 1000), []
@@ -58,7 +58,7 @@ def test_requests_in_flight_are_those_of_a_connection_whatever_their_partitions(
 
 
 def test_batches_that_leave_at_one_instant_are_one_request():
-    env = simpy.Environment()
+    env = Clock()
     cluster = KafkaCluster(env, 1, BrokerCosts(request_us=0, record_us=0))
     partitions = cluster.create_topic("t", 4)
     producer, answered = Producer(env, cluster, ProducerSettings(linger_us=10, max_in_flight=1), lambda: 1000), []
@@ -98,7 +98,7 @@ def test_without_an_unclean_election_the_partition_waits_for_its_leader():
 
 
 def _cluster(**settings):
-    env = simpy.Environment()
+    env = Clock()
     cluster = KafkaCluster(env, 3, BrokerCosts(replication_lag_us=1500, request_us=0, record_us=0), ReplicaSettings(lag_max_us=10_000, **settings))
     (partition,) = cluster.create_topic("t", 1)
     return env, cluster, partition

@@ -463,9 +463,9 @@ class Delivery:
     def _remove(self, acknowledged: Acknowledged, at_us: float) -> None:
         """Run remove scripts, and again those that fail, where sessions are not read before they have run."""
         node, world, table = self.node, self.world, self.table
-        store, name, node_of = world.storage.store, world.traffic.subscribers.name, world.storage.node_of
+        store, names_of, node_of = world.storage.store, world.traffic.subscribers.names_of, world.storage.node_of
         _, whose, *numbered = acknowledged
-        calls, nodes = store.acknowledge_each(list(map(name, whose)), *numbered), list(map(node_of.__getitem__, whose))
+        calls, nodes = store.acknowledge_each(names_of(whose), *numbered), list(map(node_of.__getitem__, whose))
         may_need_rows = store.has_tokens or node.settings.awaits_removals or world.delivery.trims.limit is not None
         rows = list(zip(*acknowledged, strict=True)) if may_need_rows else ()
         if store.has_tokens:

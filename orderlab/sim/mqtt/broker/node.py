@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 import simpy
 
-from orderlab.sim.engine.clock import Station, call_at
+from orderlab.sim.engine.clock import Clock, Station, call_at
 from orderlab.sim.kafka.broker import AppendError, Partition
 from orderlab.sim.kafka.consumer_group import Consumer, Polled
 from orderlab.sim.kafka.producer import Producer
@@ -148,7 +148,7 @@ class InFlightBatch:
     again."""
 
     def __init__(
-        self, env: simpy.Environment, left: int, resend: Callable[[Sequence[int], InFlightBatch], None] | None
+        self, env: Clock, left: int, resend: Callable[[Sequence[int], InFlightBatch], None] | None
     ) -> None:
         self.env = env
         self.left = left

@@ -237,24 +237,23 @@ class SaveStage:
         """Submit the saves from ``start`` to ``end`` of the batch."""
         world, store, saves = self.world, self.world.storage.store, assigned.saves
         time_ms = self.node.now_ms()
-        subscribers = saves.subscribers[start:end].tolist()
+        whose = saves.subscribers[start:end]
+        subscribers = whose.tolist()
         if store.opens_sessions:
             for subscriber in subscribers:
                 world.ensure_open(subscriber)
         bounds: list[int] = saves.bounds[start : end + 1].tolist()
         part = slice(bounds[0], bounds[-1])
-        messages = saves.messages[part]
-        numbers, clients = messages.tolist(), list(map(world.traffic.subscribers.name, subscribers))
-        topics = list(map(world.traffic.topics.__getitem__, world.traffic.topic_of[messages % world.traffic.schedule.count].tolist()))
-        producers, batches = saves.producer[start:end].tolist(), saves.batch[start:end].tolist()
+        messages, clients = saves.messages[part], world.traffic.subscribers.names_of(whose)
+        topics, producers, batches = world.traffic.topics_of(messages), saves.producer[start:end], saves.batch[start:end]
         calls: Sequence[Any]
-        if len(numbers) == len(clients) and world.traffic.qos.sole is not None:
-            calls = store.save_each(clients, numbers, topics, time_ms, producers, batches, saves.sessions[part].tolist())
+        if len(messages) == len(whose) and world.traffic.qos.sole is not None:
+            calls = store.save_each(clients, messages, topics, time_ms, producers, batches, saves.sessions[part])
         else:
             sessions = saves.sessions[bounds[:-1]].tolist()
-            each = list(zip(numbers, topics, repeat(time_ms)))
+            each = list(zip(messages.tolist(), topics, repeat(time_ms)))
             packs = [each[first - bounds[0] : last - bounds[0]] for first, last in pairwise(bounds)]
-            calls = list(map(store.save, clients, packs, producers, batches, sessions, self._levels(saves, bounds)))
+            calls = list(map(store.save, clients, packs, producers.tolist(), batches.tolist(), sessions, self._levels(saves, bounds)))
 
         def replied(replies: Sequence[Any]) -> None:
             self._saved(assigned, range(start, end), self._note_replies(assigned, bounds, replies, start), batch)
