@@ -1,0 +1,192 @@
+"""The engine room in machine code and in Python: the same programs of calls, processes, connections, stations and packs come out the same, to the last bit."""
+
+import importlib.util
+import random
+import sys
+from types import SimpleNamespace
+
+import pytest
+from simpy.core import EmptySchedule
+
+from orderlab.sim.engine import clock, network, packs
+from orderlab.sim.native import install
+
+PROGRAMS = 150
+
+
+@pytest.fixture(name="plain")
+def _plain(monkeypatch):
+    """The three modules as they are without a compiler."""
+    if clock.machine_code is None:
+        pytest.skip("there is no machine code; run python -m orderlab.sim.native.build")
+    monkeypatch.setattr(install, "extension", lambda text: None)
+    loaded = {}
+    for module in (clock, packs, network):
+        spec = importlib.util.spec_from_file_location(module.__name__, module.__file__)
+        made = loaded[module.__name__.rpartition(".")[2]] = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, module.__name__, made)
+        spec.loader.exec_module(made)
+    assert loaded["clock"].machine_code is None
+    return SimpleNamespace(**loaded)
+
+
+MACHINE_CODE = SimpleNamespace(clock=clock, packs=packs, network=network)
+
+
+class Program:
+    """Draws what it does from ``seed``, and notes what happens when."""
+
+    def __init__(self, engine, seed):
+        self.draw = random.Random(seed)
+        self.call_at = engine.clock.call_at
+        self.env = engine.clock.Clock()
+        self.log = []
+        self.left = 300
+        rate = self.draw.choice((1.0, 1250.0, float("inf")))
+        self.connections = [
+            engine.network.Connection(self.env, lambda: self.draw.choice((0, 1, 40, 40.5, 700)), rate) for _ in range(3)
+        ]
+        self.host = engine.clock.Station(self.draw.randint(1, 5))
+        self.stations = [self.host, engine.clock.Tenant(self.host), engine.clock.Station(self.draw.choice((1, 2, 7)))]
+        self.waits = engine.clock.Waits()
+        self.last_us = 0.0
+
+    def note(self, *what):
+        self.log.append((type(self.env.now).__name__, self.env.now, *what))
+
+    def act(self):
+        """Do a few things now."""
+        for _ in range(self.draw.choice((0, 1, 1, 2, 3))):
+            if self.left:
+                self.left -= 1
+                self.draw.choice((self.call, self.call, self.send, self.send, self.serve, self.sleep, self.disturb, self.wait))(self.left)
+
+    def call(self, number):
+        at = self.env.now + self.draw.choice((-5, 0, 0.2, 1, 7, 7.5, 300))
+        self.call_at(self.env, at, lambda: (self.note("called", number), self.act()))
+
+    def send(self, number):
+        connection = self.draw.choice(self.connections)
+        departs = self.draw.choice((None, None, self.env.now + 3.25))
+        held = self.draw.choice((None, lambda: self.note("held", number)))
+        connection.send(self.draw.choice((0, 1, 999)), lambda: (self.note("arrived", number), self.act()), departs, on_held=held)
+
+    def serve(self, number):
+        station = self.draw.choice(self.stations)
+        if self.draw.random() < 0.1:
+            station.stall(self.env.now + self.draw.choice((0, 33.3)))
+        done = station.serve_bursts(self.env.now, self.draw.randint(0, 30), self.draw.choice((1, 4, 100)), self.draw.choice((0.1, 1 / 3, 12)))
+        self.note("served", number, done, station.serve(self.env.now, 0.7), station.jobs, station.busy_us, station.waits.until(self.env.now))
+
+    def sleep(self, number):
+        def process():
+            got = yield self.env.timeout(self.draw.choice((0, 1, 5)), number)
+            self.note("slept", got)
+            self.act()
+
+        self.env.process(process())
+
+    def disturb(self, number):
+        connection = self.draw.choice(self.connections)
+        what = self.draw.choice(("cut", "heal", "heal", "reset"))
+        getattr(connection, what)()
+        self.note(what, number, connection.is_cut)
+
+    def wait(self, number):
+        self.last_us = max(self.last_us, self.env.now)
+        self.waits.add(self.last_us, self.last_us + self.draw.choice((0.5, 10, 900)), self.draw.choice((1, 64)))
+        self.note("waits", number, self.waits.until(self.env.now), self.waits.until(self.env.now + 20.5))
+
+    def run(self):
+        self.act(), self.call(-1), self.send(-2)
+        for until in (10, 11.5, 400, 5_000):
+            self.env.run(until=until)
+            self.note("ran", self.env.peek())
+        for _ in range(20):
+            try:
+                self.env.step()
+            except EmptySchedule:
+                self.note("empty")
+                break
+        self.env.run()
+        self.note("over", self.env.peek(), self.env.scheduled)
+        return self.log
+
+
+def test_both_do_the_same(plain):
+    happened = 0
+    for seed in range(PROGRAMS):
+        in_python, in_machine_code = Program(plain, seed).run(), Program(MACHINE_CODE, seed).run()
+        assert in_machine_code == in_python, seed
+        happened += len(in_python)
+    assert happened > 20 * PROGRAMS
+
+
+def test_both_group_alike(plain):
+    draw = random.Random(3)
+    for _ in range(300):
+        keys = [draw.randrange(draw.choice((1, 5, 40))) for _ in range(draw.randrange(50))]
+        values = draw.choice((range(len(keys)), [draw.random() for _ in keys]))
+        one, other = packs.grouped(values, keys), plain.packs.grouped(values, keys)
+        assert list(one.items()) == list(other.items())
+
+
+class Unordered:
+    """No dictionary takes it for a key."""
+
+    __hash__ = None
+
+
+def refusals(engine):
+    """What neither takes."""
+    env, connection, station = engine.clock.Clock(), engine.network.Connection(engine.clock.Clock(), lambda: 1), engine.clock.Station(1)
+
+    def failing():
+        raise LookupError("in a call")
+
+    def process():
+        yield env.timeout(1)
+        raise LookupError("in a process")
+
+    yield lambda: engine.clock.call_at(env, float("inf"), failing)
+    yield lambda: engine.clock.call_at(env, "soon", failing)
+    yield lambda: env.run(until=-1)
+    yield lambda: (engine.clock.call_at(env, 3, failing), env.run(until=9))
+    yield lambda: (env.process(process()), env.run(until=99))
+    yield lambda: engine.clock.Station(0)
+    yield lambda: connection.send("much", failing)
+    yield lambda: connection.send(1)
+    yield lambda: connection.send(1, failing, there=2)
+    yield lambda: engine.network.Connection(env, lambda: 1, 0)
+    yield lambda: station.serve_bursts(0, 1, 1, None)
+    yield lambda: engine.packs.grouped([1, 2], [1])
+    yield lambda: engine.packs.grouped([1], [1, 2])
+    yield lambda: engine.packs.grouped([1], [Unordered()])
+
+
+def told(what):
+    try:
+        what()
+    except Exception as error:
+        return type(error)
+    return None
+
+
+def test_both_refuse_alike(plain):
+    in_python = [told(each) for each in refusals(plain)]
+    assert None not in in_python
+    assert [told(each) for each in refusals(MACHINE_CODE)] == in_python
+
+
+def test_a_call_that_fails_leaves_the_rest_of_the_agenda():
+    env, seen = clock.Clock(), []
+
+    def fail():
+        raise LookupError
+
+    clock.call_at(env, 5, fail)
+    clock.call_at(env, 5, lambda: seen.append(env.now))
+    with pytest.raises(LookupError):
+        env.run(until=10)
+    env.run(until=10)
+    assert seen == [5]
