@@ -157,7 +157,10 @@ class Follower:
     def note(self, begun_us: int, clock_us: int, requests: Written, now_us: int) -> None:
         """The master runs ``requests`` from ``begun_us`` on, or is handed keys, when its clock shows ``clock_us``. Now it is
         ``now_us``, which may be before that: a server that is killed with commands in its queue has not run them."""
-        self._waiting.append((begun_us, clock_us, requests))
+        place = len(self._waiting)
+        while place and self._waiting[place - 1][0] > begun_us:  # keys that come from another node, while requests wait for the end of a stall
+            place -= 1
+        self._waiting.insert(place, (begun_us, clock_us, requests))
         self.catch_up(now_us)
 
     def synchronise(self, master: Shard) -> None:

@@ -156,6 +156,15 @@ def test_a_replica_is_told_what_a_migration_moved():
     assert not violated
 
 
+def test_keys_that_move_to_a_node_that_stalls_are_not_lost_behind_what_waits_there():
+    """A request waits for the end of the stall, and its effects with it; keys that came meanwhile have left their node, and the replica has them."""
+    stalled = "redis-stall@0.2:1:0.4 slot-migration@0.25:0:0.1 redis-failover@0.4:1"
+    counts, violated = run(stalled, scripts="session", redis_replica_lag_ms=0.0, redis_nodes=2, pack_retries=1000)
+    assert counts["redirections"] > 0
+    assert counts["commands_lost"] == 0
+    assert not violated
+
+
 def test_a_partition_that_outlasts_the_session_timeout_makes_a_zombie_that_is_fenced():
     counts, _ = run("network-partition@0.4:0:0.6")
     assert counts["fenced_commits"] > 0
