@@ -65,8 +65,8 @@ _DONE = 5  # the stage of what was acknowledged, in the connection that _SENT_IN
 _GONE = 4  # the stage of what left the queue and may be on its way; it is in no list, as nothing is owed
 _RETAINED = 4  # added to the QoS of a message that carries RETAIN: that is another message than the one without
 # Words of a session: one per client.
-_CONNECTION, _CONNECTED, _LAST_PUBLISH, _LAST_PUBREL, _HEAD, _CLEARED_IN = range(6)
-_NEW_SESSION = np.array([0, 1, -1, -1, -1, -1], dtype=np.int64)  # taken as connected: a recording may begin in the middle
+_CONNECTION, _CONNECTED, _LAST_PUBLISH, _LAST_PUBREL, _HEAD, _CLEARED_IN, _CUT_OFF = range(7)
+_NEW_SESSION = np.array([0, 1, -1, -1, -1, -1, 0], dtype=np.int64)  # taken as connected: a recording may begin in the middle
 
 # Words of `numbers`: entries in use, send order, antecedents, violations, cuts, deliveries without identifier.
 _USED, _CLOCK, _MET, _FOUND, _CUTS, _UNNAMED = range(6)
@@ -369,6 +369,9 @@ def _observe(
                 sessions[who, _CONNECTED] = 1
                 sessions[who, _LAST_PUBLISH] = -1
                 sessions[who, _LAST_PUBREL] = -1
+                sessions[who, _CUT_OFF] = 0
+        elif what == CUT and who >= 0:
+            sessions[who, _CUT_OFF] = 1
         elif what == CUT:
             numbers[_CUTS] += 1
 
@@ -430,7 +433,7 @@ class RetransmissionChecker:
 
     def _missing_at_the_end(self, tally: LawTally) -> None:
         sessions = self._state.sessions
-        waiting = (sessions[:, _CONNECTION] > 0) & (sessions[:, _CONNECTED] == 1) & (sessions[:, _HEAD] >= 0)
+        waiting = (sessions[:, _CONNECTION] > 0) & (sessions[:, _CONNECTED] == 1) & (sessions[:, _HEAD] >= 0) & (sessions[:, _CUT_OFF] == 0)
         for subscriber in np.flatnonzero(waiting).tolist():
             end = self._state._replace(numbers=np.zeros(6, np.int64), broken=np.full(2 + _ENTRY, -1, np.int64))
             _close_connection(end, subscriber, 0, 1)

@@ -438,7 +438,7 @@ class SubscriptionChecker:
         subscribed = self._state.subscribed[: int(numbers[_SUBSCRIBED])]
         if self._first_subscribe < 0 and len(subscribed):
             self._first_subscribe = int(part.event_id[subscribed[0, 0]])
-        cut = np.flatnonzero(part.kind == CUT)
+        cut = np.flatnonzero((part.kind == CUT) & (part.subscriber < 0))
         if len(cut):
             self._cut_us = int(part.time_us[cut[0]])
         if numbers[_DOUBTS]:

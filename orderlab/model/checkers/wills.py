@@ -109,7 +109,7 @@ class WillChecker:
         if not len(batch):
             return
         self._last_us = max(self._last_us, int(batch.time_us[-1]))
-        self._is_cut = self._is_cut or bool((batch.kind == CUT).any())
+        self._is_cut = self._is_cut or bool(((batch.kind == CUT) & (batch.subscriber < 0)).any())
         if not self._clients and not (batch.will_delay_us >= 0).any():
             return
         of_clients = (batch.subscriber >= 0) & np.isin(batch.kind, _KINDS)

@@ -39,7 +39,7 @@ class EventKind(IntEnum):
     CONNECT = 11  # the subscriber is connected; with Clean Start 1 a clear row comes first
     DISCONNECT = 12
     HEAL = 13  # the last fault has healed
-    CUT = 14  # the recording stops with work in flight: what is undelivered here is not lost
+    CUT = 14  # the recording stops with work in flight: what is undelivered here (to the subscriber, if the row names one) is not lost
     INVOKE = 15  # a store operation was called by `process`
     OK = 16  # ... and returned `value`
     FAIL = 17  # ... and did not happen

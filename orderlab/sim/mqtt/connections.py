@@ -129,6 +129,11 @@ class ConnectionTable:
         """Whether a packet waits to be read or answered on a connection that is not lost."""
         return any((self.connection_number[whose] == over).any() for whose, over in self.on_the_way.values())
 
+    def waiting_on_dead_links(self) -> list[int]:
+        """The subscribers whose connection is dead on the way, that nobody has noticed, and that packets were sent to."""
+        sent = {key >> 16 for key in self.in_flight} if self.links.dead_since else set()
+        return sorted(one for one in self.links.dead_since if one in sent and self.connected[one])
+
     def in_order(
         self, subscribers: npt.NDArray[np.int64], arrived_us: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64]:

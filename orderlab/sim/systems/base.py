@@ -15,6 +15,7 @@ from random import Random
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import simpy
 
 from orderlab.model.history.events import EventBatch, EventKind, Names, NameTable
@@ -475,6 +476,9 @@ class DeviceSystem(Generic[S]):
                 break
         if world.has_work_left() or world.has_wills_waiting():
             self.recorder.add(EventKind.CUT, np.array([int(env.now)]))
+        elif len(codes := self.history_codes(world.delivery.connections.waiting_on_dead_links())):
+            # Were the whole recording cut, the losses of others would not be seen.
+            self.recorder.add(EventKind.CUT, np.full(len(codes), int(env.now)), subscriber=codes)
         self.recorder.close(self.over_us)  # were it over earlier, nothing would come until then
         assert self.measured is not None
         recoveries = [each.to_json() for each in self.series.recoveries(self.end_us)]
@@ -514,6 +518,10 @@ class DeviceSystem(Generic[S]):
         table = world.delivery.connections
         waits_for_somebody = any(table.connected[key >> 16] for key in table.in_flight)
         return not (waits_for_somebody or world.awaits_answers() or world.has_work_left())
+
+    def history_codes(self, subscribers: list[int]) -> npt.NDArray[np.int64]:
+        """The codes of subscribers in the history."""
+        return np.array(subscribers, np.int64) + self.world.traffic.schedule.count
 
     def groups(self) -> Mapping[int, range]:
         """The members of those that share a subscription and are one subscriber in the history, by their codes there."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from orderlab.model.history.events import EventKind, Names, NameTable
@@ -135,6 +136,11 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
     def groups(self) -> Mapping[int, range]:
         members = self.settings.group_members
         return {queue.code: range(queue.first, queue.first + members) for queue in self.applications.queues if queue.is_shared}
+
+    def history_codes(self, subscribers: list[int]) -> npt.NDArray[np.int64]:
+        """Those of applications with a connection of their own: nothing is owed to one member of a group."""
+        queues = [self.applications.sessions[one].queue for one in subscribers]
+        return np.array([queue.code for queue in queues if not queue.is_shared], np.int64)
 
     def _levels(self) -> QosLevels:
         """The members of a group have one subscription, and so one QoS."""

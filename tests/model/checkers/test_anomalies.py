@@ -32,6 +32,9 @@ ANOMALIES = [
     ("at-least-once", "S P1 A1", (None, 1, "s", None), "S P1 A1 U"),
     ("at-least-once", "S P1 A1", (None, 1, "s", None), "S P1 A1 C"),
     ("at-least-once", "S P1 A1 -  +", (None, 1, "s", None), "S P1 A1 -"),
+    ("at-least-once", "S P1 A1 X>a", (None, 1, "s", None), "S P1 A1 X>s"),
+    ("at-least-once", "S P1 A1 X>s - +", (None, 1, "s", None), "S P1 A1 - + X>s"),
+    ("at-least-once", "S P1 A1 P2 A2 D2 X>s", (None, 1, "s", None), "S P1 A1 P2 A2 D1 X>s"),
     ("at-least-once", "S P1 A1 P2 A2 D2 X", (None, 1, "s", None), "S P1 A1 P2 A2 D1 X"),
     ("at-least-once", "S P1%30 A1 @20 -  +", (None, 1, "s", None), "S P1%30 A1 @30 - +"),
     ("at-least-once", "S P1%30 A1", (None, 1, "s", None), "S P1 A1 E1"),
@@ -77,6 +80,7 @@ ANOMALIES = [
     ("retransmission", "+ D1#1 D2#2 - + D2#2! D1#1!", (6, 1, "s", 1), "+ D1#1 D2#2 - + D1#1! D2#2!"),
     ("retransmission", "+ D1#1 D2#2 - + D2#2! -", (6, 1, "s", 1), "+ D1#1 D2#2 - + D1#1! -"),
     ("retransmission", "+ D1#1 - +", (None, 1, "s", 1), "+ D1#1 - + X"),
+    ("retransmission", "+ D1#1 - + X>a", (None, 1, "s", 1), "+ D1#1 - + X>s"),
     ("retransmission", "+ D1#1 - +", (None, 1, "s", 1), "+ D1#1 - C +"),
     ("retransmission", "+ D1#1 D1#1!", (2, 1, "s", 1), "+ D1#1 - + D1#1!"),
     # What leaves the queue is not sent again, be its packet on its way; a copy under another identifier or a later connection's is.
@@ -176,6 +180,7 @@ ANOMALIES = [
     ("agreement", "P1 D1>a P2 D2>a D2>b", (None, 1, "b", None), "P1 D1>a P2 D2>a D1>b D2>b"),
     ("agreement", "S>a S>b P1 D1>a", (None, 1, "b", None), "S>a S>b P1 D1>a ->b"),
     ("agreement", "S>a S>b P1 D1>a", (None, 1, "b", None), "S>a S>b P1 D1>a T1>b"),
+    ("agreement", "S>a S>b P1 D1>a X>a", (None, 1, "b", None), "S>a S>b P1 D1>a X>b"),
     # Who never subscribed is no subscriber, what nobody published is no message: what such a one got is owed to nobody.
     ("agreement", "S>a S>b P1 D1>a", (None, 1, "b", None), "S>b S>a:u P1 D1>a"),
     ("agreement", "S>a S>b P1 D1>a U>a", (None, 1, "b", None), "S>a S>b P1 D2>a"),

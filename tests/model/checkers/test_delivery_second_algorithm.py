@@ -60,7 +60,7 @@ def generated(rng, subscribe_rows):
             else:
                 row(
                     kind,
-                    **({} if kind in (EventKind.HEAL, EventKind.FAULT, EventKind.CUT) else {"subscriber": subscriber}),
+                    **({} if kind in (EventKind.HEAL, EventKind.FAULT) or (kind == EventKind.CUT and rng.random() < 0.5) else {"subscriber": subscriber}),
                 )
     return rows
 
@@ -85,7 +85,12 @@ class Slow:
         self.subscribe_rows = any(r["kind"] == EventKind.SUBSCRIBE for r in rows)
         self.deliveries = self.of(EventKind.DELIVER)
         self.firsts = [r for r in self.deliveries if self.first(r["subscriber"], fifo_of(r), r["sequence"]) is r]
-        self.cut = bool(self.of(EventKind.CUT))
+        self.cut = any(r.get("subscriber", -1) < 0 for r in self.of(EventKind.CUT))
+
+    def is_cut_off(self, subscriber):
+        """Whether a cut, of everything or of this one, was its last row of that kind; who connects anew is not cut off any more."""
+        mine = [r["kind"] for r in self.of(EventKind.CUT, EventKind.CONNECT) if r.get("subscriber", -1) == subscriber]
+        return self.cut or mine[-1:] == [EventKind.CUT]
 
     def of(self, *kinds):
         if kinds not in self.by_kinds:
@@ -210,7 +215,7 @@ class Slow:
                 default=-1,
             )
             for sequence in numbers_of(fifo):
-                if sequence > old and not self.came(fifo, subscriber, sequence) and (not self.cut or sequence < high):
+                if sequence > old and not self.came(fifo, subscriber, sequence) and (not self.is_cut_off(subscriber) or sequence < high):
                     broken.add((fifo, subscriber, sequence))
         return broken
 

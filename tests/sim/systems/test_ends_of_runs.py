@@ -1,9 +1,12 @@
 """A run ends when nothing is under way any more, wherever it is: with numbers alone a repetition would stand for a lost message."""
 
+import numpy as np
 import pytest
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
+from orderlab.model.history.events import EventKind, History
 from orderlab.sim.mqtt.broker.broker import MqttBroker
+from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 from orderlab.sim.systems.tbmq_prototype import JedisSettings, JedisSystem
 
 OVERLOADED = {
@@ -36,3 +39,25 @@ def test_what_waits_in_a_producer_is_under_way(monkeypatch):
 @pytest.mark.parametrize("seed", [1, 2])
 def test_everything_is_there_at_the_end_of_other_runs(seed):
     assert not run(seed)[1]
+
+
+@pytest.mark.parametrize("more", [{}, {"qos": 2}, {"receive_maximum": 1}])
+def test_what_a_dead_link_withholds_at_the_end_is_under_way_and_hides_no_other_loss(more):
+    settings = {"publishers": 20, "brokers": 2, "kafka_brokers": 1, "partitions": 4, "drain_s": 0.2, "faults": "client-half-open@0.2:0:5", **more}
+    batches = []
+    system = P2PSystem(P2PSettings(**settings), 1, [batches.append])
+    counts = system.run()["counts"]
+    history = History(tuple(batches), system.names())
+    assert counts["packets_into_dead_links"] > 0
+    (verdict,), _ = judge(in_memory("run", batches, system.names()), Question(laws=("at-least-once",)))
+    assert verdict.outcome == "holds"
+    assert verdict.work["pending"] == counts["published"] - counts["delivered"] > 0
+    batch = history.joined()
+    cut = set(batch.subscriber[batch.kind == EventKind.CUT].tolist())
+    assert 0 < len(cut) < 20
+    assert -1 not in cut
+    last = np.flatnonzero((batch.kind == EventKind.DELIVER) & ~np.isin(batch.subscriber, list(cut)))[-1]
+    lossy = [batch.select(np.delete(np.arange(len(batch)), last))]
+    (verdict,), _ = judge(in_memory("the run but for a delivery", lossy, system.names()), Question(laws=("at-least-once",)))
+    assert verdict.outcome == "violated"
+    assert (verdict.witness.sequence, verdict.work["violations"]) == (batch.sequence[last], 1)

@@ -146,8 +146,8 @@ N_BACKLOG_DELIVERIES = COUNTER["backlog_deliveries"]
 N_DELIVERIES_AFTER_CLEAR = COUNTER["deliveries_after_clear"]
 
 # Words of a row of `sessions`, one per client.
-CLEAR_EPOCH, CLEARED_SESSION, CONNECTED, STABLE_SINCE, STABLE_EPOCH = 0, 1, 2, 3, 4
-NEW_SESSION = np.array([0, -1, -1, 0, 0], dtype=np.int64)  # connected -1: no row has said so
+CLEAR_EPOCH, CLEARED_SESSION, CONNECTED, STABLE_SINCE, STABLE_EPOCH, CUT_OFF = 0, 1, 2, 3, 4, 5
+NEW_SESSION = np.array([0, -1, -1, 0, 0, 0], dtype=np.int64)  # connected -1: no row has said so
 
 # Words of `clock`.
 EPOCH, END_US, HEAL_US, HEAL_EPOCH = 0, 1, 2, 3
@@ -313,12 +313,15 @@ def _control(state: Any, kind: Any, subscriber: Any, session: Any, time_us: Any)
         state.sessions[subscriber, CONNECTED] = 1
         state.sessions[subscriber, STABLE_SINCE] = time_us
         state.sessions[subscriber, STABLE_EPOCH] = clock[EPOCH]
+        state.sessions[subscriber, CUT_OFF] = 0
     elif kind == DISCONNECT:
         state.sessions[subscriber, CONNECTED] = 0
     elif kind == HEAL:
         state.counts[N_HEALS] += 1
         clock[HEAL_US] = time_us
         clock[HEAL_EPOCH] = clock[EPOCH]
+    elif kind == CUT and subscriber >= 0:
+        state.sessions[subscriber, CUT_OFF] = 1
     elif kind == CUT:
         state.counts[N_CUTS] += 1
     elif kind == FAULT:  # fault: nothing drains until it has healed

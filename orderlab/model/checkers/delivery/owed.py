@@ -17,6 +17,7 @@ from orderlab.model.arrays import Intervals, segments
 from orderlab.model.checkers.delivery.event_pass import (
     CLEAR_EPOCH,
     CONNECTED,
+    CUT_OFF,
     STABLE_EPOCH,
     STABLE_SINCE,
     DeliveryPass,
@@ -198,7 +199,7 @@ class Pairs:
     subscriber: IntArray
     lane: IntArray  # -1: nothing was delivered
     first: IntArray  # the first number owed
-    settled: npt.NDArray[np.bool_]  # connected to the end of a recording that was not cut: what is missing is lost
+    settled: npt.NDArray[np.bool_]  # connected to the end of a recording that was not cut, nor cut for it: what is missing is lost
     backlog: IntArray  # numbers up to this one had to be gone by the drain bound; -1: none
     backlog_due_us: IntArray  # when that bound passes; -1: the subscriber is away
 
@@ -244,7 +245,7 @@ def owed_pairs(done: DeliveryPass, lanes: Lanes, subscriptions: SubscriptionsInF
         subscriber,
         lane,
         highs_at(done, fifo, epoch) + 1,
-        connected & (done.count("cuts") == 0),
+        connected & (done.count("cuts") == 0) & (sessions[subscriber, CUT_OFF] == 0),
         backlog,
         due_us,
     )
