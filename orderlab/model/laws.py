@@ -176,7 +176,7 @@ _ALL = (
         "pipeline",
         "A message is handed only to a client whose session had a matching subscription at some instant between the publish and the delivery.",
         ("3.3.4", "MQTT-3.10.4-2", "MQTT-3.1.2-4"),
-        "what nobody published, or was published again, counts as published in time; No Local is not known; the row of a SUBSCRIBE may follow within 100 ms",
+        "what was published before a subscription began passes if it comes after that; No Local is not known; the row of a SUBSCRIBE may follow within 100 ms",
     ),
     Law(
         "granted-qos",

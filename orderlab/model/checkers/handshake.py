@@ -223,10 +223,10 @@ def _observe(
                 _released(state, entry, session, event_id[row])
                 session[_LAST_RELEASE] = event_id[row]
             entries[entry, _LOST] = session[_DISCONNECTS]
-        elif what == DELIVER and qos[row] == 2 and (delivered_qos[row] < 0 or delivered_qos[row] == 2):
+        elif what == DELIVER and (delivered_qos[row] if delivered_qos[row] >= 0 else qos[row]) == 2:
             entry = _entry_of(state, who, packet_id[row])
-            retains = 1 if retained[row] > 0 else 0  # with RETAIN it is another message
-            _published(entries[entry], sessions[who], event_id[row], publisher[row], topic[row], retains, sequence[row])
+            level = np.int64(qos[row]) * 2 + (1 if retained[row] > 0 else 0)  # of the publish; with RETAIN it is another message
+            _published(entries[entry], sessions[who], event_id[row], publisher[row], topic[row], level, sequence[row])
             entries[entry, _LOST] = sessions[who, _DISCONNECTS]
         elif numbers[_USED] > 0 and what in (DELIVER, ACKNOWLEDGE, TRIM, EXPIRE):
             entry = table[slot_of(table, np.int64(who), np.int64(packet_id[row])), 2]
@@ -235,7 +235,7 @@ def _observe(
             if what == ACKNOWLEDGE:
                 _completed(state, entry, sessions[who], event_id[row])
             elif what == DELIVER:  # with QoS 1: its PUBACK is no PUBCOMP
-                if _is_open(entries[entry]) and delivered_qos[row] != 0 and qos[row] != 0:
+                if _is_open(entries[entry]) and (delivered_qos[row] if delivered_qos[row] >= 0 else qos[row]) == 1:
                     entries[entry, _STAGE] = _MIXED
             elif _is_open(entries[entry]) and entries[entry, _SEQUENCE] == sequence[row] and entries[entry, _PUBLISHER] == publisher[row]:
                 entries[entry, _STAGE] = _SILENT
@@ -258,7 +258,8 @@ class HandshakeChecker:
         for start in range(0, len(batch), _ROWS_PER_CHUNK):
             rows = slice(start, min(start + _ROWS_PER_CHUNK, len(batch)))
             state, used = self._state, int(self._state.numbers[_USED])
-            new = int((((batch.kind[rows] == DELIVER) & (batch.qos[rows] == 2)) | (batch.kind[rows] == RECEIVE) | (batch.kind[rows] == RELEASE)).sum())
+            is_two = np.where(batch.delivered_qos[rows] >= 0, batch.delivered_qos[rows], batch.qos[rows]) == 2
+            new = int((((batch.kind[rows] == DELIVER) & is_two) | (batch.kind[rows] == RECEIVE) | (batch.kind[rows] == RELEASE)).sum())
             sessions = rows_with_room(state.sessions, clients)
             sessions[state.sessions.shape[0] :] = _NEW_SESSION
             self._state = state._replace(table=with_room(state.table, used, new), entries=rows_with_room(state.entries, used + new), sessions=sessions)
@@ -283,7 +284,7 @@ class HandshakeChecker:
         return Finding(
             _SAYS[why].format(identifier=entry[_ID], sequence=entry[_SEQUENCE]), event_id,
             names.clients.label(entry[_PUBLISHER]) if is_known else None, names.topics.label(entry[_TOPIC]) if is_known else None,
-            2 if is_known else None, entry[_SEQUENCE] if is_known else None, names.clients.label(entry[_WHO]),
+            entry[_LEVEL] >> 1 if is_known else None, entry[_SEQUENCE] if is_known else None, names.clients.label(entry[_WHO]),
             other if other >= 0 else None, packet_id=entry[_ID], shows=Shows.ANSWERS,
         )  # fmt: skip
 

@@ -15,7 +15,8 @@ anybody, nothing is known of subscriptions. A SUBSCRIBE row may be that of the S
 same connection within ``SUBSCRIBE_LASTS_US`` is excused, and counted. An UNSUBSCRIBE row is that of the UNSUBACK.
 A packet of a session that CLEAR has ended, told by `session`, is the matter of `no-phantom`.
 
-One-sided: what nobody published, or was published again, counts as published in time; with a SUBSCRIBE row without `qos` any QoS up to that of the publish is right; of
+One-sided: what was published before a subscription began passes if it comes after that, as a server may take its time; what nobody published counts as published
+before all that comes; of a message that is published twice without DUP the later row may count; with a SUBSCRIBE row without `qos` any QoS up to that of the publish is right; of
 overlapping subscriptions a copy at the lowest granted QoS is right, be it the only one; No Local is not in the rows.
 
 Complexity: O(rows), plus O(topics that a client received × its filters with wildcards). Memory: per subscription, per logical FIFO published to since the first
@@ -144,35 +145,35 @@ def _end(table: Any, entries: Any, numbers: Any, slot: Any) -> None:
 
 
 @njit(cache=True)
-def _clear(state: Any, client: Any) -> None:
-    entry = state.sessions[client, _HEAD]
+def _clear(table: Any, entries: Any, numbers: Any, session: Any, client: Any) -> None:
+    entry = session[_HEAD]
     while entry >= 0:
-        _end(state.table, state.entries, state.numbers, slot_of(state.table, np.int64(client), state.entries[entry, _CODE]))
-        following = state.entries[entry, _NEXT]
-        state.entries[entry, _NEXT] = _NOT_LISTED
+        _end(table, entries, numbers, slot_of(table, np.int64(client), entries[entry, _CODE]))
+        following = entries[entry, _NEXT]
+        entries[entry, _NEXT] = _NOT_LISTED
         entry = following
-    state.sessions[client, _HEAD] = -1
+    session[_HEAD] = -1
 
 
 @njit(cache=True)
-def _published(state: Any, publisher: Any, topic: Any, qos: Any, number: Any) -> None:
+def _published(fifo_table: Any, fifos: Any, notes: Any, notes_used: Any, numbers: Any, publisher: Any, topic: Any, qos: Any, number: Any) -> None:
     """Note the first number that a logical FIFO publishes after an end."""
     first = (np.int64(publisher) << 32) | np.int64(topic)
-    slot = slot_of(state.fifo_table, first, np.int64(qos))
-    fifos, fifo = state.fifos, state.fifo_table[slot, 2]
+    slot = slot_of(fifo_table, first, np.int64(qos))
+    fifo = fifo_table[slot, 2]
     if fifo < 0:
-        fifo = state.numbers[_FIFOS]
-        state.numbers[_FIFOS] += 1
-        state.fifo_table[slot, 0] = first
-        state.fifo_table[slot, 1] = qos
-        state.fifo_table[slot, 2] = fifo
+        fifo = numbers[_FIFOS]
+        numbers[_FIFOS] += 1
+        fifo_table[slot, 0] = first
+        fifo_table[slot, 1] = qos
+        fifo_table[slot, 2] = fifo
         fifos[fifo, _NOTED], fifos[fifo, _NODE], fifos[fifo, _HIGH] = 0, -1, -1
     if number <= fifos[fifo, _HIGH]:
         return
     fifos[fifo, _HIGH] = number
-    if fifos[fifo, _NOTED] < state.numbers[_ENDS]:
-        fifos[fifo, _NOTED] = state.numbers[_ENDS]
-        fifos[fifo, _NODE] = push_node(state.notes, state.notes_used, fifo, fifos[fifo, _NODE], state.numbers[_ENDS], number)
+    if fifos[fifo, _NOTED] < numbers[_ENDS]:
+        fifos[fifo, _NOTED] = numbers[_ENDS]
+        fifos[fifo, _NODE] = push_node(notes, notes_used, fifo, fifos[fifo, _NODE], numbers[_ENDS], number)
 
 
 @njit(cache=True)
@@ -263,6 +264,7 @@ def _observe(
 ) -> Any:  # fmt: skip
     """Take in the rows from ``start`` on; up to which, as there may be no room to follow publishes when the first subscription ends."""
     table, entries, sessions, numbers = state.table, state.entries, state.sessions, state.numbers
+    fifo_table, fifos, notes, notes_used = state.fifo_table, state.fifos, state.notes, state.notes_used
     doubts, subscribed = state.doubts, state.subscribed
     for row in range(start, len(kind)):
         if numbers[_ENDS] > 0 and not follows_publishes:
@@ -288,7 +290,7 @@ def _observe(
                 _delivered_slowly(state, row, who, publisher[row], topic[row], qos[row], sequence[row], level)
         elif what == PUBLISH:
             if follows_publishes and dup[row] <= 0:
-                _published(state, publisher[row], topic[row], qos[row], sequence[row])
+                _published(fifo_table, fifos, notes, notes_used, numbers, publisher[row], topic[row], qos[row], sequence[row])
         elif what == SUBSCRIBE:
             slot = _slot(table, entries, numbers, who, topic[row])
             grant = _UNKNOWN if qos[row] < 0 else np.int64(qos[row])
@@ -311,7 +313,7 @@ def _observe(
         elif what == CLEAR:
             if sessions[who, _HEAD] >= 0:
                 sessions[who, _LAST_END] = event_id[row]
-            _clear(state, who)
+            _clear(table, entries, numbers, sessions[who], who)
             sessions[who, _CLEARED_SESSION] = max(sessions[who, _CLEARED_SESSION], session[row])
         elif what in (CONNECT, DISCONNECT):
             sessions[who, _CONNECTION] += 1

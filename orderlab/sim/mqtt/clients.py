@@ -379,10 +379,11 @@ QOS_LEVELS = 3
 
 @dataclass(frozen=True, slots=True)
 class QosLevels:
-    """``published``: per publisher, or of all. ``granted``: per subscriber, or to all."""
+    """``published``: per publisher, or of all. ``granted``: per subscriber, or to all. ``outgoing``: which of them a delivery has; right is the lower (MQTT-3.8.4-8)."""
 
     published: Ints | int
     granted: Ints | int
+    outgoing: Literal["lower", "granted", "published"] = "lower"
 
     @classmethod
     def all_at(cls, qos: int) -> QosLevels:
@@ -408,8 +409,11 @@ class QosLevels:
         sole = self.sole
         if sole is not None:
             return sole
-        lower = np.minimum(self.of_publishers(publishers), self.granted_to(subscribers))
-        return np.broadcast_to(lower, len(publishers))
+        if self.outgoing == "lower":
+            level = np.minimum(self.of_publishers(publishers), self.granted_to(subscribers))
+        else:
+            level = self.granted_to(subscribers) if self.outgoing == "granted" else self.of_publishers(publishers)
+        return np.broadcast_to(level, len(publishers))
 
 
 def where(is_so: bool | npt.NDArray[np.bool_], values: Ints) -> Ints:

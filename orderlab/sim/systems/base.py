@@ -573,7 +573,7 @@ def levels_of(settings: ClientSettings, publishers: int, subscribers: int, strea
         return draw_levels(parse_shares(name, text), count, streams, name) if text else settings.qos
 
     return QosLevels(
-        draw(settings.publish_qos, publishers, "publish_qos"), draw(settings.subscription_qos, subscribers, "subscription_qos")
+        draw(settings.publish_qos, publishers, "publish_qos"), draw(settings.subscription_qos, subscribers, "subscription_qos"), settings.outgoing_qos
     )
 
 

@@ -78,7 +78,9 @@ class ClientSettings(Settings):
     publish_qos: str = ""
     """Shares of the publishers by QoS, ``0=0.2 1=0.5 2=0.3``; by default all have ``qos``."""
     subscription_qos: str = ""
-    """Shares of the subscriptions by granted QoS, likewise. A delivery has the lower QoS of the two."""
+    """Shares of the subscriptions by granted QoS, likewise."""
+    outgoing_qos: Literal["lower", "granted", "published"] = "lower"
+    """The QoS of a delivery: the lower of the two, as the standard has it; or wrong: that of the subscription, as brokers do that upgrade, or that of the publish."""
     receive_maximum: int = Field(default=UNLIMITED, ge=1, le=UNLIMITED)
     """Of every subscriber: how many PUBLISH packets it takes without having acknowledged one."""
     slow_share: float = Field(default=0.0, ge=0, le=1)

@@ -175,6 +175,7 @@ ANOMALIES = [
     ("handshake", "+ D1q2#1 R#1 - C + L#1", (6, 1, "s", 2), "+ D1q2#1 R#1 C + L#1"),
     ("handshake", "D1q2#1 R#1 K#1 D2q2#2 R#2 L#2", (2, 1, "s", None), "D1q2#1 R#1$145 D2q2#1 R#1 L#1"),
     ("handshake", "D1q2#1 R#1 L#1 D2q2#2 L#2", (4, 2, "s", 1), "D1q2#1 R#1 L#1 D2q2#1 L#1"),
+    ("handshake", "R#9 D1q1d2#1 L#1", (2, 1, "s", 0), "C + D1q1d2#1 R#1 L#1"),  # what is upgraded is `granted-qos`'s matter
     ("handshake", "D1q2#1 R#1 L#1 D2q2#2 L#2", (4, 2, "s", 1), "D1q2#1 R#1 L#1 D2q2#2 T2q2#2 L#2"),
     # One saw it, another never did.
     ("agreement", "P1 D1>a P2 D2>a D2>b", (None, 1, "b", None), "P1 D1>a P2 D2>a D1>b D2>b"),

@@ -21,6 +21,8 @@ def test_a_delivery_has_the_lower_qos_of_the_two():
     levels, each = QosLevels(published, granted), np.arange(4)
     assert levels.sole is None
     assert levels.of_deliveries(each, each).tolist() == [0, 1, 1, 2]
+    assert QosLevels(published, granted, "granted").of_deliveries(each, each).tolist() == [2, 2, 1, 2]
+    assert QosLevels(published, granted, "published").of_deliveries(each, each).tolist() == [0, 1, 2, 2]
     assert QosLevels(2, 1).sole is None
     assert QosLevels(2, 1).of_deliveries(each, each).tolist() == [1, 1, 1, 1]
     assert QosLevels.all_at(1).of_deliveries(each, each) == QosLevels.all_at(1).sole == 1

@@ -5,7 +5,7 @@ import pytest
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.errors import InputError
-from orderlab.model.history.events import EventKind
+from orderlab.model.history.events import COLUMNS, EventBatch, EventKind
 from orderlab.sim.mqtt.connections import ConnectionTable
 from orderlab.sim.mqtt.links import Links, PublishWindows, SocketBuffers
 from orderlab.sim.systems.catalogue import settings_of
@@ -90,6 +90,43 @@ def test_a_release_that_fails_is_not_given_up_with_its_connection():
     violated, counts, *_ = run(**full, **REPAIRED, pack_retries=1000)
     assert not violated
     assert counts["releases_failed"] > 0
+
+
+# -- subscriptions and the handshake ---------------------------------------------------------------------------------
+
+MIXED = {"publish_qos": "0=0.3 1=0.4 2=0.3", "subscription_qos": "0=0.2 1=0.4 2=0.4"}
+
+
+@pytest.mark.parametrize(("outgoing", "broken"), [("lower", set()), ("granted", {"granted-qos"}), ("published", {"granted-qos"})])
+def test_a_broker_that_upgrades_what_it_sends_or_ignores_the_grant_is_seen(outgoing, broken):
+    assert run(outgoing_qos=outgoing, **MIXED, **COMING_AND_GOING)[0] == broken
+
+
+def test_a_delivery_to_somebody_else_and_a_pubrel_before_its_pubrec_are_seen():
+    """As no broker here does either, their rows are put into the history of one that is right."""
+    batches = []
+    system = P2PSystem(P2PSettings(**SMALL, **COMING_AND_GOING, clean_start_share=0.3, qos=2), 1, [batches.append])
+    system.run()
+    rows = {name: np.concatenate([getattr(batch, name) for batch in batches]) for name in COLUMNS}
+
+    def violated(**changed):
+        laws = Question(laws=("subscribed", "granted-qos", "handshake"))
+        verdicts, _ = judge(in_memory("rows", [EventBatch.of(**{**rows, **changed})], system.names()), laws)
+        assert all(verdict.work["antecedents"] > 100 for verdict in verdicts)
+        return {verdict.law: verdict.witness.event_id for verdict in verdicts if verdict.outcome == "violated"}
+
+    assert violated() == {}
+    astray = np.flatnonzero(rows["kind"] == EventKind.DELIVER)[100]
+    others = np.flatnonzero((rows["kind"] == EventKind.SUBSCRIBE) & (rows["topic"] != rows["topic"][astray]))
+    somebody = np.where(np.arange(len(rows["kind"])) == astray, rows["subscriber"][others[0]], rows["subscriber"])
+    packet = np.where(np.arange(len(rows["kind"])) == astray, -1, rows["packet_id"])
+    assert violated(subscriber=somebody, packet_id=packet)["subscribed"] == astray
+    released = np.flatnonzero(rows["kind"] == EventKind.RELEASE)[100]
+    of_it = (rows["subscriber"] == rows["subscriber"][released]) & (rows["packet_id"] == rows["packet_id"][released])
+    received = np.flatnonzero(of_it & (rows["kind"] == EventKind.RECEIVE) & (np.arange(len(of_it)) < released))[-1]
+    turned = rows["kind"].copy()
+    turned[[received, released]] = turned[[released, received]]
+    assert violated(kind=turned) == {"handshake": received}
 
 
 # -- links ---------------------------------------------------------------------------------------------------------
