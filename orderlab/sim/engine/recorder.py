@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,11 +37,15 @@ class HistoryRecorder:
         self.rows = 0
         self.derive: Derive | None = None
         """Columns that follow from a message's number. They are made when rows leave: one call for thousands of rows, not one for a pack."""
-        self._columns = {name: np.empty(RESERVED_ROWS, COLUMNS[name].dtype) for name in (*RECORDED, *more)}
-        self._columns["message"] = np.empty(RESERVED_ROWS, np.int64)
-        """The rows that wait; absent values behind them as far as ``_room``, so that a row sets only what it has."""
+        self._names = (*RECORDED, *more)
+        self._columns: dict[str, npt.NDArray[Any]] = {}
+        """Of the rows that wait, from the first row on that has one; absent values behind them as far as ``_room``, so that a row sets only what it has."""
         self._waiting = 0
         self._room = 0
+        self._absent: dict[npt.DTypeLike, npt.NDArray[Any]] = {}
+        """Per type, a column for rows that have none."""
+        for name in ("time_us", "kind", "message"):
+            self._begin(name)
         self._emitted_us = -(2**62)
         self._last_us = 0
         self._next_us = 0
@@ -58,8 +63,19 @@ class HistoryRecorder:
         held["time_us"][start:end] = times
         held["kind"][start:end] = kind
         for name, values in columns.items():
-            held[name][start:end] = values
+            if values.__class__ is int and values == -1:
+                continue
+            column = held.get(name)
+            if column is None:
+                column = self._begin(name)
+            column[start:end] = values
         self._waiting = end
+
+    def _begin(self, name: str) -> npt.NDArray[Any]:
+        assert name in self._names or name == "message", f"{name} is no column of this recorder"
+        column = self._columns[name] = np.empty(max(RESERVED_ROWS, self._room), np.int64 if name == "message" else COLUMNS[name].dtype)
+        column[: self._room] = -1
+        return column
 
     def _make_room(self, rows: int) -> None:
         begun, self._room = self._room, max(rows, self._room + FLUSH_ROWS)
@@ -101,16 +117,26 @@ class HistoryRecorder:
         self._waiting = len(stay)
 
     def _write(self, rows: npt.NDArray[np.int64]) -> None:
-        columns = {name: column[rows] for name, column in self._columns.items()}
-        messages = columns.pop("message")
+        held, count = self._columns, len(rows)
+        columns = {name: held[name][rows] for name in self._names if name in held}
         if self.derive is not None:
+            messages = held["message"][rows]
             places = np.flatnonzero(messages >= 0)
             for name, values in self.derive(messages[places]).items():
+                if name not in columns:
+                    columns[name] = np.full(count, -1, COLUMNS[name].dtype)
                 columns[name][places] = values
+        columns = {name: columns[name] if name in columns else self._without(COLUMNS[name].dtype)[:count] for name in self._names}
         for column in columns.values():
             self._hash.update(column.data)
         self._last_us = int(columns["time_us"][-1])
         self._send(EventBatch.of(event_id=np.arange(self.rows, self.rows + len(rows)), **columns))
+
+    def _without(self, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        column = self._absent.get(dtype)
+        if column is None:
+            column = self._absent[dtype] = np.full(FLUSH_ROWS, -1, dtype)
+        return column
 
     def _send(self, batch: EventBatch) -> None:
         self.rows += len(batch)
