@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from orderlab.model.protocol.packet_id import MODULUS
-from orderlab.sim.engine.packs import Numbers
+from orderlab.sim.engine.packs import NumberedNames, Numbers
 from orderlab.sim.redis.hash_slots import SLOT_COUNT, hash_slot
 from orderlab.sim.redis.prepared import BYTES, PreparedCommand
 from orderlab.sim.redis.replies import ErrorReply, Reply
@@ -129,7 +129,7 @@ class StoredSessions:
         prepared = self._saves.get(1)
         if prepared is None:
             prepared = self._saves[1] = self._prepare_save((self.qos,), False)
-        encoded = [b2a_base64(b"%09d" % int(number), newline=False) for number in numbers] if prepared.takes(_ENCODED) else ()
+        encoded = NumberedNames(b"", NUMBER_BYTES, numbers, is_encoded=True) if prepared.takes(_ENCODED) else ()
         return Calls(prepared.render, (clients, batches, producers, epochs, topics, numbers, encoded, [time_ms] * len(clients)), "save")
 
     def acknowledge(self, client: bytes, packet_id: int, token: int, epoch: int = 1) -> Request:

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BYTES = -1, PIECES_USUAL = 32, COLUMNS_USUAL = 16, NUMBER_BYTES_MAX = 32, PREFIX_BYTES_MAX = 40, WIDTH_MAX = 20 };
+enum { BYTES = -1, PIECES_USUAL = 32, COLUMNS_USUAL = 16, NUMBER_BYTES_MAX = 32, PREFIX_BYTES_MAX = 40, WIDTH_MAX = 20, ENCODED_BYTES_MAX = 96 };
 
 typedef struct {
     PyObject *text; /* a constant, or NULL: a value */
@@ -92,6 +92,7 @@ typedef struct {
     Py_buffer numbers; /* of others: 64 bits each, `obj` NULL where there is none */
     PyObject *prefix;  /* of NAMES */
     long digits;
+    int is_encoded; /* in base64 */
 } Column;
 
 static int read_numbers(Column *column, PyObject *given) {
@@ -125,7 +126,9 @@ static int read_column(Column *column, PyObject *given) {
     }
     column->kind = NAMES;
     PyObject *numbers = PyObject_GetAttrString(given, "numbers"), *digits = numbers ? PyObject_GetAttrString(given, "digits") : NULL;
-    column->prefix = digits ? PyObject_GetAttrString(given, "prefix") : NULL;
+    PyObject *is_encoded = digits ? PyObject_GetAttrString(given, "is_encoded") : NULL;
+    column->prefix = is_encoded ? PyObject_GetAttrString(given, "prefix") : NULL;
+    column->is_encoded = is_encoded == Py_True;
     int is_read = 0;
     if (!column->prefix) {
         if (PyErr_ExceptionMatches(PyExc_AttributeError))
@@ -141,6 +144,7 @@ static int read_column(Column *column, PyObject *given) {
     }
     Py_XDECREF(numbers);
     Py_XDECREF(digits);
+    Py_XDECREF(is_encoded);
     return is_read;
 }
 
@@ -173,8 +177,23 @@ static Py_ssize_t write_number(char *to, long long number, int width) {
 typedef struct {
     const char *text;
     Py_ssize_t length;
-    char made[PREFIX_BYTES_MAX + NUMBER_BYTES_MAX];
+    char made[ENCODED_BYTES_MAX];
 } Text;
+
+/* `text` in base64. */
+static void encode(Text *text) {
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    unsigned char plain[PREFIX_BYTES_MAX + NUMBER_BYTES_MAX + 2] = {0};
+    char *to = text->made;
+    memcpy(plain, text->text, (size_t)text->length);
+    for (Py_ssize_t i = 0; i < text->length; i += 3, to += 4) {
+        unsigned long three = (unsigned long)plain[i] << 16 | (unsigned long)plain[i + 1] << 8 | plain[i + 2];
+        for (int j = 0; j < 4; j++)
+            to[j] = i + j > text->length ? '=' : letters[three >> (18 - 6 * j) & 63];
+    }
+    text->text = text->made;
+    text->length = to - text->made;
+}
 
 /* What a piece says in a row. Returns an object that says the same, borrowed, `Py_None` where there is none, NULL with an exception. */
 static PyObject *say(const Piece *piece, const Column *columns, Py_ssize_t column_count, Py_ssize_t place, Text *text) {
@@ -198,6 +217,8 @@ static PyObject *say(const Piece *piece, const Column *columns, Py_ssize_t colum
             }
             text->text = text->made;
             text->length = begin + write_number(text->made + begin, number, column->kind == NAMES ? (int)column->digits : piece->width);
+            if (column->kind == NAMES && column->is_encoded)
+                encode(text);
             return Py_None;
         }
         value = column->items[place];

@@ -17,7 +17,7 @@ def column(draw, rows, digits):
     if digits != BYTES:
         return numbers
     if draw.random() < 0.4:
-        return NumberedNames(draw.choice((b"", b"s", b"100% p/", b"x" * 40)), draw.choice((0, 1, 7, 20)), numbers)
+        return NumberedNames(draw.choice((b"", b"s", b"100% p/", b"x" * 40)), draw.choice((0, 1, 7, 20)), numbers, draw.random() < 0.3)
     return draw.choice((list, tuple))(draw.randbytes(draw.choice((0, 1, 8, 300))) for _ in range(rows))
 
 
