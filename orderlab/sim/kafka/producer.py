@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -126,6 +127,65 @@ class _Accumulator:
     """When a batch left last, and how many had left at that instant."""
     timer: int = 0
     """Number of the open batch, so that a late timer does not seal its successor."""
+    lingering: deque[int] = field(default_factory=deque)
+    """The numbers of the batches that timers were set for, whose time is not over."""
+    expire: Callable[[], None] | None = None
+    """What they call."""
+
+
+class _Attempt:
+    """A batch on its way to the leader, and the answer on its way back."""
+
+    __slots__ = ("accumulator", "answered_us", "arrived_us", "error", "is_over", "link", "loses_answer", "partition", "producer", "request", "timeout_us")
+
+    def __init__(
+        self, producer: Producer, partition: Partition, accumulator: _Accumulator, request: _Request, timeout_us: float, loses_answer: bool
+    ) -> None:
+        self.producer = producer
+        self.partition = partition
+        self.accumulator = accumulator
+        self.request = request
+        self.timeout_us = timeout_us
+        self.loses_answer = loses_answer
+        self.link = producer.link(partition.leader)
+        self.is_over = False
+        self.error: AppendError | None = None
+        self.arrived_us: float = 0
+        self.answered_us = 0
+
+    def arrive(self) -> None:
+        """The batch is at the leader."""
+        producer, partition, settings = self.producer, self.partition, self.producer.settings
+        if self.is_over and settings.acks != "0":
+            return  # the client has closed the connection that this came on
+        cluster, request = producer.cluster, self.request
+        number = producer.producer_id if settings.idempotent else None
+        outcome, answered_us = cluster.produce(partition, request.records, settings.acks == "all", number, request.sequence or 0)
+        if settings.acks == "0":
+            return
+        # A known sequence is a success: the records are in the log, and only the answer had been lost.
+        if isinstance(outcome, AppendError) and outcome is not AppendError.DUPLICATE_SEQUENCE:
+            self.error = outcome
+        self.arrived_us, self.answered_us = producer.env.now, answered_us
+        if self.loses_answer or answered_us > self.timeout_us:
+            self.time_out()
+        else:
+            self.link.back.send(RESPONSE_BYTES, self.back, answered_us, self.time_out)
+
+    def back(self) -> None:
+        """The answer is here."""
+        died = self.arrived_us <= self.partition.failed_us < self.answered_us  # before it could answer
+        self.answer(AppendError.DISCONNECTED if died else self.error)
+
+    def time_out(self) -> None:
+        """Give up a request that takes too long. Only what a fault holds up can take so long; so only then there is a timer."""
+        call_at(self.producer.env, self.timeout_us, partial(self.answer, AppendError.TIMED_OUT))
+
+    def answer(self, error: AppendError | None) -> None:
+        """Take the answer or the timeout, whichever comes first; the other is nobody's."""
+        if not self.is_over:
+            self.is_over = True
+            self.producer.answered(self.partition, self.accumulator, self.request, error)
 
 
 class Producer:
@@ -181,10 +241,14 @@ class Producer:
             if len(held) >= size or not settings.linger_us:
                 self._seal(partition, accumulator)
 
-    def send_each(self, partitions: Sequence[Partition], records: Sequence[int], numbers: Sequence[int], on_answered: OnAnswered) -> None:
-        """Hand over records now, each to the one of ``partitions`` with its number: those of one partition together."""
+    def send_each(
+        self, partitions: Sequence[Partition], records: Sequence[int], numbers: Sequence[int], on_answered: OnAnswered, in_order: bool = False
+    ) -> None:
+        """Hand over records now, each to the one of ``partitions`` with its number: those of one partition together, partitions as they first come or
+        ``in_order`` of their numbers."""
         size = self.settings.batch_records
-        for number, mine in grouped(records, numbers).items():
+        split = grouped(records, numbers).items()
+        for number, mine in sorted(split) if in_order else split:
             accumulator = self._partitions.get(partitions[number])
             held = accumulator.open if accumulator is not None else ()
             if accumulator is None or not held or len(held) + len(mine) >= size:
@@ -200,13 +264,15 @@ class Producer:
             self.unanswered += len(mine)
 
     def _start_linger(self, partition: Partition, accumulator: _Accumulator) -> None:
-        number = accumulator.timer
+        if accumulator.expire is None:
+            accumulator.expire = partial(self._expire, partition, accumulator)
+        accumulator.lingering.append(accumulator.timer)
+        call_at(self.env, self.env.now + self.settings.linger_us, accumulator.expire)
 
-        def expire() -> None:
-            if accumulator.timer == number and accumulator.open:
-                self._seal(partition, accumulator)
-
-        call_at(self.env, self.env.now + self.settings.linger_us, expire)
+    def _expire(self, partition: Partition, accumulator: _Accumulator) -> None:
+        number = accumulator.lingering.popleft()  # all linger equally long, so that the timer that was set first is over first
+        if accumulator.timer == number and accumulator.open:
+            self._seal(partition, accumulator)
 
     def _seal(self, partition: Partition, accumulator: _Accumulator) -> None:
         accumulator.timer += 1
@@ -240,53 +306,17 @@ class Producer:
     def _transmit(self, partition: Partition, accumulator: _Accumulator, request: _Request) -> None:
         request.attempts += 1
         lost = self.lose_requests.popleft() if self.lose_requests else None
-        timeout_us = self.env.now + self.settings.request_timeout_us
-        link = self._link(partition.leader)
-        is_over = False
-
-        def answer(error: AppendError | None) -> None:
-            nonlocal is_over
-            if not is_over:  # the answer or the timeout, whichever comes first; the other is nobody's
-                is_over = True
-                self._answered(partition, accumulator, request, error)
-
-        def time_out() -> None:
-            """Give up a request that takes too long. Only what a fault holds up can take so long; so only then there is a timer."""
-            call_at(self.env, timeout_us, lambda: answer(AppendError.TIMED_OUT))
-
-        def arrive() -> None:
-            if is_over and self.settings.acks != "0":
-                return  # the client has closed the connection that this came on
-            producer = self.producer_id if self.settings.idempotent else None
-            outcome, answered_us = self.cluster.produce(
-                partition, request.records, self.settings.acks == "all", producer, request.sequence or 0
-            )
-            # A known sequence is a success: the records are in the log, and only the answer had been lost.
-            error = outcome if isinstance(outcome, AppendError) and outcome is not AppendError.DUPLICATE_SEQUENCE else None
-            arrived_us = self.env.now
-
-            def back() -> None:
-                died = arrived_us <= partition.failed_us < answered_us  # before it could answer
-                answer(AppendError.DISCONNECTED if died else error)
-
-            if self.settings.acks == "0":
-                return
-            if lost == "response" or answered_us > timeout_us:
-                time_out()
-            else:
-                link.back.send(RESPONSE_BYTES, back, answered_us, time_out)
-
+        attempt = _Attempt(self, partition, accumulator, request, self.env.now + self.settings.request_timeout_us, lost == "response")
         if self.settings.acks == "0":  # done when it is written to the socket: what becomes of it nobody hears
-            call_at(self.env, self.env.now, lambda: answer(None))
+            call_at(self.env, self.env.now, partial(attempt.answer, None))
         elif lost == "request":
-            time_out()
+            attempt.time_out()
         if lost != "request":
-            on_held = None if self.settings.acks == "0" else time_out
-            link.there.send(RECORD_BYTES * len(request.records), arrive, on_held=on_held)
+            on_held = None if self.settings.acks == "0" else attempt.time_out
+            attempt.link.there.send(RECORD_BYTES * len(request.records), attempt.arrive, None, on_held)
 
-    def _answered(
-        self, partition: Partition, accumulator: _Accumulator, request: _Request, error: AppendError | None
-    ) -> None:
+    def answered(self, partition: Partition, accumulator: _Accumulator, request: _Request, error: AppendError | None) -> None:
+        """Tell those who handed its records over, or let it go again."""
         if self.is_dead:
             return
         if error is not None and request.attempts <= self._retries():
@@ -331,7 +361,7 @@ class Producer:
                 place += 1
         sealed.insert(place, request)
 
-    def _link(self, leader: int) -> Link:
+    def link(self, leader: int) -> Link:
         """The connection to a broker: it keeps requests in order."""
         link = self._links.get(leader)
         if link is None:

@@ -20,7 +20,7 @@ import simpy
 from orderlab.model.history.events import EventKind
 from orderlab.sim.engine.clock import call_at
 from orderlab.sim.engine.network import RETRANSMIT_US
-from orderlab.sim.engine.packs import any_of, grouped
+from orderlab.sim.engine.packs import any_of
 from orderlab.sim.kafka.broker import AppendError
 from orderlab.sim.kafka.producer import OnAnswered
 from orderlab.sim.mqtt.broker.node import BrokerNode
@@ -290,9 +290,8 @@ class Ingest:
         if world.ownership is not None and world.ownership.awaits_old:
             self._unanswered_of_qos_0.update(where(world.traffic.qos.of_publishers(publishers) == 0, messages).tolist())
         topics = world.traffic.topic_of[publishers]
-        split = grouped(messages.tolist(), world.kafka.all_partition_of[topics].tolist())
-        for number in sorted(split):
-            self.node.producer.send(world.kafka.all_partitions[number], split[number], on_answered or self._published)
+        numbers = world.kafka.all_partition_of[topics].tolist()
+        self.node.producer.send_each(world.kafka.all_partitions, messages.tolist(), numbers, on_answered or self._published, in_order=True)
 
     def _on_published(self, records: Sequence[int], error: AppendError | None, connection: int = FIRST) -> None:
         """Answer what Kafka has, which came over ``connection``, with PUBACK or PUBREC. If it has not, the publisher hears nothing."""
