@@ -43,18 +43,17 @@ def all_of(flags: npt.NDArray[np.bool_]) -> bool:
 class NumberedNames(Sequence[bytes]):
     """Names that are a prefix and a number, of so many digits at least: none is made before somebody wants its bytes, in base64 if ``is_encoded``."""
 
-    __slots__ = ("_form", "digits", "is_encoded", "numbers", "prefix")
+    __slots__ = ("digits", "is_encoded", "numbers", "prefix")
 
     def __init__(self, prefix: bytes, digits: int, numbers: Numbers, is_encoded: bool = False) -> None:
         self.prefix = prefix
         self.digits = digits
         self.numbers = numbers
         self.is_encoded = is_encoded
-        self._form = prefix.replace(b"%", b"%%") + b"%%0%dd" % digits
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     def __getitem__(self, place: Any) -> Any:
-        name = self._form % int(self.numbers[place])
+        name = self.prefix + b"%0*d" % (self.digits, self.numbers[place])
         return b2a_base64(name, newline=False) if self.is_encoded else name

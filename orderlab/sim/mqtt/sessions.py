@@ -12,7 +12,7 @@ from typing import cast
 from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.sim.engine.packs import NumberedNames, Numbers
 from orderlab.sim.redis.hash_slots import SLOT_COUNT, hash_slot
-from orderlab.sim.redis.prepared import BYTES, PreparedCommand
+from orderlab.sim.redis.prepared import BYTES, PreparedCommand, columns_of
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.servers.redis import Calls, RedisNode, Request
 from orderlab.sim.stores.binding import Binding, Fetched, Message, ScriptCall
@@ -297,7 +297,7 @@ class Inbound:
 
 
 def _request(prepared: PreparedCommand, values: Sequence[bytes | int], kind: str, messages: int = 1) -> Request:
-    return Request(prepared.render((0,), tuple((value,) for value in values))[0], kind, messages)
+    return Request(prepared.render((0,), columns_of(tuple((value,) for value in values)))[0], kind, messages)
 
 
 def _mark(word: bytes, length: int) -> bytes:

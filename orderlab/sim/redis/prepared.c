@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BYTES = -1, PIECES_USUAL = 32, COLUMNS_USUAL = 16, NUMBER_BYTES_MAX = 32, PREFIX_BYTES_MAX = 40, WIDTH_MAX = 20, ENCODED_BYTES_MAX = 96 };
+enum { BYTES = -1, PIECES_USUAL = 32, NUMBER_BYTES_MAX = 32, PREFIX_BYTES_MAX = 40, WIDTH_MAX = 20, ENCODED_BYTES_MAX = 96 };
+
+static const char COLUMNS[] = "columns";
 
 typedef struct {
     PyObject *text; /* a constant, or NULL: a value */
@@ -87,8 +89,8 @@ enum { ITEMS, NUMBERS, NAMES };
 
 typedef struct {
     int kind;
-    Py_ssize_t count;
-    PyObject **items;  /* of ITEMS, and of NAMES whose numbers are a list; else NULL */
+    Py_ssize_t count; /* of numbers; a list is asked itself, for it may have become shorter */
+    PyObject *items;  /* of ITEMS, and of NAMES whose numbers are a list; else NULL */
     Py_buffer numbers; /* of others: 64 bits each, `obj` NULL where there is none */
     PyObject *prefix;  /* of NAMES */
     long digits;
@@ -109,8 +111,7 @@ static int read_numbers(Column *column, PyObject *given) {
 static int read_items(Column *column, PyObject *given) {
     if (!PyList_CheckExact(given) && !PyTuple_CheckExact(given))
         return 0;
-    column->count = PySequence_Fast_GET_SIZE(given);
-    column->items = PySequence_Fast_ITEMS(given);
+    column->items = Py_NewRef(given);
     return 1;
 }
 
@@ -148,11 +149,38 @@ static int read_column(Column *column, PyObject *given) {
     return is_read;
 }
 
-static void let_go_of(Column *columns, Py_ssize_t count) {
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyBuffer_Release(&columns[i].numbers); /* nothing where `obj` is NULL */
-        Py_XDECREF(columns[i].prefix);
+typedef struct {
+    Py_ssize_t count;
+    Column columns[];
+} Columns;
+
+static void release(Columns *read) {
+    for (Py_ssize_t i = 0; i < read->count; i++) {
+        PyBuffer_Release(&read->columns[i].numbers); /* nothing where `obj` is NULL */
+        Py_XDECREF(read->columns[i].items);
+        Py_XDECREF(read->columns[i].prefix);
     }
+    PyMem_Free(read);
+}
+
+static void let_go_of_columns(PyObject *capsule) {
+    release(PyCapsule_GetPointer(capsule, COLUMNS));
+}
+
+/* columns(given): a tuple of them, read once for all commands that are made of them. */
+static PyObject *read_columns(PyObject *module, PyObject *given) {
+    if (!PyTuple_CheckExact(given))
+        return PyErr_SetString(PyExc_TypeError, "a tuple of columns is needed"), NULL;
+    Columns *read = PyMem_Malloc(sizeof *read + (size_t)PyTuple_GET_SIZE(given) * sizeof(Column));
+    if (!read)
+        return PyErr_NoMemory();
+    int is_read = 1;
+    for (read->count = 0; is_read && read->count < PyTuple_GET_SIZE(given); read->count++)
+        is_read = read_column(&read->columns[read->count], PyTuple_GET_ITEM(given, read->count));
+    PyObject *capsule = is_read ? PyCapsule_New(read, COLUMNS, let_go_of_columns) : NULL;
+    if (!capsule)
+        release(read);
+    return capsule;
 }
 
 static long long number_in(const Column *column, Py_ssize_t place) {
@@ -202,12 +230,12 @@ static PyObject *say(const Piece *piece, const Column *columns, Py_ssize_t colum
         const Column *column = piece->column < column_count ? &columns[piece->column] : NULL;
         if (!column)
             return PyErr_SetString(PyExc_TypeError, "there is no such column"), NULL;
-        if (place < 0 || place >= column->count)
+        if (place < 0 || place >= (column->items ? PySequence_Fast_GET_SIZE(column->items) : column->count))
             return PyErr_SetString(PyExc_IndexError, "a column is shorter than that"), NULL;
         if ((column->kind == NUMBERS && piece->width == BYTES) || (column->kind == NAMES && piece->width != BYTES))
             return PyErr_SetString(PyExc_TypeError, "numbers stand in the place of bytes, or names in that of a number"), NULL;
         if (column->kind != ITEMS || piece->width != BYTES) {
-            long long number = column->items ? PyLong_AsLongLong(column->items[place]) : number_in(column, place);
+            long long number = column->items ? PyLong_AsLongLong(PySequence_Fast_GET_ITEM(column->items, place)) : number_in(column, place);
             if (number == -1 && PyErr_Occurred())
                 return NULL;
             Py_ssize_t begin = 0;
@@ -221,7 +249,7 @@ static PyObject *say(const Piece *piece, const Column *columns, Py_ssize_t colum
                 encode(text);
             return Py_None;
         }
-        value = column->items[place];
+        value = PySequence_Fast_GET_ITEM(column->items, place);
     }
     if (!PyBytes_Check(value))
         return PyErr_Format(PyExc_TypeError, "bytes are needed, not %s", Py_TYPE(value)->tp_name), NULL;
@@ -259,25 +287,19 @@ static PyObject *argument(const Template *template, const Argument *argument, co
     return made;
 }
 
-/* render(prepared, places, columns): a list of the arguments of each row. */
+/* render(prepared, places, columns): a list of the arguments of each row; of columns that were read. */
 static PyObject *render(PyObject *module, PyObject *const *given, Py_ssize_t count) {
     Template *template = count == 3 ? PyCapsule_GetPointer(given[0], NULL) : NULL;
-    if (!template || !PyTuple_CheckExact(given[2]))
+    Columns *read = template ? PyCapsule_GetPointer(given[2], COLUMNS) : NULL;
+    if (!read)
         return PyErr_Occurred() ? NULL : (PyErr_BadArgument(), NULL);
-    Py_ssize_t column_count = PyTuple_GET_SIZE(given[2]), read = 0;
-    Column usual[COLUMNS_USUAL], *columns = column_count > COLUMNS_USUAL ? PyMem_Malloc((size_t)column_count * sizeof *columns) : usual;
-    if (!columns)
-        return PyErr_NoMemory();
-    int is_read = 1;
-    while (is_read && read < column_count)
-        is_read = read_column(&columns[read], PyTuple_GET_ITEM(given[2], read)), read++;
-    PyObject *places = is_read ? PySequence_Fast(given[1], "places are needed") : NULL;
+    PyObject *places = PySequence_Fast(given[1], "places are needed");
     PyObject *rows = places ? PyList_New(PySequence_Fast_GET_SIZE(places)) : NULL;
     for (Py_ssize_t i = 0; rows && i < PyList_GET_SIZE(rows); i++) {
         Py_ssize_t place = PyLong_AsSsize_t(PySequence_Fast_GET_ITEM(places, i));
         PyObject *row = place == -1 && PyErr_Occurred() ? NULL : PyList_New(template->argument_count);
         for (Py_ssize_t j = 0; row && j < template->argument_count; j++) {
-            PyObject *made = argument(template, &template->arguments[j], columns, column_count, place);
+            PyObject *made = argument(template, &template->arguments[j], read->columns, read->count, place);
             if (made)
                 PyList_SET_ITEM(row, j, made);
             else
@@ -289,14 +311,12 @@ static PyObject *render(PyObject *module, PyObject *const *given, Py_ssize_t cou
             Py_CLEAR(rows);
     }
     Py_XDECREF(places);
-    let_go_of(columns, read);
-    if (columns != usual)
-        PyMem_Free(columns);
     return rows;
 }
 
 static PyMethodDef METHODS[] = {
     {"prepare", prepare, METH_O, "Reads arguments with places for values."},
+    {"columns", read_columns, METH_O, "Reads columns."},
     {"render", (PyCFunction)(void (*)(void))render, METH_FASTCALL, "The arguments of commands."},
     {NULL, NULL, 0, NULL},
 };

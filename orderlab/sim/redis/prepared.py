@@ -21,7 +21,9 @@ Piece = bytes | tuple[int, int]
 """Constant, or the number of a column with how its values are written: ``BYTES`` as they are, else whole numbers with so many digits at least."""
 Column = Sequence[Any] | npt.NDArray[np.int64]
 Columns = Sequence[Column]
-Render = Callable[[Iterable[int], Columns], list[list[bytes]]]
+ReadColumns = Any
+"""Columns as `PreparedCommand.render` takes them: each read once, however many commands are made of it."""
+Render = Callable[[Iterable[int], ReadColumns], list[list[bytes]]]
 
 
 class PreparedCommand:
@@ -36,8 +38,7 @@ class PreparedCommand:
             arguments.append(tuple((number_of[text], marks[number_of[text]][1]) if text in number_of else text for text in texts))
         self._taken = {piece[0] for pieces in arguments for piece in pieces if isinstance(piece, tuple)}
         self.render: Render = compiled(arguments) or interpreted(arguments)
-        """The arguments of the commands at given places of the columns, which are in the order of the marks: lists, tuples, arrays of numbers,
-        names that are a prefix and a number (`orderlab.sim.engine.packs.NumberedNames`)."""
+        """The arguments of the commands at given places of columns that were read (`columns_of`)."""
 
     def takes(self, mark: int) -> bool:
         """Whether the command has the value of a mark."""
@@ -57,12 +58,12 @@ def interpreted(arguments: Sequence[tuple[Piece, ...]]) -> Render:
     items = ", ".join(text(pieces[0]) if len(pieces) == 1 else f"join(({', '.join(map(text, pieces))}))" for pieces in arguments)
     # An expression, as for a named tuple: joined pieces take a third of the time of one formatting that is cut again.
     made: Render = eval(f"lambda places, columns: [[{items}] for i in places]", {"join": b"".join})
+    return made
 
-    def render(places: Iterable[int], columns: Columns) -> list[list[bytes]]:
-        # Python's own numbers: one of numpy's would stand among bytes as its memory.
-        return made(places, [column.tolist() if isinstance(column, np.ndarray) else column for column in columns])
 
-    return render
+def read_columns(columns: Columns) -> ReadColumns:
+    """What ``interpreted`` takes. Python's own numbers: one of numpy's would stand among bytes as its memory."""
+    return [column.tolist() if isinstance(column, np.ndarray) else column for column in columns]
 
 
 def compiled(arguments: Sequence[tuple[Piece, ...]]) -> Render | None:
@@ -74,3 +75,6 @@ def compiled(arguments: Sequence[tuple[Piece, ...]]) -> Render | None:
 
 
 _machine_code = extension(Path(__file__).with_suffix(".c"))
+columns_of: Callable[[tuple[Column, ...]], ReadColumns] = read_columns if _machine_code is None else _machine_code.columns
+"""Read columns, which are in the order of the marks and which nobody changes any more: lists, tuples, arrays of numbers, names that are a prefix and a
+number (`orderlab.sim.engine.packs.NumberedNames`)."""

@@ -8,7 +8,7 @@ to one of ``COUNT_SELDOM`` uses.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,7 @@ from orderlab.sim.redis.database import place_of
 from orderlab.sim.redis.hash_slots import SLOT_COUNT, hash_slot
 from orderlab.sim.redis.lua.host import SharedLua
 from orderlab.sim.redis.memory import MemoryAccount
-from orderlab.sim.redis.prepared import Columns, Render
+from orderlab.sim.redis.prepared import Column, Render, columns_of
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import FrozenKeyspace, Shard, execute_all
 
@@ -52,14 +52,15 @@ class Calls(Sequence[Request]):
     """Commands of one kind as columns. Their arguments are made where they run: what waits for a flush is numbers beside each other, and not a dozen
     objects for each command, which the processor's caches have lost when its turn comes."""
 
-    def __init__(self, render: Render, columns: Columns, kind: str, messages: int = 1) -> None:
+    def __init__(self, render: Render, columns: tuple[Column, ...], kind: str, messages: int = 1) -> None:
         """``render`` makes the arguments of the commands at given places of the columns, which nobody changes any more."""
         self._render = render
-        self._columns = columns
+        self._columns = columns_of(columns)
+        self._count = len(columns[0])
         self.kind = kind, messages
 
     def __len__(self) -> int:
-        return len(self._columns[0])
+        return self._count
 
     def __getitem__(self, place: Any) -> Any:
         return Request(self.argvs((place,))[0], *self.kind)
@@ -99,12 +100,14 @@ class Batch:
 
     def times(self) -> dict[tuple[str, int], int]:
         """How many there are of each kind, in the order in which kinds come first."""
-        times: Counter[tuple[str, int]] = Counter()
+        times: dict[tuple[str, int], int] = {}
         for commands, places in self._parts:
             if type(commands) is Calls:
-                times[commands.kind] += len(places)
+                times[commands.kind] = times.get(commands.kind, 0) + len(places)
             else:
-                times.update(commands[place][1:] for place in places)
+                for place in places:
+                    kind = commands[place][1:]
+                    times[kind] = times.get(kind, 0) + 1
         return times
 
 

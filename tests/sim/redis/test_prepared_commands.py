@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from orderlab.sim.engine.packs import NumberedNames
-from orderlab.sim.redis.prepared import BYTES, PreparedCommand, compiled, interpreted
+from orderlab.sim.redis.prepared import BYTES, PreparedCommand, columns_of, compiled, interpreted, read_columns
 
 WHOLE = (0, 1, 9, 10, 99, 12_345, 999_999_999, 10**9, 2**31, 2**53, 2**63 - 1, -1, -42, -(2**63))
 
@@ -52,10 +52,10 @@ def test_machine_code_makes_what_python_makes():
     draw = random.Random(5)
     for _ in range(2000):
         arguments, columns, places = drawn(draw)
-        assert machine_code(arguments)(places, columns) == interpreted(arguments)(places, columns), (arguments, columns, places)
+        assert machine_code(arguments)(places, columns_of(columns)) == interpreted(arguments)(places, read_columns(columns)), (arguments, columns, places)
 
 
-@pytest.mark.parametrize("make", [machine_code, interpreted])
+@pytest.mark.parametrize(("make", "read"), [(machine_code, columns_of), (interpreted, read_columns)], ids=["machine code", "python"])
 @pytest.mark.parametrize(
     ("arguments", "columns", "error"),
     [
@@ -69,16 +69,16 @@ def test_machine_code_makes_what_python_makes():
     ],
     ids=["a number for bytes", "bytes for a number", "too short a column", "no such column", "numbers for bytes", "names for a number", "too few names"],
 )
-def test_what_does_not_fit_is_refused(make, arguments, columns, error):
+def test_what_does_not_fit_is_refused(make, read, arguments, columns, error):
     with pytest.raises(error):
-        make(arguments)([0, 5], columns)
+        make(arguments)([0, 5], read(columns))
 
 
 def test_a_command_is_cut_at_its_marks_and_only_there():
     command = PreparedCommand(
         [b"SET", b"{NAME}:NAMES", b"", b"a1111b22", b"11112222"], [(b"NAME", BYTES), (b"1111", 4), (b"22", 0), (b"never", BYTES)]
     )
-    assert command.render([1, 0], ([b"x", b"yy"], [7, 65_536], [0, -3], ())) == [
+    assert command.render([1, 0], columns_of(([b"x", b"yy"], [7, 65_536], [0, -3], ()))) == [
         [b"SET", b"{yy}:yyS", b"", b"a65536b-3", b"65536-3-3"],
         [b"SET", b"{x}:xS", b"", b"a0007b0", b"000700"],
     ]
@@ -91,4 +91,4 @@ def test_a_command_is_cut_at_its_marks_and_only_there():
 )  # fmt: skip
 def test_machine_code_refuses_what_is_no_column(column):
     with pytest.raises((TypeError, ValueError)):
-        machine_code([((0, 0),)])([0], (column,))
+        machine_code([((0, 0),)])([0], columns_of((column,)))
