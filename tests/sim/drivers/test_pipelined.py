@@ -26,7 +26,8 @@ def one_by_one(values):
 
 def as_columns(values):
     """The same commands; their arguments are made where they run."""
-    return Calls(lambda places, columns: [[*push(columns[0][place]).argv] for place in places], (list(values),), "push")
+    values = list(values)
+    return Calls(lambda places, _: [[*push(values[place]).argv] for place in places], (values,), "push")
 
 
 made = one_by_one
