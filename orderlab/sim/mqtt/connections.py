@@ -238,6 +238,15 @@ class ConnectionTable:
         return arrived & (at_us <= self.links.dead_from(subscribers)) if self.links.dead_since else arrived
 
 
+    def answered_and_left(
+        self, subscribers: npt.NDArray[np.int64], connections: npt.NDArray[np.int64], sent_us: npt.NDArray[np.int64], answered_us: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.bool_]:
+        """Whose answers left at ``sent_us`` over ``connections`` (their numbers), which ended before these were to be here, at ``answered_us``: bytes that a
+        broker reads which does not know of the end."""
+        left: npt.NDArray[np.bool_] = (self.connection_number[subscribers] - connections == 1) & (sent_us < self.lost_us[subscribers])
+        return left & (answered_us >= self.lost_us[subscribers])
+
+
 class Transit:
     """What Kafka's downlink records hold, by record number."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from orderlab.model.history.events import EventKind, NameTable
 from orderlab.sim.costs import Costs
@@ -321,6 +322,11 @@ class World:
         if broker is not None and here in (None, broker):
             del self.unnoticed[subscriber, connection]
             self._tell(subscriber, broker, connection)
+
+    def are_unnoticed(self, broker: int, subscribers: Ints, connections: Ints) -> npt.NDArray[np.bool_]:
+        """Of these connections that have ended, those that a broker still reads."""
+        pairs = zip(subscribers.tolist(), connections.tolist(), strict=True)
+        return np.array([self.unnoticed.get(pair) == broker for pair in pairs], np.bool_)
 
     def _tell(self, subscriber: int, broker: int, connection: int) -> None:
         for function in self.on_notice:

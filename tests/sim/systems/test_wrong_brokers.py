@@ -6,8 +6,11 @@ import pytest
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.errors import InputError
 from orderlab.model.history.events import COLUMNS, EventBatch, EventKind
-from orderlab.sim.mqtt.connections import ConnectionTable
+from orderlab.sim.engine.clock import call_at
+from orderlab.sim.mqtt.broker.delivery import Delivery
+from orderlab.sim.mqtt.connections import SUBSCRIBER, ConnectionTable
 from orderlab.sim.mqtt.links import Links, PublishWindows, SocketBuffers
+from orderlab.sim.mqtt.ownership import LateOwnership
 from orderlab.sim.systems.catalogue import settings_of
 from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 
@@ -80,6 +83,53 @@ def test_in_the_end_every_broker_believes_what_is_so():
         assert (ownership.owner[number] == truth).all()
     *_, system = run(ownership="last-event", **COMING_AND_GOING)
     assert any((system.world.ownership.owner[number] != truth).any() for number in range(2))
+
+
+def run_twice_moved(**settings):
+    """Subscribers over slow links move while their acknowledgements are on the way, with Clean Start 1, and again without, before anything of the new session has
+    reached them: (violations by law, counts)."""
+    batches = []
+    slow = {"rate": 100.0, "offline_share": 0.01, "clean_start_share": 0.001, "faults": "client-link-slow@0:0:2 client-link-slow@0:1:2"}
+    system = P2PSystem(P2PSettings(**{**SMALL, **slow, **settings}), 1, [batches.append])
+    world = system.world
+
+    def move(clean_start):
+        for subscriber in np.flatnonzero(world.delivery.connections.connected).tolist():
+            world.disconnect(subscriber, is_noticed=False)
+            world.next_broker(int(world.traffic.subscribers.broker[subscriber])).connect(subscriber, clean_start)
+
+    call_at(system.env, 450_000, lambda: move(True))
+    call_at(system.env, 550_000, lambda: move(False))
+    counts = system.run()["counts"]
+    verdicts, _ = judge(in_memory("run", batches, system.names()), Question())
+    return {verdict.law: verdict.work["violations"] for verdict in verdicts if verdict.outcome == "violated"}, counts
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_an_acknowledgement_over_an_old_connection_is_of_the_session_in_which_it_was_sent(monkeypatch, qos):
+    hear, read = LateOwnership._hear, Delivery.read_from_old
+    monkeypatch.setattr(LateOwnership, "_hear", lambda self, *event: call_at(self.world.env, self.world.env.now + 60_000, lambda: hear(self, *event)))
+    by_identifier, counts = run_twice_moved(qos=qos, ownership="by-connection")
+    assert counts["acknowledgements_over_old_connections"] > 50
+    assert counts["removals_of_other_messages" if qos == 1 else "releases_of_other_messages"] > 20, "the new session counts from 1 again"
+    repaired = {"qos": qos, "ownership": "woken", "removals": "awaited", **REPAIRED}
+    violations, counts = run_twice_moved(**repaired)
+    assert not violations
+    assert counts["acknowledgements_over_old_connections"] > 50
+    assert "removals_of_other_messages" not in counts
+    assert "releases_of_other_messages" not in counts
+
+    def of_the_present(self, sent, *more):
+        for rows, _ in read(self, sent, *more):
+            yield rows, self.table.session_number[rows[:, SUBSCRIBER]]
+
+    if qos == 1:  # whoever names the present session has tokens of it removed
+        monkeypatch.setattr(Delivery, "read_from_old", of_the_present)
+        assert run_twice_moved(**repaired)[0].keys() == {"at-least-once"}
+    monkeypatch.setattr(Delivery, "read_from_old", lambda self, *_: iter(()))
+    unread, counts = run_twice_moved(qos=qos, ownership="by-connection")
+    assert "acknowledgements_over_old_connections" not in counts
+    assert by_identifier["at-least-once"] > unread["at-least-once"]
 
 
 def test_a_release_that_fails_is_not_given_up_with_its_connection():

@@ -7,7 +7,7 @@ is answered (`_arrive`), and ends in the store (`completed`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +36,8 @@ from orderlab.sim.mqtt.topics import are_retained
 RECORDED_WITHIN_US = 100_000
 """After it has arrived: the recorder waits for no row for long."""
 _NOTHING = (-2, 0)
+NO_SESSIONS = np.empty(0, np.int64)
+"""Where all brokers know at once who is connected where: nothing comes over an old connection."""
 Bools = npt.NDArray[np.bool_]
 
 
@@ -388,6 +390,7 @@ class Delivery:
             answered = table.links.through(subscribers, answered)
         losses, connections = table.losses, table.connection_number[subscribers]
         number = table.note_sent(subscribers, connections)
+        sessions = table.session_number[subscribers] if self.world.ownership is not None else NO_SESSIONS
 
         def reached() -> None:
             there = slice(None) if table.losses == losses else table.got_through(subscribers, connections, arrived)
@@ -397,6 +400,10 @@ class Delivery:
             del table.on_the_way[number]
             back = slice(None) if table.losses == losses else table.got_through(subscribers, connections, answered)
             self._answer(sent[back], answered[back], connections[back])
+            if self.world.unnoticed:
+                left_us = arrived + self.world.traffic.think_us
+                for rows, whose in self.read_from_old(sent, connections, left_us, answered, sessions):
+                    self._answer_from_old(rows, whose)
 
         def both() -> None:
             reached()
@@ -423,6 +430,56 @@ class Delivery:
             self.completed(sent, answered, connections)
         elif qos == 2:
             self.qos2_sender.received(sent, answered, connections)
+
+    def read_from_old(
+        self, sent: Deliveries, connections: Ints, left_us: Ints, answered_us: Ints, sessions: Ints
+    ) -> Iterator[tuple[Deliveries, Ints]]:
+        """What this broker reads over connections that have ended and it does not know it: (what is answered, for which sessions it was sent), if anything."""
+        whose = sent[:, SUBSCRIBER]
+        late = self.table.answered_and_left(whose, connections, left_us, answered_us)
+        if not late.any() or self.node.is_dead:
+            return
+        late &= self.world.are_unnoticed(self.node.number, whose, connections)
+        if late.any():
+            self.world.count("acknowledgements_over_old_connections", int(late.sum()))
+            yield sent[late], sessions[late]
+
+    def _answer_from_old(self, sent: Deliveries, sessions: Ints) -> None:
+        traffic = self.world.traffic
+        message, _ = self._published(sent[:, MESSAGE])
+        each = np.broadcast_to(traffic.qos.of_deliveries(message % traffic.schedule.count, sent[:, SUBSCRIBER]), len(sent))
+        self.completed_over_old(sent[each == 1], sessions[each == 1])
+        self.qos2_sender.received_over_old(sent[each == 2], sessions[each == 2])
+
+    def completed_over_old(self, acknowledged: Deliveries, sessions: Ints) -> None:
+        """Run remove scripts for PUBACKs or PUBCOMPs that came over connections which have ended. Of the messages this broker knows what it sent: identifier, token,
+        session. Nobody waits for these scripts, and they are not run again: who has the client now sends again what is there."""
+        if not len(acknowledged):
+            return
+        node, world, table = self.node, self.world, self.table
+        store, name, node_of = world.storage.store, world.traffic.subscribers.name, world.storage.node_of
+        messages, whose, packet_ids, tokens = acknowledged.T.tolist()
+        over = [table.is_over(subscriber, session) for subscriber, session in zip(whose, sessions.tolist(), strict=True)]
+        here = ~np.array(over, np.bool_)  # in the history an acknowledgement is of the present session
+        self.record(EventKind.ACKNOWLEDGE, acknowledged[here], np.full(int(here.sum()), int(node.env.now)), -1)
+        for message, subscriber, packet_id, token in acknowledged[here].tolist():
+            key = in_flight_key(subscriber, packet_id)
+            is_sent_anew = table.connected[subscriber] and subscriber not in table.fetching
+            if not is_sent_anew and table.in_flight.get(key) == (message, token):
+                del table.in_flight[key]
+        calls = store.acknowledge_each(list(map(name, whose)), packet_ids, tokens, sessions.tolist())
+        nodes = [node_of[subscriber] for subscriber in whose]
+        is_others = [is_over and subscriber not in table.beginning for is_over, subscriber in zip(over, whose, strict=True)]
+
+        def removed(replies: Sequence[Any]) -> None:
+            for message, subscriber, packet_id, is_other, reply in zip(messages, whose, packet_ids, is_others, replies, strict=True):
+                if reply == 1 and is_other:
+                    world.count("removals_of_other_messages")
+                elif reply == 1 and world.delivery.trims.limit is not None:
+                    world.delivery.trims.removed(subscriber, (message, packet_id))
+
+        done = node.burst(len(whose), node.costs.acknowledge_us)
+        call_at(node.env, done, lambda: node.driver.submit(nodes, calls, removed))
 
     def completed(self, acknowledged: Deliveries, answered: Ints, connections: Ints) -> None:
         """Run remove scripts: the subscribers' PUBACKs or PUBCOMPs are here, over ``connections``."""

@@ -20,7 +20,7 @@ the number of its connection, and from then on the store refuses what comes with
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -299,6 +299,14 @@ class Completion(Protocol):
     def completed(self, acknowledged: Deliveries, answered: Ints, connections: Ints) -> None:
         """Take in the subscribers' PUBCOMPs."""
 
+    def read_from_old(
+        self, sent: Deliveries, connections: Ints, left_us: Ints, answered_us: Ints, sessions: Ints
+    ) -> Iterator[tuple[Deliveries, Ints]]:
+        """What is read over connections that have ended."""
+
+    def completed_over_old(self, acknowledged: Deliveries, sessions: Ints) -> None:
+        """Take in PUBCOMPs that came over those."""
+
 
 class Qos2Sender:
     """The second half of the handshake at one broker."""
@@ -320,6 +328,27 @@ class Qos2Sender:
         done = node.burst(len(deliveries), node.costs.acknowledge_us)
         call_at(node.env, done, lambda: self._release(deliveries, connections))
 
+    def received_over_old(self, deliveries: Deliveries, sessions: Ints) -> None:
+        """Run release scripts for PUBRECs that came over connections which have ended, and their sessions too. What is of the present session is taken for lost
+        with its connection: the next one sends the PUBLISH again and gets another PUBREC."""
+        over = self.are_over(deliveries, sessions)
+        rows = list(zip(deliveries[over].tolist(), sessions[over].tolist(), strict=True))
+        if not rows:
+            return
+        node, world = self.node, self.world
+        name, release = world.traffic.subscribers.name, world.storage.store.release
+        nodes = [world.storage.node_of[subscriber] for (_, subscriber, *_), _ in rows]
+        calls = [release(name(subscriber), packet_id, token, session) for (_, subscriber, packet_id, token), session in rows]
+
+        is_other = [subscriber not in self.table.beginning for (_, subscriber, *_), _ in rows]
+
+        def released(replies: Sequence[Any]) -> None:
+            others = sum(reply == 1 and other for reply, other in zip(replies, is_other, strict=True))
+            if others:
+                world.count("releases_of_other_messages", others)
+
+        call_at(node.env, node.burst(len(rows), node.costs.acknowledge_us), lambda: node.driver.submit(nodes, calls, released))
+
     def _release(self, deliveries: Deliveries, connections: Ints) -> None:
         """Run release scripts, and again those that fail: a PUBREL before the store knows of it may be followed by the PUBLISH."""
         node, world = self.node, self.world
@@ -339,7 +368,7 @@ class Qos2Sender:
             present = self.table.connection_number[deliveries[:, SUBSCRIBER]] == connections
             self.send(deliveries[present & ~failed])
             # As published, a release is given up with its connection. A PUBREC that is known must not be forgotten: the PUBLISH would go again.
-            again = failed & (present | (world.hands_over_first & ~self._are_over(deliveries, requested)))
+            again = failed & (present | (world.hands_over_first & ~self.are_over(deliveries, requested)))
             self.table.note_released(deliveries[~again, SUBSCRIBER].tolist(), node.number)
             if again.any() and not node.is_dead:
                 world.count("releases_failed", int(again.sum()))
@@ -348,7 +377,7 @@ class Qos2Sender:
 
         node.driver.submit(nodes, calls, released)
 
-    def _are_over(self, deliveries: Deliveries, sessions: Ints) -> npt.NDArray[np.bool_]:
+    def are_over(self, deliveries: Deliveries, sessions: Ints) -> npt.NDArray[np.bool_]:
         """Whose sessions have ended since: nothing of them is to be kept."""
         subscribers = deliveries[:, SUBSCRIBER]
         return ~self.table.exists[subscribers] | (self.table.session_number[subscribers] > sessions)
@@ -370,6 +399,7 @@ class Qos2Sender:
         if table.links:
             answered = table.links.through(subscribers, answered)
         number = table.note_sent(subscribers, connections)
+        sessions = table.session_number[subscribers]
 
         def over() -> None:
             del table.on_the_way[number]
@@ -377,5 +407,9 @@ class Qos2Sender:
             back = table.got_through(subscribers, connections, answered)
             self.completion.record(EventKind.RELEASE, deliveries[there], arrived[there], -1)
             self.completion.completed(deliveries[back], answered[back], connections[back])
+            if world.unnoticed:
+                for rows, whose in self.completion.read_from_old(deliveries, connections, arrived + world.traffic.think_us, answered, sessions):
+                    over = self.are_over(rows, whose)  # else the PUBREL goes again
+                    self.completion.completed_over_old(rows[over], whose[over])
 
         call_at(node.env, float(np.max(answered)), over)
