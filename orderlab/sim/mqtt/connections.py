@@ -23,6 +23,8 @@ Deliveries = npt.NDArray[np.int64]
 """One row per message to deliver, with the columns below. A packet identifier of -1 is that of QoS 0; a token is the store's name for a message
 that it has saved, 0 where it gives none."""
 MESSAGE, SUBSCRIBER, PACKET_ID, TOKEN = range(4)
+BEHIND_US = 5_000
+"""Packets that are written together and arrive within so long are answered together."""
 _TAKEN = -(2**62)
 NO_SESSION = 0
 """Of what came along without one: they are numbered from 1."""

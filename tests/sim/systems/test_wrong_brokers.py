@@ -226,6 +226,14 @@ def test_a_slow_link_moves_latencies_and_nothing_else():
     assert run()[3].world.measured.delivery_latency.max_us < 100_000
 
 
+def test_acknowledgements_do_not_wait_for_what_a_slow_link_holds_up_of_others(monkeypatch):
+    slow = "client-link-slow@0.2:0:0.1 client-link-slow@0.2:1:0.1 session-takeover@0.45:0 session-takeover@0.5:1"
+    moving = {"offline_share": 0.5, "takeover_share": 0.6, "online_s": 0.1, "offline_s": 0.1, "rate": 40.0, "ownership": "woken", "removals": "awaited", **REPAIRED}
+    assert not run(faults=slow, **moving)[0]
+    monkeypatch.setattr("orderlab.sim.mqtt.broker.delivery.BEHIND_US", 10**9)
+    assert run(faults=slow, **moving)[0], "worked on with the last of those that were written together, it would come after the next CONNECT"
+
+
 def test_a_will_is_published_of_a_client_that_is_back_where_its_broker_has_not_heard_of_it():
     half_open = {"faults": "client-half-open@0.3:0", "keep_alive_s": 0.4}
     late = run(**half_open, will_delay_s=0, ownership="by-connection")[1]

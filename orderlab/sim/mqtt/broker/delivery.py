@@ -20,6 +20,7 @@ from orderlab.sim.mqtt.broker.node import BrokerNode
 from orderlab.sim.mqtt.broker.qos2 import Qos2Sender
 from orderlab.sim.mqtt.clients import Ints
 from orderlab.sim.mqtt.connections import (
+    BEHIND_US,
     MESSAGE,
     NO_DELIVERIES,
     NO_SESSION,
@@ -316,8 +317,9 @@ class Delivery:
         latency = traffic.subscribers.latency_us[subscribers]
         arrived = self.table.in_order(subscribers, self._written_us(len(sent)) + latency)
         slow = traffic.slow_readers.are_slow(subscribers) if traffic.slow_readers else None
-        if self.table.links:  # so that each is over at an instant of its own
-            late = self.table.links.are_bad(subscribers)
+        behind = arrived > arrived.min() + BEHIND_US  # what an earlier packet over a link that was slow has held up
+        if self.table.links or behind.any():  # so that each is over at an instant of its own
+            late = behind | self.table.links.are_bad(subscribers)
             late &= ~slow if slow is not None else True
             for row in np.flatnonzero(late):
                 self._arrive(sent[row : row + 1], dup[row : row + 1], arrived[row : row + 1])

@@ -30,7 +30,7 @@ from orderlab.model.history.events import EventKind
 from orderlab.sim.engine.clock import call_at
 from orderlab.sim.mqtt.broker.node import BrokerNode
 from orderlab.sim.mqtt.clients import Ints
-from orderlab.sim.mqtt.connections import SUBSCRIBER, Deliveries
+from orderlab.sim.mqtt.connections import BEHIND_US, SUBSCRIBER, Deliveries
 from orderlab.sim.mqtt.sessions import FIRST_EPOCH, Inbound
 
 
@@ -398,6 +398,14 @@ class Qos2Sender:
         answered = arrived + world.traffic.think_us + latency
         if table.links:
             answered = table.links.through(subscribers, answered)
+        behind = answered > answered.min() + BEHIND_US  # each is over at an instant of its own
+        for row in np.flatnonzero(behind):
+            self._arrive(deliveries[row : row + 1], connections[row : row + 1], arrived[row : row + 1], answered[row : row + 1])
+        self._arrive(deliveries[~behind], connections[~behind], arrived[~behind], answered[~behind])
+
+    def _arrive(self, deliveries: Deliveries, connections: Ints, arrived: Ints, answered: Ints) -> None:
+        """Let PUBRELs reach their subscribers, and the PUBCOMPs come back."""
+        node, world, table, subscribers = self.node, self.world, self.table, deliveries[:, SUBSCRIBER]
         number = table.note_sent(subscribers, connections)
         sessions = table.session_number[subscribers]
 
