@@ -149,6 +149,7 @@ ANOMALIES = [
     ("subscribed", "P1 D1 - + S", (1, 1, "s", 4), "- + P1 D1 S"),
     ("subscribed", "P1 D1 S>a", (1, 1, "s", 2), "P1 D1 S"),
     ("subscribed", "S U P1 P2 D1", (4, 1, "s", 1), "S P1 U P2 D1"),
+    ("subscribed", "S U P1 D1", (3, 1, "s", 1), "S U P1 D2"),  # what nobody published is `no-phantom`'s matter, where something once matched
     ("subscribed", "S C=4 P1 D1=5", (3, 1, "s", 1), "S C=4 P1 D1=4"),
     # The lower of the two, neither more nor less; of overlapping subscriptions, or of those that were in force in between, any.
     ("granted-qos", "Sq1 P1q2 D1q2", (2, 1, "s", 0), "Sq1 P1q2 D1q2d1"),
