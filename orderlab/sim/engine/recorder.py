@@ -81,7 +81,9 @@ class HistoryRecorder:
         begun, self._room = self._room, max(rows, self._room + FLUSH_ROWS)
         for name, column in self._columns.items():
             if self._room > len(column):
-                column = self._columns[name] = np.concatenate((column[:begun], np.empty(2 * self._room - begun, column.dtype)))
+                held, column = column, np.empty(2 * self._room, column.dtype)
+                column[:begun] = held[:begun]
+                self._columns[name] = column
             column[begun : self._room] = -1
 
     def advance(self, now_us: int) -> None:
