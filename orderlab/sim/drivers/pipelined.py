@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from orderlab.sim.drivers import ReplyGroup, slot_of
 from orderlab.sim.engine.clock import Clock, call_at
 from orderlab.sim.engine.network import Link, Network
-from orderlab.sim.engine.packs import grouped
+from orderlab.sim.engine.packs import grouped, spread
 from orderlab.sim.redis.cluster import REDIRECTIONS_MAX, number_at
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.servers.redis import Batch, RedisNode, Request
@@ -133,10 +133,10 @@ class _NodeConnection:
             driver.on_round_trip(self.node.name, written.at_us, driver.env.now, len(written))
         finished = []
         if ErrorReply not in set(map(type, replies)) and not driver.redirected:  # as nearly always
-            rest = iter(replies)
+            begin = 0
             for run in written.runs:
                 group = run.group
-                deque(map(group.replies.__setitem__, run.places, rest), 0)
+                begin = spread(replies, begin, group.replies, run.places)
                 group.left -= len(run.places)
                 if not group.left:
                     finished.append(group)

@@ -662,10 +662,33 @@ static PyObject *grouped(PyObject *module, PyObject *const *arguments, Py_ssize_
     return groups;
 }
 
+/* spread(values, begin, target, places): where the values end that were put there. */
+static PyObject *spread(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
+    if (count != 4 || !PyList_CheckExact(arguments[0]) || !PyList_CheckExact(arguments[2]))
+        return PyErr_SetString(PyExc_TypeError, "a list of values, a number, a list and places are needed"), NULL;
+    PyObject *values = arguments[0], *target = arguments[2], *places = PySequence_Fast(arguments[3], "places are needed");
+    Py_ssize_t begin = places ? PyLong_AsSsize_t(arguments[1]) : -1, last = places ? PySequence_Fast_GET_SIZE(places) : 0, i = 0;
+    for (; places && !PyErr_Occurred() && i < last; i++) {
+        Py_ssize_t place = PyLong_AsSsize_t(PySequence_Fast_GET_ITEM(places, i));
+        if (PyErr_Occurred())
+            break;
+        if (place < 0 || place >= PyList_GET_SIZE(target) || begin < 0 || begin + i >= PyList_GET_SIZE(values)) {
+            PyErr_SetString(PyExc_IndexError, "fewer values than places, or no such place");
+            break;
+        }
+        PyObject *before = PyList_GET_ITEM(target, place);
+        PyList_SET_ITEM(target, place, Py_NewRef(PyList_GET_ITEM(values, begin + i)));
+        Py_XDECREF(before);
+    }
+    Py_XDECREF(places);
+    return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(begin + last);
+}
+
 /* -- the module -------------------------------------------------------------------------------------------------------------------------------------- */
 
 static PyMethodDef functions[] = {
-    {"call_at", (PyCFunction)(void (*)(void))call_at, METH_FASTCALL, NULL}, {"grouped", (PyCFunction)(void (*)(void))grouped, METH_FASTCALL, NULL}, {NULL}};
+    {"call_at", (PyCFunction)(void (*)(void))call_at, METH_FASTCALL, NULL}, {"grouped", (PyCFunction)(void (*)(void))grouped, METH_FASTCALL, NULL},
+    {"spread", (PyCFunction)(void (*)(void))spread, METH_FASTCALL, NULL}, {NULL}};
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "engine", NULL, -1, functions};
 
 PyMODINIT_FUNC PyInit_engine(void) {

@@ -26,8 +26,18 @@ def grouped(values: Iterable[int], keys: Iterable[int]) -> dict[int, list[int]]:
     return groups
 
 
+def spread(values: list[Any], begin: int, target: list[Any], places: Sequence[int]) -> int:
+    """Put values, from the one at ``begin`` on, at ``places`` of ``target``; the place of the first value that is left. Raises IndexError."""
+    end = begin + len(places)
+    if not 0 <= begin <= end <= len(values) or any(not 0 <= place < len(target) for place in places):
+        raise IndexError("fewer values than places, or no such place")
+    for place, value in zip(places, values[begin:end], strict=True):
+        target[place] = value
+    return end
+
+
 if machine_code is not None and not TYPE_CHECKING:
-    grouped = machine_code.grouped
+    grouped, spread = machine_code.grouped, machine_code.spread
 
 
 def any_of(flags: npt.NDArray[np.bool_]) -> bool:

@@ -247,21 +247,21 @@ class Producer:
         """Hand over records now, each to the one of ``partitions`` with its number: those of one partition together, partitions as they first come or
         ``in_order`` of their numbers."""
         size = self.settings.batch_records
-        split = grouped(records, numbers).items()
+        split, taken = grouped(records, numbers).items(), 0
         for number, mine in sorted(split) if in_order else split:
             accumulator = self._partitions.get(partitions[number])
-            held = accumulator.open if accumulator is not None else ()
-            if accumulator is None or not held or len(held) + len(mine) >= size:
+            if accumulator is None or not (held := accumulator.open) or len(held) + len(mine) >= size:
                 self.send(partitions[number], mine, on_answered)
                 continue
             # As `send` does it where a batch waits that stays open: most packs have a few records for each of many partitions.
-            accumulator.open += mine
+            held += mine
             parts = accumulator.parts
             if parts[-1][1] is on_answered:
                 parts[-1] = (len(held), on_answered)
             else:
                 parts.append((len(held), on_answered))
-            self.unanswered += len(mine)
+            taken += len(mine)
+        self.unanswered += taken
 
     def _start_linger(self, partition: Partition, accumulator: _Accumulator) -> None:
         if accumulator.expire is None:

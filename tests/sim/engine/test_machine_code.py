@@ -131,6 +131,21 @@ def test_both_group_alike(plain):
         assert list(one.items()) == list(other.items())
 
 
+def test_both_spread_alike(plain):
+    draw = random.Random(4)
+    for _ in range(300):
+        size = draw.randint(0, 40)
+        values, places, begin = list(range(100, 100 + size)), draw.sample(range(size), draw.randint(0, size)), draw.randint(0, size)
+        outcomes = []
+        for engine in (MACHINE_CODE, plain):
+            target = [None] * size
+            try:
+                outcomes.append((engine.packs.spread(values, begin, target, places), target))
+            except IndexError:
+                outcomes.append(IndexError)
+        assert outcomes[0] == outcomes[1]
+
+
 class Unordered:
     """No dictionary takes it for a key."""
 
@@ -162,6 +177,8 @@ def refusals(engine):
     yield lambda: engine.packs.grouped([1, 2], [1])
     yield lambda: engine.packs.grouped([1], [1, 2])
     yield lambda: engine.packs.grouped([1], [Unordered()])
+    yield lambda: engine.packs.spread([1], 0, [None], [1])
+    yield lambda: engine.packs.spread([1], -1, [None], [0])
 
 
 def told(what):

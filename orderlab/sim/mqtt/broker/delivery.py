@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -505,10 +506,11 @@ class Delivery:
         """Take what is acknowledged out of what is in flight: that of it which is there, and is no later session's."""
         in_flight = self.table.in_flight
         keys = in_flight_key(acknowledged[:, SUBSCRIBER], acknowledged[:, PACKET_ID]).tolist()
-        found = [in_flight.pop(key, _NOTHING) for key in keys]
+        found = list(map(in_flight.pop, keys, repeat(_NOTHING)))
         messages, subscribers, packet_ids, _ = acknowledged.T.tolist()
-        if [message for message, _ in found] == messages:  # as nearly always
-            return Acknowledged(messages, subscribers, packet_ids, [token for _, token in found], sessions)
+        there, tokens = map(list, zip(*found, strict=True)) if found else ([], [])
+        if there == messages:  # as nearly always
+            return Acknowledged(messages, subscribers, packet_ids, tokens, sessions)
         for key, what in zip(reversed(keys), reversed(found), strict=True):
             if what is not _NOTHING:
                 in_flight[key] = what
