@@ -1,7 +1,7 @@
 """Which law of the delivery pipeline survives which fault, as published and repaired: the table of ``notes/guarantees.md``.
 
 ``python -m orderlab.properties.guarantees`` runs every fault on both variants with several seeds, judges the histories, and writes the
-table into the note, between its marks, once with QoS 1 and once with QoS 2. "Broken" is proved by a history; "kept" means that these runs showed no violation.
+tables into the note, between their marks: with QoS 1, with QoS 2, and with Wills. "Broken" is proved by a history; "kept" means that these runs showed no violation.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 NOTE = Path(__file__).parents[2] / "notes" / "guarantees.md"
 VARIANTS = ("published", "repaired")
 LAWS = {
-    1: ("fifo", "at-least-once", "retransmission", "no-phantom", "packet-id", "expiry", "drain"),
-    2: ("fifo", "at-least-once", "exactly-once", "retransmission", "packet-id", "drain"),
+    "QoS 1": ("fifo", "at-least-once", "retransmission", "no-phantom", "packet-id", "expiry", "drain"),
+    "QoS 2": ("fifo", "at-least-once", "exactly-once", "retransmission", "packet-id", "drain"),
+    "Wills": ("will", "fifo", "at-least-once", "no-phantom", "packet-id", "drain"),
 }
-"""By QoS, each a table of its own."""
+"""By table. Wills have one of their own: with them come as many watchers, messages and subscriptions again, another system."""
 DRAIN_BOUND_MS = 500
 LATER_MS = (750, 1000, 1500, 2000, 3000)
 """Where queues are not empty within the bound, by when they are."""
@@ -70,6 +71,10 @@ WRONG_SERVERS = (
     ("collector pauses, one in 0.3 s", (("gc_every_s", "0.3"),), ()),
 )
 """The same for Kafka, Redis Cluster and collectors."""
+WILL_DELAYS = ("0", "0.1")
+CLAIMED = (*WOKEN, ("wills", "claimed"))
+WILL_FAULTS = ("broker-crash", "network-partition", "broker-pause", "client-half-open", "session-takeover", "producer-retry", "kafka-leader-change")
+"""What strikes brokers that have Wills to publish, or what a Will goes through."""
 MARKS = ("<!-- the table below is written by: python -m orderlab.properties.guarantees -->", "<!-- end of the table -->")
 
 
@@ -93,9 +98,12 @@ class Row:
         return f"orderlab simulate tbmq-p2p {config} --drain-bound-ms {DRAIN_BOUND_MS}{setting} --seed {seed}"
 
 
-def rows(qos: int = 1) -> Iterator[Row]:
-    """Nothing, every fault alone, and several kinds at random."""
-    level = () if qos == 1 else (("qos", str(qos)),)
+def rows(name: str) -> Iterator[Row]:
+    """Of the table of that name: nothing, every fault alone, and several kinds at random."""
+    if name == "Wills":
+        yield from _rows_with_wills()
+        return
+    level = () if name == "QoS 1" else (("qos", "2"),)
     yield Row("none", level)
     for name in FAULTS_HERE:
         yield Row(name, (*level, ("faults", f"{name}@{STRIKES_AT}:0")))
@@ -104,6 +112,18 @@ def rows(qos: int = 1) -> Iterator[Row]:
     for title, settings, repair in (*WRONG_BROKERS, *WRONG_SERVERS):
         yield Row(title, (*level, *settings), repair)
     yield Row("several at random", (*level, ("fault_rates", RATES)))
+
+
+def _rows_with_wills() -> Iterator[Row]:
+    """Each fault with Wills that are due at once and with such that have a delay, published by the broker that had the connection."""
+    for delay_s in WILL_DELAYS:
+        base, title = (LATE, ("will_delay_s", delay_s)), "no delay" if delay_s == "0" else f"{delay_s} s"
+        yield Row(f"{title}, no fault", base, CLAIMED)
+        for name in WILL_FAULTS:
+            more = (("keep_alive_s", "0.4"),) if name == "client-half-open" else ()
+            yield Row(f"{title}, {name}", (*base, *more, ("faults", f"{name}@{STRIKES_AT}:0")), CLAIMED)
+        partition = ("faults", f"network-partition@{STRIKES_AT}:0")
+        yield Row(f"{title}, replicated, network-partition", (*base, ("wills", "replicated"), partition), CLAIMED)
 
 
 def settings_of(variant: str, row: Row, folder: Path) -> P2PSettings:
@@ -169,42 +189,42 @@ def told_seeds(seeds: Sequence[int]) -> str:
 class Known:
     """What a note says already: the lines and commands of rows, to be kept where they are not measured anew."""
 
-    lines: Mapping[tuple[int, str, str], str]
+    lines: Mapping[tuple[str, str, str], str]
     commands: frozenset[str]
 
     @classmethod
     def of(cls, note: str) -> Known:
         """What stands between the marks of a note."""
         begin, end = MARKS
-        lines, qos, title = {}, 0, ""
+        lines, name, title = {}, "", ""
         text = note.partition(begin)[2].partition(end)[0]
         for line in text.splitlines():
-            if line.startswith("QoS "):
-                qos = int(line[4])
+            if line.partition(".")[0] in LAWS:
+                name = line.partition(".")[0]
             elif line.startswith("| "):
                 first, variant = (cell.strip() for cell in line.split("|")[1:3])
                 title = first.strip("`") or title
-                lines[qos, title, variant] = line
+                lines[name, title, variant] = line
         return cls(lines, frozenset(line for line in text.splitlines() if line.startswith("    ")))
 
-    def row(self, qos: int, row: Row, variant: str) -> tuple[str, str | None] | None:
+    def row(self, name: str, row: Row, variant: str) -> tuple[str, str | None] | None:
         """(line of the table, command where a law is broken); None if the note lacks the row, or has one of other laws or settings."""
-        line = self.lines.get((qos, row.title, variant))
-        if line is None or line.count("|") != len(head(qos)) + 1:
+        line = self.lines.get((name, row.title, variant))
+        if line is None or line.count("|") != len(head(name)) + 1:
             return None
         without_seed = f"    {row.command(variant, 0)}".rpartition(" ")[0]
         command = next((line for line in self.commands if line.rpartition(" ")[0] == without_seed), None)
         return (line, command) if ("**broken**" in line) == (command is not None) else None
 
 
-def head(qos: int) -> tuple[str, ...]:
-    """The columns of the table of a QoS."""
-    return ("fault", "variant", "seeds", *LAWS[qos])
+def head(name: str) -> tuple[str, ...]:
+    """The columns of a table."""
+    return ("fault", "variant", "seeds", *LAWS[name])
 
 
-def measured(row: Row, variant: str, seeds: Sequence[int], folder: Path, qos: int) -> tuple[str, str | None]:
+def measured(row: Row, variant: str, seeds: Sequence[int], folder: Path, name: str) -> tuple[str, str | None]:
     """(line of the table, command) of a row and variant; the command where a law is broken."""
-    laws = LAWS[qos]
+    laws = LAWS[name]
     told = [run(settings_of(variant, row, folder), seed) for seed in seeds]
     cells = [drain_cell(told) if law == "drain" else cell([(each.seed, each.verdicts[law]) for each in told]) for law in laws]
     bad = [each.seed for each in told if any(each.verdicts[law].outcome is Outcome.VIOLATED for law in laws)]
@@ -214,23 +234,23 @@ def measured(row: Row, variant: str, seeds: Sequence[int], folder: Path, qos: in
 
 
 def table(
-    seeds: Sequence[int], folder: Path, qos: int, show: Callable[[str], object] | None = None, only: Sequence[str] = (), known: Known | None = None
+    seeds: Sequence[int], folder: Path, name: str, show: Callable[[str], object] | None = None, only: Sequence[str] = (), known: Known | None = None
 ) -> str:
-    """The table of a QoS, and below it a command for each broken cell's row. ``only``: patterns of the rows to measure; the others, where they are
+    """A table, and below it a command for each broken cell's row. ``only``: patterns of the rows to measure; the others, where they are
     ``known``, stay as they are, with the seeds that they were measured with."""
-    lines = [f"| {' | '.join(head(qos))} |", "|---" * len(head(qos)) + "|"]
+    lines = [f"| {' | '.join(head(name))} |", "|---" * len(head(name)) + "|"]
     commands = []
-    for row in rows(qos):
+    for row in rows(name):
         for variant in VARIANTS:
             is_asked_for = any(fnmatchcase(row.title, pattern) for pattern in only or ("*",))
-            stands = known.row(qos, row, variant) if known is not None and not is_asked_for else None
+            stands = known.row(name, row, variant) if known is not None and not is_asked_for else None
             if stands is None and show is not None:
-                show(f"QoS {qos}, {row.title}, {variant}")
-            line, command = stands or measured(row, variant, seeds, folder, qos)
+                show(f"{name}, {row.title}, {variant}")
+            line, command = stands or measured(row, variant, seeds, folder, name)
             lines.append(line)
             commands += [] if command is None else [command]
     return (
-        f"QoS {qos}. `drain`: within {DRAIN_BOUND_MS} ms of the last heal.\n\n" + "\n".join(lines)
+        f"{name}. `drain`: within {DRAIN_BOUND_MS} ms of the last heal.\n\n" + "\n".join(lines)
         + "\n\nWhat reproduces each row that is broken:\n\n" + "\n".join(commands) + "\n"
     )  # fmt: skip
 
@@ -253,13 +273,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.seeds < 1:
         raise InputError(f"--seeds {given.seeds}: at least 1 run a row")
     for pattern in given.rows:
-        if not any(fnmatchcase(row.title, pattern) for qos in LAWS for row in rows(qos)):
+        if not any(fnmatchcase(row.title, pattern) for name in LAWS for row in rows(name)):
             raise InputError(f"--rows {pattern}: no row of the table is called so; its first column names them, * and ? stand for any letters")
     note = given.note.read_text()
     put(note, "")
     folder, seeds = NOTE.parent / "guarantees", range(1, given.seeds + 1)
     written = [
-        table(seeds, folder, qos, lambda what: print(what, file=sys.stderr), given.rows, Known.of(note)) for qos in LAWS
+        table(seeds, folder, name, lambda what: print(what, file=sys.stderr), given.rows, Known.of(note)) for name in LAWS
     ]
     write_whole(given.note, put(note, "\n".join(written)).encode())
 

@@ -46,9 +46,9 @@ def test_a_queue_that_empties_late_is_told_from_one_that_never_does():
 
 
 def test_every_fault_has_a_row_whose_settings_make_sense():
-    titles = [row.title for row in rows()]
+    titles = [row.title for row in rows("QoS 1")]
     assert set(FAULTS_HERE) <= set(titles)
-    for row in (*rows(), *rows(2)):
+    for row in (row for name in LAWS for row in rows(name)):
         assert settings_of("published", row, NOTE.parent / "guarantees").scripts == "published"
         assert settings_of("repaired", row, NOTE.parent / "guarantees").acks == "all"
 
@@ -77,19 +77,19 @@ def test_rows_that_are_not_asked_for_stay_as_the_note_has_them(monkeypatch):
         ran.append((settings.faults, seed))
         broken = settings.faults == "redis-stall@0.5:0" and settings.scripts == "published"
         said = verdict(Outcome.VIOLATED, violations=seed) if broken else verdict(Outcome.HOLDS)
-        return Told(seed, dict.fromkeys(LAWS[1], said))
+        return Told(seed, dict.fromkeys(LAWS["QoS 1"], said))
 
     folder, some = NOTE.parent / "guarantees", [Row("none", ()), Row("redis-stall", (("faults", "redis-stall@0.5:0"),))]
     monkeypatch.setattr("orderlab.properties.guarantees.run", run)
-    monkeypatch.setattr("orderlab.properties.guarantees.rows", lambda qos=1: some)
-    whole = table([1], folder, 1)
+    monkeypatch.setattr("orderlab.properties.guarantees.rows", lambda name: some)
+    whole = table([1], folder, "QoS 1")
     assert "| `none` | published | 1 | kept" in whole
     known = Known.of(put(f"{MARKS[0]}\n{MARKS[1]}", whole))
-    assert table([1], folder, 1, only=["no such row"], known=known) == whole
+    assert table([1], folder, "QoS 1", only=["no such row"], known=known) == whole
     assert len(ran) == 4
     some.append(Row("redis-oom", (("faults", "redis-oom@0.5:0"),)))
     ran.clear()
-    again = table([2], folder, 1, only=["redis-s*"], known=known)
+    again = table([2], folder, "QoS 1", only=["redis-s*"], known=known)
     assert {faults for faults, _ in ran} == {"redis-stall@0.5:0", "redis-oom@0.5:0"}, "and those that the note lacks"
     of_rows = {line.split("|")[1].strip(): line.split("|")[3].strip() for line in again.splitlines() if "published" in line and "|" in line}
     assert of_rows == {"`none`": "1", "`redis-stall`": "2", "`redis-oom`": "2"}, "each row with the seeds that it was measured with"
@@ -104,15 +104,15 @@ def test_a_row_of_the_note_that_was_measured_with_other_settings_is_measured_ane
 
     def run(settings, seed):
         ran.append(settings.faults)
-        return Told(seed, dict.fromkeys(LAWS[1], verdict(Outcome.VIOLATED, violations=1)))
+        return Told(seed, dict.fromkeys(LAWS["QoS 1"], verdict(Outcome.VIOLATED, violations=1)))
 
     monkeypatch.setattr("orderlab.properties.guarantees.run", run)
     folder = NOTE.parent / "guarantees"
-    monkeypatch.setattr("orderlab.properties.guarantees.rows", lambda qos=1: [Row("x", (("faults", "redis-stall@0.5:0"),))])
-    known = Known.of(put(f"{MARKS[0]}\n{MARKS[1]}", table([1, 2], folder, 1)))
-    monkeypatch.setattr("orderlab.properties.guarantees.rows", lambda qos=1: [Row("x", (("faults", "redis-stall@0.6:0"),))])
+    monkeypatch.setattr("orderlab.properties.guarantees.rows", lambda name: [Row("x", (("faults", "redis-stall@0.5:0"),))])
+    known = Known.of(put(f"{MARKS[0]}\n{MARKS[1]}", table([1, 2], folder, "QoS 1")))
+    monkeypatch.setattr("orderlab.properties.guarantees.rows", lambda name: [Row("x", (("faults", "redis-stall@0.6:0"),))])
     ran.clear()
-    assert "| 3 |" in table([3], folder, 1, only=["y"], known=known)
+    assert "| 3 |" in table([3], folder, "QoS 1", only=["y"], known=known)
     assert ran == ["redis-stall@0.6:0"] * 2
 
 
