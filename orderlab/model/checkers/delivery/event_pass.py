@@ -149,6 +149,8 @@ N_DELIVERIES_AFTER_CLEAR = COUNTER["deliveries_after_clear"]
 CLEAR_EPOCH, CLEARED_SESSION, CONNECTED, STABLE_SINCE, STABLE_EPOCH, CUT_OFF = 0, 1, 2, 3, 4, 5
 NEW_SESSION = np.array([0, -1, -1, 0, 0, 0], dtype=np.int64)  # connected -1: no row has said so
 
+_NO_EPOCHS = (0, -1, -1)
+
 # Words of `clock`.
 EPOCH, END_US, HEAL_US, HEAL_EPOCH = 0, 1, 2, 3
 
@@ -164,12 +166,15 @@ class PassArrays(NamedTuple):
     acknowledged: Arrays
     delivered: Arrays
     excused: Arrays
-    epochs: Any  # per fifo: epoch of its last note, node of its notes
+    epochs: Any  # per fifo: epoch of its last note, node of its notes, whether something was published again
     notes: Any  # nodes (epoch, highest number published before it, previous, jump, depth, fifo)
     notes_used: Any
     mortal: Any  # per fifo: run of numbers with an expiry interval: start, end, first deadline, last deadline
     mortal_runs: Any  # closed ones, with the fifo in front
     mortal_used: Any
+    again: Any  # what was published again: fifo, number, event, highest number published by then, epoch
+    late: Any  # first deliveries below the highest where that may be why: event, lane, number, event of the highest, highest
+    again_used: Any  # rows of `again` and of `late`
     sessions: Any
     clock: Any
     counts: Any
@@ -218,6 +223,35 @@ def _add_slowly(arrays: Any, owner: Any, number: Any, tag: Any) -> Any:
 @njit(cache=True)
 def _contains_slowly(arrays: Any, owner: Any, number: Any) -> Any:
     return contains(arrays, owner, number)
+
+
+@njit(cache=True)
+def _publish_again(state: Any, fifo: Any, number: Any, event_id: Any) -> None:
+    used = state.again_used[0]
+    again = state.again
+    again[used, 0] = fifo
+    again[used, 1] = number
+    again[used, 2] = event_id
+    again[used, 3] = state.published.last[fifo, 1]
+    again[used, 4] = state.clock[EPOCH]
+    state.again_used[0] = used + 1
+    state.epochs[fifo, 2] = 1
+
+
+@njit(cache=True)
+def _deliver_late(state: Any, event_id: Any, fifo: Any, lane: Any, number: Any, high_event: Any, high: Any) -> None:
+    """A break of `fifo`, unless it may be a copy that was published again: that is decided at the end (`copies.py`)."""
+    if state.epochs[fifo, 2] < 0:
+        _breaks(state, OUT_OF_ORDER, event_id, lane, number, high_event, high)
+        return
+    used = state.again_used[1]
+    late = state.late
+    late[used, 0] = event_id
+    late[used, 1] = lane
+    late[used, 2] = number
+    late[used, 3] = high_event
+    late[used, 4] = high
+    state.again_used[1] = used + 1
 
 
 @njit(cache=True)
@@ -389,7 +423,7 @@ def observe_rows(
                 repeated = news == REPEATED
                 counts[N_REPEATS_QOS0 + qos[row] if repeated else N_FIRST_DELIVERIES] += 1
                 if news == LATE:
-                    _breaks(state, OUT_OF_ORDER, event_id[row], lane, number, high_event, high)
+                    _deliver_late(state, event_id[row], fifo, lane, number, high_event, high)
             if bound_us >= 0 and qos[row] > 0 and not repeated:
                 drained = _late_drain(state, bound_us, fifo, subscriber[row], number, time_us[row])
                 if drained > 0:
@@ -410,6 +444,7 @@ def observe_rows(
             if number == published[fifo, 1] + 1:
                 published[fifo, 1] = number
             elif _add_slowly(state.published, fifo, number, 0) == REPEATED:
+                _publish_again(state, fifo, number, event_id[row])
                 continue
             counts[N_PUBLISHED] += 1
             interval = expiry_interval_us[row]
@@ -460,12 +495,15 @@ class DeliveryPass:
             self.acknowledged.arrays,
             self.delivered.arrays,
             self.excused.arrays,
-            np.tile(np.array([0, -1], np.int64), (256, 1)),
+            np.tile(np.array(_NO_EPOCHS, np.int64), (256, 1)),
             _empty_rows(6),
             np.zeros(2, np.int64),
             np.tile(np.array([0, -2, 0, 0], np.int64), (256, 1)),
             _empty_rows(5),
             np.zeros(1, np.int64),
+            _empty_rows(5),
+            _empty_rows(5),
+            np.zeros(2, np.int64),
             np.tile(NEW_SESSION, (256, 1)),
             clock,
             np.zeros(len(COUNTERS), np.int64),
@@ -531,10 +569,12 @@ class DeliveryPass:
             acknowledged=self.acknowledged.arrays,
             delivered=self.delivered.arrays,
             excused=self.excused.arrays,
-            epochs=_owners_with_room(state.epochs, fifos + more, (0, -1)),
+            epochs=_owners_with_room(state.epochs, fifos + more, _NO_EPOCHS),
             notes=rows_with_room(state.notes, int(state.notes_used[0]) + more),
             mortal=_owners_with_room(state.mortal, fifos + more, (0, -2, 0, 0)),
             mortal_runs=rows_with_room(state.mortal_runs, int(state.mortal_used[0]) + more),
+            again=rows_with_room(state.again, int(state.again_used[0]) + more),
+            late=rows_with_room(state.late, int(state.again_used[1]) + more),
             sessions=_owners_with_room(state.sessions, clients, tuple(NEW_SESSION)),
         )
 

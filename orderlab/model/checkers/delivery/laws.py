@@ -2,7 +2,8 @@
 
 For each logical FIFO and each subscriber, in the order of the recorded events:
 
-1. `fifo`: a first delivery whose sequence number lies below one that was delivered before. Repeats never count.
+1. `fifo`: a first delivery whose sequence number lies below one that was delivered before. Repeats never count, nor does a copy
+   that was published again to a session that was not owed the one before (`copies.py`).
 2. `at-least-once`: a QoS 1 or 2 message that its publisher has an acknowledgement for, published while the session's
    subscription was in force, that was neither delivered nor trimmed, expired or cleared.
 3. `exactly-once`: a QoS 2 message that a receiver by MQTT 4.3.3 hands to its application a second time: delivered
@@ -37,6 +38,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from orderlab.model.arrays import Intervals
+from orderlab.model.checkers.delivery.copies import late_deliveries
 from orderlab.model.checkers.delivery.event_pass import BROKEN, COUNTERS, END_US, HEAL_EPOCH, DeliveryPass
 from orderlab.model.checkers.delivery.owed import (
     Lanes,
@@ -134,6 +136,20 @@ class DeliveryChecker:
                 other if other_event >= 0 else None,
             )
             tally.breaks("no-phantom" if name.startswith("no-phantom") else name, finding, times)
+        late, tally.counts["copies_in_order"] = late_deliveries(done, lanes, self._subscriptions, self._names)
+        if late:
+            first = late[0]
+            finding = self._finding(
+                lanes,
+                int(lanes.lane_fifo[first.lane]),
+                int(lanes.lane_subscriber[first.lane]),
+                first.number,
+                _WHY["fifo"].format(sequence=first.number, other=first.high),
+                first.event_id,
+                first.high_event,
+                first.high,
+            )
+            tally.breaks("fifo", finding, len(late))
 
     def _finding(
         self,
@@ -254,6 +270,8 @@ def _notes(law: str, counts: Mapping[str, int]) -> Iterable[str]:
             yield "whether a trim or expiry was legal is a law of the session store"
         if counts["clears"]:
             yield "what a session lost before it was cleared counts as cleared"
+    if law == "fifo" and counts.get("copies_in_order"):
+        yield f"{counts['copies_in_order']} late deliveries are of messages published again to a session that had begun since: the order of arrival"
     if law == "fifo" and counts["retained"]:
         yield f"{counts['retained']} retained messages stand outside the order"
     if law == "no-phantom" and counts["published"] == 0:

@@ -59,6 +59,16 @@ class Subscription(NamedTuple):
     qos: int
 
 
+class Orders(NamedTuple):
+    """Columns of subscribe, unsubscribe and clear rows; the epochs are those that they open in the delivery pass."""
+
+    event_id: IntArray
+    epoch: IntArray
+    kind: IntArray
+    subscriber: IntArray
+    topic: IntArray
+
+
 @dataclass
 class SubscriptionsInForce:
     """The subscriptions in force after the rows seen so far: subscriber → filter → subscription, by code."""
@@ -67,6 +77,8 @@ class SubscriptionsInForce:
     seen: int = 0
     ever: set[int] = field(default_factory=set)
     """``_pair`` of subscriber and filter, those that have been given up included."""
+    orders: list[Orders] = field(default_factory=list)
+    """The rows that changed them, in order."""
     _epoch: int = 0
 
     def observe(self, batch: EventBatch) -> None:
@@ -79,6 +91,8 @@ class SubscriptionsInForce:
         orders = np.flatnonzero(np.isin(batch.kind[rows], _OF_SUBSCRIPTIONS))
         some = rows[orders]
         columns = (orders + self._epoch + 1, batch.kind[some], batch.subscriber[some], batch.topic[some], batch.qos[some])
+        if len(some):
+            self.orders.append(Orders(batch.event_id[some], *columns[:4]))
         for epoch, kind, subscriber, topic, qos in zip(*(column.tolist() for column in columns), strict=True):
             if kind == SUBSCRIBE:
                 self.seen += 1

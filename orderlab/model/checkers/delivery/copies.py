@@ -1,0 +1,126 @@
+"""Late first deliveries that a publisher has brought about: it published the messages again, and a session had begun in between.
+
+MQTT orders what a server sends by the order in which it arrived, copies included (4.6: what is sent again may come as 1, 2, 3,
+2, 3). A session is owed what is published from its beginning on. So where m and n are published, m and n again, and a session
+begins after the first m, it may be sent n, m, n: its first m is that of the second copy. Late m after n is in order if
+
+- a copy of n lies between two copies of m, with no other m in between,
+- and the first of these two was published before the session's subscription began: at that instant or before, n may
+  have been under way.
+
+Whatever else comes late is a break: of what was published once, and of what a session was owed the first copy of. A
+subscription is taken as begun by its subscribe row, without subscribe rows by the clear; of several that match, the oldest in
+force when n came counts. The SUBACK may follow the first messages (3.8.4), so where none was in force, the next one counts.
+
+Can miss: n that had been published before the subscription began is believed to have been under way for as long as that takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from orderlab.model.checkers.delivery.event_pass import DeliveryPass, high_at
+from orderlab.model.checkers.delivery.owed import Lanes, SubscriptionsInForce, matches, unshared
+from orderlab.model.history.events import CLEAR, SUBSCRIBE, IntArray, Names
+
+
+class LateDelivery(NamedTuple):
+    """A first delivery of `number` at `event_id`, after `high` at `high_event`."""
+
+    event_id: int
+    lane: int
+    number: int
+    high_event: int
+    high: int
+
+
+class Copy(NamedTuple):
+    """A message that was published again: when, and what the highest number published by then was."""
+
+    event_id: int
+    high: int
+    epoch: int
+
+
+def late_deliveries(
+    done: DeliveryPass, lanes: Lanes, subscriptions: SubscriptionsInForce, names: Names
+) -> tuple[list[LateDelivery], int]:
+    """Those of the pass's late deliveries that break the order, and how many are in the order of arrival."""
+    rows = [LateDelivery(*row) for row in done.state.late[: done.state.again_used[1]].tolist()]
+    if not rows:
+        return [], 0
+    copies: dict[tuple[int, int], list[Copy]] = {}
+    for fifo, number, *copy in done.state.again[: done.state.again_used[0]].tolist():
+        copies.setdefault((fifo, number), []).append(Copy(*copy))
+    begins = _Beginnings(subscriptions, names)
+    broken = []
+    for row in rows:
+        fifo = int(lanes.lane_fifo[row.lane])
+        again = [copy for copy in copies.get((fifo, row.number), ()) if copy.event_id < row.event_id]
+        others = copies.get((fifo, row.high), [])
+        epoch = begins.epoch(int(lanes.lane_subscriber[row.lane]), int(lanes.topic[fifo]), row) if again else -1
+        if epoch < 0 or not _in_order_of_arrival(row, again, others, epoch, int(high_at(done.state, fifo, epoch))):
+            broken.append(row)
+    return broken, len(rows) - len(broken)
+
+
+def _in_order_of_arrival(row: LateDelivery, again: list[Copy], others: list[Copy], epoch: int, high: int) -> bool:
+    """Whether a copy of the higher number lies between one of the late number from before the epoch and the next one."""
+    if row.number > high:
+        return False  # not published at all before the subscription began
+    if again[0].high >= row.high:  # the first copies lie in the order of their numbers
+        return True
+    since = again[0]
+    for copy in again[1:]:
+        if since.epoch >= epoch:
+            return False
+        if since.high < row.high <= copy.high or any(since.event_id < other.event_id < copy.event_id for other in others):
+            return True
+        since = copy
+    return False
+
+
+class _Beginnings:
+    """When the subscriptions that brought deliveries began."""
+
+    def __init__(self, subscriptions: SubscriptionsInForce, names: Names) -> None:
+        self._names = names
+        self._columns = [np.concatenate(column) for column in zip(*subscriptions.orders, strict=True)]
+        self._of: dict[int, list[tuple[int, int, int, int]]] = {}
+
+    def _orders(self, subscriber: int) -> list[tuple[int, int, int, int]]:
+        """(event, epoch, kind, filter) of a subscriber's subscribe, unsubscribe and clear rows."""
+        if not self._columns:
+            return []
+        if subscriber not in self._of:
+            event_id, epoch, kind, owner, topic = self._columns
+            mine: IntArray = np.flatnonzero(owner == subscriber)
+            self._of[subscriber] = list(zip(*(column[mine].tolist() for column in (event_id, epoch, kind, topic)), strict=True))
+        return self._of[subscriber]
+
+    def _matches(self, topic_filter: int, topic: int) -> bool:
+        wanted, name = unshared(self._names.topics.label(topic_filter)), self._names.topics.label(topic)
+        return topic_filter == topic or (isinstance(wanted, str) and isinstance(name, str) and matches(wanted, name))
+
+    def _relevant(self, subscriber: int, topic: int) -> Iterator[tuple[int, int, int, int]]:
+        return (order for order in self._orders(subscriber) if order[2] == CLEAR or self._matches(order[3], topic))
+
+    def epoch(self, subscriber: int, topic: int, late: LateDelivery) -> int:
+        """The epoch since which the session was owed what is published to the topic when the higher number came; -1: for ever."""
+        in_force: dict[int, int] = {}
+        ended, has_subscribed = -1, False
+        for event_id, epoch, kind, topic_filter in self._relevant(subscriber, topic):
+            if event_id > late.high_event and (in_force or has_subscribed or kind != SUBSCRIBE or event_id > late.event_id):
+                break
+            if kind == CLEAR:
+                in_force.clear()
+                ended, has_subscribed = epoch, False
+            elif kind == SUBSCRIBE:
+                in_force.setdefault(topic_filter, epoch)
+                has_subscribed = True
+            elif topic_filter in in_force:
+                ended = in_force.pop(topic_filter)
+        return min(in_force.values()) if in_force else ended
