@@ -97,7 +97,11 @@ class Waits:
 
     def until(self, now_us: float) -> float:
         """The integral over time, up to now, of the number of jobs that wait."""
-        return self._total_us - sum((begun - now_us) * jobs for begun, jobs in self._ahead if begun > now_us)
+        beyond_us = 0.0
+        for begun, jobs in self._ahead:  # one after the other: from Python 3.12 on `sum` makes up for what rounding loses
+            if begun > now_us:
+                beyond_us += (begun - now_us) * jobs
+        return self._total_us - beyond_us
 
 
 class Servers:
@@ -114,7 +118,10 @@ class Servers:
 
     def serve_bursts(self, arrival_us: float, count: int, burst: int, each_us: float) -> float:
         """When ``count`` messages are done that arrive at ``arrival_us``: every ``burst`` of them is a job that needs ``each_us`` for each."""
+        if burst < 1:
+            raise ValueError("a burst holds at least one")
         free_us, done = self._free_us, float(arrival_us)
+        arrival_us = done
         while count > 0:
             work_us = (count if count < burst else burst) * each_us
             begun = free_us[0]
@@ -155,7 +162,7 @@ class Clock(Agenda, simpy.Environment):
         """Let all happen that is due before ``until``, an instant; anything else as SimPy does it. Raises ValueError for an instant that is not ahead."""
         if not isinstance(until, int | float):
             return super().run(until)
-        if until <= self._now:
+        if not until > self._now:  # nor is what is no number
             raise ValueError(f"until ({until}) must be greater than the current simulation time")
         self.run_until(until)
         self._now = until

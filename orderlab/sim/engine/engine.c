@@ -226,16 +226,20 @@ static PyObject *agenda_schedule(Agenda *agenda, PyObject *arguments, PyObject *
 /* The instant at which is called what is to be called at `at_us`; NULL with an exception. */
 static PyObject *rounded_up(Agenda *agenda, double at_us, double *at) {
     double up = ceil(at_us), now;
-    if (!(fabs(up) < 9e15)) /* beyond that a double does not count whole microseconds */
-        return PyErr_SetString(PyExc_OverflowError, "an instant beyond 285 years"), NULL;
+    if (isnan(up))
+        return PyErr_SetString(PyExc_ValueError, "an instant that is no number"), NULL;
+    if (isinf(up))
+        return PyErr_SetString(PyExc_OverflowError, "an instant that never comes"), NULL;
     now = PyFloat_AsDouble(agenda->now);
     if (now == -1 && PyErr_Occurred())
         return NULL;
     double delay = up - trunc(now);
     if (delay <= 0)
         return *at = now, Py_NewRef(agenda->now);
+    if (PyLong_CheckExact(agenda->now))
+        return *at = up, PyLong_FromDouble(up); /* exact, however far away */
     *at = now + delay;
-    return PyLong_CheckExact(agenda->now) ? PyLong_FromLongLong((long long)*at) : PyFloat_FromDouble(*at);
+    return PyFloat_FromDouble(*at);
 }
 
 /* call_at(clock, at_us, function) */
@@ -327,7 +331,9 @@ static PyObject *sender_send(Sender *sender, PyObject *const *arguments, Py_ssiz
     PyObject *given[4] = {NULL, NULL, Py_None, Py_None};
     static const char *const names[4] = {"size_bytes", "arrive", "departs_us", "on_held"};
     Agenda *agenda = sender->env;
-    if (!agenda || !is_set_up(agenda))
+    if (!agenda)
+        return PyErr_SetString(PyExc_AttributeError, "env"), NULL;
+    if (!is_set_up(agenda))
         return NULL;
     if (count > 4)
         return PyErr_SetString(PyExc_TypeError, "send takes at most 4 arguments"), NULL;
@@ -346,13 +352,13 @@ static PyObject *sender_send(Sender *sender, PyObject *const *arguments, Py_ssiz
     double size = PyFloat_AsDouble(given[0]), ready = PyFloat_AsDouble(given[2] == Py_None ? agenda->now : given[2]);
     if (PyErr_Occurred())
         return NULL;
-    double sent_us = (ready > sender->sent_us ? ready : sender->sent_us) + size / sender->bytes_per_us;
+    double sent_us = (sender->sent_us > ready ? sender->sent_us : ready) + size / sender->bytes_per_us;
+    sender->sent_us = sent_us;
     PyObject *drawn = PyObject_CallNoArgs(sender->delay_us);
     double delay = drawn ? PyFloat_AsDouble(drawn) : -1, at;
     Py_XDECREF(drawn);
     if (PyErr_Occurred())
         return NULL;
-    sender->sent_us = sent_us;
     if (sent_us + delay > sender->arrived_us)
         sender->arrived_us = sent_us + delay;
     PyObject *when = rounded_up(agenda, sender->arrived_us, &at);
