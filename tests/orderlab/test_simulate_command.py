@@ -73,6 +73,8 @@ def test_the_same_seed_gives_the_same_history_in_every_process(scripts, tmp_path
         (("tbmq-p2p", "--set", "brokers=0"), "brokers"),
         (("tbmq-p2p", "--set", "limit=65536"), "limit"),
         (("tbmq-p2p", "--set", "rate=-1"), "rate"),
+        (("tbmq-p2p", "--set", "rate=1e-14"), "rate"),
+        (("emqx-streams", "--set", "rate=1e-300"), "rate"),
         (("tbmq-p2p", "--set", "rate=nan"), "rate"),
         (("tbmq-p2p", "--set", "qos=3"), "qos"),
         (("tbmq-application", "--set", "qos=3"), "qos"),

@@ -32,7 +32,7 @@ from orderlab.sim.streams.shard import Dropped, Iterator, Message, Schema, Shard
 from orderlab.sim.systems.base import SimulationProgress, rare_collections
 from orderlab.sim.systems.report import latency, warm_up
 from orderlab.sim.systems.series import Slices
-from orderlab.sim.systems.settings import Settings
+from orderlab.sim.systems.settings import RATE_MIN, Settings
 
 if TYPE_CHECKING:
     from orderlab.sim.systems.whereabouts import FeedWatch, Key, Reached
@@ -51,7 +51,7 @@ class StreamsSettings(Settings):
     """The costs of the store are those that `orderlab bench streams` measured (notes/streams.md, Figures)."""
 
     publishers: int = Field(default=100, ge=1, le=100_000)
-    rate: float = Field(default=20.0, gt=0, le=1000, allow_inf_nan=False)
+    rate: float = Field(default=20.0, ge=RATE_MIN, le=1000, allow_inf_nan=False)
     """Messages of a publisher in a second, in the mean of all; each waits for its answers."""
     zipf: float = Field(default=0.0, ge=0, le=3, allow_inf_nan=False)
     """Exponent of uneven load: the n-th publisher's rate is as 1 / n ** zipf, and so are its topics'."""

@@ -16,6 +16,9 @@ from orderlab.sim.mqtt.connections import UNLIMITED
 from orderlab.sim.mqtt.sessions import NUMBER_BYTES
 from orderlab.sim.mqtt.topics import RETAINED_FROM
 
+RATE_MIN = 1e-6
+"""Messages per second and publisher: one in eleven days. Far below it the microseconds between two are no number that a machine counts."""
+
 
 class Settings(BaseModel):
     """Base of every system's settings: unknown keys are refused, values never change."""
@@ -66,7 +69,7 @@ def read_config(path: Path) -> dict[str, Any]:
 class ClientSettings(Settings):
     """How clients behave. By default: one QoS, a steady rate, everyone stays and reads at once."""
 
-    rate: float = Field(default=1.0, gt=0, le=1000, allow_inf_nan=False)
+    rate: float = Field(default=1.0, ge=RATE_MIN, le=1000, allow_inf_nan=False)
     """Messages per second and publisher; with on and off times, while it is on."""
     publish_on_s: float | None = Field(default=None, ge=0.001, le=86_400)
     publish_off_s: float | None = Field(default=None, ge=0.001, le=86_400)

@@ -23,7 +23,7 @@ from orderlab.sim.mqtt.topics import split_shared
 from orderlab.sim.mqtt.world import World
 from orderlab.sim.servers.redis import RedisNode
 from orderlab.sim.systems.base import DeviceSystem, SimulationProgress, levels_of
-from orderlab.sim.systems.settings import DeviceSettings
+from orderlab.sim.systems.settings import RATE_MIN, DeviceSettings
 
 ALL = "p/#"
 """What applications subscribe to: the topics of all devices."""
@@ -33,7 +33,7 @@ class ApplicationSettings(DeviceSettings):
     """Devices as publishers, applications and groups as subscribers. ``offline_share`` is of the applications."""
 
     publishers: int = Field(default=2_000, ge=1, le=500_000)
-    rate: float = Field(default=10.0, gt=0, le=1000, allow_inf_nan=False)
+    rate: float = Field(default=10.0, ge=RATE_MIN, le=1000, allow_inf_nan=False)
     applications: int = Field(default=1, ge=0, le=1000)
     """Each subscribes to all topics and gets every message."""
     shared_groups: int = Field(default=1, ge=0, le=1000)

@@ -10,7 +10,7 @@ from pydantic import Field
 from orderlab.sim.drivers.pipelined import PipelineSettings
 from orderlab.sim.mqtt.ports import Persistence
 from orderlab.sim.systems.base import DeviceSystem, PipelinedRedis, RedisSessions
-from orderlab.sim.systems.settings import RedisSettings
+from orderlab.sim.systems.settings import RATE_MIN, RedisSettings
 
 ROWS: Mapping[str, Mapping[str, Any]] = {
     name: {
@@ -33,7 +33,7 @@ class P2PSettings(RedisSettings):
     publish more than once in a short run: else it would put no order to the test."""
 
     publishers: int = Field(default=10_000, ge=1, le=2_000_000)
-    rate: float = Field(default=10.0, gt=0, le=1000, allow_inf_nan=False)
+    rate: float = Field(default=10.0, ge=RATE_MIN, le=1000, allow_inf_nan=False)
     lettuce_batch: int = Field(default=150, ge=1, le=100_000)
     flush_ms: float = Field(default=3.0, ge=0.001, le=10_000)
     command_timeout_s: float = Field(default=30.0, ge=0.001, le=3600)

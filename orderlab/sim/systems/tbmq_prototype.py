@@ -27,14 +27,14 @@ from orderlab.sim.mqtt.world import World
 from orderlab.sim.servers.postgres import CleanUp, MessageRow, PostgresServer, PostgresSessions
 from orderlab.sim.servers.redis import RedisNode
 from orderlab.sim.systems.base import BlockingRedis, DeviceSystem, PipelinedRedis, RedisSessions, SimulationProgress
-from orderlab.sim.systems.settings import DeviceSettings, RedisSettings
+from orderlab.sim.systems.settings import RATE_MIN, DeviceSettings, RedisSettings
 
 
 class PrototypeSettings(DeviceSettings):
     """What the prototype has otherwise than the cluster."""
 
     publishers: int = Field(default=2_000, ge=1, le=2_000_000)
-    rate: float = Field(default=10.0, gt=0, le=1000, allow_inf_nan=False)
+    rate: float = Field(default=10.0, ge=RATE_MIN, le=1000, allow_inf_nan=False)
     broker_cores: int = Field(default=12, ge=1, le=1024)
     kafka_brokers: int = Field(default=1, ge=1, le=100)
     linger_ms: float = Field(default=5.0, ge=0, le=10_000)
