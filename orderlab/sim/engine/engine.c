@@ -341,7 +341,7 @@ static PyObject *sender_send(Sender *sender, PyObject *const *arguments, Py_ssiz
         given[i] = arguments[i];
     for (Py_ssize_t i = 0; by_name && i < PyTuple_GET_SIZE(by_name); i++) {
         int place = 0;
-        while (place < 4 && !_PyUnicode_EqualToASCIIString(PyTuple_GET_ITEM(by_name, i), names[place]))
+        while (place < 4 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(by_name, i), names[place]) != 0)
             place++;
         if (place == 4 || place < count)
             return PyErr_Format(PyExc_TypeError, "send: %R comes twice, or is none of its arguments", PyTuple_GET_ITEM(by_name, i)), NULL;
