@@ -12,7 +12,7 @@ Antecedents: for 1 each delivery, in a history with SUBSCRIBE rows; for 2 each d
 
 A history is taken as complete from its beginning: a recording that finds sessions there writes their SUBSCRIBE rows first. In one that has none for
 anybody, nothing is known of subscriptions. A SUBSCRIBE row may be that of the SUBACK, and the server may begin before it (3.8.4): what such a row follows on the
-same connection within ``SUBSCRIBE_LASTS_US`` is excused, and counted. An UNSUBSCRIBE row is that of the UNSUBACK.
+same connection within ``SUBSCRIBE_LASTS_US`` is excused, and counted, if its QoS is that which one of these rows grants. An UNSUBSCRIBE row is that of the UNSUBACK.
 A packet of a session that CLEAR has ended, told by `session`, is the matter of `no-phantom`.
 
 One-sided: what was published before a subscription began passes if it comes after that, as a server may take its time; what nobody published counts as published
@@ -72,7 +72,7 @@ _NOTED, _NODE, _HIGH = range(3)
 _USED, _LINKS, _ENDS, _FIFOS, _DOUBTS, _SUBSCRIBED, _DELIVERED, _MET_QOS = range(8)
 # Words of a doubt, what is wrong by all rows so far, and what of: then the columns of its row.
 _ROW, _WHY, _IN, _GRANTS, _OTHER = range(5)
-_NEVER, _ENDED, _OTHER_QOS, _ABOVE = range(4)
+_NEVER, _ENDED, _OTHER_QOS, _ABOVE, _BEFORE_GRANT = range(5)
 _OF_DOUBTS = ("event_id", "time_us", "subscriber", "topic", "publisher", "qos", "sequence", "delivered_qos")
 _EVENT, _TIME, _WHO, _TOPIC, _PUBLISHER, _QOS, _SEQUENCE, _LEVEL = range(5, 13)
 
@@ -81,6 +81,7 @@ _SAYS = (
     "{sequence} was handed to a client whose matching subscription was over when it was published",
     "{sequence} was published with QoS {qos} and came with QoS {level}, where {granted} was granted",
     "{sequence} was published with QoS {qos} and came with QoS {level}",
+    "{sequence} was published with QoS {qos} and came with QoS {level}, just before another was granted",
 )
 
 
@@ -314,6 +315,7 @@ def _observe(
             if sessions[who, _HEAD] >= 0:
                 sessions[who, _LAST_END] = event_id[row]
             _clear(table, entries, numbers, sessions[who], who)
+            sessions[who, _CONNECTION] += 1  # what comes after belongs to the next session, so to another connection
             sessions[who, _CLEARED_SESSION] = max(sessions[who, _CLEARED_SESSION], session[row])
         elif what in (CONNECT, DISCONNECT):
             sessions[who, _CONNECTION] += 1
@@ -469,10 +471,22 @@ class SubscriptionChecker:
                 (int(part.event_id[row]), int(part.time_us[row]), in_connection[row], int(part.topic[row]), int(part.qos[row]))
             )
         candidates = np.flatnonzero(np.isin(waiting[:, _WHO], part.subscriber[rows]) & (waiting[:, _WHY] != _ABOVE))
-        excused = [place for place in candidates.tolist() if any(self._excuses(row, waiting[place]) for row in told[int(waiting[place, _WHO])])]
-        for law, of_law in _by_law(waiting[excused]):
-            self._excused[law] += len(of_law)
-        self._waiting = np.delete(waiting, excused, axis=0)
+        done = []
+        for place in candidates.tolist():
+            doubt = waiting[place]
+            rows_of = told[int(doubt[_WHO])]
+            event = next((row[0] for row in rows_of if self._excuses(row, doubt)), -1)
+            if event < 0:
+                continue
+            self._excused[LAWS[int(doubt[_WHY] > _ENDED)]] += 1
+            if doubt[_WHY] <= _ENDED and 0 < doubt[_QOS] >= doubt[_LEVEL]:
+                doubt[_WHY], doubt[_OTHER] = _BEFORE_GRANT, event
+                self._state.numbers[_MET_QOS] += 1
+                if not any(self._excuses(row, doubt) for row in rows_of):
+                    continue
+                self._excused["granted-qos"] += 1
+            done.append(place)
+        self._waiting = np.delete(waiting, done, axis=0)
 
     def _excuses(self, row: tuple[int, int, int, int, int], doubt: IntArray) -> bool:
         """Whether a SUBSCRIBE row explains a delivery that came before it."""
@@ -482,7 +496,7 @@ class SubscriptionChecker:
         if not self._wildcards.matches(topic_filter, int(doubt[_TOPIC])):
             return False
         level = doubt[_LEVEL] if doubt[_LEVEL] >= 0 else doubt[_QOS]
-        return bool(doubt[_WHY] != _OTHER_QOS or granted < 0 or level == min(doubt[_QOS], granted))
+        return bool(doubt[_WHY] <= _ENDED or granted < 0 or level == min(doubt[_QOS], granted))
 
     def _count(self, tally: LawTally, doubts: IntArray) -> None:
         """Take doubts for violations."""

@@ -153,6 +153,7 @@ ANOMALIES = [
     ("subscribed", "S:$share/g/a U:a P1:b D1:b", (3, 1, "s", 0), "S:$share/g/a U:a P1:a D1:a"),
     ("subscribed", "P1 D1 @200 S", (1, 1, "s", 2), "P1 D1 @101 S"),
     ("subscribed", "P1 D1 - + S", (1, 1, "s", 4), "- + P1 D1 S"),
+    ("subscribed", "P1 D1 C S", (1, 1, "s", 3), "C P1 D1 S"),
     ("subscribed", "P1 D1 S>a", (1, 1, "s", 2), "P1 D1 S"),
     ("subscribed", "S U P1 P2 D1", (4, 1, "s", 1), "S P1 U P2 D1"),
     ("subscribed", "S U P1 D1", (3, 1, "s", 1), "S U P1 D2"),  # what nobody published is `no-phantom`'s matter, where something once matched
@@ -167,6 +168,8 @@ ANOMALIES = [
     ("granted-qos", "Sq1 Sq2 P1q2 D1q2d1", (3, 1, "s", 1), "Sq1 P1q2 Sq2 D1q2d1"),
     ("granted-qos", "Sq1 P1q2 Sq2 P2q2 D2q2d1", (4, 2, "s", 2), "Sq1 P1q2 Sq2 D1q2"),
     ("granted-qos", "Sq1 P1q2 D1q2 @200 Sq2", (2, 1, "s", 0), "Sq1 P1q2 D1q2 @50 Sq2"),
+    ("granted-qos", "P1q2 D1q2 Sq1", (1, 1, "s", 2), "P1q2 D1q2d1 Sq1"),  # what comes before its SUBACK comes with the QoS that this grants
+    ("granted-qos", "P1q2 D1q2d0 Sq1:t Sq2:#", (1, 1, "s", 2), "P1q2 D1q2d0 Sq1:t Sq0:#"),
     ("granted-qos", "Sq2 P1q2 D1q2d1", (2, 1, "s", 0), "S P1q2 D1q2d1"),
     ("granted-qos", "Sq2 U Sq1 P1q2 D1q2", (4, 1, "s", 2), "Sq2 P1q2 U Sq1 D1q2"),
     # PUBREL after PUBREC, PUBCOMP after PUBREL, PUBREC after PUBLISH, each of one exchange; what a reconnect repeats is in order.

@@ -118,6 +118,8 @@ class SlowJudge:
             self.broken["granted-qos"].append(number)
         if not granted:
             self.note("subscribed", number, bool(follow), is_open)
+            if follow and 0 < qos >= level:
+                self.note("granted-qos", number, self.fits(level, qos, follow), is_open)
             return
         self.met["subscribed"] += 1
         if level > qos or qos == 0:
@@ -141,7 +143,7 @@ class SlowJudge:
         self.broken[law].append(number)
 
     def is_same_connection(self, begin, end, who):
-        return not any(other["subscriber"] == who and other["kind"] in (EventKind.CONNECT, EventKind.DISCONNECT) for other in self.rows[begin:end])
+        return not any(other["subscriber"] == who and other["kind"] in (EventKind.CONNECT, EventKind.DISCONNECT, EventKind.CLEAR) for other in self.rows[begin:end])
 
     def rows_soon_after(self, number, who):
         for at in range(number + 1, len(self.rows)):
