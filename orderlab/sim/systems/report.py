@@ -35,6 +35,8 @@ class Measured:
     """By consumer: packs, records, busy microseconds."""
     batches: dict[str, tuple[float, ...]]
     """By topic: full batches, lingered ones, records."""
+    databases: tuple[float, ...]
+    """Of all: rows inserted, transactions, flushes of the log, microseconds that those took."""
 
     def since(self, before: Measured) -> Measured:
         """What came after ``before``; ``at_us`` is then the length of the interval."""
@@ -47,6 +49,7 @@ class Measured:
             self.flushes - before.flushes,
             _grown(self.packs, before.packs),
             _grown(self.batches, before.batches),
+            tuple(now - then for now, then in zip(self.databases, before.databases, strict=True)),
         )
 
 
@@ -88,6 +91,11 @@ def measure(world: World) -> Measured:
         sum(broker.driver.flushes for broker in world.brokers),
         dict(world.measured.packs),
         _batches(world),
+        tuple(
+            sum(each) for each in zip(
+                (0, 0, 0, 0.0), *((one.rows_inserted, one.transactions, one.log.flushes, one.log.busy_us) for one in world.storage.databases), strict=True
+            )
+        ),
     )
 
 

@@ -189,18 +189,18 @@ class PostgresSystem(PrototypeSystem[PostgresSettings]):
         self.brokers[0].delivery.record(kind, rows, np.array([int(self.env.now)]), -1)
 
     def run(self, on_progress: Callable[[SimulationProgress], None] | None = None) -> dict[str, Any]:
-        """The report, with what the server has done since the start."""
+        """The report, with what the server did in the measured interval."""
         report = super().run(on_progress)
-        server, seconds = self.server, self.env.now / 1e6
-        flushes = max(server.log.flushes, 1)
+        assert self.measured is not None, "a run that is over was measured"
+        seconds, (rows, transactions, flushes, log_us) = self.measured.at_us / 1e6, self.measured.databases
         return {
             **report,
             "postgres": {
-                "rows_inserted_per_s": round(server.rows_inserted / seconds),
-                "transactions_per_s": round(server.transactions / seconds),
-                "log_flushes_per_s": round(server.log.flushes / seconds),
-                "transactions_per_flush": round(server.transactions / flushes, 2),
-                "log_busy": round(server.log.busy_us / self.env.now, 4),
+                "rows_inserted_per_s": round(rows / seconds),
+                "transactions_per_s": round(transactions / seconds),
+                "log_flushes_per_s": round(flushes / seconds),
+                "transactions_per_flush": round(transactions / max(flushes, 1), 2),
+                "log_busy": round(min(log_us / self.measured.at_us, 1.0), 4),
                 "clean_up_passes": self.clean_up.passes,
             },
         }

@@ -53,6 +53,11 @@ def test_fewer_threads_wait_longer():
     assert one["latency"]["publish_to_delivery"]["mean_ms"] > many["latency"]["publish_to_delivery"]["mean_ms"]
 
 
+def test_one_row_is_inserted_for_each_message_that_comes_in():
+    _, report, _ = run("tbmq-postgres", rate=40)
+    assert report["postgres"]["rows_inserted_per_s"] == pytest.approx(report["throughput_per_s"]["in"], rel=0.03)
+
+
 def test_a_slower_disk_makes_commits_wait_together():
     _, quick, _ = run("tbmq-postgres")
     _, slow, _ = run("tbmq-postgres", costs="prototype postgres.fsync_us=5000")
