@@ -51,6 +51,8 @@ class Curve(NamedTuple):
     marks: Sequence[Mark]
     is_step: bool = False
     is_cloud: bool = False
+    style: int | None = None
+    """Which colour, dash and marker; by its place among the curves where it does not say."""
 
 
 class Row(NamedTuple):
@@ -138,7 +140,7 @@ def figure(value: float) -> str:
 
 def panel(title: str, curves: Sequence[Curve], x: Axis, y: Axis, limits: Sequence[tuple[float, str]] = ()) -> str:
     """One chart of at most LINES_MAX curves. ``limits``: values of y at which a dotted line is drawn, with its words."""
-    curves = [Curve(one.name, _drawable(one.marks), one.is_step, one.is_cloud) for one in curves]
+    curves = [one._replace(marks=_drawable(one.marks)) for one in curves]
     ticks = [(tick, figure(tick)) for tick in y.ticks]
     left = 14 + LABEL_PX * max((len(text) for _, text in ticks), default=1)
     names = [one.name for one in curves if one.name and one.marks]
@@ -158,9 +160,10 @@ def panel(title: str, curves: Sequence[Curve], x: Axis, y: Axis, limits: Sequenc
             parts.append(_line(left, at(0, value)[1], right, at(0, value)[1], "limit"))
             parts.append(_text(right - 2, at(0, value)[1] - 3, words, "end"))
     ends = []
-    for number, one in enumerate(curves):
+    for place, one in enumerate(curves):
         if not one.marks:
             continue
+        number = place if one.style is None else one.style
         colour, placed = COLOURS[number % LINES_MAX], [at(mark.x, mark.y) for mark in one.marks]
         if not one.is_cloud and len(placed) > 1:
             parts.append(f'<path class="curve" d="{_path(placed, one.is_step)}" stroke="{colour}" stroke-dasharray="{DASHES[number % LINES_MAX] or "none"}"/>')

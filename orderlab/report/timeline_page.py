@@ -50,9 +50,20 @@ def write_timeline(
         return
     slice_ms = round(1000 * (rows[0]["at_s"] or 0.0)) if rows else 0
     page = template("timeline.html.j2").render(
-        title=title, seed=seed, panels=list(panels(rows, faults)), faults=list(faults), slices=len(rows), slice_ms=slice_ms, replications=replications
+        title=title, seed=seed, panels=list(panels(rows, faults)), faults=[_headed(one) for one in faults], slices=len(rows), slice_ms=slice_ms, replications=replications
     )
     write_whole(path, page.encode())
+
+
+HEADS = {
+    "at_s": "at, s", "recovered_runs": "runs recovered", "recovered_s": "recovered after, s", "low_s": "from, s", "high_s": "to, s", "least_s": "least, s",
+    "greatest_s": "greatest, s",
+}  # fmt: skip
+"""What the columns of the table of faults are called, for those who read no field names."""
+
+
+def _headed(fault: Mapping[str, Any]) -> dict[str, Any]:
+    return {HEADS.get(name, name): value for name, value in fault.items()}
 
 
 def panels(rows: Sequence[Mapping[str, float | None]], faults: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -81,9 +92,9 @@ def _struck(faults: Sequence[Mapping[str, Any]], room: int, y: Scale) -> Iterato
     kinds = list(dict.fromkeys(one["fault"] for one in told))
     alone = kinds if len(kinds) <= room else kinds[: room - 1]
     names = [*alone, *(["other faults"] if len(alone) < len(kinds) else [])]
-    for name in names:
+    for style, name in zip(range(LINES_MAX - 1, -1, -1), names, strict=False):  # from the end: the same in every chart, and no other curve's
         at = sorted((one["at_s"], f"{one['fault']} on {one['node']}") for one in told if (one["fault"] if one["fault"] in alone else "other faults") == name)
-        yield Curve(name, [mark for at_s, what in at for mark in (Mark(at_s, y.low), Mark(at_s, y.high, told=what), Mark(at_s, y.low))])
+        yield Curve(name, [mark for at_s, what in at for mark in (Mark(at_s, y.low), Mark(at_s, y.high, told=what), Mark(at_s, y.low))], style=style)
 
 
 def _mark(name: str, key: str, row: Mapping[str, float | None]) -> Mark | None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -230,6 +231,17 @@ def test_every_fault_is_marked_in_every_chart_of_a_timeline():
         assert "redis-stall" not in chart["svg"]
 
 
+def test_a_fault_looks_alike_in_every_chart_and_like_no_curve():
+    rows = [{"at_s": 0.1 * at, "in_per_s": 1.0, "out_per_s": 1.0, "latency_ms": 2.0, "waiting_broker": 0.5} for at in range(1, 4)]
+    faults = [{"fault": "redis-stall", "node": "redis-0", "at_s": 0.2}]
+    looks = [set(re.findall(r'<g data-tip="redis-stall on redis-0"><path d="[^"]*" fill="([^"]*)"', chart["svg"])) for chart in panels(rows, faults)]
+    others = [set(re.findall(r'<g data-tip="(?!redis-stall)[^"]*"><path d="[^"]*" fill="([^"]*)"', chart["svg"])) for chart in panels(rows, faults)]
+    assert len(looks) == 3
+    assert len(looks[0]) == 1
+    assert all(look == looks[0] for look in looks)
+    assert all(other and not other & looks[0] for other in others)
+
+
 def test_a_feed_has_a_timeline_and_is_compared_too(tmp_path):
     small = ("zaqar-watch", "--set", "duration_s=0.4", "--set", "warm_up_s=0.1", "--set", "drain_s=0.2")
     before = tmp_path / "before.json"
@@ -251,6 +263,8 @@ def test_replications_tell_recovery_and_slices_with_intervals(tmp_path):
     assert "redis-stall on redis-0 at 0.2 s: recovered in" in done.stdout
     page = (tmp_path / "t.html").read_text()
     assert "means over 2 replications" in page
+    assert "recovered after, s" in page
+    assert "recovered_s" not in page
     assert page.count("<svg") == 4
     told = json.loads(run(*faulty, "--timeline", str(tmp_path / "t.parquet"), "--json").stdout)
     (one,) = told["recovery"]
