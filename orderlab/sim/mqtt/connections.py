@@ -94,6 +94,8 @@ class ConnectionTable:
     """Packets that were written to sockets and whose answers are not here: whose, and over which connections."""
     links: Links = field(default_factory=Links)
     """Those that are cut, slow, or dead."""
+    _answered_us: dict[int, int] = field(default_factory=dict)
+    """Per subscriber whose link held up an answer on this connection, when the last answer is through."""
     _sent: int = 0
 
     def __post_init__(self) -> None:
@@ -116,6 +118,7 @@ class ConnectionTable:
         self.links.forget(subscriber)
         self.losses += 1
         self.arrived_us[subscriber] = 0
+        self._answered_us.pop(subscriber, None)
         self.fetching.discard(subscriber)
         self.beginning.discard(subscriber)
         self.to_wake.discard(subscriber)
@@ -146,6 +149,26 @@ class ConnectionTable:
         arrived = np.maximum(arrived_us, self.arrived_us[subscribers] + 1)
         self.arrived_us[subscribers] = arrived
         return arrived
+
+    def answers_in_order(self, subscribers: npt.NDArray[np.int64], answered_us: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """When answers are through that would be at ``answered_us``, were all links well: not before an earlier one of their connection that a link held up."""
+        if not self.links and not self._answered_us:
+            return answered_us
+        through = self.links.through(subscribers, answered_us)
+        for place, (one, well_us, at_us) in enumerate(zip(subscribers.tolist(), answered_us.tolist(), through.tolist(), strict=True)):
+            last_us = self._answered_us.get(one, 0)
+            if at_us > well_us or last_us > at_us:
+                through[place] = self._answered_us[one] = max(at_us, last_us)
+        return through
+
+    def may_be_held_up(self, subscribers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Whose packets or answers take an extraordinary time, or wait behind such ones."""
+        return self.links.are_bad(subscribers) | np.array([one in self._answered_us for one in subscribers.tolist()], np.bool_)
+
+    @property
+    def is_any_held_up(self) -> bool:
+        """Whether a link is not as it should be, or was and has held up an answer of a connection that is still there."""
+        return bool(self.links) or bool(self._answered_us)
 
     def end(self, subscriber: int) -> None:
         """End a session: nothing of it is in flight any more."""

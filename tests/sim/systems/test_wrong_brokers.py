@@ -226,11 +226,30 @@ def test_a_slow_link_moves_latencies_and_nothing_else():
     assert run()[3].world.measured.delivery_latency.max_us < 100_000
 
 
+@pytest.mark.parametrize("fault", ["client-link-slow@0.3:0:0.1 client-link-slow@0.3:1:0.1", "client-link-cut@0.3:0:0.1 client-link-cut@0.3:1:0.1"])
+def test_no_answer_overtakes_those_that_a_link_has_held_up(fault):
+    batches = []
+    P2PSystem(P2PSettings(**{**SMALL, "offline_share": 0.01, "rate": 100.0, "qos": 2, "faults": fault}), 1, [batches.append]).run()
+    sent, received, compared = {}, {}, 0
+    for batch in batches:
+        for kind, of, packet_id in zip(batch.kind.tolist(), batch.subscriber.tolist(), batch.packet_id.tolist(), strict=True):
+            if kind in (EventKind.CONNECT, EventKind.DISCONNECT):
+                sent[of], received[of] = [], 0
+            elif kind == EventKind.DELIVER:
+                sent.setdefault(of, []).append(packet_id)
+            elif kind == EventKind.RECEIVE:  # MQTT-4.6.0-3
+                received[of] = received.get(of, 0) + 1
+                assert sent[of][received[of] - 1] == packet_id, (of, packet_id)
+                compared += 1
+    assert compared > 1000
+
+
 def test_acknowledgements_do_not_wait_for_what_a_slow_link_holds_up_of_others(monkeypatch):
     slow = "client-link-slow@0.2:0:0.1 client-link-slow@0.2:1:0.1 session-takeover@0.45:0 session-takeover@0.5:1"
     moving = {"offline_share": 0.5, "takeover_share": 0.6, "online_s": 0.1, "offline_s": 0.1, "rate": 40.0, "ownership": "woken", "removals": "awaited", **REPAIRED}
     assert not run(faults=slow, **moving)[0]
     monkeypatch.setattr("orderlab.sim.mqtt.broker.delivery.BEHIND_US", 10**9)
+    monkeypatch.setattr(ConnectionTable, "may_be_held_up", lambda table, subscribers: table.links.are_bad(subscribers))
     assert run(faults=slow, **moving)[0], "worked on with the last of those that were written together, it would come after the next CONNECT"
 
 
@@ -403,6 +422,19 @@ def test_a_full_socket_leaves_messages_in_the_store_until_it_is_read_anew():
 
 
 # -- the parts -----------------------------------------------------------------------------------------------------
+
+
+def test_answers_keep_their_order_when_a_link_is_well_again():
+    table, who = ConnectionTable.all_connected(2), np.array([0, 1])
+    table.links.slow_down(1, 100)
+    assert table.answers_in_order(who, np.array([10, 10])).tolist() == [10, 110]
+    table.links.speed_up(1)
+    assert table.answers_in_order(who, np.array([20, 20])).tolist() == [20, 110]
+    assert table.may_be_held_up(who).tolist() == [False, True]
+    assert table.answers_in_order(who, np.array([200, 200])).tolist() == [200, 200]
+    table.disconnect(1, 100)
+    assert table.answers_in_order(who, np.array([30, 30])).tolist() == [30, 30]
+    assert not table.is_any_held_up
 
 
 def test_links_delay_by_tcps_attempts_and_nothing_arrives_after_a_death():

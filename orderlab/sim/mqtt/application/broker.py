@@ -205,7 +205,7 @@ class ApplicationDelivery(Delivery):
         session.free_us = float(handled[-1])
         answered: Ints = handled + int(self.world.traffic.subscribers.latency_us[number])
         is_stored = sent[:, PACKET_ID] >= 0
-        come = self.table.links.through(sent[:, SUBSCRIBER], answered) if self.table.links else answered
+        come = self.table.answers_in_order(sent[:, SUBSCRIBER], answered)
         session.answers.update(zip(sent[is_stored, TOKEN].tolist(), come[is_stored].tolist(), strict=True))
         return answered
 

@@ -319,8 +319,8 @@ class Delivery:
         arrived = self.table.in_order(subscribers, self._written_us(len(sent)) + latency)
         slow = traffic.slow_readers.are_slow(subscribers) if traffic.slow_readers else None
         behind = arrived > arrived.min() + BEHIND_US  # what an earlier packet over a link that was slow has held up
-        if self.table.links or behind.any():  # so that each is over at an instant of its own
-            late = behind | self.table.links.are_bad(subscribers)
+        if self.table.is_any_held_up or behind.any():  # so that each is over at an instant of its own
+            late = behind | self.table.may_be_held_up(subscribers)
             late &= ~slow if slow is not None else True
             for row in np.flatnonzero(late):
                 self._arrive(sent[row : row + 1], dup[row : row + 1], arrived[row : row + 1])
@@ -388,9 +388,7 @@ class Delivery:
         if not len(sent):
             return
         table, subscribers = self.table, sent[:, SUBSCRIBER]
-        answered = self._answered_us(sent, arrived)
-        if table.links:
-            answered = table.links.through(subscribers, answered)
+        answered = table.answers_in_order(subscribers, self._answered_us(sent, arrived))
         losses, connections = table.losses, table.connection_number[subscribers]
         number = table.note_sent(subscribers, connections)
         sessions = table.session_number[subscribers] if self.world.ownership is not None else NO_SESSIONS
@@ -413,7 +411,7 @@ class Delivery:
             over()
 
         last, end = int(arrived.max()), float(answered.max())
-        if end - last > RECORDED_WITHIN_US or (self.answers_one_by_one and table.links):  # in order, as packets of one instant come one by one
+        if end - last > RECORDED_WITHIN_US or (self.answers_one_by_one and table.is_any_held_up):  # in order, as packets of one instant come one by one
             call_at(self.node.env, last, reached)
             call_at(self.node.env, end, over)
         else:  # one event for both

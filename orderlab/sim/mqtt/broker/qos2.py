@@ -395,9 +395,7 @@ class Qos2Sender:
         latency, connections = world.traffic.subscribers.latency_us[subscribers], table.connection_number[subscribers]
         done = int(node.burst(len(deliveries), node.costs.deliver_us))
         arrived = table.in_order(subscribers, done + latency)
-        answered = arrived + world.traffic.think_us + latency
-        if table.links:
-            answered = table.links.through(subscribers, answered)
+        answered = table.answers_in_order(subscribers, arrived + world.traffic.think_us + latency)
         behind = answered > answered.min() + BEHIND_US  # each is over at an instant of its own
         for row in np.flatnonzero(behind):
             self._arrive(deliveries[row : row + 1], connections[row : row + 1], arrived[row : row + 1], answered[row : row + 1])
