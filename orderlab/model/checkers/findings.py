@@ -261,7 +261,10 @@ def _code(label: Label, table: NameTable) -> int:
 def _shortened(events: list[Mapping[str, Any]], finding: Finding) -> tuple[Mapping[str, Any], ...]:
     """At most EVENTS_SHOWN rows: those about the message first, of the session's the last ones before the break."""
     if finding.event_id is not None:
-        events = [event for event in events if event["event_id"] <= finding.event_id or event["event_id"] == finding.other_event_id]
+        until = finding.event_id
+        if finding.shows is Shows.SUBSCRIPTIONS and finding.other_event_id is not None:
+            until = max(until, finding.other_event_id)  # a SUBSCRIBE that comes later explains nothing, for what lies in between
+        events = [event for event in events if event["event_id"] <= until or event["event_id"] == finding.other_event_id]
     session = [event for event in events if event["kind"] in {kind.label for kind in (*_SESSION_KINDS, *_SUBSCRIPTION_KINDS)}]
     message = [event for event in events if event not in session]
     message = message[:4] + message[4:][-(EVENTS_SHOWN - 8) :]

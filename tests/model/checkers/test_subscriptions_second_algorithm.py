@@ -2,7 +2,7 @@
 
 from functools import reduce
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from orderlab.model.checkers.delivery.owed import matches
@@ -186,6 +186,7 @@ def test_both_say_the_same_however_the_history_is_cut(line, sizes):
 
 
 @settings(max_examples=80, deadline=None)
+@example("P1q0.p:t D1q0d0.p>s:t +>s S>s:t")
 @given(histories())
 def test_the_rows_of_a_witness_break_the_law_by_themselves(line):
     history = parse_history(line)
