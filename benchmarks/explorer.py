@@ -2,8 +2,8 @@
 
 Both visit every state and check that no manager commits while another aborts. SPIN's verifier is compiled beforehand
 (-O2, safety only, hash table of 2^23 slots); so is our search loop, which the first, uncounted round leaves in the
-cache folder. Timed is what a user waits for afterwards: a process from start to exit, interpreter and imports included.
-``detail`` also tells the time inside our process alone, and what the very first run with an empty cache takes.
+cache folder. Timed is what a user waits for afterwards: a process from start to exit, interpreter and imports included;
+``inside_vs_spin`` is our search alone. ``detail`` tells what the very first run with an empty cache takes.
 ``script_transitions_per_s`` explores the real scripts of ``lua/session`` (2 writers, 1 reader, 4 messages), each step judged, in seconds of
 one core from an empty memory: finding out what the scripts do, judging it, and the search itself. ``two_workers_vs_one`` is an interpreted search shared by two
 processes against the same search in one; it needs two cores that nobody else uses. Where others use them, the processor time in
@@ -39,8 +39,9 @@ COMPILE = ("gcc", "-O2", "-DSAFETY", "-DNOREDUCE", "-o", "pan", "pan.c")
 """Nothing can be reduced in one process, and without the attempt SPIN is faster."""
 RUN = ("./pan", "-w23", "-m1000")
 TO_REACH = {
-    "wall_vs_spin": ("<=", 4.0),
-    "script_transitions_per_s": (">=", 30_000),
+    "wall_vs_spin": ("<=", 1.3),
+    "inside_vs_spin": ("<=", 1.0),
+    "script_transitions_per_s": (">=", 300_000),
     "two_workers_vs_one": (">=", 1.7),
 }
 SHARED_MANAGERS = 6
@@ -90,7 +91,9 @@ class Ours:
         """One exploration in a process of its own."""
         setting = f"resource_managers={managers}"
         command = (sys.executable, "-m", "orderlab.cli", "explore", "two-phase-commit", "--set", setting, "--json")
-        environment = {**os.environ, "XDG_CACHE_HOME": str(self._cache)}
+        # An installed program has its bytecode, whatever the environment of whoever measures says.
+        bytecode = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(self._cache / "bytecode")}
+        environment = {**os.environ, "XDG_CACHE_HOME": str(self._cache), **bytecode}
         found: Mapping[str, Any] = json.loads(_run(command, cwd=Path(__file__).parents[1], environment=environment))
         assert found["outcome"] == "holds", found
         assert found["distinct_states"] == DISTINCT_STATES[managers], found
@@ -175,7 +178,6 @@ def run(rounds: int = 5) -> dict[str, Any]:
     detail = {
         "wall_s": {name: round(states / timings.median(name), 3) for name in timings.rates},
         "inside_s": round(inside_s, 3),
-        "inside_vs_spin": round(inside_s * timings.median("spin") / states, 3),
         "first_run_with_empty_cache_s": round(first_run_s, 3),
         "processor_time_vs_spin": round(timings.core_ratio("spin", "orderlab"), 3),
         "distinct_states": {str(managers): count for managers, count in DISTINCT_STATES.items()},
@@ -190,6 +192,7 @@ def run(rounds: int = 5) -> dict[str, Any]:
     }
     figures = {
         "wall_vs_spin": timings.ratio("spin", "orderlab"),
+        "inside_vs_spin": round(inside_s * timings.median("spin") / states, 3),
         "script_transitions_per_s": round(scripts_per_s),
         "two_workers_vs_one": sharing.ratio("2 workers", "1 workers"),
     }

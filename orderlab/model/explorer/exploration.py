@@ -9,11 +9,19 @@ law that was not put to the test.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from orderlab.model.explorer.audit import Audit
-from orderlab.model.explorer.search import Options, Progress, Search, constraints_of, search, unreduced_up_to
+from orderlab.model.explorer.search import (
+    Options,
+    Progress,
+    Search,
+    constraints_of,
+    search,
+    unreduced_up_to,
+    whole_graph,
+)
 from orderlab.model.explorer.witness import (
     Behaviour,
     SystemRun,
@@ -44,21 +52,27 @@ def coverage_verdict(
     declared: tuple[str, ...],
     untested: Sequence[str],
     unfinished: str | None,
+    undecided: Sequence[str] = (),
 ) -> Verdict:
-    """Judge declared actions and laws. While states are missing, what was not seen is only not seen yet."""
+    """Judge declared actions and laws. While states are missing, what was not seen is only not seen yet, and so is what a law
+    asks for that was not decided (`undecided`)."""
     silent = [name for name in declared if not fired.get(name)]
     work = {"actions": len(declared), "actions_fired": len(declared) - len(silent)}
-    if not silent and not untested:
+    if not silent and not untested and not undecided:
         return Verdict(COVERAGE, Outcome.HOLDS, work=work)
+    open_ = tuple(f"{law} was not decided, and so not put to the test" for law in undecided)
     if unfinished is not None:
         missing = tuple(f"action {name} has not fired" for name in silent)
         missing += tuple(f"{law} has not been put to the test" for law in untested)
-        return Verdict(COVERAGE, Outcome.UNKNOWN, work=work, not_covered=(unfinished, *missing))
+        return Verdict(COVERAGE, Outcome.UNKNOWN, work=work, not_covered=(unfinished, *missing, *open_))
     gaps = tuple(f"vacuous: action {name} never fired" for name in silent)
     gaps += tuple(f"vacuous: {law} was never put to the test" for law in untested)
-    return Verdict(COVERAGE, Outcome.UNKNOWN, work={**work, "antecedents": 0}, not_covered=gaps)
+    if gaps:
+        work = {**work, "antecedents": 0}
+    return Verdict(COVERAGE, Outcome.UNKNOWN, work=work, not_covered=(*gaps, *open_))
 
 
+OUTSIDE_THE_REDUCED_GRAPH = "a shorter witness may exist outside the reduced graph"
 NO_DEADLOCK_SAID = "In each state some action is enabled, or stopping there is right."
 
 
@@ -131,8 +145,9 @@ def explore(
     audit.check(
         run.space.count, run.space.state, run.space.cut, options.symmetry, run.reduction is not None, decided,
         lambda state: not run.complete or run.reduction is not None or run.space.number_of(state) is not None,
+        compiled=run.space.engine == "compiled",
     )  # fmt: skip
-    judge = _Judge(run)
+    judge = _Judge(run, progress, should_stop)
     verdicts = judge.verdicts()
     space = run.space
     return Exploration(
@@ -152,7 +167,7 @@ def explore(
             "partial_order": run.reduction is not None,
             "states_reduced": run.reduction.reduced_states if run.reduction else 0,
         },
-        notes=(*run.notes, *_notes_on_constraints(run, constraints)),
+        notes=(*run.notes, *judge.notes, *_notes_on_constraints(run, constraints)),
         run={
             "engine": space.engine,
             "seconds": round(seconds, 3),
@@ -170,7 +185,7 @@ def _depth_of(run: Search, law: str) -> int | None:
     """How many steps from an initial state a goal is, or None if it was not reached."""
     number = run.space.found.get(law)
     if number is None:
-        return None
+        return len(run.seen_before[law]) - 1 if law in run.seen_before else None
     return next(depth for depth, first in enumerate(run.closed_levels()[1:]) if number < first)
 
 
@@ -184,8 +199,14 @@ def _notes_on_constraints(run: Search, constraints: Sequence[Constraint[Any]]) -
 class _Judge:
     """Turns one search into verdicts."""
 
-    def __init__(self, run: Search):
+    def __init__(
+        self, run: Search, progress: Callable[[Progress], None] | None = None, should_stop: Callable[[], bool] = lambda: False
+    ):
         self.run = run
+        self.progress, self.should_stop = progress, should_stop
+        self.notes: list[str] = []
+        self.undecided: list[str] = []
+        """Liveness laws that a search which ended early says nothing of."""
         self.laws = run.chosen.laws
         self.work = {"states": run.distinct_states, "transitions": run.space.steps}
         self.unfinished = self._why_unfinished()
@@ -210,6 +231,7 @@ class _Judge:
         if self.run.chosen.deadlock:
             found.append(self._safety(DEADLOCK, None))
         found += [self._goal(law) for law in self.laws if isinstance(law, Sometimes)]
+        found = [self._decided_without(verdict) for verdict in found]
         found += self._liveness([law for law in self.laws if isinstance(law, LeadsTo)])
         told = {verdict.law for verdict in found}
         found += [
@@ -218,9 +240,10 @@ class _Judge:
             if name not in told
         ]
         declared = tuple(self.run.system.action_names())
-        if self.run.chosen.coverage and (declared or self.met or self.run.chosen.unbound):
+        if self.run.chosen.coverage and (declared or self.met or self.undecided or self.run.chosen.unbound):
             untested = dict.fromkeys([*(n for n, times in self.met.items() if not times), *self.run.chosen.unbound])
-            found.append(coverage_verdict(self.run.space.fired(), declared, [*untested], self.unfinished))
+            coverage = coverage_verdict(self.run.space.fired(), declared, [*untested], self.unfinished, self.undecided)
+            found.append(self._decided_without(coverage))
         return found
 
     def _untested(self, law: str, reason: str) -> Verdict:
@@ -247,11 +270,23 @@ class _Judge:
         if name in self.run.space.found:
             witness, gaps = self._witness(self.run, name, law)
             return Verdict(name, Outcome.VIOLATED, witness, work, gaps)
+        if name in self.run.seen_before:
+            witness, gaps = self._witness_of_earlier_round(name, law)
+            return Verdict(name, Outcome.VIOLATED, witness, work, gaps)
         if self.unfinished is not None:
             return Verdict(name, Outcome.UNKNOWN, work=work, not_covered=(self.unfinished,))
         if reason := self._why_untested(name, law):
             return self._untested(name, reason)
         return Verdict(name, Outcome.HOLDS, work=work, not_covered=self.beyond)
+
+    def _decided_without(self, verdict: Verdict, whole: Search | None = None) -> Verdict:
+        """The verdict, saying which of the reductions that were asked for it was decided without; `whole` is the search of all
+        states where that is another than the run."""
+        options, run = self.run.options, whole or self.run
+        left_out = ["symmetry"] if whole is not None and whole is not self.run else []
+        left_out += ["reduction"] if options.reduction and run.reduction is None else []
+        where = f", on all {run.distinct_states:,} states" if "symmetry" in left_out else ""
+        return replace(verdict, how=f"without {' and '.join(left_out)}{where}") if left_out else verdict
 
     def _witness(
         self, run: Search, name: str, law: Invariant[Any] | StepInvariant[Any] | None
@@ -260,16 +295,30 @@ class _Judge:
         depth = _depth_of(run, name)
         assert depth is not None
         if run.reduction is not None and run.reduction.reduced_states:
-            again = unreduced_up_to(run, depth + (0 if isinstance(law, Invariant) else 1))
+            again = unreduced_up_to(run, name, depth + (0 if isinstance(law, Invariant) else 1))
             if name in again.space.found:
                 return self._witness(again, name, law)
-            return self._build(run, levels, depth, name, law), (
-                "a shorter witness may exist outside the reduced graph",
-            )
+            return self._build(run, levels, depth, name, law), (OUTSIDE_THE_REDUCED_GRAPH,)
         gaps: tuple[str, ...] = ()
         if run.stopped_by is not None and run.expanded < run.levels[-1]:
             gaps = (f"as short as any, but with more switches than needed perhaps: stopped by {run.stopped_by}",)
         return self._build(run, levels, depth, name, law), gaps
+
+    def _witness_of_earlier_round(
+        self, name: str, law: Invariant[Any] | StepInvariant[Any] | None
+    ) -> tuple[Behaviour, tuple[str, ...]]:
+        """As `_witness`, for what the unfinished last round of a reduction has not come to again."""
+        states = self.run.seen_before[name]  # representatives, under symmetry
+        again = unreduced_up_to(self.run, name, len(states) - (1 if isinstance(law, Invariant) else 0))
+        if name in again.space.found:
+            return self._witness(again, name, law)
+        canonical = self.run.system.canonical if self.run.options.symmetry else lambda state: state
+        first = next(state for state in self.run.system.initial_states() if canonical(state) == states[0])
+        path = SystemRun(first, [])
+        for wanted in states[1:]:
+            offered = self.run.system.successors(path.states[-1])
+            path.steps.append(next(step for step in offered if canonical(step[1]) == wanted))
+        return self._replayed(self.run, path, name, law), (OUTSIDE_THE_REDUCED_GRAPH,)
 
     def _build(
         self, run: Search, levels: list[int], depth: int, name: str, law: Invariant[Any] | StepInvariant[Any] | None
@@ -277,6 +326,15 @@ class _Judge:
         """The shortest witness, replayed. Raises an error that names the culprit if it does not convict."""
         try:
             witness = self._shortest(run, levels, depth, law)
+        except Unconvicted as reason:
+            raise blamed(run.system, name, run.space.engine, run.options.symmetry, reason) from None
+        return self._replayed(run, witness, name, law)
+
+    @staticmethod
+    def _replayed(
+        run: Search, witness: SystemRun, name: str, law: Invariant[Any] | StepInvariant[Any] | None
+    ) -> Behaviour:
+        try:
             convict(run.system, law, witness)
         except Unconvicted as reason:
             raise blamed(run.system, name, run.space.engine, run.options.symmetry, reason) from None
@@ -299,7 +357,7 @@ class _Judge:
         return shortest_witness(run.space, levels, run.expanded, depth, is_target)
 
     def _goal(self, law: Sometimes[Any]) -> Verdict:
-        if law.name in self.run.space.found:
+        if law.name in self.run.space.found or law.name in self.run.seen_before:
             return Verdict(law.name, Outcome.HOLDS, work=self.work)
         if gaps := (self.unfinished,) if self.unfinished is not None else self.beyond:
             return Verdict(law.name, Outcome.UNKNOWN, work=self.work, not_covered=gaps)
@@ -309,14 +367,25 @@ class _Judge:
     def _liveness(self, laws: list[LeadsTo[Any]]) -> list[Verdict]:
         if not laws:
             return []
-        gap = self.unfinished
-        if self.run.options.symmetry:
-            gap = gap or "liveness is decided on the graph of all states, not of representatives; use --no-symmetry"
+        run, gap = self.run, self.unfinished
+        if gap is None and run.options.symmetry:
+            run = whole_graph(run, [law.name for law in laws], self.progress, self.should_stop)
+            if not run.complete:
+                gap = (
+                    f"not decided on representatives, whose cycles need not be cycles of one process, and {run.space.count:,}"
+                    f" of all states were seen: stopped by {run.stopped_by}"
+                )
         if gap is not None:
+            self.undecided = [law.name for law in laws]
             return [Verdict(law.name, Outcome.UNKNOWN, work=self.work, not_covered=(gap,)) for law in laws]
+        if run is not self.run:
+            self.notes.append(
+                f"{', '.join(law.name for law in laws)}: decided without symmetry, on all {run.distinct_states:,} states, for a"
+                " cycle of representatives need not be a cycle of one process"
+            )
         from orderlab.model.explorer.state_graph import FairnessCondition, StateGraph, find_lasso
 
-        space, system = self.run.space, self.run.system
+        space, system = run.space, run.system
         graph = StateGraph.of(space)
         fairness = system.fairness()
         conditions = [FairnessCondition(graph, one) for one in fairness]
@@ -324,16 +393,17 @@ class _Judge:
         for law in laws:
             lasso, obliged = find_lasso(space, graph, law, conditions)
             self.met[law.name] = obliged
-            work = {**self.work, "antecedents": obliged}
+            work = {"states": run.distinct_states, "transitions": run.space.steps, "antecedents": obliged}
             if lasso is None:
-                found.append(self._live(law, work))
+                found.append(self._decided_without(self._live(law, work), run))
                 continue
             try:
                 convict(system, law, lasso, fairness)
             except Unconvicted as reason:
                 raise blamed(system, law.name, space.engine, False, reason) from None
             why = why_broken(system, law, lasso, fairness)
-            found.append(Verdict(law.name, Outcome.VIOLATED, behaviour(system, lasso, law.statement, why), work))
+            verdict = Verdict(law.name, Outcome.VIOLATED, behaviour(system, lasso, law.statement, why), work)
+            found.append(self._decided_without(verdict, run))
         return found
 
     def _live(self, law: LeadsTo[Any], work: Mapping[str, int]) -> Verdict:

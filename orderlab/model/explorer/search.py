@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -160,8 +160,13 @@ class Search:
         return self.chosen.safety
 
     @property
+    def must_repeat(self) -> bool:
+        """Whether a reduction has left out steps on the ground of footprints that turned out too small."""
+        return self.reduction is not None and self.reduction.must_repeat
+
+    @property
     def complete(self) -> bool:
-        return self.stopped_by is None and self.expanded == self.space.count
+        return self.stopped_by is None and self.expanded == self.space.count and not self.must_repeat
 
     @property
     def depth(self) -> int:
@@ -171,6 +176,11 @@ class Search:
     def closed_levels(self) -> list[int]:
         """The levels with the unfinished last one closed at what is known."""
         return self.levels if self.space.count == self.levels[-1] else [*self.levels, self.space.count]
+
+    @property
+    def seen_before(self) -> Mapping[str, list[Any]]:
+        """What earlier rounds of a reduction found: for each such law or goal the states on the way there."""
+        return {} if self.reduction is None else self.reduction.seen_before
 
     def violated(self) -> list[str]:
         """The safety laws that end the search, absence of deadlock among them, and that some known state or step
@@ -258,23 +268,31 @@ def search(
 def _search(run: Search, progress: Callable[[Progress], None] | None, should_stop: Callable[[], bool]) -> None:
     while True:
         _visit(run, progress, should_stop)
-        if run.reduction is None or not run.reduction.must_repeat or run.violated() or not run.complete:
-            break
-        # A footprint turned out larger than the one that earlier choices relied on: choose again.
-        run.reduction.next_round()
-        run.space = InterpretedSpace(run.system, reduction=run.reduction, laws=run.chosen.laws)
+        # A footprint turned out larger than the one that earlier choices relied on: choose again, and until a round relied
+        # on nothing too small, believe only what it has seen.
+        if not run.must_repeat or run.expanded < run.space.count or run.stopped_by is not None:
+            return
+        if run.violated() and not run.options.keep_going:
+            return
+        assert run.reduction is not None
+        run.reduction.next_round(runs_to_findings(run.space))
+        run.space = InterpretedSpace(run.system, run.options.symmetry, run.reduction, run.chosen.laws)
         run.space.start()
         run.levels, run.expanded = [0, run.space.count], 0
-    if run.reduction is not None and run.reduction.must_repeat and not run.violated():
-        run.stopped_by = run.stopped_by or "footprints that grew in the last round"
+
+
+def runs_to_findings(space: Space) -> dict[str, list[Any]]:
+    """For each law that was found broken, and each goal that was reached, the states on the way there."""
+    found = {}
+    for name, number in space.found.items():
+        path = [number]
+        while (before := space.parent(path[0])) >= 0:
+            path.insert(0, before)
+        found[name] = [space.state(one) for one in path]
+    return found
 
 
 def _begin(system: TransitionSystem[Any], options: Options, progress: Tell = None) -> Search:
-    if options.symmetry and options.reduction:
-        raise InputError(
-            f"{system.name}: --symmetry and --reduction exclude each other (footprints belong to processes, and a"
-            " representative stands for several); choose one"
-        )
     if options.checkpoint is not None and not system.resumable:
         raise InputError(
             f"{system.name}: keeps what it finds out in memory, so no checkpoint can be resumed; leave the"
@@ -289,7 +307,12 @@ def _begin(system: TransitionSystem[Any], options: Options, progress: Tell = Non
     chosen = chosen_laws(system, options.laws)
     system.fairness()  # an error in it is told before the search, not after
     constraints = constraints_of(system, options)
-    reduction = Reduction(system, chosen.laws) if options.reduction else None
+    reduction = None
+    if options.reduction:
+        try:
+            reduction = Reduction(system, chosen.laws, options.symmetry)
+        except NotImplementedError as reason:
+            notes.append(f"reduction: switched off under symmetry, for {reason}")
     if reduction is not None and (refused_by := [*reduction.refused_by, *(one.name for one in constraints)]):
         notes.append(
             f"reduction: switched off, for nothing can be left out because of {', '.join(refused_by)}"
@@ -504,14 +527,25 @@ def _save(run: Search) -> None:
     write_checkpoint(run.options.checkpoint, _identity(run.system, run.options), run.system.name, state)
 
 
-def unreduced_up_to(run: Search, depth: int) -> Search:
-    """Search again without reduction, no deeper than a violation that was found with it, in the budget that is
-    left.
+def unreduced_up_to(run: Search, law: str, depth: int) -> Search:
+    """Search again for one law without reduction, no deeper than a violation that was found with it, in the budget that
+    is left.
     """
+    options = replace(
+        run.options, reduction=False, engine="interpreted", checkpoint=None, max_depth=depth, budget=_left(run), laws=(law,)
+    )
+    return search(run.system, options)
+
+
+def whole_graph(run: Search, laws: Sequence[str], progress: Tell, should_stop: Callable[[], bool]) -> Search:
+    """All states, for laws that are not decided on representatives, in the budget that is left."""
+    options = replace(
+        run.options, symmetry=False, checkpoint=None, keep_going=True, budget=_left(run), laws=tuple(laws)
+    )
+    return search(run.system, options, progress, should_stop)
+
+
+def _left(run: Search) -> Budget:
     budget = run.options.budget
     left = None if budget.max_seconds is None else max(0.0, budget.max_seconds - run.meter.seconds())
-    options = replace(
-        run.options, reduction=False, engine="interpreted", checkpoint=None, max_depth=depth,
-        budget=replace(budget, max_seconds=left),
-    )  # fmt: skip
-    return search(run.system, options)
+    return replace(budget, max_seconds=left)

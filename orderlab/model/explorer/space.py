@@ -381,7 +381,7 @@ def read_checkpoint(path: Path, belongs_to: str, system: TransitionSystem[Any]) 
     try:
         line, _, body = path.read_bytes().partition(b"\n")
         header = json.loads(line)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         header = None
     if not isinstance(header, dict) or header.get("magic") != MAGIC:
         raise InputError(f"{path}: not a checkpoint; delete it or name another file")

@@ -29,9 +29,10 @@ from scipy.sparse.csgraph import connected_components
 
 from orderlab.model.errors import InputError
 from orderlab.model.explorer.space import Edges, Space
-from orderlab.model.explorer.witness import SystemRun, shown
+from orderlab.model.explorer.witness import SystemRun
 from orderlab.model.files import write_whole
 from orderlab.model.spec.transition_system import Fairness, LeadsTo, StrongFairness
+from orderlab.model.spec.variables import shown
 
 Bools = NDArray[np.bool_]
 

@@ -215,9 +215,9 @@ def _verdicts(found: _Walks, gap: str) -> list[Verdict]:
     liveness = [law for law in found.chosen.laws if isinstance(law, LeadsTo)]
     told += [Verdict(law.name, Outcome.UNKNOWN, work=work, not_covered=(no_end,)) for law in liveness]
     declared = tuple(found.system.action_names())
-    if found.chosen.coverage and (declared or found.met):
-        untested = [name for name, times in found.met.items() if not times]
-        told.append(coverage_verdict(found.fired, declared, untested, gap))
+    if found.chosen.coverage and (declared or found.met or found.chosen.unbound or liveness):
+        untested = dict.fromkeys([*(name for name, times in found.met.items() if not times), *found.chosen.unbound])
+        told.append(coverage_verdict(found.fired, declared, [*untested], gap, [law.name for law in liveness]))
     return told
 
 

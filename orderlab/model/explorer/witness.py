@@ -33,6 +33,7 @@ from orderlab.model.spec.transition_system import (
     StrongFairness,
     TransitionSystem,
 )
+from orderlab.model.spec.variables import shown
 
 Change = tuple[str, Any, Any]
 """The place in the state, and its value before and after."""
@@ -133,7 +134,7 @@ def changes(place: str, before: Any, after: Any) -> Iterator[Change]:
         for key in [*before, *(k for k in after if k not in before)]:
             inner = f"{place}.{key}" if place else str(key)
             yield from changes(inner, before.get(key), after.get(key))
-    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+    elif type(before) is list and type(after) is list and len(before) == len(after):
         for at, (one, other) in enumerate(zip(before, after, strict=True)):
             yield from changes(f"{place}[{at}]", one, other)
     elif before != after:
@@ -154,18 +155,6 @@ def story(told: Behaviour) -> list[str]:
         stays = told.loop_start == len(told.steps)
         lines.append("   and stays there for ever" if stays else f"   then again from step {told.loop_start + 1}")
     return lines
-
-
-def shown(value: Any) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list):
-        return "[" + ", ".join(shown(v) for v in value) + "]"
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{k}: {shown(v)}" for k, v in value.items()) + "}"
-    return str(value)
 
 
 CHUNK = 1 << 14
@@ -209,7 +198,9 @@ def shortest_step_witness(
     def bad_steps(state: Any) -> list[tuple[Label, Any]]:
         return [(label, after) for label, after in system.successors(state) if is_violated(state, label, after)]
 
-    sources = {n for n in range(levels[depth], levels[depth + 1]) if bad_steps(space.state(n))}
+    # What lies beyond a constraint is judged as a state; its steps are not taken.
+    level = set(range(levels[depth], levels[depth + 1])) - space.cut
+    sources = {n for n in sorted(level) if bad_steps(space.state(n))}
     if not sources:
         raise Unconvicted("no step out of the level in which it was found breaks it when asked again")
     best = _fewest_switches(space, _layers(space, levels, expanded, depth, sources))
@@ -327,28 +318,29 @@ def _neglected(system: TransitionSystem[Any], law: LeadsTo[Any], run: SystemRun,
         raise Unconvicted("it comes to what the law asks for")
     if states[-1] != states[run.loop_start]:
         raise Unconvicted("its loop is not closed")
+    offers = _changes_in_loop(system, run)
     for condition in fairness:
-        if not is_respected(system, condition, run):
+        if not _is_respected(condition, run, offers):
             raise Unconvicted(f"its loop neglects the fair step {condition.name}")
 
 
-def is_respected(system: TransitionSystem[Any], condition: Fairness, run: SystemRun) -> bool:
+def _is_respected(condition: Fairness, run: SystemRun, offers: Sequence[Sequence[Label]]) -> bool:
     """Whether going round the loop of a lasso for ever is fair to one set of steps."""
-    assert run.loop_start is not None
-    states = run.states
-    loop = range(run.loop_start, len(run.steps))
-    if any(condition.matches(run.steps[at][0]) and states[at] != states[at + 1] for at in loop):
+    if _is_taken(condition, run):
         return True
-    offered = enabled_in_loop(system, condition, run)
+    offered = _is_enabled(condition, offers)
     return not any(offered) if isinstance(condition, StrongFairness) else not all(offered)
 
 
-def enabled_in_loop(system: TransitionSystem[Any], condition: Fairness, run: SystemRun) -> list[bool]:
-    """Whether a changing step of the condition is enabled in each state of the loop."""
+def _changes_in_loop(system: TransitionSystem[Any], run: SystemRun) -> list[list[Label]]:
+    """The steps that change something, for each state of the loop."""
     return [
-        any(condition.matches(label) and after != state for label, after in system.successors(state))
-        for state in run.states[run.loop_start :]
+        [label for label, after in system.successors(state) if after != state] for state in run.states[run.loop_start :]
     ]
+
+
+def _is_enabled(condition: Fairness, offers: Sequence[Sequence[Label]]) -> list[bool]:
+    return [any(map(condition.matches, labels)) for labels in offers]
 
 
 def blamed(system: TransitionSystem[Any], law: str, engine: str, symmetry: bool, reason: Unconvicted) -> Exception:
@@ -427,8 +419,9 @@ def _permitted(system: TransitionSystem[Any], run: SystemRun, fairness: Sequence
         return ", for no action is declared fair"
     assert run.loop_start is not None
     now_and_then, never = [], []
+    offers = _changes_in_loop(system, run)
     for condition in fairness:
-        offered = enabled_in_loop(system, condition, run)
+        offered = _is_enabled(condition, offers)
         if not any(offered):
             never.append(condition.name)
         elif not isinstance(condition, StrongFairness) and not all(offered) and not _is_taken(condition, run):

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from orderlab.child import quiet_fork
 from orderlab.model.errors import WorkerDied
 from orderlab.model.spec.transition_system import (
     DEADLOCK,
@@ -295,7 +296,8 @@ class Workers:
             others = [pipe for one in pipes if one is not pipes[rank] for pipe in one.values()]
             share = Share(judges, rank, pipes[rank], known, cut)
             process = context.Process(target=_serve, args=(share, pipes[rank][0], others), daemon=True)
-            process.start()
+            with quiet_fork():
+                process.start()
             self._processes.append(process)
         for one in pipes[1:]:
             for pipe in one.values():

@@ -25,7 +25,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from enum import EnumMeta
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import product
 from math import prod
 from numbers import Integral
@@ -58,11 +58,14 @@ from orderlab.model.spec.variables import (
     ArrayView,
     Domain,
     Draft,
+    IndexSet,
     Schema,
     SpecificationError,
     State,
     StateTuple,
     every_value,
+    renamed,
+    symmetric_sets,
     values_of,
 )
 
@@ -87,7 +90,7 @@ def require(guard: Any) -> None:
     """
     if guard is True:
         return
-    if not isinstance(guard, Integral | np.bool_) and (
+    if guard is not False and not isinstance(guard, Integral | np.bool_) and (
         callable(guard) or isinstance(guard, Iterator | ArrayView) or inspect.isawaitable(guard)
     ):
         kind = type(guard).__name__ if not isinstance(guard, ArrayView) else "array"
@@ -381,8 +384,9 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         return [tuple({**start, **dict(zip(free, chosen, strict=True))}.values()) for chosen in product(*free.values())]
 
     def successors(self, state: StateTuple) -> Iterable[tuple[Label, StateTuple]]:
+        schema = self.schema_of_state
         for instance in self.action_instances:
-            draft, unmet = Draft(self.schema_of_state, state), GuardNotMet.raised
+            draft, unmet = Draft(schema, state), GuardNotMet.raised
             try:
                 result = instance.declaration.method(self, draft, *instance.arguments)
             except GuardNotMet:
@@ -512,14 +516,34 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         return [law_name(law.name) for law in laws if next(self.bindings(law), None) is None]
 
     def exchanges(self, state: StateTuple) -> Iterable[tuple[str, StateTuple]]:
-        from orderlab.model.spec.variables import renamed, symmetric_sets
-
         for index in symmetric_sets(self.schema_of_state):
             for member in range(index.size - 1):
-                exchanged = list(range(index.size))
-                exchanged[member], exchanged[member + 1] = member + 1, member
+                new_names = tuple(exchanged(one, member) for one in index)
                 names = f"{index.name} {member} and {index.name} {member + 1}"
-                yield names, renamed(self.schema_of_state, state, {index: tuple(exchanged)})
+                yield names, renamed(self.schema_of_state, state, {index: new_names})
+
+    def exchanges_of_footprints(self) -> Sequence[Callable[[str, frozenset[Place]], tuple[str, frozenset[Place]]]]:
+        schema = self.schema_of_state
+        return [
+            partial(_exchanged_footprint, schema, index, member, self._exchanged_actors(index, member))
+            for index in symmetric_sets(schema)
+            for member in range(index.size - 1)
+        ]
+
+    def _exchanged_actors(self, index: IndexSet, member: int) -> Mapping[str, str]:
+        """Who each process is after two neighbouring members have exchanged their names."""
+        actors = {(one.declaration.name, one.arguments): one.label.actor for one in self.action_instances}
+        found = {"": ""}
+        for one in self.action_instances:
+            ranges = [getattr(self, name) for name in one.declaration.ranges.values()]
+            pairs = zip(ranges, one.arguments, strict=True)
+            binding = tuple(exchanged(value, member) if over == index else value for over, value in pairs)
+            image = actors[one.declaration.name, binding]
+            if found.setdefault(one.label.actor, image) != image:
+                raise NotImplementedError(
+                    f'{self.name}: the process "{one.label.actor}" takes steps of several members of {index.name}'
+                )
+        return found
 
     def describe(self, state: StateTuple) -> Mapping[str, Any]:
         return self.schema_of_state.describe(state)
@@ -686,6 +710,28 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
             "" if when is None else _applied(when, declaration, binding),
             _applied(declaration.then, declaration, binding),
         )
+
+
+def exchanged(value: int, member: int) -> int:
+    """The name of a member after `member` and the next one have exchanged theirs."""
+    return {member: member + 1, member + 1: member}.get(value, value)
+
+
+def _exchanged_footprint(
+    schema: Schema, index: IndexSet, member: int, actors: Mapping[str, str], actor: str, places: frozenset[Place]
+) -> tuple[str, frozenset[Place]]:
+    return actors[actor], frozenset(_exchanged_place(schema, index, member, place) for place in places)
+
+
+def _exchanged_place(schema: Schema, index: IndexSet, member: int, place: Place) -> Place:
+    assert isinstance(place, tuple)
+    name, *path = place
+    kind, found = schema.variables[name], [name]
+    for at in path:
+        assert isinstance(kind, Array)
+        found.append(exchanged(at, member) if kind.index == index else at)
+        kind = kind.of
+    return tuple(found)
 
 
 def law_name(method: str) -> str:

@@ -106,7 +106,22 @@ class ProcessSystem(TransitionSystem[Situation]):
     def local(self, situation: Situation) -> dict[str, Hashable]:
         return {process.name: here for process, here in zip(self.processes, situation.locals, strict=True)}
 
+    def _value(self, place: str, value: Hashable) -> Hashable:
+        """The value. Raises SpecificationError for one that can change, as lists, sets and dictionaries can."""
+        try:
+            hash(value)
+        except TypeError:
+            raise SpecificationError(
+                f"{self.title}: {place}: {value!r} can change or holds what can ({type(value).__name__}); a state is made of values"
+                " that stay: a tuple for a list, a frozenset for a set, a NamedTuple or a frozen dataclass for a record"
+            ) from None
+        return value
+
     def initial_states(self) -> Iterable[Situation]:
+        for name, value in self.variables.items():
+            self._value(f'variable "{name}"', value)
+        for process in self.processes:
+            self._value(f"local state of {process.name}", process.start)
         return [Situation(tuple(self.variables.values()), tuple(process.start for process in self.processes))]
 
     def successors(self, state: Situation) -> Iterable[tuple[Label, Situation]]:
@@ -125,7 +140,8 @@ class ProcessSystem(TransitionSystem[Situation]):
             for move in moves:
                 shared = list(state.shared)
                 for name, value in move.writes.items():
-                    shared[names[name]] = value
+                    shared[names[name]] = self._value(f'variable "{name}"', value)
+                self._value(f"local state of {process.name}", move.local)
                 locals_after = (*state.locals[:at], move.local, *state.locals[at + 1 :])
                 touched = Footprint(reads, frozenset([*move.writes, (process.name,)]))
                 label = Label(process.name, move.action, move.arguments, touched)
@@ -152,7 +168,7 @@ class ProcessSystem(TransitionSystem[Situation]):
         return self.may_end(state)
 
     def describe(self, state: Situation) -> Mapping[str, Any]:
-        return {**self.shared(state), **self.local(state)}
+        return {name: _in_order(value) for name, value in {**self.shared(state), **self.local(state)}.items()}
 
     def source_text(self) -> str:
         """The texts of the programs, the laws and the bounds, and of what they import."""
@@ -163,6 +179,16 @@ class ProcessSystem(TransitionSystem[Situation]):
 
     def parameters(self) -> Mapping[str, Any]:
         return self.scope
+
+
+def _in_order(value: Any) -> Any:
+    """The value with its sets as text, members in order: that of a frozenset differs between two processes."""
+    if isinstance(value, frozenset):
+        return "{" + ", ".join(sorted(str(_in_order(one)) for one in value)) + "}"
+    if isinstance(value, tuple):
+        entries = [_in_order(one) for one in value]
+        return type(value)(*entries) if hasattr(value, "_fields") else tuple(entries)
+    return value
 
 
 def _steps_of(process: str) -> Callable[[Label], bool]:

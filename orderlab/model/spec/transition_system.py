@@ -204,6 +204,13 @@ class TransitionSystem(Generic[S]):
         """
         return ()
 
+    def exchanges_of_footprints(self) -> Sequence[Callable[[str, frozenset[Place]], tuple[str, frozenset[Place]]]]:
+        """What each of these exchanges makes of a process and of places that it touches; the process "" is nobody.
+
+        Raises NotImplementedError where processes are not renamed with the members; then nothing is reduced under symmetry.
+        """
+        raise NotImplementedError(f"{self.name} does not tell how renaming changes footprints")
+
     def is_terminal(self, state: S) -> bool:
         """Whether stopping here is right. A state without successors that is not terminal is a deadlock."""
         return False

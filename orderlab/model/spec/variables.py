@@ -1,7 +1,8 @@
 """States of declarative specifications: finite domains, variables, the draft that an action reads and assigns; symmetry.
 
 A state is a tuple with one entry per variable: an integer, or a (nested) tuple of integers for an array. Every
-variable has a finite domain, so that the compiled engine can pack a state into a few machine words.
+variable has a finite domain, so that the compiled engine can pack a state into a few machine words. Sets, records and
+sequences are integers there, too: their codes (`compounds`).
 
 Symmetry: one representative for all states that differ only by renaming the members of symmetric index sets. Where every
 symmetric set only indexes arrays of plain values, sorting its columns gives the representative in one pass. Otherwise
@@ -12,13 +13,13 @@ only equality and quantification over a symmetric set.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import IntEnum
 from itertools import permutations, product
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar
 
 from orderlab.model.spec.transition_system import Place
 
@@ -64,9 +65,41 @@ class Domain:
     names: tuple[str, ...] = ()
     of: IndexSet | None = None
 
+    is_compound: ClassVar[bool] = False
+    """Whether its values are sets, records or sequences (`compounds`), of which a state has the codes: integers."""
+
     def __post_init__(self) -> None:
         if self.high < self.low:
             raise SpecificationError(f"empty domain {self.low}..{self.high}")
+
+    @property
+    def size(self) -> int:
+        """How many codes there are, low..high."""
+        return self.high - self.low + 1
+
+    def value(self, code: int) -> Any:
+        """What a method sees of a number that a state has."""
+        return code
+
+    def code(self, given: Any, place: str) -> int:
+        """The number that stands for a value. Raises SpecificationError for one outside of the domain."""
+        return fitting(place, (), self, given)
+
+    def codes(self) -> Iterable[int]:
+        """The codes of all values, in ascending order where values are integers."""
+        return range(self.low, self.high + 1)
+
+    def values(self) -> int:
+        """How many values there are."""
+        return self.size
+
+    def mentioned(self) -> tuple[IndexSet, ...]:
+        """The sets whose members its values name."""
+        return () if self.of is None else (self.of,)
+
+    def renamed(self, code: int, renaming: Renaming) -> int:
+        new_names = renaming.get(self.of) if self.of is not None else None
+        return new_names[code] if new_names is not None and code >= 0 else code
 
     def show(self, value: int) -> Any:
         if self.of is not None and value == NOBODY:
@@ -118,6 +151,10 @@ class Schema:
         self.optional = tuple(name for name, kind in variables.items() if may_be_nobody(kind))
         """The variables that may hold NOBODY, or whose elements may."""
         self.position = {name: at for at, name in enumerate(self.names)}
+        self.compounds: tuple[Domain | None, ...] = tuple(
+            leaf if (leaf := leaf_of(kind)).is_compound else None for kind in self.kinds
+        )
+        """For each variable the domain of its values, or of its elements, if these are no integers."""
 
     def lowest(self) -> list[Value]:
         """Every variable at the low end of its domain: where the initial state starts from."""
@@ -134,8 +171,7 @@ class Schema:
             assert isinstance(kind, Array)
             assert isinstance(value, tuple)
             kind, value = kind.of, value[index]
-        told = show(kind, value)
-        said = str(told).lower() if isinstance(told, bool) else "none" if told is None else str(told)
+        said = shown(show(kind, value))
         where = "".join(f"[{index}]" for index in path)
         return f"{name}{where} = {said}"
 
@@ -144,10 +180,16 @@ class Schema:
         return SpecificationError(f'unknown variable "{name}"' + (f'; did you mean "{near[0]}"?' if near else ""))
 
 
-def may_be_nobody(kind: Domain | Array) -> bool:
+def leaf_of(kind: Domain | Array) -> Domain:
+    """The domain of a variable, or of the elements of an array."""
     while isinstance(kind, Array):
         kind = kind.of
-    return kind.of is not None and kind.low == NOBODY
+    return kind
+
+
+def may_be_nobody(kind: Domain | Array) -> bool:
+    leaf = leaf_of(kind)
+    return leaf.of is not None and leaf.low == NOBODY
 
 
 def lowest(kind: Domain | Array) -> Value:
@@ -156,13 +198,13 @@ def lowest(kind: Domain | Array) -> Value:
 
 def values_of(kind: Domain | Array) -> int:
     """How many values a domain has, or arrays over it."""
-    return kind.high - kind.low + 1 if isinstance(kind, Domain) else int(values_of(kind.of) ** kind.index.size)
+    return kind.values() if isinstance(kind, Domain) else int(values_of(kind.of) ** kind.index.size)
 
 
 def every_value(kind: Domain | Array) -> list[Value]:
     """All values of a domain, or all arrays over it, in ascending order."""
     if isinstance(kind, Domain):
-        return list(range(kind.low, kind.high + 1))
+        return list(kind.codes())
     return list(product(every_value(kind.of), repeat=kind.index.size))
 
 
@@ -172,6 +214,20 @@ def show(kind: Domain | Array, value: Value) -> Any:
         return kind.show(value)
     assert isinstance(value, tuple)
     return [show(kind.of, entry) for entry in value]
+
+
+def shown(value: Any) -> str:
+    """A described value as a report prints it."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        marks = getattr(value, "marks", "[]")
+        return marks[0] + ", ".join(shown(v) for v in value) + marks[1]
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{k}: {shown(v)}" for k, v in value.items()) + "}"
+    return str(value)
 
 
 class State:
@@ -215,7 +271,8 @@ class Draft(State):
             return ArrayView(self, at, ())
         if self._reads is not None:
             self._reads.add((name,))
-        return value
+        compound = self._schema.compounds[at]
+        return compound.value(value) if compound is not None and type(value) is int else value
 
     def __setattr__(self, name: str, value: Any) -> None:
         at = self._schema.position.get(name)
@@ -262,7 +319,9 @@ class ArrayView(Sequence[Any]):
         return entries  # type: ignore[no-any-return]
 
     def _checked(self, index: int, entries: tuple[Any, ...]) -> tuple[int, ...]:
-        if not isinstance(index, Integral) or not 0 <= index < len(entries):
+        # Most are plain; to ask what else is a whole number takes longer than all the rest.
+        whole = type(index) is int or isinstance(index, Integral)
+        if not whole or not 0 <= index < len(entries):
             name = self._draft._schema.names[self._at]
             raise SpecificationError(f"{name}: index {index} is outside 0..{len(entries) - 1}")
         return (*self._path, int(index))
@@ -270,7 +329,7 @@ class ArrayView(Sequence[Any]):
     def __getitem__(self, index: Any) -> Any:
         """An element; a list of them for a slice."""
         entries = self._entries()
-        if isinstance(index, slice):
+        if type(index) is slice:
             return [self[at] for at in range(*index.indices(len(entries)))]
         path = self._checked(index, entries)
         value = entries[index]
@@ -278,7 +337,8 @@ class ArrayView(Sequence[Any]):
             return ArrayView(self._draft, self._at, path)
         if self._draft._reads is not None:
             self._draft._reads.add((self._draft._schema.names[self._at], *path))
-        return value
+        compound = self._draft._schema.compounds[self._at]
+        return value if compound is None else compound.value(value)
 
     def __setitem__(self, index: int, value: Any) -> None:
         path = self._checked(index, self._entries())
@@ -306,6 +366,8 @@ def replaced(entries: Any, path: tuple[int, ...], value: int) -> Any:
 
 def fitting(name: str, path: tuple[int, ...], kind: Domain, value: Any) -> int:
     """The value as an integer of the domain. Raises SpecificationError for anything else, half a number included."""
+    if kind.is_compound:
+        return kind.code(value, name + "".join(f"[{i}]" for i in path))
     if type(value) is int and kind.low <= value <= kind.high:
         return value
     try:
@@ -347,8 +409,7 @@ def mentioned(kind: Domain | Array) -> Iterator[IndexSet]:
     while isinstance(kind, Array):
         yield kind.index
         kind = kind.of
-    if kind.of is not None:
-        yield kind.of
+    yield from kind.mentioned()
 
 
 def sorts_by_columns(schema: Schema) -> bool:
@@ -356,7 +417,7 @@ def sorts_by_columns(schema: Schema) -> bool:
     for kind in schema.kinds:
         if not any(index.symmetric for index in mentioned(kind)):
             continue
-        if not isinstance(kind, Array) or isinstance(kind.of, Array) or kind.of.of is not None:
+        if not isinstance(kind, Array) or isinstance(kind.of, Array) or any(index.symmetric for index in kind.of.mentioned()):
             return False
     return True
 
@@ -398,8 +459,7 @@ def renamed(schema: Schema, state: StateTuple, renaming: Renaming) -> StateTuple
 def renamed_value(kind: Domain | Array, value: Value, renaming: Renaming) -> Value:
     if isinstance(kind, Domain):
         assert isinstance(value, int)
-        new_names = renaming.get(kind.of) if kind.of is not None else None
-        return new_names[value] if new_names is not None and value >= 0 else value
+        return kind.renamed(value, renaming)
     entries = entries_of(value)
     images = [renamed_value(kind.of, entry, renaming) for entry in entries]
     moves = renaming.get(kind.index)

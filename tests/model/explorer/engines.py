@@ -47,8 +47,7 @@ def loaded(text: str, decorate: Callable[..., Any]) -> ModuleType:
     module = ModuleType("kernel")
     plain = decorate is as_it_is
     lines = [line for line in text.splitlines() if not line.startswith(("from ", "import "))]
-    names = ("checked", "entry", "power", "quotient", "raised", "remainder", "shifted_left", "shifted_right")
-    operators = {name: getattr(runtime, name) for name in names}
+    operators = {name: getattr(runtime, name) for name in runtime.CALLED}
     module.__dict__.update(
         np=np, FREE=runtime.FREE, slot_of=runtime.slot_of, njit=decorate,
         int64=np.int64 if plain else numba.int64,

@@ -8,9 +8,11 @@ import networkx as nx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orderlab.model.classics.increment import Increment
 from orderlab.model.classics.termination_detection import TerminationDetection
 from orderlab.model.explorer.exploration import explore
-from orderlab.model.explorer.search import Options
+from orderlab.model.explorer.search import Budget, Options
+from orderlab.model.explorer.walks import explore_by_walks
 from orderlab.model.explorer.witness import story
 from orderlab.model.spec.transition_system import (
     Fairness,
@@ -192,14 +194,29 @@ def test_termination_is_detected_only_if_the_token_moves() -> None:
     assert verdict.witness.loop_start == len(verdict.witness.steps)
 
 
-def test_liveness_is_not_decided_on_representatives() -> None:
-    class Symmetric(Graph):
-        def canonical(self, state: int) -> int:
-            return state
+class Symmetric(Graph):
+    """0 and 1 are one member and the other at work; they take turns, or one works for ever."""
 
-    found = explore(Symmetric([(0, "p", 1)], "p", None, {1}), Options(symmetry=True))
-    assert found.outcome is Outcome.UNKNOWN
-    assert "use --no-symmetry" in found.verdicts[0].not_covered[0]
+    def canonical(self, state: int) -> int:
+        return 0 if state == 1 else state
+
+
+def test_liveness_under_symmetry_is_decided_on_all_states() -> None:
+    """On representatives 0 -> 1 is a step that changes nothing; in truth both take turns for ever, and 2 is not reached."""
+    turns = Symmetric([(0, "p", 1), (1, "p", 0)], "p", None, {1})
+    found = explore(turns, Options(symmetry=True))
+    assert (found.distinct_states, found.verdicts[0].outcome) == (1, Outcome.HOLDS)
+    assert found.notes[0].startswith("answered: decided without symmetry, on all 2 states")
+    neglecting = Symmetric([(0, "p", 1), (1, "p", 0)], "p", None, {2})
+    assert explore(neglecting, Options(symmetry=True)).verdicts[0].outcome is Outcome.VIOLATED
+
+
+def test_liveness_under_symmetry_is_unknown_where_the_budget_ends_on_the_way_to_all_states() -> None:
+    long = Symmetric([(s, "p", s + 1) for s in range(6)], "p", None, {6})
+    found = explore(long, Options(symmetry=True, budget=Budget(max_states=7)))
+    assert found.complete
+    assert found.verdicts[0].outcome is Outcome.UNKNOWN
+    assert "stopped by the budget of 7 states" in found.verdicts[0].not_covered[0]
 
 
 def test_an_obligation_that_never_begins_is_vacuous() -> None:
@@ -210,3 +227,14 @@ def test_an_obligation_that_never_begins_is_vacuous() -> None:
 
 def law(system: TransitionSystem[tuple[int, ...]], name: str) -> Verdict:
     return next(v for v in explore(system).verdicts if v.law == name)
+
+
+def test_coverage_does_not_speak_of_a_law_that_was_not_decided() -> None:
+    """Another law is violated first, and every action has fired by then; to the end, the law is put to the test."""
+    broken = Increment(lock=False)
+    assert law(broken, "everyone-writes").outcome is law(broken, "coverage").outcome is Outcome.UNKNOWN
+    assert "everyone-writes was not decided" in law(broken, "coverage").not_covered[-1]
+    whole = {v.law: v.outcome for v in explore(broken, Options(keep_going=True)).verdicts}
+    assert whole["coverage"] is whole["everyone-writes"] is Outcome.HOLDS
+    walked = explore_by_walks(broken, Options(keep_going=True), 50, 20)
+    assert next(v for v in walked.verdicts if v.law == "coverage").outcome is Outcome.UNKNOWN

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from itertools import product, takewhile
 from typing import Any, ClassVar
 
@@ -10,18 +11,23 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from orderlab.commands.explore_template import Lock
 from orderlab.model.classics.die_hard import DieHard
 from orderlab.model.classics.increment import Increment
 from orderlab.model.classics.termination_detection import TerminationDetection
 from orderlab.model.classics.two_phase_commit import TwoPhaseCommit
 from orderlab.model.errors import InputError
 from orderlab.model.explorer.exploration import Exploration, explore
-from orderlab.model.explorer.search import Options
-from orderlab.model.spec.declarative import Specification, State, action, require, sometimes
+from orderlab.model.explorer.reduction import Reduction
+from orderlab.model.explorer.search import Budget, Options
+from orderlab.model.explorer.witness import Behaviour
+from orderlab.model.spec.compounds import set_of
+from orderlab.model.spec.declarative import Specification, State, action, invariant, require, sometimes
 from orderlab.model.spec.processes import Move, Process, ProcessSystem, Shared, Situation
 from orderlab.model.spec.transition_system import DEADLOCK, Invariant, LeadsTo, Place, Sometimes, TransitionSystem
-from orderlab.model.spec.variables import Array, Domain, boolean, integer
+from orderlab.model.spec.variables import Array, Domain, IndexSet, boolean, integer
 from orderlab.model.verdict import Outcome
+from tests.in_process import ROOT, orderlab
 
 VARIABLES = ("x", "y", "z")
 
@@ -57,8 +63,9 @@ def process(name: str, program: Mapping[int, list[Instruction]]) -> Process:
     return Process(name, 0, run)
 
 
-def system(given_programs: list[Mapping[int, list[Instruction]]], watched: str, may_end: bool) -> ProcessSystem:
-    """A goal for each combination of values of the watched variables, looking at the later ones only if need be."""
+def system(given_programs: list[Mapping[int, list[Instruction]]], watched: str, may_end: bool, broken: bool = False) -> ProcessSystem:
+    """A goal for each combination of values of the watched variables, looking at the later ones only if need be; with
+    `broken` also the law that it is never reached."""
     values = dict.fromkeys(VARIABLES, 0)
     at = [VARIABLES.index(name) for name in watched]
 
@@ -72,7 +79,11 @@ def system(given_programs: list[Mapping[int, list[Instruction]]], watched: str, 
 
         return Sometimes(str(wanted), reached, reads)
 
-    laws = [goal(wanted) for wanted in product(range(3), repeat=len(watched))]
+    def never(goal: Sometimes[Situation]) -> Invariant[Situation]:
+        return Invariant(f"never {goal.name}", lambda s: not goal.reached(s), reads=goal.reads)
+
+    goals = [goal(wanted) for wanted in product(range(3), repeat=len(watched))]
+    laws = [*goals, *(map(never, goals) if broken else ())]
     names = "pqr"[: len(given_programs)]
     made = [process(n, p) for n, p in zip(names, given_programs, strict=True)]
     actions = [
@@ -135,6 +146,49 @@ def same_verdicts(
         same = [v for v in whole.verdicts if v.law == verdict.law == DEADLOCK and v.outcome is Outcome.VIOLATED]
         if verdict.outcome is Outcome.VIOLATED and same:
             assert len(verdict.witness.steps) == len(same[0].witness.steps), "shortest in the whole graph"
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.lists(programs(), min_size=2, max_size=3), st.sampled_from(["x", "xy", "zx"]), st.booleans())
+@example([{0: [(None, ("z", 1), 1)]}, {0: [(None, ("y", 1), 1)], 1: [(("z", 0), ("x", 2), 2)]}], "x", True)
+def test_every_law_is_decided_as_without_after_a_violation(
+    given_programs: list[Mapping[int, list[Instruction]]], watched: str, may_end: bool
+) -> None:
+    decided_alike(given_programs, watched, may_end)
+
+
+@pytest.mark.exhaustive
+@settings(max_examples=5000, deadline=None)
+@given(st.lists(programs(), min_size=2, max_size=3), st.sampled_from(["x", "xy", "zx"]), st.booleans())
+def test_every_law_of_many_is_decided_as_without_after_a_violation(
+    given_programs: list[Mapping[int, list[Instruction]]], watched: str, may_end: bool
+) -> None:
+    decided_alike(given_programs, watched, may_end)
+
+
+def decided_alike(given_programs: list[Mapping[int, list[Instruction]]], watched: str, may_end: bool) -> None:
+    """`--continue` decides all; a reduction that believed its first, too small round said that broken laws hold."""
+    made = system(given_programs, watched, may_end, broken=True)
+    whole = explore(made, Options(keep_going=True))
+    reduced = explore(made, Options(keep_going=True, reduction=True))
+    assert [(v.law, v.outcome) for v in whole.verdicts] == [(v.law, v.outcome) for v in reduced.verdicts]
+    assert [a for a, n in whole.actions.items() if n] == [a for a, n in reduced.actions.items() if n]
+    for one, other in zip(whole.verdicts, reduced.verdicts, strict=True):
+        if isinstance(one.witness, Behaviour):
+            assert len(one.witness.steps) == len(other.witness.steps)
+    ended = explore(made, Options(reduction=True))
+    for one, other in zip(whole.verdicts, ended.verdicts, strict=True):
+        assert other.outcome in (one.outcome, Outcome.UNKNOWN)
+
+
+def test_what_an_early_round_found_is_told_when_the_budget_ends_a_later_one() -> None:
+    """The first round breaks the law with three states; the second, with more to visit, comes to the end of its budget."""
+    made = system([{0: [(None, ("z", 1), 1)]}, {0: [(None, ("y", 1), 1)], 1: [(("z", 0), ("x", 2), 2)]}], "y", True, True)
+    for states in range(1, 8):
+        found = explore(made, Options(budget=Budget(max_states=states), keep_going=True, reduction=True))
+        verdict = next(v for v in found.verdicts if v.law == "never (1,)")
+        assert verdict.outcome is (Outcome.VIOLATED if states > 1 else Outcome.UNKNOWN) or states < 3
+        assert found.complete or Outcome.HOLDS not in {v.outcome for v in found.verdicts if v.law.startswith("never")}
 
 
 def workers(count: int, steps: int, late: bool) -> ProcessSystem:
@@ -277,7 +331,7 @@ def test_laws_that_forbid_a_reduction_are_named() -> None:
     assert found.outcome is Outcome.HOLDS
 
 
-def test_reduction_needs_footprints_and_excludes_symmetry() -> None:
+def test_reduction_needs_footprints() -> None:
     class Bare(TransitionSystem[int]):
         name = "bare"
 
@@ -286,5 +340,98 @@ def test_reduction_needs_footprints_and_excludes_symmetry() -> None:
 
     with pytest.raises(InputError, match="bare records no footprints; leave the option out"):
         explore(Bare(), Options(reduction=True))
-    with pytest.raises(InputError, match="exclude each other"):
+    with pytest.raises(InputError, match="bare has no symmetry; leave the option out"):
         explore(Bare(), Options(reduction=True, symmetry=True))
+
+
+class Runners(Specification):
+    """Each runner goes its own way, and the last step of each is seen by all."""
+
+    name: ClassVar[str] = "runners"
+    runners: int = 4
+
+    @cached_property
+    def everyone(self) -> IndexSet:
+        return IndexSet("runner", self.runners, symmetric=True)
+
+    def variables(self) -> Mapping[str, Domain | Array]:
+        bags = Array(self.everyone, set_of(integer(0, 2)))
+        return {"at": Array(self.everyone, integer(0, 4)), "bag": bags, "arrived": integer(0, self.runners)}
+
+    @action(actor="runner {r}", r="everyone")
+    def run(self, s: State, r: int) -> None:
+        require(s.at[r] < 3)
+        s.bag[r] |= {s.at[r]}
+        s.at[r] += 1
+
+    @action(actor="runner {r}", r="everyone")
+    def finish(self, s: State, r: int) -> None:
+        require(s.at[r] == 3)
+        s.at[r] = 4
+        s.arrived += 1
+
+    def terminal(self, s: State) -> bool:
+        return True
+
+    @invariant()
+    def nobody_is_second(self, s: State) -> bool:
+        return s.arrived < 2
+
+
+class Coached(Runners):
+    """Each process is a runner, and one of two coaches, who are no runners."""
+
+    name: ClassVar[str] = "coached"
+
+    @property
+    def coaches(self) -> range:
+        return range(2)
+
+    @action(actor="runner {k}", k="coaches")
+    def shout(self, s: State, k: int) -> None:
+        require(s.arrived == k)
+
+
+def test_reduction_and_symmetry_go_together() -> None:
+    whole = explore(Runners(runners=3), Options(keep_going=True))
+    orbits = explore(Runners(runners=3), Options(keep_going=True, symmetry=True))
+    both = explore(Runners(runners=3), Options(keep_going=True, symmetry=True, reduction=True))
+    reduced = explore(Runners(runners=3), Options(keep_going=True, reduction=True))
+    assert both.reductions["states_reduced"] > 0
+    assert both.distinct_states < min(orbits.distinct_states, reduced.distinct_states) < whole.distinct_states
+    for one in (whole, orbits, both, reduced):
+        assert {v.law: (v.outcome, v.how) for v in one.verdicts} == {v.law: (v.outcome, "") for v in whole.verdicts}
+        assert one.actions.keys() == {name for name, times in one.actions.items() if times}
+    (witness,) = (one.witness for one in both.verdicts if one.law == "nobody-is-second")
+    assert len(witness.steps) == 8  # four steps of one runner, then of another
+    assert witness.switches == 1
+
+
+def test_processes_that_are_not_renamed_with_the_members_are_not_reduced_under_symmetry() -> None:
+    coached = Coached(runners=2)
+    found = explore(coached, Options(keep_going=True, symmetry=True, reduction=True))
+    assert not found.reductions["partial_order"]
+    assert 'switched off under symmetry, for coached: the process "runner 0" takes steps of several' in found.notes[0]
+    assert found.distinct_states == explore(coached, Options(keep_going=True, symmetry=True)).distinct_states
+
+
+def test_what_was_seen_of_one_member_counts_for_all() -> None:
+    """Else a representative, in which members have other names, would be judged by what its names did elsewhere."""
+    reduction = Reduction(Runners(runners=3), symmetry=True)
+    first = Runners(runners=3).initial_states()
+    reduction.choose(next(iter(first)), lambda _: True)
+    reads = {actor: {place for place in places if place[0] == "at"} for actor, places in reduction._reads.items()}
+    assert reads == {f"runner {r}": {("at", r)} for r in range(3)}
+
+
+def test_a_verdict_says_which_reductions_it_was_decided_without() -> None:
+    made = Lock(clients=2)
+    told = {v.law: v.how for v in explore(made, Options(symmetry=True, reduction=True)).verdicts}
+    assert told["mutual-exclusion"] == told["coverage"] == "without reduction"
+    assert told["no-starvation(c=0)"] == "without symmetry and reduction, on all 28 states"
+    alone = explore(made, Options(symmetry=True)).verdicts
+    assert {v.how for v in alone} == {"", "without symmetry, on all 28 states"}
+    done = orderlab("explore", ROOT / "orderlab/commands/explore_template.py", "--symmetry")
+    assert "no-starvation(c=0) (without symmetry, on all 28 states)" in done.stdout
+    done = orderlab("explore", ROOT / "orderlab/commands/explore_template.py", "--reduction")
+    assert "8 hold, without reduction: mutual-exclusion, " in done.stdout

@@ -10,15 +10,26 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from enum import Enum, EnumMeta
 from types import FunctionType
 from typing import Any
 
+from orderlab.model.explorer.compiled.compounds import Compounds
 from orderlab.model.explorer.compiled.intervals import RESULT, TRUTH, ValueInterval, absolute, hull, power
-from orderlab.model.explorer.compiled.layout import Field, Layout
+from orderlab.model.explorer.compiled.layout import Field
 from orderlab.model.explorer.compiled.program_text import NotCompilable
+from orderlab.model.explorer.compiled.translated import (
+    RAISES,
+    UNKNOWN,
+    IndexStretch,
+    MethodScope,
+    Value,
+    reading,
+    shortened,
+    unsubscripted,
+)
+from orderlab.model.spec.compounds import SequenceDomain, SetDomain
 from orderlab.model.spec.declarative import require
 from orderlab.model.spec.variables import IndexSet
 
@@ -44,82 +55,8 @@ _DUNDERS = [
 ]
 
 
-class _Marker:
-    """A result of folding that is not a value."""
-
-
-UNKNOWN = _Marker()
-"""The value of an expression differs from state to state."""
-RAISES = _Marker()
-"""Evaluating the expression raises, whatever the state."""
-
-
-@dataclass(frozen=True)
-class Value:
-    """The text of an expression; it is a boolean of numba if `is_bool`, else a 64-bit integer."""
-
-    text: str
-    interval: ValueInterval
-    is_bool: bool = False
-
-    @property
-    def number(self) -> str:
-        return f"int64({self.text})" if self.is_bool else self.text
-
-    @property
-    def truth(self) -> str:
-        return self.text if self.is_bool else f"({self.text} != 0)"
-
-    @property
-    def may_raise(self) -> bool:
-        return "error" in self.text
-
-
-@dataclass
-class MethodScope:
-    """What the names of one function mean.
-
-    `ranges` holds the locals that surely have a value here, with their intervals; it is None where control never comes.
-    `known` are the variables of unrolled comprehensions.
-    """
-
-    owner: str | None
-    names: Mapping[str, Any]
-    assigned: frozenset[str]
-    where: str
-    states: frozenset[str]
-    ranges: dict[str, ValueInterval] | None
-    is_action: bool = False
-    is_predicate: bool = False
-    known: dict[str, Any] = field(default_factory=dict)
-    returned: list[ValueInterval | None] = field(default_factory=list)
-    breaks: list[dict[str, ValueInterval]] = field(default_factory=list)
-    continues: list[dict[str, ValueInterval]] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class IndexStretch:
-    """What a loop runs over: text, the interval of its elements (None: surely nothing), least and most rounds."""
-
-    text: str
-    element: ValueInterval | None
-    rounds: ValueInterval
-
-
-class Expressions:
+class Expressions(Compounds):
     """The part of the translator that knows expressions."""
-
-    specification: Any
-    layout: Layout
-    tables: dict[tuple[int, ...], str]
-
-    def function(
-        self, method: Callable[..., Any], states: int, given: tuple[ValueInterval, ...], is_action: bool, bound: bool
-    ) -> tuple[str, ValueInterval | None, bool]:
-        raise NotImplementedError
-
-    def define(self, stem: str, states: list[str], rest: list[str], lines: list[str]) -> str:
-        raise NotImplementedError
 
     def condition(self, node: ast.expr, scope: MethodScope) -> str:
         """The text of an expression of which only the truth matters."""
@@ -132,7 +69,13 @@ class Expressions:
             case ast.UnaryOp(op=ast.Not(), operand=operand) if known is UNKNOWN:
                 return f"(not {self.condition(operand, scope)})"
             case ast.Call() if known is UNKNOWN:
-                return self._proved(self.call(node, scope, truth_only=True), node, scope).truth
+                made = self.compound(node, scope) or self.call(node, scope, truth_only=True)
+                if made.kind is not None:
+                    raise self.refusal(node, scope)
+                return self._proved(made, node, scope).truth
+        compound = self.compound(node, scope) if known is UNKNOWN else None
+        if compound is not None and isinstance(compound.kind, SetDomain | SequenceDomain):
+            return f"({compound.text} != 0)"  # whether it is empty
         return self.value(node, scope).truth
 
     def _junction(self, conjunction: bool, values: list[ast.expr], scope: MethodScope) -> str:
@@ -149,7 +92,10 @@ class Expressions:
 
     def value(self, node: ast.expr, scope: MethodScope) -> Value:
         """Raises NotCompilable unless the translation yields what Python yields, in every state."""
-        return self._proved(self._value(node, scope), node, scope)
+        made = self._proved(self._value(node, scope), node, scope)
+        if made.kind is not None:
+            raise self.refusal(node, scope)
+        return made
 
     def _proved(self, made: Value, node: ast.expr, scope: MethodScope) -> Value:
         if not made.interval.fits:
@@ -166,6 +112,8 @@ class Expressions:
             return Value("raised(error)", ValueInterval(0, 0))
         if known is not UNKNOWN:
             return self._literal(known, node, scope)
+        if (compound := self.compound(node, scope)) is not None:
+            return compound
         match node:
             case ast.Name(id=name) if scope.ranges is not None and name in scope.ranges:
                 return Value(f"v_{name}", scope.ranges[name])
@@ -303,12 +251,12 @@ class Expressions:
     # -- places --------------------------------------------------------------------------------------------
 
     def _access(self, node: ast.expr, scope: MethodScope) -> Value:
-        root, indices = _unsubscripted(node)
+        root, indices = unsubscripted(node)
         table: Any = self.constant(root, scope)
         if table is not UNKNOWN and table is not RAISES and indices:
             return self._tabulated(table, indices, node, scope)
         state, place, index = self.field_access(node, scope)
-        return Value(_reading(state, place, index), ValueInterval(place.domain.low, place.domain.high))
+        return Value(reading(state, place, index), ValueInterval(place.domain.low, place.domain.high))
 
     def _tabulated(self, table: Any, indices: list[ast.expr], node: ast.expr, scope: MethodScope) -> Value:
         """An element of a constant tuple or list of integers, or of a rectangular one of such."""
@@ -337,7 +285,7 @@ class Expressions:
 
     def field_access(self, node: ast.expr, scope: MethodScope) -> tuple[str, Field, str]:
         """The state, the variable and the text of the flat index ("" for a scalar) of an access `s.name[i][j]`."""
-        inner, indices = _unsubscripted(node)
+        inner, indices = unsubscripted(node)
         place = self._field(inner, scope)
         if place is None or len(indices) != len(place.shape):
             raise self.refusal(node, scope)
@@ -484,36 +432,40 @@ class Expressions:
         ranges = scope.ranges or {}
         states = [n for n in used if n in scope.states]
         free = [n for n in used if n in ranges and n != variable and n not in scope.known]
-        stretch = self.iterable(over, scope)
+        stretch = self.iterable(over, scope, variable)
         if stretch.element is None:
             return Value("0", ValueInterval(0, 0)) if name == "sum" else Value(repr(name == "all"), TRUTH, is_bool=True)
         known = {n: v for n, v in scope.known.items() if n != variable}
         inner = MethodScope(
             scope.owner, scope.names, scope.assigned | {variable}, scope.where, scope.states,
             {**{n: ranges[n] for n in free}, variable: stretch.element}, known=known,
+            kinds={**scope.kinds, variable: stretch.kind},
         )  # fmt: skip
-        head = f"for v_{variable} in {stretch.text}:"
+        head = stretch.head(variable)
         if name == "sum":
             term = self.value(body, inner)
             most = stretch.rounds.high
             interval = ValueInterval(min(0, most * term.interval.low), max(0, most * term.interval.high))
-            lines = ["total = int64(0)", head, f"    total += int64({term.text})", "return total"]
+            lines = ["total = int64(0)", *head, f"    total += int64({term.text})", "return total"]
         else:
             stop = "not " if name == "all" else ""
             interval = TRUTH
             truth = self.condition(body, inner)
-            lines = [head, f"    if {stop}{truth}:", f"        return {name == 'any'}", f"return {name == 'all'}"]
+            lines = [*head, f"    if {stop}{truth}:", f"        return {name == 'any'}", f"return {name == 'all'}"]
         hoisted = self.define(name, states, free, lines)
         passed = [*(f"s_{s}, r_{s}" for s in states), "error", *(f"int64(v_{n})" for n in free)]
         return Value(f"{hoisted}({', '.join(passed)})", interval, is_bool=name != "sum")
 
-    def iterable(self, node: ast.expr, scope: MethodScope) -> IndexStretch:
-        """What a loop runs over: a constant set of integers, or a range of which the bounds are known during the run."""
+    def iterable(self, node: ast.expr, scope: MethodScope, variable: str) -> IndexStretch:
+        """What a loop runs over: a constant set of integers, a range of which the bounds are known during the run, or a set or a
+        sequence of the state."""
         over = self.constant(node, scope)
         if over is RAISES:
             return IndexStretch("range(raised(error))", ValueInterval(0, 0), ValueInterval(0, 1))
         if over is not UNKNOWN:
             return self._constant_stretch(over, node, scope)
+        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and (found := self.members(node, scope, variable)):
+            return found
         match node:
             case ast.Call(func=ast.Name(id="range"), args=[_, *_] as given, keywords=[]) if self._is_builtin(
                 "range", scope
@@ -641,11 +593,6 @@ def plain_container(value: Any) -> bool:
     return kind is not None and all(getattr(type(value), n, None) is getattr(kind, n, None) for n in names)
 
 
-def shortened(node: ast.AST) -> str:
-    text = ast.unparse(node)
-    return text if len(text) <= 120 else f"{text[:117]}..."
-
-
 def _extreme(name: str, values: list[Value]) -> Value:
     lows, highs = [v.interval.low for v in values], [v.interval.high for v in values]
     pick = min if name == "min" else max
@@ -668,31 +615,4 @@ def _guarded(name: str, when: ast.expr, body: ast.expr) -> ast.expr:
     return ast.IfExp(when, body, ast.Constant(0))
 
 
-def _unsubscripted(node: ast.expr) -> tuple[ast.expr, list[ast.expr]]:
-    """`t`, [i, j] of `t[i][j]`."""
-    indices: list[ast.expr] = []
-    while isinstance(node, ast.Subscript):
-        indices.insert(0, node.slice)
-        node = node.value
-    return node, indices
-
-
-def position(place: Field, index: str) -> tuple[str, str]:
-    """The texts of the word and of the shift of an element."""
-    if not index:
-        return str(place.word), str(place.shift)
-    if index.isdigit():
-        word, shift = place.place(int(index))
-        return str(word), str(shift)
-    if place.elements <= place.per_word:
-        return str(place.word), f"{place.shift} + {index} * {place.bits}"
-    return f"{place.word} + {index} // {place.per_word}", f"({index} % {place.per_word}) * {place.bits}"
-
-
-def _reading(state: str, place: Field, index: str) -> str:
-    word, shift = position(place, index)
-    low = f" + {place.domain.low}" if place.domain.low else ""
-    return f"(((s_{state}[r_{state}, {word}] >> ({shift})) & {(1 << place.bits) - 1}){low})"
-
-
-__all__ = ["RAISES", "UNKNOWN", "Expressions", "IndexStretch", "MethodScope", "Value", "plain_integer", "position", "shortened"]
+__all__ = ["Expressions", "plain_integer"]

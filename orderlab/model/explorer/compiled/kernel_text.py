@@ -23,8 +23,10 @@ from typing import TypeVar
 
 from orderlab.model.explorer.compiled.intervals import ValueInterval, hull
 from orderlab.model.explorer.compiled.layout import Layout, layout_of
+from orderlab.model.explorer.compiled.runtime import CALLED
 from orderlab.model.explorer.compiled.translation import NotCompilable, Translator, overridden
 from orderlab.model.files import cache_folder
+from orderlab.model.machine_code import RunTimeCache
 from orderlab.model.spec.declarative import (
     Action,
     Declaration,
@@ -37,11 +39,11 @@ from orderlab.model.spec.declarative import (
 )
 from orderlab.model.spec.variables import Array, IndexSet, sorts_by_columns, symmetric_sets
 
-_HEAD = '''"""Generated from a specification; safe to delete."""
+_HEAD = f'''"""Generated from a specification; safe to delete."""
 import numpy as np
 from numba import int64, njit
 
-from orderlab.model.explorer.compiled.runtime import FREE, checked, entry, power, quotient, raised, remainder, shifted_left, shifted_right, slot_of
+from orderlab.model.explorer.compiled.runtime import FREE, slot_of, {", ".join(CALLED)}
 '''
 
 _MAY_OVERRIDE = frozenset(
@@ -336,6 +338,8 @@ def load_kernel(text: str) -> ModuleType:
     module = importlib.util.module_from_spec(found)
     sys.modules[name] = module
     found.loader.exec_module(module)
+    for function in (module.judge, module.evaluate, module.expand):
+        function._cache = RunTimeCache(function.py_func)  # type: ignore[no-untyped-call]
     return module
 
 

@@ -7,6 +7,7 @@ middle of an element; an array of at most 63 bits lies within one word.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -44,26 +45,30 @@ class Layout:
     fields: tuple[Field, ...]
     words: int
 
+    @cached_property
+    def _places(self) -> list[tuple[Field, list[tuple[int, int]], int, int]]:
+        """For each field its places, its mask and its least value: thousands of states are packed and unpacked."""
+        return [(f, [f.place(at) for at in range(f.elements)], (1 << f.bits) - 1, f.domain.low) for f in self.fields]
+
+    @cached_property
+    def has_compounds(self) -> bool:
+        return any(field.domain.is_compound for field in self.fields)
+
     def field(self, name: str) -> Field | None:
         return next((f for f in self.fields if f.name == name), None)
 
     def pack(self, state: StateTuple) -> tuple[int, ...]:
         row = [0] * self.words
-        for field, value in zip(self.fields, state, strict=True):
-            for at, number in enumerate(flat(value)):
-                word, shift = field.place(at)
-                row[word] |= (number - field.domain.low) << shift
+        for (_, places, _, low), value in zip(self._places, state, strict=True):
+            for (word, shift), number in zip(places, flat(value), strict=True):
+                row[word] |= (number - low) << shift
         return tuple(row)
 
     def unpack(self, row: NDArray[np.int64]) -> StateTuple:
-        words = [int(w) for w in row]
+        words = row.tolist()
         state: list[Value] = []
-        for field in self.fields:
-            mask = (1 << field.bits) - 1
-            numbers = []
-            for at in range(field.elements):
-                word, shift = field.place(at)
-                numbers.append(((words[word] >> shift) & mask) + field.domain.low)
+        for field, places, mask, low in self._places:
+            numbers = [((words[word] >> shift) & mask) + low for word, shift in places]
             state.append(folded(numbers, field.shape))
         return tuple(state)
 
@@ -80,7 +85,8 @@ def layout_of(schema: Schema) -> Layout:
         bits = max(1, (domain.high - domain.low).bit_length())
         elements = prod(shape)
         if bits > WORD_BITS or not -(1 << 62) <= domain.low <= domain.high <= 1 << 62:
-            raise NotCompilable(f"variable {name}: {domain.low}..{domain.high} does not fit into {WORD_BITS} bits")
+            told = f"a value of {bits:,} bits" if domain.is_compound else f"{domain.low}..{domain.high}"
+            raise NotCompilable(f"variable {name}: {told} does not fit into {WORD_BITS} bits")
         if elements * bits > WORD_BITS * WORDS_AT_MOST:
             raise NotCompilable(f"variable {name}: {elements:,} elements are too many for a packed state")
         if elements * bits <= WORD_BITS:
@@ -105,11 +111,17 @@ def shape_of(kind: Domain | Array) -> tuple[tuple[int, ...], Domain]:
 
 
 def flat(value: Value) -> list[int]:
-    return [value] if isinstance(value, int) else [number for entry in value for number in flat(entry)]
+    if isinstance(value, int):
+        return [value]
+    if value and isinstance(value[0], int):
+        return list(value)  # of one dimension
+    return [number for entry in value for number in flat(entry)]
 
 
 def folded(numbers: list[int], shape: tuple[int, ...]) -> Value:
     if not shape:
         return numbers[0]
+    if len(shape) == 1:
+        return tuple(numbers)
     step = len(numbers) // shape[0] if shape[0] else 0
     return tuple(folded(numbers[i * step : (i + 1) * step], shape[1:]) for i in range(shape[0]))

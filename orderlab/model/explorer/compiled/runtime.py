@@ -80,6 +80,93 @@ def power(a, n):  # type: ignore[no-untyped-def]
     return product
 
 
+@njit()
+def inside(value, low, high, error):  # type: ignore[no-untyped-def]
+    """A value that is put into a set, a record or a sequence."""
+    if value < low or value > high:
+        error[0] = 1
+        return int64(low)
+    return int64(value)
+
+
+@njit()
+def ones(code):  # type: ignore[no-untyped-def]
+    """How many members a set has."""
+    found = int64(0)
+    while code != 0:
+        code &= code - 1
+        found += 1
+    return found
+
+
+@njit()
+def replaced(code, stride, size, digit):  # type: ignore[no-untyped-def]
+    """A record with another digit at one place."""
+    return int64(code + (digit - code // stride % size) * stride)
+
+
+@njit()
+def element_at(code, lengths, radix, index, error):  # type: ignore[no-untyped-def]
+    """An element of a sequence, from either end. A sequence is its length (of `lengths` many) and then its elements."""
+    length = code % lengths
+    if index < -length or index >= length:
+        error[0] = 1
+        return int64(0)
+    rest = code // lengths
+    for _ in range(index + length if index < 0 else index):
+        rest //= radix
+    return int64(rest % radix)
+
+
+@njit()
+def has_element(code, lengths, radix, digit):  # type: ignore[no-untyped-def]
+    rest = code // lengths
+    for _ in range(code % lengths):
+        if rest % radix == digit:
+            return True
+        rest //= radix
+    return False
+
+
+@njit()
+def appended(code, lengths, radix, digit, error):  # type: ignore[no-untyped-def]
+    """A sequence with one element more."""
+    length = code % lengths
+    if length == lengths - 1:
+        error[0] = 1
+        return int64(code)
+    weight = int64(lengths)
+    for _ in range(length):
+        weight *= radix
+    return int64(code + 1 + digit * weight)
+
+
+@njit()
+def dropped(code, lengths, radix, many):  # type: ignore[no-untyped-def]
+    """A sequence without its first elements."""
+    rest, length = code // lengths, code % lengths
+    for _ in range(many):
+        rest //= radix
+    return int64(rest * lengths + max(length - many, 0))
+
+
+@njit()
+def without_last(code, lengths, radix):  # type: ignore[no-untyped-def]
+    length = code % lengths
+    if length == 0:
+        return int64(code)
+    weight = int64(1)
+    for _ in range(length - 1):
+        weight *= radix
+    return int64(code // lengths % weight * lengths + length - 1)
+
+
+CALLED = (
+    "appended", "checked", "dropped", "element_at", "entry", "has_element", "inside", "ones", "power", "quotient", "raised",
+    "remainder", "replaced", "shifted_left", "shifted_right", "without_last",
+)  # fmt: skip
+"""What generated expressions call."""
+
 FREE = -1
 
 

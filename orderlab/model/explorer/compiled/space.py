@@ -157,8 +157,8 @@ class CompiledSpace:
             if reached > number or error[0] != 0:
                 break
             self._grow()
-        labels = [str(instance.label) for instance in self.system.action_instances]
-        told.steps = [(labels[int(kind)], self.state(int(target))) for _, kind, target in room[:recorded]]
+        instances = self.system.action_instances
+        told.steps = [(instances[kind].label, self.state(target)) for _, kind, target in room[:recorded].tolist()]
         told.found = {law for law, at in zip((*self._text.laws, DEADLOCK), found, strict=True) if at >= 0}
         told.met = {law for law, times in zip(self._text.laws, met, strict=False) if times}
         truth = np.zeros(1, np.bool_)
@@ -303,7 +303,7 @@ class Observation:
     """
 
     def __init__(self) -> None:
-        self.steps: list[tuple[str, StateTuple]] = []
+        self.steps: list[tuple[Label, StateTuple]] = []
         self.found: set[str] = set()
         self.met: set[str] = set()
         self.predicates: set[tuple[str, str]] = set()
@@ -333,7 +333,7 @@ class _Observed(Observation):
             for law in step_laws:
                 if law.name not in self.found and not law.holds(state, label, after):
                     self.found.add(law.name)
-            self.steps.append((str(label), space.representative(after)))
+            self.steps.append((label, space.representative(after)))
         if not steps and not system.is_terminal(state):
             self.found.add(DEADLOCK)
 

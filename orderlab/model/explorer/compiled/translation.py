@@ -14,11 +14,13 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from orderlab.model.explorer.compiled.expressions import RAISES, UNKNOWN, Expressions, MethodScope, position, shortened
+from orderlab.model.explorer.compiled.expressions import Expressions
 from orderlab.model.explorer.compiled.intervals import ValueInterval
-from orderlab.model.explorer.compiled.layout import Layout
+from orderlab.model.explorer.compiled.layout import Field, Layout
 from orderlab.model.explorer.compiled.program_text import NotCompilable, program_text
+from orderlab.model.explorer.compiled.translated import RAISES, UNKNOWN, MethodScope, position, shortened, unsubscripted
 from orderlab.model.spec.declarative import GuardNotMet, require
+from orderlab.model.spec.variables import Domain
 
 ROUNDS_AT_MOST = 300
 """Rounds of a loop on intervals after which it is refused."""
@@ -193,7 +195,8 @@ class Translator(Expressions):
         """A loop, run on intervals until its variables reach nothing new."""
         if name in scope.known or name in scope.states or name == scope.owner:
             raise NotCompilable(f"{scope.where}: the loop variable {name} has another meaning")
-        stretch = self.iterable(over, scope)
+        stretch = self.iterable(over, scope, name)
+        self._holds(name, stretch.kind, scope)
         assert scope.ranges is not None
         if stretch.element is None:
             return []
@@ -216,7 +219,12 @@ class Translator(Expressions):
         lines, ends = self._round(name, stretch.element, entry, body, scope)
         scope.ranges = joined([ends, *scope.breaks, *([entry] if stretch.rounds.low == 0 else [])])
         scope.breaks, scope.continues = outer
-        return [f"for v_{name} in {stretch.text}:", *("    " + line for line in lines or ["pass"])]
+        return [*stretch.head(name), *("    " + line for line in lines or ["pass"])]
+
+    def _holds(self, name: str, kind: Domain | None, scope: MethodScope) -> None:
+        """Note what kind of value a local holds: the same wherever it is assigned."""
+        if scope.kinds.setdefault(name, kind) != kind:
+            raise NotCompilable(f"{scope.where}: {name} is now one kind of value, now another")
 
     def _round(
         self, name: str, element: ValueInterval, entry: Ranges, body: list[ast.stmt], scope: MethodScope
@@ -227,23 +235,44 @@ class Translator(Expressions):
         return lines, joined([scope.ranges, *scope.continues])
 
     def assignment(self, target: ast.expr, value: ast.expr, scope: MethodScope) -> list[str]:
-        made = self.value(value, scope)
+        if not isinstance(target, ast.Name) and (compound := self._compound_assigned(target, value, scope)) is not None:
+            return compound
+        made = (self.compound(value, scope) if isinstance(target, ast.Name) else None) or self.value(value, scope)
         if isinstance(target, ast.Name):
             assert scope.ranges is not None
+            self._holds(target.id, made.kind, scope)
             scope.ranges = {**scope.ranges, target.id: made.interval}
             return [f"v_{target.id} = int64({made.text})"]
         if not scope.is_action:
             raise NotCompilable(f"{scope.where}: {shortened(target)} is assigned outside an action")
         state, place, index = self.field_access(target, scope)
-        mask, low, high = (1 << place.bits) - 1, place.domain.low, place.domain.high
-        word, shift = position(place, "put_at" if index else "")
-        at = f"s_{state}[r_{state}, {word}]"
-        less = f" - {low}" if low > 0 else f" + {-low}" if low < 0 else ""
-        write = f"{at} = ({at} & ~({mask} << ({shift}))) | ((put{less}) << ({shift}))"
+        low, high = place.domain.low, place.domain.high
+        write = _writing(state, place, index)
         lines = [f"put = int64({made.text})", *([f"put_at = {index}"] if index else [])]
         if made.interval.within(low, high):
             return [*lines, write]
         return [*lines, f"if put < {low} or put > {high}:", "    error[0] = 1", "else:", f"    {write}"]
+
+    def _compound_assigned(self, target: ast.expr, value: ast.expr, scope: MethodScope) -> list[str] | None:
+        """The assignment of a set, a record or a sequence; None if the target holds integers."""
+        root, _ = unsubscripted(target)
+        place = self._field(root, scope)
+        if place is None or not place.domain.is_compound:
+            return None
+        if not scope.is_action:
+            raise NotCompilable(f"{scope.where}: {shortened(target)} is assigned outside an action")
+        text = self.as_code(value, place.domain, scope, assigned=True)
+        state, place, index = self.field_access(target, scope)
+        return [f"put = int64({text})", *([f"put_at = {index}"] if index else []), _writing(state, place, index)]
+
+
+def _writing(state: str, place: Field, index: str) -> str:
+    """The line that writes `put` into the row, at `put_at` where there is an index."""
+    mask, low = (1 << place.bits) - 1, place.domain.low
+    word, shift = position(place, "put_at" if index else "")
+    at = f"s_{state}[r_{state}, {word}]"
+    less = f" - {low}" if low > 0 else f" + {-low}" if low < 0 else ""
+    return f"{at} = ({at} & ~({mask} << ({shift}))) | ((put{less}) << ({shift}))"
 
 
 def joined(ways: list[Ranges | None]) -> Ranges | None:
