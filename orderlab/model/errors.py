@@ -35,7 +35,8 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
     by_lower = {candidate.lower(): candidate for candidate in known}
     near = get_close_matches(word.lower(), list(by_lower), n=1, cutoff=0.6)
     if near:
-        return f'did you mean "{by_lower[near[0]]}"?'
+        hidden = "" if word.isprintable() else f"{word!a} has characters that do not show; "
+        return f'{hidden}did you mean "{by_lower[near[0]]}"?'
     return f"known here: {', '.join(known)}" if known else "nothing is known here"
 
 

@@ -1,37 +1,189 @@
-"""Files that appear whole or not at all, and the folder of what was made once and can be made again."""
+"""Files: written whole or not at all, read as TOML and JSON, and the folder of what was made once and can be made again."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
+import re
+import shutil
 import stat
 import tempfile
+import tomllib
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from orderlab.model.errors import InputError
+from orderlab.model.errors import InputError, shortened
+
+
+class WholeFile:
+    """A file that appears whole or not at all: written beside its place, then renamed over it.
+
+    A symbolic link is followed: what it leads to is replaced, the link stays. What is no plain file (a device, a pipe), or is where
+    standard output goes already, is never replaced; it is written into when the rest is whole. Raises InputError where nothing can be
+    written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self._told():
+            self._into = _is_written_into(path)
+            self._place = path if self._into else Path(os.path.realpath(path))
+            if self._place.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            folder = None if self._into else self._place.parent
+            self.file = tempfile.NamedTemporaryFile("w+b", dir=folder, prefix=f".{path.name[:100]}.", delete=False)  # noqa: SIM115 - closed at its end
+
+    def keep(self) -> None:
+        """Give the file its place. Raises InputError."""
+        with self._told():
+            if not self.file.closed:
+                self.file.flush()
+                os.fsync(self.file.fileno())
+                self.file.close()
+            if self._into:
+                with open(self.file.name, "rb") as whole, open(os.open(self.path, os.O_WRONLY | os.O_APPEND), "wb") as out:
+                    shutil.copyfileobj(whole, out)
+                self.drop()
+                return
+            try:
+                mode = stat.S_IMODE(self._place.stat().st_mode)
+            except FileNotFoundError:
+                mode = 0o644  # a temporary file is its owner's alone; results are shared
+            os.chmod(self.file.name, mode)
+            os.replace(self.file.name, self._place)
+
+    def drop(self) -> None:
+        """Leave nothing of it."""
+        with contextlib.suppress(OSError):
+            self.file.close()
+        with contextlib.suppress(OSError):
+            os.unlink(self.file.name)
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            cure = "free some space, or name another place" if full else "name a file in a folder that exists"
+            raise InputError(f"{self.path}: cannot be written ({error.strerror}); {cure}") from None
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write beside the file, then rename over it. Raises InputError where that cannot be done."""
-    file = None
+    """Write a file as ``WholeFile`` does. Raises InputError where that cannot be done."""
+    out = WholeFile(path)
     try:
-        with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=path.name, delete=False) as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(file.name, 0o644)  # a temporary file is its owner's alone; results are shared
-        os.replace(file.name, path)
-    except BaseException as error:  # an interrupt too leaves nothing beside the file
-        if file is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(file.name)
-        if not isinstance(error, OSError):
-            raise
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        cure = "free some space" if full else "name a file in a folder that exists"
-        raise InputError(f"{path}: cannot be written ({error.strerror}); {cure}") from None
+        with out._told():
+            out.file.write(data)
+        out.keep()
+    except BaseException:  # an interrupt too leaves nothing beside the file
+        out.drop()
+        raise
+
+
+def checked_place(given: str, file: Path, is_read_again: bool = False) -> Path:
+    """The file, if it can be written there. Raises InputError, which begins with what was ``given``.
+
+    ``is_read_again``: by the command itself, so that it must be a plain file.
+    """
+    try:
+        if file.is_dir():
+            raise InputError(f"{given}: {file} is a folder; name a file in it")
+        if _is_written_into(file):
+            if is_read_again:
+                raise InputError(f"{given}: {file} is no plain file, and it is read again; name another")
+            if not os.access(file, os.W_OK):
+                raise InputError(f"{given}: {file} may not be written; name another file")
+            return file
+        folder = Path(os.path.realpath(file)).parent if file.is_symlink() else file.parent
+        if not folder.is_dir():
+            raise InputError(f"{given}: there is no folder {folder}; make it or name another")
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"{given}: not a file that can be written ({why}); name another") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"{given}: nothing can be written in {folder}; name another folder")
+    return file
+
+
+def _is_written_into(path: Path) -> bool:
+    """Whether what is there must stay: it is no plain file, or standard output or standard error go there."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISREG(found.st_mode):
+        return not stat.S_ISDIR(found.st_mode)
+    for stream in (1, 2):
+        with contextlib.suppress(OSError):
+            if os.path.samestat(found, os.fstat(stream)):
+                return True
+    return False
+
+
+# -- reading -------------------------------------------------------------------------------------------------------------
+
+PATH_PARTS_MAX = 64
+_PART = r"(?:[A-Za-z0-9_-]++|\"[^\"\n]*+\"|'[^'\n]*+')"
+_LONG_PATH = re.compile(rf"(?<![A-Za-z0-9_-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{PATH_PARTS_MAX},}}+")
+"""tomllib takes time that grows with the square of a key's parts."""
+
+
+def toml_of(content: bytes, place: str) -> dict[str, Any]:
+    """The tables of a TOML document. Raises InputError with the place and what is wrong."""
+    try:
+        text = content.decode("utf-8-sig")  # editors on Windows put a mark in front
+        if _LONG_PATH.search(text):
+            raise InputError(f"{place}: a dotted key of more than {PATH_PARTS_MAX} parts; give a shorter one")
+        return tomllib.loads(text)
+    except RecursionError:
+        raise InputError(f"{place}: not usable: tables or arrays nested too deeply; write key = value, one a line") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{place}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
+    except ValueError as error:  # of the syntax, or of a number with thousands of digits
+        raise InputError(f"{place}: not TOML: {error}; write key = value, one a line") from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file. Raises InputError."""
+    return toml_of(_content(path), str(path))
+
+
+def json_of(content: bytes | str, place: str, cure: str = "give a JSON document") -> Any:
+    """The value of a JSON document, in which no object has a key twice. Raises InputError with the place, what is wrong, and the cure."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InputError(f"{place}: the key {shortened(twice)} stands twice in one object; keep one")
+        return found
+
+    try:
+        return json.loads(content, object_pairs_hook=once)
+    except RecursionError:
+        raise InputError(f"{place}: nested too deeply; {cure}") from None
+    except ValueError as error:  # of the syntax, of UTF-8, or of a number with thousands of digits
+        raise InputError(f"{place}: not JSON ({error}); {cure}") from None
+
+
+def read_json(path: Path, cure: str = "name a JSON file") -> Any:
+    """The value that a JSON file holds. Raises InputError."""
+    return json_of(_content(path), str(path), cure)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); name a file that can be") from None
+    except ValueError:
+        raise InputError(f"{str(path)!r}: not a file name; name a file that can be read") from None
 
 
 @cache

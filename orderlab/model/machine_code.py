@@ -19,6 +19,7 @@ from typing import Any
 import numba
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvidedCacheLocator
 from numba.core.event import Listener, install_listener
+from numba.core.runtime.nrt import rtsys
 
 from orderlab.model.files import cache_folder, is_writable
 
@@ -123,14 +124,25 @@ class _Implementation(CompileResultCacheImpl):
     _locator_classes = [_Locator]  # noqa: RUF012
 
 
-class _Kept(FunctionCache):
+class RunTimeCache(FunctionCache):
+    """A cache of which machine code is loaded without the compiler: what numba prepares before it looks takes half a second, and
+    is prepared again where it compiles after all. Loaded code needs only what the run-time defines."""
+
+    def load_overload(self, signature: Any, target: Any) -> Any:
+        """The machine code; None where there is none."""
+        rtsys.initialize(target)
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(signature, target)  # type: ignore[no-untyped-call]
+
+
+class _Kept(RunTimeCache):
     """A cache that is never needed: what cannot be read or written in it is compiled."""
 
-    _impl_class = _Implementation
+    _impl_class = _Implementation  # type: ignore[assignment]
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         try:
-            return super().load_overload(signature, target)  # type: ignore[no-untyped-call]
+            return super().load_overload(signature, target)
         except Exception:  # damaged, or cut short by a full disk
             with contextlib.suppress(Exception):
                 self.flush()  # type: ignore[no-untyped-call]

@@ -29,6 +29,7 @@ class Verdict:
     work: what the decision cost and rests on, by name with its unit (`rows`, `states`, `seconds`); `antecedents`
         counts how often the law had something to say.
     not_covered: one sentence for each thing that the decision leaves out.
+    how: how the law was decided where that is otherwise than asked for.
     """
 
     law: str
@@ -36,6 +37,7 @@ class Verdict:
     witness: Any = None
     work: Mapping[str, float | int] = field(default_factory=dict)
     not_covered: tuple[str, ...] = ()
+    how: str = ""
 
     def __post_init__(self) -> None:
         if (self.witness is None) == (self.outcome is Outcome.VIOLATED):
@@ -56,6 +58,7 @@ class Verdict:
             "work": dict(self.work),
             "vacuous": self.vacuous,
             "not_covered": list(self.not_covered),
+            **({"how": self.how} if self.how else {}),
         }
 
 

@@ -16,18 +16,25 @@ from orderlab.model.files import cache_folder, is_writable
 
 ROOT = Path(__file__).parents[2]
 ADD = """
+import numpy as np
+
 from orderlab.model.machine_code import njit
 from orderlab.model.other import LATER
 
 @njit(cache=True)
 def add(value):
-    return value + LATER
+    return np.full(2, value)[1] + LATER
 """
 RUN = """
 from orderlab.model import adding, machine_code
 before = set(machine_code.kept_in().rglob("*.nbc"))
 print(adding.add(1), adding.add.stats.cache_hits[adding.add.signatures[0]] if before else 0)
 """
+COMPILER = RUN + """
+import sys
+print("numba.np.arraymath" in sys.modules, adding.add(1.5), "numba.np.arraymath" in sys.modules)
+"""
+"""Was the compiler made ready to load, and for what is not kept yet?"""
 
 
 @pytest.fixture
@@ -46,11 +53,11 @@ def room(tmp_path: Path) -> Path:
     return made
 
 
-def run(room: Path, **environment: str) -> list[str]:
+def run(room: Path, text: str = RUN, **environment: str) -> list[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA")}
     environment = {**kept, "PYTHONDONTWRITEBYTECODE": "1", **environment}
     done = subprocess.run(
-        [sys.executable, "-c", RUN], cwd=room.parents[1], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", text], cwd=room.parents[1], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -60,6 +67,15 @@ def run(room: Path, **environment: str) -> list[str]:
 def test_a_second_run_compiles_nothing(room: Path) -> None:
     assert run(room) == ["11", "0"]
     assert run(room) == ["11", "1"]
+
+
+def test_what_is_kept_is_loaded_without_the_compiler_which_is_there_where_it_is_needed(room: Path) -> None:
+    assert run(room, COMPILER) == ["11", "0", "True", "11.5", "True"]
+    run(room)
+    assert run(room, COMPILER) == ["11", "1", "False", "11.5", "False"]
+    (room / "adding.py").write_text(ADD + "\n")
+    run(room)
+    assert run(room, COMPILER) == ["11", "1", "False", "11.5", "True"]
 
 
 def test_a_constant_that_changed_in_another_file_is_seen(room: Path) -> None:

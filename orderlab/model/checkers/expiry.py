@@ -2,15 +2,18 @@
 
 A message's deadline is the time of its first publish row plus its expiry interval.
 
-1. Its first delivery to a subscriber comes at or after the deadline (MQTT-3.3.2-5). Repeats may come later.
+1. Its first delivery to a subscriber comes at or after the deadline (MQTT-3.3.2-5). Repeats may come later: the standard speaks of delivery that has not
+   *started*. DUP on the first row at QoS 1 or 2 proves that it had, by a packet that never came, unless the subscriber was away from the publish on until it
+   connected for this delivery.
 2. A delivery carries an interval that is not what is left, to within `resolution_us` (MQTT-3.3.2-6).
 3. An expire row lies before the deadline: something shortened it.
 
-Complexity: O(rows) time; memory 32 bytes for each message that carries an interval, and runs of delivered numbers.
+Complexity: O(rows) time; memory 32 bytes for each message that carries an interval, 24 a client, and runs of delivered numbers.
 
 Assumes the publish row's time is when the server received the message. Recorded at the publisher, deadlines come out
 early by the network's delay, and rule 1 can cry wolf by that much: `tolerance_us` allows for it. It can miss: a
-default interval that the server applies is not in the publish row, so such messages have no deadline here.
+default interval that the server applies is not in the publish row, so such messages have no deadline here. Nor can it tell when a packet that
+never came was sent.
 """
 
 from __future__ import annotations
@@ -19,14 +22,16 @@ from typing import Any
 
 import numpy as np
 
-from orderlab.model.arrays import SequenceSets, add, new_table, slot_of, with_room
+from orderlab.model.arrays import SequenceSets, add, new_table, rows_with_room, slot_of, with_room
 from orderlab.model.checkers.delivery.event_pass import ROWS_PER_CHUNK, locate_rows
 from orderlab.model.checkers.findings import Finding, LawTally, Partial, verdict_of
-from orderlab.model.history.events import DELIVER, EXPIRE, PUBLISH, EventBatch, Names
+from orderlab.model.history.events import CONNECT, DELIVER, DISCONNECT, EXPIRE, PUBLISH, EventBatch, Names
 from orderlab.model.machine_code import njit
 from orderlab.model.verdict import Verdict
 
 LAWS = ("expiry",)
+_ONE_LEVEL = np.full(ROWS_PER_CHUNK, -1, np.int8)
+"""In place of the QoS of deliveries: delivery has started, whatever QoS a copy for another subscription has."""
 _CLOCK_ENDS = 2**63 - 1  # a deadline beyond is none: an interval of 2^63 - 1 says "never"
 _AFTER_DEADLINE, _WRONG_INTERVAL, _BEFORE_DEADLINE = 0, 1, 2
 _WHY = (
@@ -36,10 +41,33 @@ _WHY = (
 )
 
 
+# Words of a row of `connections`, one per client: when it connected last, when the connection before that ended, when this one did (-1: not yet).
+_CONNECTED_US, _BEFORE_ENDED_US, _ENDED_US = range(3)
+
+
+@njit(cache=True)
+def _follow(connection: Any, what: Any, time_us: Any) -> None:
+    """A CONNECT or DISCONNECT row. A connect without one is a takeover (3.1.4), which ends the connection before it."""
+    if what == CONNECT:
+        is_open = connection[_CONNECTED_US] >= 0 and connection[_ENDED_US] < 0
+        connection[_BEFORE_ENDED_US] = time_us if is_open else connection[_ENDED_US]
+        connection[_CONNECTED_US] = time_us
+        connection[_ENDED_US] = -1
+    else:
+        connection[_ENDED_US] = time_us
+
+
+@njit(cache=True)
+def _has_begun(connection: Any, published_us: Any) -> Any:
+    """Whether a packet may have been sent on an earlier connection, or on one since before the publish row."""
+    return connection[_CONNECTED_US] <= published_us or connection[_BEFORE_ENDED_US] >= published_us
+
+
 @njit(cache=True)
 def _observe(
     deadlines: Any,
     used: Any,
+    connections: Any,
     delivered: Any,
     tolerance_us: Any,
     resolution_us: Any,
@@ -50,6 +78,9 @@ def _observe(
     sequence: Any,
     retained: Any,
     expiry_interval_us: Any,
+    subscriber: Any,
+    dup: Any,
+    level: Any,
     broken: Any,
 ) -> Any:
     """Fills `broken` with (row, why, off by); returns (antecedents, violations)."""
@@ -62,12 +93,18 @@ def _observe(
                 deadlines[slot, 0] = fifo_of_row[row]
                 deadlines[slot, 1] = sequence[row]
                 deadlines[slot, 2] = time_us[row] + expiry_interval_us[row]
+                deadlines[slot, 3] = time_us[row]
                 used[0] += 1
+        elif what in (CONNECT, DISCONNECT):
+            _follow(connections[subscriber[row]], what, time_us[row])
         elif what in (DELIVER, EXPIRE):
             first = what == DELIVER and (retained[row] > 0 or add(delivered, lane_of_row[row], sequence[row], 0) != 1)
-            deadline = deadlines[slot_of(deadlines, fifo_of_row[row], sequence[row]), 2]
+            message = deadlines[slot_of(deadlines, fifo_of_row[row], sequence[row])]
+            deadline = message[2]
             if deadline < 0:
                 continue
+            if first and dup[row] > 0 and level[row] > 0:
+                first = not _has_begun(connections[subscriber[row]], message[3])
             met += 1
             left = deadline - time_us[row]
             why, off = -1, np.int64(0)
@@ -100,11 +137,15 @@ class ExpiryChecker:
         self._fifos, self._lanes, self._deadlines = new_table(), new_table(), new_table()
         self._counts, self._used = np.zeros(2, np.int64), np.zeros(1, np.int64)
         self._delivered = SequenceSets.empty()
+        self._connections = np.full((256, 3), -1, np.int64)
         self._rows = np.zeros((2, ROWS_PER_CHUNK), np.int64)
         self._tally = LawTally({"expiry": 0})
 
     def observe(self, batch: EventBatch) -> None:
         """Take in the next rows."""
+        known = len(self._connections)
+        self._connections = rows_with_room(self._connections, int(batch.subscriber.max(initial=-1)) + 1)
+        self._connections[known:] = -1
         for start in range(0, len(batch), ROWS_PER_CHUNK):
             self._observe_chunk(batch, slice(start, min(start + ROWS_PER_CHUNK, len(batch))))
 
@@ -125,6 +166,7 @@ class ExpiryChecker:
             batch.topic[rows],
             batch.qos[rows],
             batch.subscriber[rows],
+            _ONE_LEVEL[:more],
             fifo_of_row,
             lane_of_row,
         )
@@ -132,6 +174,7 @@ class ExpiryChecker:
         met, found = _observe(
             self._deadlines,
             self._used,
+            self._connections,
             self._delivered.arrays,
             self._tolerance_us,
             self._resolution_us,
@@ -142,6 +185,9 @@ class ExpiryChecker:
             batch.sequence[rows],
             batch.retained[rows],
             batch.expiry_interval_us[rows],
+            batch.subscriber[rows],
+            batch.dup[rows],
+            np.where(batch.delivered_qos[rows] >= 0, batch.delivered_qos[rows], batch.qos[rows]),
             broken,
         )
         self._tally.meets("expiry", int(met))

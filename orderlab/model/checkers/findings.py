@@ -53,6 +53,7 @@ class Shows(Enum):
 
     NONE = "none"
     SUBSCRIPTIONS = "subscriptions to the message's topic"
+    OWED = "subscriptions to the message's topic, and the first and last deliveries of its logical FIFO"
     ANSWERS = "PUBREC, PUBREL and PUBCOMP of the packet identifier"
 
 
@@ -78,6 +79,8 @@ class Finding:
     where: Mapping[str, Any] | None = None
     packet_id: int | None = None
     shows: Shows = Shows.NONE
+    since_event_id: int | None = None
+    """Of ANSWERS, the PUBLISH that began the exchange: what the identifier was used for before says nothing of it."""
 
     def order(self) -> tuple[Any, ...]:
         """Findings in the order in which they are reported: by event, what never happened last, then by name."""
@@ -90,7 +93,7 @@ class Finding:
 
     def to_json(self) -> dict[str, Any]:
         """The fields that say something."""
-        named = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("events", "shows")}
+        named = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("events", "shows", "since_event_id")}
         shown = {name: value for name, value in named.items() if value is not None}
         return shown | ({"events": [dict(event) for event in self.events]} if self.events else {})
 
@@ -170,6 +173,9 @@ def verdict_of(partial: Partial, law: str, undecided: int, work: Mapping[str, fl
 _MESSAGE_KINDS = (EventKind.PUBLISH, EventKind.PUBLISH_ACKNOWLEDGED)
 _SESSION_KINDS = (EventKind.CLEAR, EventKind.CONNECT, EventKind.DISCONNECT)
 _SUBSCRIPTION_KINDS = (EventKind.SUBSCRIBE, EventKind.UNSUBSCRIBE)
+_OF_SESSION = frozenset(kind.label for kind in (*_SESSION_KINDS, *_SUBSCRIPTION_KINDS))
+_CONNECTIONS = frozenset(kind.label for kind in (EventKind.CONNECT, EventKind.DISCONNECT))
+_PUBLISHES = frozenset(kind.label for kind in _MESSAGE_KINDS)
 _ANSWERS = (EventKind.RECEIVE, EventKind.RELEASE, EventKind.ACKNOWLEDGE)
 
 
@@ -225,31 +231,41 @@ def are_of_faults(batch: EventBatch) -> Any:
 
 
 def is_about(finding: Finding, batch: EventBatch, names: Names) -> Any:
-    """A mask of the rows that show a finding: about its message, and of its session."""
-    subscriber = _code(finding.subscriber, names.clients)
-    mine = batch.subscriber == subscriber
-    about = np.isin(batch.event_id, [x for x in (finding.event_id, finding.other_event_id) if x is not None])
+    """A mask of the rows that show a finding: about its message, and of its session. Most rows are looked at in one column only."""
+    about = np.zeros(len(batch), np.bool_)
+    for event in (finding.event_id, finding.other_event_id):
+        place = len(batch) if event is None else int(np.searchsorted(batch.event_id, event))
+        if place < len(batch) and batch.event_id[place] == event:
+            about[place] = True
+    mine = np.flatnonzero(batch.subscriber == _code(finding.subscriber, names.clients))
+    kinds = batch.kind[mine]
+    about[mine[np.isin(kinds, _SESSION_KINDS)]] = True
     if finding.sequence is not None:
-        numbers = [x for x in (finding.sequence, finding.other_sequence) if x is not None]
-        message = (
-            np.isin(batch.sequence, numbers)
-            & (batch.publisher == _code(finding.publisher, names.clients))
-            & (batch.topic == _code(finding.topic, names.topics))
-            & (batch.qos == finding.qos)
-        )
-        about |= message & (mine | np.isin(batch.kind, _MESSAGE_KINDS))
+        for number in (finding.sequence, finding.other_sequence):
+            rows = _of_fifo(finding, batch, names, np.flatnonzero(batch.sequence == number)) if number is not None else mine[:0]
+            is_shown = (batch.subscriber[rows] == _code(finding.subscriber, names.clients)) | np.isin(batch.kind[rows], _MESSAGE_KINDS)
+            about[rows[is_shown]] = True
     if finding.shows is Shows.ANSWERS:
-        about |= mine & np.isin(batch.kind, _ANSWERS) & (batch.packet_id == finding.packet_id)
-    elif finding.shows is Shows.SUBSCRIPTIONS:
-        about |= mine & np.isin(batch.kind, _SUBSCRIPTION_KINDS) & _filters_match(batch, finding.topic, names)
-    return about | (mine & np.isin(batch.kind, _SESSION_KINDS))
+        about[mine[np.isin(kinds, _ANSWERS) & (batch.packet_id[mine] == finding.packet_id)]] = True
+    elif finding.shows in (Shows.SUBSCRIPTIONS, Shows.OWED):
+        some = mine[np.isin(kinds, _SUBSCRIPTION_KINDS)]
+        about[some[_filters_match(batch.topic[some], finding.topic, names)]] = True
+    if finding.shows is Shows.OWED:
+        came = _of_fifo(finding, batch, names, mine[kinds == EventKind.DELIVER])
+        about[came[:1]] = about[came[-1:]] = True
+    return about
 
 
-def _filters_match(batch: EventBatch, topic: Label, names: Names) -> Any:
-    """A mask of the rows whose filter matches a topic; looked up where a row has to do with subscriptions."""
-    some = np.isin(batch.kind, _SUBSCRIPTION_KINDS)
-    filters = {code: unshared(names.topics.label(code)) for code in np.unique(batch.topic[some]).tolist()}
-    return some & np.isin(batch.topic, [code for code, label in filters.items() if label == topic or matches(str(label), str(topic))])
+def _of_fifo(finding: Finding, batch: EventBatch, names: Names, rows: Any) -> Any:
+    """Of some rows those of the message's logical FIFO."""
+    publisher, topic = _code(finding.publisher, names.clients), _code(finding.topic, names.topics)
+    return rows[(batch.publisher[rows] == publisher) & (batch.topic[rows] == topic) & (batch.qos[rows] == finding.qos)]
+
+
+def _filters_match(filters: Any, topic: Label, names: Names) -> Any:
+    """A mask of the filters, by code, that match a topic."""
+    labels = {code: unshared(names.topics.label(code)) for code in np.unique(filters).tolist()}
+    return np.isin(filters, [code for code, label in labels.items() if label == topic or matches(str(label), str(topic))])
 
 
 def _code(label: Label, table: NameTable) -> int:
@@ -265,8 +281,58 @@ def _shortened(events: list[Mapping[str, Any]], finding: Finding) -> tuple[Mappi
         if finding.shows is Shows.SUBSCRIPTIONS and finding.other_event_id is not None:
             until = max(until, finding.other_event_id)  # a SUBSCRIBE that comes later explains nothing, for what lies in between
         events = [event for event in events if event["event_id"] <= until or event["event_id"] == finding.other_event_id]
-    session = [event for event in events if event["kind"] in {kind.label for kind in (*_SESSION_KINDS, *_SUBSCRIPTION_KINDS)}]
-    message = [event for event in events if event not in session]
+    session = [event for event in events if event["kind"] in _OF_SESSION]
+    message = [event for event in events if event["kind"] not in _OF_SESSION]
+    if finding.shows is Shows.ANSWERS:
+        return _exchange(message, session, finding)
+    if finding.shows is Shows.OWED:
+        message, session = _owed(message, session, finding)
     message = message[:4] + message[4:][-(EVENTS_SHOWN - 8) :]
     kept = message + session[-(EVENTS_SHOWN - len(message)) :]
     return tuple(sorted(kept, key=lambda event: event["event_id"]))
+
+
+def _owed(
+    message: list[Mapping[str, Any]], session: list[Mapping[str, Any]], finding: Finding
+) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+    """Of a message that never came: its publish rows, the first and last delivery of its logical FIFO; of the session what it had subscribed to when
+    the message was published (from the last CLEAR on), what ended that, and the last connect and disconnect."""
+    mine = [event for event in message if event.get("sequence") in (finding.sequence, finding.other_sequence)]
+    came = [event for event in message if event["kind"] == EventKind.DELIVER.label]
+    begun = min((event["event_id"] for event in mine if event["kind"] == EventKind.PUBLISH.label), default=-1)
+    changes = [event for event in session if event["kind"] not in _CONNECTIONS]
+    cleared = max((event["event_id"] for event in changes if event["kind"] == EventKind.CLEAR.label and event["event_id"] < begun), default=-1)
+    before = [event for event in changes if cleared <= event["event_id"] < begun]
+    after = [event for event in changes if event["event_id"] > begun]
+    connections = [events[-1] for events in _by_kind([event for event in session if event["kind"] in _CONNECTIONS])]
+    kept = {event["event_id"]: event for event in (*before[:1], *before[-3:], *after[:2], *connections)}
+    shown = {event["event_id"]: event for event in (*(events[0] for events in _by_kind(mine)), *came[:1], *came[-1:])}
+    return sorted(shown.values(), key=_place), sorted(kept.values(), key=_place)
+
+
+def _place(event: Mapping[str, Any]) -> int:
+    return int(event["event_id"])
+
+
+def _exchange(
+    message: list[Mapping[str, Any]], session: list[Mapping[str, Any]], finding: Finding
+) -> tuple[Mapping[str, Any], ...]:
+    """Of an exchange the rows that decide its stage: of each kind the first since its PUBLISH and the last before
+    the break; and the session's last CLEAR, connect and disconnect."""
+    since = finding.since_event_id if finding.since_event_id is not None else -1
+    broken = (finding.event_id, finding.other_event_id)
+    of_exchange = [event for event in message if (event["event_id"] >= since or event["kind"] in _PUBLISHES) and event["event_id"] != finding.event_id]
+    ends = {end["event_id"]: end for events in _by_kind(of_exchange) for end in (events[0], events[-1])}
+    shown = [event for event in message if event["event_id"] in broken or event["event_id"] in ends]
+    last = {events[-1]["event_id"] for events in _by_kind(session)}
+    decisive = [event for event in session if event["event_id"] in last]
+    others = [event for event in session if event["event_id"] not in last]
+    room = max(0, EVENTS_SHOWN - len(shown) - len(decisive))
+    return tuple(sorted((*shown, *decisive, *others[len(others) - min(room, len(others)) :]), key=lambda event: int(event["event_id"])))
+
+
+def _by_kind(events: Iterable[Mapping[str, Any]]) -> Iterable[list[Mapping[str, Any]]]:
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for event in events:
+        found.setdefault(event["kind"], []).append(event)
+    return found.values()

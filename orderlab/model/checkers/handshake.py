@@ -286,6 +286,7 @@ class HandshakeChecker:
             names.clients.label(entry[_PUBLISHER]) if is_known else None, names.topics.label(entry[_TOPIC]) if is_known else None,
             entry[_LEVEL] >> 1 if is_known else None, entry[_SEQUENCE] if is_known else None, names.clients.label(entry[_WHO]),
             other if other >= 0 else None, packet_id=entry[_ID], shows=Shows.ANSWERS,
+            since_event_id=entry[_EVENT] if is_known else None,
         )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from orderlab.model.checkers import (
     handshake,
     inflight,
     kafka_log,
+    kafka_operations,
     retransmission,
     subscriptions,
     total_queue,
@@ -32,6 +33,7 @@ from orderlab.model.checkers.linearizability.objects import MODELS
 from orderlab.model.checkers.linearizability.operations import OperationLog, operations_of_history
 from orderlab.model.checkers.retransmission import RetransmissionChecker, retransmission_verdict
 from orderlab.model.checkers.subscriptions import SubscriptionChecker, subscription_verdicts
+from orderlab.model.checkers.untested import RowsSeen, with_reasons
 from orderlab.model.errors import InputError
 from orderlab.model.history.events import STORE_KINDS, EventBatch, EventKind, Names
 from orderlab.model.verdict import UNFINISHED, Outcome, Verdict
@@ -91,7 +93,7 @@ PASSES: Mapping[str, Pass] = {
 """Every checker beside that of deliveries, which is asked twice where parts of a history are judged apart
 (`orderlab.spark_sweeps.histories`). A row here is judged in one process and on Spark alike."""
 PIPELINE_LAWS = (*delivery.LAWS, *(law for one in PASSES.values() for law in one.laws))
-OBJECT_LAWS = {kafka_log.MODEL: kafka_log.LAWS, total_queue.MODEL: total_queue.LAWS}
+OBJECT_LAWS = {kafka_operations.MODEL: kafka_log.LAWS, total_queue.MODEL: total_queue.LAWS}
 """The laws of objects that are not judged by linearizability."""
 OPERATION_LAWS = tuple(dict.fromkeys((LINEARIZABILITY, *kafka_log.LAWS, *total_queue.LAWS)))
 WHOLE_LAWS = (causal.LAW, *cursor.LAWS, wills.LAW)
@@ -188,12 +190,14 @@ class Judgement:
         self._wills = wills.WillChecker(names) if question.asks(wills.LAW) else None
         self._stores: list[EventBatch] = []
         self._pipeline_rows = 0
+        self._seen = RowsSeen()
 
     def observe(self, batch: EventBatch) -> None:
         """Take in the next rows."""
         budget_s = self.question.budget_s
         is_store = (batch.kind >= STORE_KINDS[0]) & (batch.kind <= STORE_KINDS[-1])
         self.rows += len(batch)
+        self._seen.observe(batch)
         self._pipeline_rows += len(batch) - int(is_store.sum())
         if is_store.any():
             self._stores.append(batch.select(is_store))
@@ -213,7 +217,7 @@ class Judgement:
         verdicts: list[Verdict] = []
         log = operations_of_history(source.place, self._stores, self._names) if self._stores else None
         asked = [law for law in OPERATION_LAWS if law in question.laws]
-        if log is None or not kafka_log.has_functions(log.used()):
+        if log is None or not kafka_operations.has_functions(log.used()):
             asked = [law for law in asked if law not in PIPELINE_LAWS]
         if self._pipeline_rows == 0:
             laws = [law for law in laws if law not in asked]
@@ -232,6 +236,7 @@ class Judgement:
             verdicts = tell(verdicts, source, names)
             if question.asks(causal.LAW):
                 verdicts.append(causal.check_causal(source, names, question.budget_s))
+            verdicts = with_reasons(verdicts, self._seen)
         if log is not None and (asked or not question.laws):
             told = judge_operations(source.place, log, replace(question, laws=tuple(asked)))
             verdicts += [_unfinished(verdict, rows) for verdict in told] if self.ran_out else told
@@ -245,21 +250,26 @@ def judge_operations(place: str, log: OperationLog, question: Question) -> list[
     for a law that it is not judged by.
     """
     try:
-        guessed = kafka_log.MODEL if kafka_log.has_functions(log.used()) else None
+        guessed = kafka_operations.MODEL if kafka_operations.has_functions(log.used()) else None
         if guessed is None and set(question.laws) & set(total_queue.LAWS):
             guessed = total_queue.MODEL
         model = question.model or guessed or guess_model(log)
-        laws = OBJECT_LAWS.get(model, (LINEARIZABILITY,))
-        for law in question.laws:
-            if law not in laws:
-                raise InputError(f"--law {law}: the operations of --model {model} are judged by {', '.join(laws)}")
-        if model == kafka_log.MODEL:
-            return kafka_log.judge_kafka_log(log, question.laws, question.budget_s)
-        if model == total_queue.MODEL:
-            return total_queue.judge_total_queue(log, question.laws, question.budget_s)
-        return [decide(model, log, question.budget_s)]
+        return with_reasons(_judged(model, log, question))
     except InputError as error:
         raise InputError(f"{place}: {error}") from error
+
+
+def _judged(model: str, log: OperationLog, question: Question) -> list[Verdict]:
+    """The verdicts of the object."""
+    laws = OBJECT_LAWS.get(model, (LINEARIZABILITY,))
+    for law in question.laws:
+        if law not in laws:
+            raise InputError(f"--law {law}: the operations of --model {model} are judged by {', '.join(laws)}")
+    if model == kafka_operations.MODEL:
+        return kafka_log.judge_kafka_log(log, question.laws, question.budget_s)
+    if model == total_queue.MODEL:
+        return total_queue.judge_total_queue(log, question.laws, question.budget_s)
+    return [decide(model, log, question.budget_s)]
 
 
 def _unfinished(verdict: Verdict, rows: int) -> Verdict:
@@ -268,7 +278,7 @@ def _unfinished(verdict: Verdict, rows: int) -> Verdict:
     if later:  # what nobody has polled or dequeued may yet be
         verdict = replace(verdict, outcome=Outcome.UNKNOWN, witness=None)
     outcome = Outcome.UNKNOWN if verdict.outcome is Outcome.HOLDS else verdict.outcome
-    notes = (*(told for told in verdict.not_covered if told != VACUOUS), note)
+    notes = (*(told for told in verdict.not_covered if not told.startswith(VACUOUS)), note)
     return replace(verdict, outcome=outcome, work={**verdict.work, UNFINISHED: 1}, not_covered=notes)
 
 

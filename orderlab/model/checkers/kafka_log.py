@@ -4,9 +4,10 @@ An operation is a list of *micro-operations* on keys (a key is a topic partition
 
     [send key value]  →  [send key [offset value]]        [poll]  →  [poll {key [[offset value] …]}]
 
-Functions: `txn` (atomic), `send`, `poll` (not atomic), `assign` and `subscribe` (their value lists keys); `crash` and
-`debug-topic-partitions` say nothing. What polls returned and which offsets sends got is read from operations that
-ended `ok`. The *version order* of a key is the order of its offsets that are known from either.
+Functions: `txn`, `send`, `poll` (Jepsen names an operation by what it consists of, so a `send` of two is a transaction as well), `assign` and
+`subscribe` (their value lists keys); `crash` and `debug-topic-partitions` say nothing. What polls returned is read from whatever completed, for it was seen
+however the operation ended; which offsets sends got from what ended `ok`, and of a value that was sent once from the polls. The *version
+order* of a key is the order of its offsets that are known from any of these.
 
  1. `consistent-offsets`: an offset has two values. Proves divergent or overwritten logs.
  2. `no-duplicate`: a value has more offsets than it was sent times (failed sends aside). Proves that a send was applied
@@ -35,8 +36,7 @@ On request, as Kafka does not promise them (its transactions interleave their wr
 13. `no-G1c`: a circle of writes before writes and reads from writes, at least one of these (Adya's circular information
     flow).
 
-Cycles: strongly connected components of the graph over operations (a `send` that is no transaction is one node a
-micro-operation). An operation of unknown outcome is there once one of its values was polled. Values with two
+Cycles: strongly connected components of the graph over operations. An operation of unknown outcome is there once one of its values was polled. Values with two
 offsets and offsets with two values stay out of the version order of 10 to 13, so that each fault is told once.
 
 A value may be sent to a key again (a producer that retries). Where it was, whoever polled it may have any of these sends:
@@ -59,11 +59,18 @@ from typing import Any, NamedTuple
 import networkx as nx
 
 from orderlab.model.checkers.findings import VACUOUS, OutOfBudget, TimeBudget
+from orderlab.model.checkers.kafka_operations import (
+    SEEKS,
+    SILENT,
+    TRANSACTION,
+    LogOperation,
+    Send,
+    steps_of,
+    typed,
+)
 from orderlab.model.checkers.linearizability.operations import FAIL, INFO, OK, OperationLog
-from orderlab.model.errors import InputError
 from orderlab.model.verdict import UNFINISHED, Outcome, Verdict
 
-MODEL = "kafka"
 PROMISED = (
     "consistent-offsets",
     "no-duplicate",
@@ -81,46 +88,8 @@ PROMISED = (
 )
 ON_REQUEST = ("no-int-send-skip", "no-G0", "no-G1c")
 LAWS = (*PROMISED, *ON_REQUEST)
-_SILENT = ("crash", "debug-topic-partitions", "close")
-FUNCTIONS = ("txn", "send", "poll", "assign", "subscribe", *_SILENT)
-_TRANSACTION = "txn"
-SEEKS = "seek-to-beginning?"
-"""The field of an `assign` that says that the consumer goes to the beginning of its keys."""
 UNDECIDED = -1
 """In place of how often a law was met: it could not be told whether it was broken."""
-
-
-class Send(NamedTuple):
-    """A value sent to a key; the offset is None where the log does not tell it."""
-
-    key: str
-    value: Any
-    offset: int | None
-
-
-class Poll(NamedTuple):
-    """A value that a poll returned."""
-
-    key: str
-    offset: int
-    value: Any
-
-
-@dataclass(frozen=True)
-class LogOperation:
-    """An operation: `row` in the log, between which events, its micro-operations in their order."""
-
-    row: int
-    process: int
-    function: str
-    outcome: int
-    invoked: int
-    returned: int
-    sends: tuple[Send, ...] = ()
-    polls: tuple[Poll, ...] = ()
-    keys: tuple[str, ...] = ()
-    may_have_polled: bool = False
-    from_beginning: bool = False
 
 
 @dataclass(frozen=True)
@@ -145,108 +114,6 @@ class _Found:
     broken: list[_Break] = field(default_factory=list)
 
 
-def has_functions(functions: Collection[str]) -> bool:
-    """Whether a log with these functions is one of this kind."""
-    return set(functions) <= set(FUNCTIONS) and bool({"txn", "send", "poll"} & set(functions))
-
-
-def steps_of(log: OperationLog, budget: TimeBudget | None = None) -> list[LogOperation]:
-    """The operations of a log. Raises InputError for what is no micro-operation."""
-    steps = []
-    for row, (function_code, outcome) in enumerate(zip(log.function.tolist(), log.outcome.tolist(), strict=True)):
-        if budget is not None:
-            budget.check()
-        function = log.functions[function_code]
-        place = f"row {log.invoked_row[row]}"
-        if function not in FUNCTIONS:
-            raise InputError(f"{place}: {MODEL} has no operation {function!r}; it has {', '.join(FUNCTIONS)}")
-        argument, result = log.values[log.argument[row]], log.values[log.result[row]]
-        at = (row, int(log.process[row]), function, outcome, int(log.invoked[row]), int(log.returned[row]))
-        if function in ("assign", "subscribe"):
-            keys, sought = _assigned(argument)
-            steps.append(LogOperation(*at, keys=keys, from_beginning=sought and function == "assign"))
-            continue
-        if function in _SILENT:
-            steps.append(LogOperation(*at))
-            continue
-        asked = list(_micro_operations(place, function, argument))
-        told = list(_micro_operations(f"row {log.returned_row[row]}", function, result)) if outcome == OK else asked
-        if [mop[0] for mop in asked] != [mop[0] for mop in told]:
-            raise InputError(f"{place}: {function} returned other micro-operations than it was invoked with")
-        sends: list[Send] = []
-        polls: list[Poll] = []
-        for before, after in zip(asked, told, strict=True):
-            if before[0] == "send":
-                sends.append(_send(place, before, after if outcome == OK else None))
-            elif outcome == OK:
-                polls += _polled(f"row {log.returned_row[row]}", after)
-        maybe = outcome != OK and any(mop[0] == "poll" for mop in asked)
-        steps.append(LogOperation(*at, sends=tuple(sends), polls=tuple(polls), may_have_polled=maybe))
-    return steps
-
-
-def _assigned(argument: Any) -> tuple[tuple[str, ...], bool]:
-    """The keys of an `assign` or `subscribe`, and whether it seeks their beginning: {keys […], seek-to-beginning? true}."""
-    fields = dict(argument) if isinstance(argument, tuple) and argument and all(map(_is_field, argument)) else {}
-    keys = fields.get("keys", argument)
-    return tuple(map(str, keys if isinstance(keys, tuple) else ())), fields.get(SEEKS) is True
-
-
-def _is_field(item: Any) -> bool:
-    return isinstance(item, tuple) and len(item) == 2 and item[0] in ("keys", SEEKS)
-
-
-def _typed(value: Any) -> Any:
-    """Keeps 1, 1.0 and true apart, within collections too."""
-    return type(value), tuple(map(_typed, value)) if isinstance(value, tuple) else value
-
-
-def _micro_operations(place: str, function: str, value: Any) -> Iterator[tuple[Any, ...]]:
-    if value is None:
-        return
-    if isinstance(value, tuple) and value and isinstance(value[0], str):
-        value = (value,)  # a single one, not in a list
-    if not isinstance(value, tuple):
-        raise InputError(f"{place}: {function} takes a list of micro-operations, not {value!r}")
-    for mop in value:
-        if not (isinstance(mop, tuple) and mop and mop[0] in ("send", "poll")):
-            raise InputError(f"{place}: {mop!r} is no micro-operation; one is [send key value] or [poll]")
-        if mop[0] == "send" and len(mop) != 3:
-            raise InputError(f"{place}: a send is [send key value], not {mop!r}")
-        if mop[0] == "poll" and len(mop) > 2:
-            raise InputError(f"{place}: a poll is [poll] or [poll {{key [[offset value] …]}}], not {mop!r}")
-        yield mop
-
-
-def _send(place: str, asked: tuple[Any, ...], told: tuple[Any, ...] | None) -> Send:
-    _, key, value = asked
-    if told is None or _typed(told[2]) == _typed(value):
-        return Send(str(key), value, None)
-    answer = told[2]
-    if str(told[1]) != str(key) or not (isinstance(answer, tuple) and len(answer) == 2 and answer[1] == value):
-        raise InputError(f"{place}: a send of {value!r} to {key} returned {told!r}; expected [send key [offset value]]")
-    return Send(str(key), value, None if answer[0] is None else _offset(place, answer[0]))
-
-
-def _polled(place: str, told: tuple[Any, ...]) -> Iterator[Poll]:
-    by_key = (told[1] if len(told) > 1 else None) or ()
-    if not isinstance(by_key, tuple):
-        raise InputError(f"{place}: a poll returns {{key [[offset value] …]}}, not {told!r}")
-    for entry in by_key:
-        if not (isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[1], tuple)):
-            raise InputError(f"{place}: a poll returns {{key [[offset value] …]}}, not {told!r}")
-        for message in entry[1]:
-            if not (isinstance(message, tuple) and len(message) == 2):
-                raise InputError(f"{place}: a poll returns pairs [offset value], not {message!r}")
-            yield Poll(str(entry[0]), _offset(place, message[0]), message[1])
-
-
-def _offset(place: str, offset: Any) -> int:
-    if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
-        raise InputError(f"{place}: an offset is a number from 0 on, not {offset!r}")
-    return offset
-
-
 class _Log:
     """What is known of every key, from operations that ended `ok`."""
 
@@ -262,18 +129,18 @@ class _Log:
         for step in steps:
             budget.check()
             for send in step.sends:
-                self.writers.setdefault((send.key, _typed(send.value)), []).append(step)
-            told = [send for send in step.sends if send.offset is not None and step.outcome == OK]
+                self.writers.setdefault((send.key, typed(send.value)), []).append(step)
+            told = [send for send in step.sends if send.offset is not None]
             for key, value, offset in (
                 *((send.key, send.value, send.offset) for send in told),
                 *((poll.key, poll.value, poll.offset) for poll in step.polls),
             ):
                 assert offset is not None
-                self.values.setdefault((key, offset), {}).setdefault(_typed(value), step.row)
-                self.offsets.setdefault((key, _typed(value)), {}).setdefault(offset, step.row)
+                self.values.setdefault((key, offset), {}).setdefault(typed(value), step.row)
+                self.offsets.setdefault((key, typed(value)), {}).setdefault(offset, step.row)
                 known.setdefault(key, set()).add(offset)
             for poll in step.polls:
-                value = _typed(poll.value)
+                value = typed(poll.value)
                 self.polled.add((poll.key, value))
                 self.polled_at.setdefault((poll.key, poll.offset), {}).setdefault(value, step.row)
                 self.high[poll.key] = max(poll.offset, self.high.get(poll.key, -1))
@@ -295,10 +162,18 @@ class _Log:
 
     def was_polled(self, send: Send) -> bool:
         """Whether a poll returned a send's value; where it was sent several times, from the offset of this one."""
-        value = _typed(send.value)
+        value = typed(send.value)
         if len(self.possible(send.key, value)) > 1 and send.offset is not None:
             return value in self.polled_at.get((send.key, send.offset), ())
         return (send.key, value) in self.polled
+
+    def offset(self, send: Send) -> int | None:
+        """Where a send's value stands: as its answer says, or, of a value that was sent once, as the polls that placed it say."""
+        if send.offset is not None:
+            return send.offset
+        value = typed(send.value)
+        places = self.offsets.get((send.key, value), {})
+        return next(iter(places)) if len(places) == 1 and len(self.writers[send.key, value]) == 1 else None
 
     def teller(self, key: str, offset: int) -> int:
         """The first row that tells an offset."""
@@ -358,19 +233,17 @@ def _moves(log: _Log) -> Iterator[_Move]:
             if step.from_beginning:
                 mine.clear()
                 mine |= dict.fromkeys(step.keys if step.outcome == OK else (), (step.row, -1))
-        elif step.function in _SILENT or step.may_have_polled:
+        elif step.function in SILENT or step.may_have_polled:
             mine.clear()
-        if step.outcome != OK:
-            continue
         here: dict[str, tuple[int, int]] = {}
         for poll in step.polls:
             now = (step.row, poll.offset)
             if poll.key in here:
                 yield _Move(poll.key, here[poll.key], now, within=True)
-            elif poll.key in mine and step.process not in subscribed:
+            elif poll.key in mine and step.outcome == OK and step.process not in subscribed:
                 yield _Move(poll.key, mine[poll.key], now, within=False)
             here[poll.key] = now
-        mine |= here
+        mine |= here if step.outcome == OK else {}
 
 
 def _passed(log: _Log) -> dict[str, tuple[list[int], list[_Move]]]:
@@ -393,7 +266,7 @@ def _lost(log: _Log) -> Iterator[tuple[str, int, _Break | None]]:
     passed = _passed(log)
     for step in log.steps:
         log.budget.check()
-        for send in step.sends if step.outcome == OK else ():
+        for send in step.sends if step.has_committed else ():
             if send.offset is None or send.offset > log.high.get(send.key, -1):
                 continue
             if log.was_polled(send):
@@ -422,21 +295,21 @@ def _reads(log: _Log) -> Iterator[tuple[str, int, _Break | None]]:
     for step in log.steps:
         log.budget.check()
         for poll in step.polls:
-            writers = log.writers.get((poll.key, _typed(poll.value)), ())
+            writers = log.writers.get((poll.key, typed(poll.value)), ())
             if not writers:
                 why = f"{poll.value!r} was polled from {poll.key}, and nobody sent it"
                 yield "no-phantom", 1, _Break(why, (step.row,), poll.key)
                 continue
             first = writers[0]
-            if first.invoked > step.returned:
+            if first.invoked > step.returned or (0 <= step.returned_row < first.invoked_row):
                 why = f"{poll.value!r} was polled from {poll.key} before its send was invoked"
                 yield "no-phantom", 1, _Break(why, (step.row, first.row), poll.key)
             else:
                 yield "no-phantom", 1, None
-            aborted = not log.possible(poll.key, _typed(poll.value))
+            aborted = not log.possible(poll.key, typed(poll.value))
             why = f"{poll.value!r} was polled from {poll.key}, and the operation that sent it had failed"
             yield "no-G1a", 1, _Break(why, (first.row, step.row), poll.key) if aborted else None
-            if step.function == _TRANSACTION and step.sends:
+            if step.function == TRANSACTION and step.sends:
                 why = f"{poll.value!r} was polled from {poll.key} by the transaction that sent it, before it committed"
                 own = all(writer is step for writer in writers)
                 yield "no-precommitted-read", 1, _Break(why, (step.row,), poll.key) if own else None
@@ -472,19 +345,20 @@ def _sending(log: _Log) -> Iterator[tuple[str, int, _Break | None]]:
     sent: dict[int, dict[str, tuple[int, int]]] = {}
     for step in log.steps:
         log.budget.check()
-        if step.outcome != OK:
+        if step.outcome == FAIL:
             continue
         last: dict[str, int] = {}
-        for send in step.sends:
-            if send.offset is None:
-                last.pop(send.key, None)  # whatever lies between may be this one
+        places = [(send.key, log.offset(send)) for send in step.sends]
+        for key, offset in places:
+            if offset is None:
+                last.pop(key, None)  # whatever lies between may be this one
                 continue
-            if send.key in last:
-                low, high = (step.row, last[send.key]), (step.row, send.offset)
-                yield from _order(log, "no-int-send-skip", "no-int-nonmonotonic-send", send.key, low, high)
-            last[send.key] = send.offset
+            if key in last:
+                low, high = (step.row, last[key]), (step.row, offset)
+                yield from _order(log, "no-int-send-skip", "no-int-nonmonotonic-send", key, low, high)
+            last[key] = offset
         before = sent.setdefault(step.process, {})
-        told = [(send.key, send.offset) for send in step.sends if send.offset is not None]
+        told = [(key, offset) for key, offset in places if offset is not None]
         for key, offset in dict(reversed(told)).items():
             if key in before:
                 yield from _order(log, None, "no-nonmonotonic-send", key, before[key], (step.row, offset))
@@ -492,16 +366,10 @@ def _sending(log: _Log) -> Iterator[tuple[str, int, _Break | None]]:
 
 
 def dependencies(log: _Log) -> nx.DiGraph:
-    """Who wrote before whom (`ww`: the key) and who read from whom (`wr`: the key). A node is (row, which of its sends)."""
+    """Who wrote before whom (`ww`: the key) and who read from whom (`wr`: the key). A node is a row."""
     graph = nx.DiGraph()
 
-    def node(step: LogOperation, key: str, value: Any) -> tuple[int, int]:
-        if step.function == _TRANSACTION:
-            return step.row, -1
-        sends = ((send.key, _typed(send.value)) for send in step.sends)
-        return step.row, next(at for at, send in enumerate(sends) if send == (key, value))
-
-    def edge(before: tuple[int, int], after: tuple[int, int], kind: str, key: str) -> None:
+    def edge(before: int, after: int, kind: str, key: str) -> None:
         if before != after:
             graph.add_edge(before, after)
             graph.edges[before, after].setdefault(kind, key)
@@ -515,16 +383,16 @@ def dependencies(log: _Log) -> nx.DiGraph:
             writer = log.author(key, value)
             if writer is None or len(log.offsets[key, value]) > 1:
                 continue
-            now = node(writer, key, value)
+            now = writer.row
             if previous is not None:
                 edge(previous, now, "ww", key)
             previous = now
     for step in log.steps:
         log.budget.check()
         for poll in step.polls:
-            writer = log.author(poll.key, _typed(poll.value))
+            writer = log.author(poll.key, typed(poll.value))
             if writer is not None:
-                edge(node(writer, poll.key, _typed(poll.value)), (step.row, -1), "wr", poll.key)
+                edge(writer.row, step.row, "wr", poll.key)
     return graph
 
 
@@ -545,7 +413,7 @@ def _cycles(log: _Log, law: str) -> Iterator[tuple[str, int, _Break | None]]:
         starts = sorted(edge for edge in inside.edges if kinds != ("ww", "wr") or "wr" in inside.edges[edge])
         if not starts:
             continue  # of writes alone: that is G0
-        cycles: list[list[tuple[int, int]]] = []
+        cycles: list[list[int]] = []
         for before, after in starts[:_STARTS]:
             if cycles and log.budget.is_over():
                 break  # the circle is known, and perhaps not the shortest
@@ -555,7 +423,7 @@ def _cycles(log: _Log, law: str) -> Iterator[tuple[str, int, _Break | None]]:
         for before, after in pairwise(cycle):
             edge = inside.edges[before, after]
             reads = "wr" in kinds and "wr" in edge and (not links or "ww" not in edge or "ww" not in kinds)
-            links.append((before[0], after[0], "was read by" if reads else "wrote before", edge["wr" if reads else "ww"]))
+            links.append((before, after, "was read by" if reads else "wrote before", edge["wr" if reads else "ww"]))
         first = links.index(min(links))
         links = links[first:] + links[:first]
         rows = list(dict.fromkeys(row for row, *_ in links))
@@ -623,7 +491,7 @@ def _verdict(
 
 
 def _notes(law: str, known: _Log, found: _Found) -> Iterator[str]:
-    acknowledged = [send for step in known.steps if step.outcome == OK for send in step.sends]
+    acknowledged = [send for step in known.steps if step.has_committed for send in step.sends]
     if law == "no-lost-write":
         if found.undecided:
             yield (

@@ -20,11 +20,11 @@ Complexity: O(rows) time plus, for a DUP under an unknown identifier, the inflig
 Assumes that packet identifiers are recorded, and for 4 and 5 that connections are. Rule 5 can cry wolf where a
 recording stops in the middle of a resend without a cut row. It can miss: a copy of the message under a new identifier
 without DUP is a new message on the wire; `exactly-once` sees it. So is one with DUP and QoS 1 behind the message itself, sent again: a second copy (its publisher or
-its broker sent the message twice), whose first packet went with the connection; what took the message's own place is none. Rule 6 takes the same message under the same identifier for the same copy: a broker
-that routes a message again, and gives the copy that very identifier as its counter was lost, sends it rightly. A message with RETAIN under another identifier is another
-one too, since each SUBSCRIBE may be answered with it.
+its broker sent the message twice), whose first packet went with the connection; what took the message's own place is none. Of a client that has subscribed to several filters, which may overlap (3.3.4), that
+goes for QoS 2 as well. Rule 6 takes the same message under the same identifier for the same copy, but where there may be another: without DUP, of a client with several filters or of
+a message that its publisher has sent again. A message with RETAIN under another identifier is another one too, since each SUBSCRIBE may be answered with it.
 
-What leaves the queue, trimmed or expired, need not be sent again; nor what does so while its packet is on its way: TRIM or EXPIRE,
+What leaves the queue, trimmed or expired, need not be sent again (where the row has no identifier, what comes with DUP all the same keeps its place in the order: another copy has left); nor what does so while its packet is on its way: TRIM or EXPIRE,
 then DELIVER under the same identifier on the same connection.
 """
 
@@ -44,9 +44,11 @@ from orderlab.model.history.events import (
     DELIVER,
     DISCONNECT,
     EXPIRE,
+    PUBLISH,
     RECEIVE,
     REFUSED,
     RELEASE,
+    SUBSCRIBE,
     EventBatch,
     Names,
 )
@@ -60,16 +62,17 @@ _ROWS_PER_CHUNK = 1 << 16
 # 65,535 a subscriber, and a table without removals needs no marks of what was removed.
 _PUBLISHER, _TOPIC, _QOS, _SEQUENCE, _STAGE, _ORDER, _SENT_IN, _EVENT, _NEXT, _PREVIOUS, _OWNER, _ID, _RESENT_IN = range(13)
 _ENTRY = 13
-_FREE, _PUBLISH, _PUBREC, _PUBREL = 0, 1, 2, 3  # stages
+_FREE, _SENT, _PUBREC, _PUBREL = 0, 1, 2, 3  # stages
 _DONE = 5  # the stage of what was acknowledged, in the connection that _SENT_IN holds; it is in no list either
 _GONE = 4  # the stage of what left the queue and may be on its way; it is in no list, as nothing is owed
 _RETAINED = 4  # added to the QoS of a message that carries RETAIN: that is another message than the one without
 # Words of a session: one per client.
-_CONNECTION, _CONNECTED, _LAST_PUBLISH, _LAST_PUBREL, _HEAD, _CLEARED_IN, _CUT_OFF = range(7)
-_NEW_SESSION = np.array([0, 1, -1, -1, -1, -1, 0], dtype=np.int64)  # taken as connected: a recording may begin in the middle
+_CONNECTION, _CONNECTED, _LAST_PUBLISH, _LAST_PUBREL, _HEAD, _CLEARED_IN, _CUT_OFF, _FILTER = range(8)
+_NEW_SESSION = np.array([0, 1, -1, -1, -1, -1, 0, -1], dtype=np.int64)  # taken as connected: a recording may begin in the middle
 
-# Words of `numbers`: entries in use, send order, antecedents, violations, cuts, deliveries without identifier.
-_USED, _CLOCK, _MET, _FOUND, _CUTS, _UNNAMED = range(6)
+_SEVERAL = -2  # in place of the one filter that the client has subscribed to
+# Words of `numbers`: entries in use, send order, antecedents, violations, cuts, deliveries without identifier, messages that were published again.
+_USED, _CLOCK, _MET, _FOUND, _CUTS, _UNNAMED, _AGAIN = range(7)
 
 _WHY = (
     "{sequence} was sent again without DUP",
@@ -89,6 +92,7 @@ class ResendArrays(NamedTuple):
     """What compiled code reads and writes."""
 
     table: Any
+    again: Any  # (publisher << 32 | topic, sequence << 2 | QoS) of what was published again
     entries: Any
     sessions: Any
     numbers: Any
@@ -121,7 +125,7 @@ def _unlink(state: Any, entry: Any) -> None:
 @njit(cache=True)
 def _is_unacknowledged(state: Any, entry: Any) -> Any:
     """Whether the entry is in its session's list."""
-    return state.entries[entry, _STAGE] >= _PUBLISH and state.entries[entry, _STAGE] <= _PUBREL
+    return state.entries[entry, _STAGE] >= _SENT and state.entries[entry, _STAGE] <= _PUBREL
 
 
 @njit(cache=True)
@@ -150,7 +154,7 @@ def _close_connection(state: Any, subscriber: Any, event_id: Any, ended: Any) ->
     entry = session[_HEAD]
     while entry >= 0:
         if entries[entry, _SENT_IN] < connection:
-            last = last_publish if entries[entry, _STAGE] == _PUBLISH else last_pubrel
+            last = last_publish if entries[entry, _STAGE] == _SENT else last_pubrel
             if ended == 1 or entries[entry, _ORDER] < last:
                 state.numbers[_MET] += 1
                 _breaks(state, event_id, _SKIPPED, entry)
@@ -185,10 +189,39 @@ def _next_of_message(state: Any, entry: Any, publisher: Any, topic: Any, qos: An
 
 
 @njit(cache=True)
+def _slot_again(state: Any, publisher: Any, topic: Any, qos: Any, sequence: Any) -> Any:
+    return slot_of(state.again, (np.int64(publisher) << 32) | np.int64(topic), (sequence << 2) | np.int64(qos))
+
+
+@njit(cache=True)
+def _published_again(state: Any, publisher: Any, topic: Any, qos: Any, sequence: Any) -> None:
+    slot = _slot_again(state, publisher, topic, qos, sequence)
+    if state.again[slot, 2] < 0:
+        state.again[slot, 0] = (np.int64(publisher) << 32) | np.int64(topic)
+        state.again[slot, 1] = (sequence << 2) | np.int64(qos)
+        state.again[slot, 2] = 0
+        state.numbers[_AGAIN] += 1
+
+
+@njit(cache=True)
+def _has_copies(state: Any, subscriber: Any, message: Any) -> Any:
+    """Whether the subscriber may be sent several copies of a message: for several filters, or as its publisher sent it again."""
+    publisher, topic, qos, sequence = message
+    return state.sessions[subscriber, _FILTER] == _SEVERAL or state.again[_slot_again(state, publisher, topic, qos & 3, sequence), 2] >= 0
+
+
+@njit(cache=True)
+def _is_other_copy(state: Any, entry: Any, qos: Any) -> Any:
+    """Whether what comes with DUP under another identifier may be another copy of an entry's message, whose first packet went with a connection."""
+    overlaps = state.sessions[state.entries[entry, _OWNER], _FILTER] == _SEVERAL
+    return ((qos == 1 or overlaps) and _was_resent(state, entry)) or (overlaps and state.entries[entry, _STAGE] > _SENT)
+
+
+@njit(cache=True)
 def _was_resent(state: Any, entry: Any) -> Any:
     """Whether a PUBLISH has come again over the present connection, or came with DUP for the first time."""
     connection = state.sessions[state.entries[entry, _OWNER], _CONNECTION]
-    return connection > 0 and state.entries[entry, _STAGE] == _PUBLISH and state.entries[entry, _RESENT_IN] == connection
+    return connection > 0 and state.entries[entry, _STAGE] == _SENT and state.entries[entry, _RESENT_IN] == connection
 
 
 @njit(cache=True)
@@ -224,7 +257,7 @@ def _start(state: Any, entry: Any, subscriber: Any, packet_id: Any, event_id: An
     for word in range(4):
         entries[entry, word] = message[word]
     state.numbers[_CLOCK] += 1
-    entries[entry, _STAGE] = _PUBLISH
+    entries[entry, _STAGE] = _SENT
     entries[entry, _ORDER] = state.numbers[_CLOCK]
     entries[entry, _SENT_IN] = sessions[subscriber, _CONNECTION]
     entries[entry, _EVENT] = event_id
@@ -243,7 +276,7 @@ def _sent_again(state: Any, entry: Any, event_id: Any, dup: Any) -> None:
     """A PUBLISH whose message and identifier are unacknowledged."""
     entries, session = state.entries, state.sessions[state.entries[entry, _OWNER]]
     state.numbers[_MET] += 1
-    if entries[entry, _STAGE] != _PUBLISH:
+    if entries[entry, _STAGE] != _SENT:
         _breaks(state, event_id, _AFTER_PUBREC, entry)
         return
     if dup <= 0:
@@ -261,7 +294,7 @@ def _sent_again(state: Any, entry: Any, event_id: Any, dup: Any) -> None:
 def _released(state: Any, entry: Any, event_id: Any) -> None:
     """A PUBREL: the first one of its message, or one that comes again."""
     entries, session = state.entries, state.sessions[state.entries[entry, _OWNER]]
-    if entries[entry, _STAGE] == _PUBLISH:  # its PUBREC was not recorded
+    if entries[entry, _STAGE] == _SENT:  # its PUBREC was not recorded
         state.numbers[_CLOCK] += 1
         entries[entry, _ORDER] = state.numbers[_CLOCK]
         entries[entry, _SENT_IN] = session[_CONNECTION]
@@ -282,25 +315,33 @@ def _released(state: Any, entry: Any, event_id: Any) -> None:
 def _delivered(state: Any, subscriber: Any, packet_id: Any, event_id: Any, dup: Any, message: Any) -> None:
     entry = _entry_of(state, subscriber, packet_id)
     publisher, topic, qos, sequence = message
-    if state.entries[entry, _STAGE] != _FREE and _same_message(state, entry, publisher, topic, qos, sequence):
+    order = np.int64(-1)
+    if _same_message(state, entry, publisher, topic, qos, sequence):
+        stage = state.entries[entry, _STAGE]
         if _is_unacknowledged(state, entry):
             _sent_again(state, entry, event_id, dup)
             return
-        was_gone = state.entries[entry, _STAGE] == _GONE
         state.entries[entry, _STAGE] = _FREE
-        if not was_gone:
-            _again_after_the_end(state, entry, event_id, _AFTER_PUBACK)
-        elif state.entries[entry, _SENT_IN] == state.sessions[subscriber, _CONNECTION]:
-            return
-    if dup > 0 and qos < _RETAINED:
+        if stage == _DONE:
+            if dup > 0 or not _has_copies(state, subscriber, message):
+                _again_after_the_end(state, entry, event_id, _AFTER_PUBACK)
+        elif stage == _GONE:
+            if state.entries[entry, _SENT_IN] == state.sessions[subscriber, _CONNECTION]:
+                return
+        elif dup > 0 and state.sessions[subscriber, _CLEARED_IN] < state.entries[entry, _SENT_IN]:
+            order = state.entries[entry, _ORDER]
+    if dup > 0 and qos < _RETAINED and order < 0:
         other = _find_message(state, subscriber, publisher, topic, qos, sequence)
-        while other >= 0 and qos == 1 and _was_resent(state, other):  # then this is a copy, whose first packet went with a connection
+        while other >= 0 and _is_other_copy(state, other, qos):
             other = _next_of_message(state, other, publisher, topic, qos, sequence)
         if other >= 0:
             state.numbers[_MET] += 1
             _breaks(state, event_id, _OTHER_ID, other)
             _unlink(state, other)
+            state.entries[other, _ORDER] = -1
     _start(state, entry, subscriber, packet_id, event_id, dup, message)
+    if order >= 0:
+        state.entries[entry, _ORDER] = order
 
 
 @njit(cache=True)
@@ -341,7 +382,7 @@ def _observe(
                 _acknowledge(state, entry, who)
             elif what == RELEASE:
                 _released(state, entry, event_id[row])
-            elif entries[entry, _STAGE] == _PUBLISH:
+            elif entries[entry, _STAGE] == _SENT:
                 numbers[_CLOCK] += 1
                 entries[entry, _STAGE] = _PUBREC
                 entries[entry, _ORDER] = numbers[_CLOCK]
@@ -353,6 +394,8 @@ def _observe(
                 _acknowledge(state, entry, who)
             elif entry >= 0:
                 _unlink(state, entry)
+                if packet_id[row] >= 0:
+                    entries[entry, _ORDER] = -1
             elif what != ACKNOWLEDGE and packet_id[row] >= 0:
                 message = (np.int64(publisher[row]), np.int64(topic[row]), level, sequence[row])
                 _note_gone(state, who, packet_id[row], message)
@@ -360,6 +403,7 @@ def _observe(
             while sessions[who, _HEAD] >= 0:
                 _unlink(state, sessions[who, _HEAD])
             sessions[who, _CLEARED_IN] = sessions[who, _CONNECTION]
+            sessions[who, _FILTER] = -1
         elif what in (CONNECT, DISCONNECT):
             if sessions[who, _CONNECTION] > 0 and sessions[who, _CONNECTED]:
                 _close_connection(state, who, event_id[row], 0)
@@ -370,6 +414,12 @@ def _observe(
                 sessions[who, _LAST_PUBLISH] = -1
                 sessions[who, _LAST_PUBREL] = -1
                 sessions[who, _CUT_OFF] = 0
+        elif what == SUBSCRIBE:
+            filter_code = np.int64(topic[row])
+            sessions[who, _FILTER] = filter_code if sessions[who, _FILTER] == -1 or sessions[who, _FILTER] == filter_code else _SEVERAL
+        elif what == PUBLISH:
+            if dup[row] > 0:
+                _published_again(state, publisher[row], topic[row], qos[row], sequence[row])
         elif what == CUT and who >= 0:
             sessions[who, _CUT_OFF] = 1
         elif what == CUT:
@@ -385,9 +435,10 @@ class RetransmissionChecker:
         self._names = names
         self._state = ResendArrays(
             new_table(),
+            new_table(),
             np.full((256, _ENTRY), -1, np.int64),
             np.tile(_NEW_SESSION, (256, 1)),
-            np.zeros(6, np.int64),
+            np.zeros(7, np.int64),
             np.full(2 + _ENTRY, -1, np.int64),
         )
 
@@ -401,6 +452,7 @@ class RetransmissionChecker:
             sessions[state.sessions.shape[0] :] = _NEW_SESSION
             self._state = state._replace(
                 table=with_room(state.table, int(state.numbers[_USED]), more),
+                again=with_room(state.again, int(state.numbers[_AGAIN]), int(((batch.kind[rows] == PUBLISH) & (batch.dup[rows] > 0)).sum())),
                 entries=rows_with_room(state.entries, int(state.numbers[_USED]) + more),
                 sessions=sessions,
             )
@@ -435,7 +487,7 @@ class RetransmissionChecker:
         sessions = self._state.sessions
         waiting = (sessions[:, _CONNECTION] > 0) & (sessions[:, _CONNECTED] == 1) & (sessions[:, _HEAD] >= 0) & (sessions[:, _CUT_OFF] == 0)
         for subscriber in np.flatnonzero(waiting).tolist():
-            end = self._state._replace(numbers=np.zeros(6, np.int64), broken=np.full(2 + _ENTRY, -1, np.int64))
+            end = self._state._replace(numbers=np.zeros(7, np.int64), broken=np.full(2 + _ENTRY, -1, np.int64))
             _close_connection(end, subscriber, 0, 1)
             if end.numbers[_FOUND]:
                 tally.meets("retransmission", int(end.numbers[_MET]))

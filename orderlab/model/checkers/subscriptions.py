@@ -54,6 +54,7 @@ LAWS = ("subscribed", "granted-qos")
 SUBSCRIBE_LASTS_US = 100_000
 """How long after a delivery the row of the SUBSCRIBE that it answers may come: the SUBACK is next to it on the wire, but may wait for a disk."""
 _ROWS_PER_CHUNK = 1 << 16
+_AS_TOPIC = 1 << 30  # added to the code of a topic that is spelt as a shared subscription
 IntArray = npt.NDArray[np.int64]
 
 # An entry is a client with a code of the table of topics: of a filter (then a subscription) or of a topic (then what it received), or of both where a filter has
@@ -329,6 +330,7 @@ class _Wildcards:
         self._names = names
         self._read = 0
         self._patterns: dict[int, str] = {}
+        self._shared: list[int] = []
         self._filters: dict[int, list[int]] = {}
         self._topics: dict[int, set[int]] = {}
 
@@ -350,10 +352,18 @@ class _Wildcards:
                 links += [(client, topic, topic_filter) for topic_filter in self._filters.get(client, ()) if self.matches(topic_filter, topic)]
         return np.array(links, np.int64).reshape(-1, 3)
 
+    def told_apart(self, batch: EventBatch) -> EventBatch:
+        """The rows, where a topic that begins with ``$share/`` has another code than the shared subscription that is spelt alike, which does not match it."""
+        self._read_names()
+        if not self._shared:
+            return batch
+        is_topic = np.isin(batch.topic, self._shared) & ~np.isin(batch.kind, (SUBSCRIBE, UNSUBSCRIBE))
+        return replace(batch, topic=np.where(is_topic, batch.topic | _AS_TOPIC, batch.topic)) if is_topic.any() else batch
+
     def matches(self, topic_filter: int, topic: int) -> bool:
         """Whether a filter matches a topic, by code."""
         pattern = self._patterns.get(topic_filter)
-        return topic_filter == topic if pattern is None else matches(pattern, str(self._names.topics.label(topic)))
+        return topic_filter == topic if pattern is None else matches(pattern, str(self._names.topics.label(topic & ~_AS_TOPIC)))
 
     def _read_names(self) -> None:
         names = self._names.topics.names
@@ -363,6 +373,8 @@ class _Wildcards:
             for code, name in enumerate(new, self._read):
                 if "+" in name or "#" in name or name.startswith("$share/"):
                     self._patterns[code] = str(unshared(name))
+                if name.startswith("$share/"):
+                    self._shared.append(code)
         self._read += len(new)
 
     @staticmethod
@@ -398,6 +410,7 @@ class SubscriptionChecker:
     def observe(self, batch: EventBatch) -> None:
         """Take in the next rows."""
         clients = int(batch.subscriber.max(initial=-1)) + 1
+        batch = self._wildcards.told_apart(batch)
         for start in range(0, len(batch), _ROWS_PER_CHUNK):
             part = batch if len(batch) <= _ROWS_PER_CHUNK else batch.select(slice(start, start + _ROWS_PER_CHUNK))
             self._make_room(part, clients)
@@ -511,7 +524,7 @@ class SubscriptionChecker:
         names = self._names
         return Finding(
             _SAYS[words[_WHY]].format(sequence=words[_SEQUENCE], qos=words[_QOS], level=level, granted=" or ".join(granted)),
-            words[_EVENT], names.clients.label(words[_PUBLISHER]), names.topics.label(words[_TOPIC]), words[_QOS], words[_SEQUENCE],
+            words[_EVENT], names.clients.label(words[_PUBLISHER]), names.topics.label(words[_TOPIC] & ~_AS_TOPIC), words[_QOS], words[_SEQUENCE],
             names.clients.label(words[_WHO]), words[_OTHER] if words[_OTHER] >= 0 else None, shows=Shows.SUBSCRIPTIONS,
         )  # fmt: skip
 

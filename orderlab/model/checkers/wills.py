@@ -23,7 +23,7 @@ Complexity: O(rows), and memory per connection with a Will. Parts of a history a
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -70,18 +70,19 @@ class _Client:
 
     def __init__(self) -> None:
         self.connections: dict[int, _Connection] = {}
-        self.begun_us: list[int] = []
-        self.cleared_us: list[int] = []
+        self.cleared: list[tuple[int, int]] = []
+        """Event and instant of each end of a session."""
         self.open = -1
         """The number of the connection that it has, or had last."""
 
-    def due_us(self, connection: _Connection) -> int:
-        """When the Will of one that has ended is to be published."""
+    def due_us(self, number: int) -> int:
+        """When the Will of a connection that has ended is to be published. A session that ends after the client is back is another matter."""
+        connection, later = self.connections[number], self.connections.get(number + 1)
         assert connection.ended_us is not None
-        place = bisect_left(self.cleared_us, connection.ended_us)
-        over_us = self.cleared_us[place] if place < len(self.cleared_us) else None
+        place = bisect_right(self.cleared, (connection.ended_event, connection.ended_us))
+        over = self.cleared[place] if place < len(self.cleared) else None
         due_us = connection.ended_us + connection.delay_us
-        return due_us if over_us is None else min(due_us, over_us)
+        return due_us if over is None or (later is not None and later.event < over[0]) else min(due_us, over[1])
 
     def next_us(self, number: int) -> int | None:
         """When it connected anew."""
@@ -134,7 +135,7 @@ class WillChecker:
             if ended is not None and ended.ended_us is None:
                 ended.ended_us, ended.ended_event, ended.said_goodbye = at_us, event, reason == 0
         elif kind == CLEAR:
-            client.cleared_us.append(at_us)
+            client.cleared.append((event, at_us))
         else:
             about = client.connections.setdefault(number, _Connection(at_us, event, -1))
             if kind == PUBLISH_ACKNOWLEDGED:
@@ -168,8 +169,8 @@ class WillChecker:
                 yield f"the Will of connection {number} was published though the client had sent DISCONNECT with Reason Code 0", event, message
             elif self._is_back(client, number, connection, -CONNECT_LASTS_US):
                 yield f"the Will of connection {number} was published though the client had connected anew before it was due", event, message
-            elif at_us < client.due_us(connection):
-                early_ms = (client.due_us(connection) - at_us) / 1000
+            elif at_us < client.due_us(number):
+                early_ms = (client.due_us(number) - at_us) / 1000
                 yield f"the Will of connection {number} was published {early_ms:g} ms before it was due", event, message
             for _, event, message in published[1:]:
                 yield f"the Will of connection {number} was published again, as another message", event, message
@@ -182,13 +183,13 @@ class WillChecker:
     def _is_back(self, client: _Client, number: int, connection: _Connection, slack_us: int) -> bool:
         """Whether the client connected anew before the Will was due, and ``slack_us`` later."""
         next_us = client.next_us(number)
-        return next_us is not None and next_us < client.due_us(connection) + slack_us
+        return next_us is not None and next_us < client.due_us(number) + slack_us
 
     def _is_owed(self, client: _Client, number: int, connection: _Connection) -> bool:
         """Whether the Will was due, and long enough before the end of the recording."""
         if connection.ended_us is None or connection.said_goodbye or connection.delay_us < 0:
             return False
-        due_us = client.due_us(connection)
+        due_us = client.due_us(number)
         slack_us = CONNECT_LASTS_US if due_us == connection.ended_us + connection.delay_us else 0  # the CONNECT itself may end the session
         is_back = connection.delay_us > 0 and self._is_back(client, number, connection, slack_us)
         return not is_back and due_us + CONNECT_LASTS_US < self._last_us
@@ -204,4 +205,6 @@ class WillChecker:
             publisher, topic, qos, sequence = message
             about = {"publisher": names.clients.label(publisher), "topic": names.topics.label(topic), "qos": qos, "sequence": sequence}
         other = connection.ended_event if connection.ended_us is not None else connection.event
+        if connection.published and event is not None and event != connection.published[0][1]:
+            other = connection.published[0][1]  # it was published before
         return Finding(why, event, subscriber=names.clients.label(who), other_event_id=other if other >= 0 else None, **about)

@@ -132,6 +132,7 @@ def anything(example: Reply = None) -> AnyOf:
 class JobQueue(Contract):
     """See the module's text. A store need not have every operation; what it lacks is not tried."""
 
+    optional: ClassVar[Mapping[str, Sequence[str]]] = {"take": ("token",)}
     operations: ClassVar[Mapping[str, Sequence[str]]] = {
         "add": ("job", "payload", "delay_ms", "priority", "key"),
         "add_bulk": ("jobs",),

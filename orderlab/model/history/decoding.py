@@ -6,7 +6,7 @@ Unusable is a row whose id or time goes back, whose kind is unknown, or that lac
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,15 @@ from orderlab.model.history.events import (
     NUMERIC_NAMES,
     PUBLISH,
     REQUIRED_BY_KIND,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
     EventBatch,
     EventKind,
     IntArray,
     Names,
     NameTable,
 )
+from orderlab.model.history.topics import check_client, check_topic_filter, check_topic_name
 from orderlab.model.machine_code import njit
 
 CHECKED = ("publisher", "topic", "qos", "sequence", "subscriber", "packet_id", "process", "operation")
@@ -97,8 +100,11 @@ def _first_defect(  # type: ignore[no-untyped-def]
 class RowInspector:
     """Inspects batches in file order and remembers the last id and time. Raises InputError at the first bad row."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, names: Names) -> None:
         self.place = place
+        self._topics = _Forms(names.topics, check_topic_name)
+        self._filters = _Forms(names.topics, check_topic_filter)
+        self._clients = _Forms(names.clients, check_client)
         self.rows = 0
         self._last_id = -1
         self._last_time_us = -1
@@ -122,6 +128,8 @@ class RowInspector:
             raise InputError(f"{self.place}: {self._describe(batch, row, defect, columns_given)}")
         self._check_publish_order(batch)
         self._check_nothing_after_the_end(batch)
+        self._check_topics(batch)
+        self._check_clients(batch)
         self.rows += len(batch)
         if len(batch):
             self._last_id = int(batch.event_id[-1])
@@ -137,6 +145,29 @@ class RowInspector:
                 f"{self.place}: row {self._end_row + 1}: it comes after the end event of row {self._end_row}, which is the"
                 " last of a history; leave out the end event, or what comes after it"
             )
+
+    def _check_topics(self, batch: EventBatch) -> None:
+        """A topic is a name that may be published to; in rows about subscriptions a filter."""
+        of_subscriptions = (batch.kind == SUBSCRIBE) | (batch.kind == UNSUBSCRIBE)
+        self._check_names(batch.topic, self._topics, ~of_subscriptions)
+        self._check_names(batch.topic, self._filters, of_subscriptions)
+
+    def _check_clients(self, batch: EventBatch) -> None:
+        for column in (batch.publisher, batch.subscriber):
+            self._check_names(column, self._clients, True)
+
+    def _check_names(self, codes: IntArray, forms: _Forms, where: Any) -> None:
+        """Raise InputError for the first name that is none, of the rows ``where`` it counts."""
+        is_none = forms.defects()
+        if not is_none.any():
+            return
+        wrong = (codes >= 0) & where & is_none[codes]
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            try:
+                forms.check(str(forms.table.label(int(codes[row]))))
+            except InputError as error:
+                raise InputError(f"{self.place}: row {self.rows + row + 1}: {error}") from error
 
     def _check_publish_order(self, batch: EventBatch) -> None:
         """A sequence is a message's place in publish order, so it counts up. Only what is sent again (DUP) goes back."""
@@ -196,6 +227,31 @@ class RowInspector:
                 )
 
 
+class _Forms:
+    """Which codes of a table are no names of their kind; each name is looked at once."""
+
+    def __init__(self, table: NameTable, check: Callable[[str], None]) -> None:
+        self.table, self.check = table, check
+        self._is_none: list[bool] = []
+        self._mask: IntArray = np.zeros(1, np.bool_)
+
+    def defects(self) -> IntArray:
+        """They as a mask by code."""
+        names = self.table.names
+        if len(self._is_none) < len(names):
+            self._is_none += [_is_refused(self.check, name) for name in names[len(self._is_none) :]]
+            self._mask = np.array(self._is_none)
+        return self._mask
+
+
+def _is_refused(check: Callable[[str], None], name: str) -> bool:
+    try:
+        check(name)
+    except InputError:
+        return True
+    return False
+
+
 def check_columns(place: str, given: Iterable[str]) -> frozenset[str]:
     """The columns of a file, or InputError: one that is always required is missing, or one is not known."""
     given = list(given)
@@ -220,6 +276,12 @@ def kind_code(place: str, row: int, label: str) -> int:
         cure = f'did you mean "{close[0]}"?' if close else f"known kinds: {', '.join(KIND_LABELS)}"
         raise InputError(f'{place}: row {row}: unknown kind "{label}"; {cure}')
     return int(kind)
+
+
+def _span(column: str) -> str:
+    """The numbers that a column may hold, as messages have it."""
+    spec = COLUMNS[column]
+    return f"{spec.lowest}..{min(spec.highest, int(np.iinfo(spec.dtype).max))}"
 
 
 def claim_form(place: str, column: str, table: NameTable, numeric: bool, row: int) -> None:
@@ -250,11 +312,12 @@ def _integers(array: pa.Array) -> IntArray:
 class ArrowDecoder:
     """Decodes the record batches of one file in order. Dictionaries are translated once while they stay the same."""
 
-    def __init__(self, place: str, schema: pa.Schema) -> None:
-        self.place = place
+    def __init__(self, place: str, schema: pa.Schema, is_inspected: bool = False) -> None:
+        """``is_inspected``: the rows have been gone through before, and are what they should be."""
+        self.place, self._is_inspected = place, is_inspected
         self.names = Names()
         self._given = check_columns(place, schema.names)
-        self._inspector = RowInspector(place)
+        self._inspector = RowInspector(place, self.names)
         self._translations: dict[str, tuple[pa.Array, IntArray]] = {}
         for name in schema.names:
             self._check_type(name, schema.field(name).type)
@@ -289,7 +352,10 @@ class ArrowDecoder:
                 raise InputError(f'{self.place}: row {self.rows + row + 1}: "{name}" is null')
             columns[name] = self._codes(name, array)
         batch = EventBatch.of(**columns)
-        self._inspector.inspect(batch, self._given)
+        if self._is_inspected:
+            self._inspector.rows += len(batch)
+        else:
+            self._inspector.inspect(batch, self._given)
         return batch
 
     def _codes(self, column: str, array: pa.Array) -> IntArray:
@@ -314,6 +380,9 @@ class ArrowDecoder:
         if pa.types.is_boolean(array.type):
             array = array.cast(pa.int8())
         numbers = _integers(array)
+        if array.null_count < len(array) and int((numbers == -1).sum()) > array.null_count:  # -1 in memory is what is absent
+            row = int(np.argmax((numbers == -1) & np.asarray(array.is_valid())))
+            raise InputError(f"{self.place}: row {self.rows + row + 1}: {column} is -1, must be in {_span(column)}; null is what is absent")
         if numbers.dtype == spec.dtype:
             return numbers
         limits = np.iinfo(spec.dtype)
@@ -356,7 +425,7 @@ class RowDecoder:
     def __init__(self, place: str) -> None:
         self.place = place
         self.names = Names()
-        self._inspector = RowInspector(place)
+        self._inspector = RowInspector(place, self.names)
 
     @property
     def rows(self) -> int:
@@ -396,7 +465,7 @@ class RowDecoder:
         if table is not None and cell >= 0:
             claim_form(self.place, column, table, numeric=True, row=row)
         limits = np.iinfo(spec.dtype)
-        if not max(int(limits.min), -1) <= cell <= min(int(limits.max), spec.highest):
+        if not max(int(limits.min), spec.lowest) <= cell <= min(int(limits.max), spec.highest):
             raise InputError(
                 f"{self.place}: row {row}: {column} is {cell},"
                 f" must be in {spec.lowest}..{min(spec.highest, int(limits.max))}"

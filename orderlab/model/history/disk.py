@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
 import json
-import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from orderlab.model.errors import InputError
+from orderlab.model.files import WholeFile, checked_place, json_of
 from orderlab.model.history.decoding import ArrowDecoder, RowDecoder, check_columns
 from orderlab.model.history.events import (
     ALWAYS_REQUIRED,
@@ -52,7 +52,7 @@ class HistoryReader(Protocol):
 class ParquetReader:
     """Rows of a Parquet file. Raises InputError for a file that is truncated, not Parquet, or without rows."""
 
-    def __init__(self, path: Path, rows_per_batch: int = ROWS_PER_BATCH) -> None:
+    def __init__(self, path: Path, rows_per_batch: int = ROWS_PER_BATCH, is_inspected: bool = False) -> None:
         self._place = str(path)
         self._rows_per_batch = rows_per_batch
         try:
@@ -62,7 +62,7 @@ class ParquetReader:
             self._file = pq.ParquetFile(path, read_dictionary=flat, memory_map=True)
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{path}: truncated or not Parquet ({_one_line(error)}); record it again") from error
-        self._decoder = ArrowDecoder(self._place, self._file.schema_arrow)
+        self._decoder = ArrowDecoder(self._place, self._file.schema_arrow, is_inspected)
         self.names = self._decoder.names
 
     def __iter__(self) -> Iterator[EventBatch]:
@@ -116,11 +116,12 @@ class TextReader:
             raise InputError(f"{self._path}: no events; a history has at least one row")
 
 
-def open_history(path: Path | str) -> HistoryReader:
+def open_history(path: Path | str, is_inspected: bool = False) -> HistoryReader:
     """A reader for a .parquet, .jsonl, .ndjson or .csv file (Parquet is also known by its content).
 
     Raises InputError, then or while reading: no such file, an empty file, a missing column, a wrong type,
-    a time that goes back, a duplicate event id, a truncated file; with the row number where there is one.
+    a time that goes back, a duplicate event id, a truncated file; with the row number where there is one. ``is_inspected``: it was
+    read to its end before, so that its rows need not be looked at again.
     """
     path = Path(path)
     try:
@@ -131,7 +132,7 @@ def open_history(path: Path | str) -> HistoryReader:
     if not magic:
         raise InputError(f"{path}: the file is empty; a history has at least one row")
     if magic == b"PAR1" or path.suffix == ".parquet":
-        return ParquetReader(path)
+        return ParquetReader(path, is_inspected=is_inspected)
     if path.suffix in (".jsonl", ".ndjson", ".json") or magic.lstrip()[:1] == b"{":
         return TextReader(path, "jsonl")
     if path.suffix == ".csv" or b"," in magic or magic == b"even":
@@ -146,10 +147,12 @@ class HistoryFile:
         self.place = str(path)
         self._first: HistoryReader | None = open_history(path)
         self.names = self._first.names
+        self._is_inspected = False
 
     def __iter__(self) -> Iterator[EventBatch]:
         reader, self._first = self._first, None
-        return iter(reader if reader is not None else open_history(self.place))
+        yield from reader if reader is not None else open_history(self.place, self._is_inspected)
+        self._is_inspected = True
 
 
 def read_history(path: Path | str) -> History:
@@ -169,14 +172,7 @@ def _json_rows(place: str, lines: IO[str]) -> Iterator[dict[str, Any]]:
         if not line.strip():
             continue
         row += 1
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            if isinstance(error, json.JSONDecodeError):
-                reason = error.msg
-            else:
-                reason = "nested too deeply" if isinstance(error, RecursionError) else "a number has too many digits"
-            raise InputError(f"{place}: row {row} (line {number}): not JSON: {reason}") from error
+        event = json_of(line, f"{place}: row {row} (line {number})", "give one JSON object a line")
         if not isinstance(event, dict):
             raise InputError(f"{place}: row {row} (line {number}): one JSON object per line, not {line.strip()[:40]}")
         if not event.keys() <= COLUMNS.keys() or not {"event_id", "time_us", "kind"} <= event.keys():
@@ -249,14 +245,9 @@ class HistoryWriter:
         self.rows = 0
         if self.path.suffix not in (".parquet", ".jsonl", ".ndjson", ".csv"):
             raise InputError(f"{path}: unknown history format; name it .parquet, .jsonl or .csv")
-        if self.path.is_dir():
-            raise InputError(f"{path}: is a folder; name a file in it")
-        try:
-            descriptor, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
-        except OSError as error:
-            raise InputError(f"{path}: cannot write there ({error.strerror or error})") from error
-        self._temporary = Path(name)
-        self._file: Any = os.fdopen(descriptor, "wb" if self.path.suffix == ".parquet" else "w")
+        self._whole = WholeFile(checked_place(str(path), self.path, is_read_again=True))
+        binary = self._whole.file
+        self._file: Any = binary if self.path.suffix == ".parquet" else io.TextIOWrapper(cast(IO[bytes], binary), "utf-8", newline="")
         self._parquet: pq.ParquetWriter | None = None
 
     def write(self, batch: EventBatch) -> None:
@@ -308,15 +299,14 @@ class HistoryWriter:
                 self._parquet.close()
             self._file.close()
             if kind is None:
-                os.chmod(self._temporary, 0o644)
-                os.replace(self._temporary, self.path)
+                self._whole.keep()
         except OSError as failure:
             with contextlib.suppress(OSError):  # it would be written once more
                 self._file.close()
             if kind is None:  # else the first error says why
                 raise self._unwritable(failure) from None
         finally:
-            self._temporary.unlink(missing_ok=True)
+            self._whole.drop()
 
 
 def write_history(history: History, path: Path | str) -> None:

@@ -70,10 +70,11 @@ def read_edn_operations(path: Path | str) -> OperationLog:
     text = read_text(path)
     line_ends = [found.start() for found in re.finditer("\n", text)]
     events: list[_Event] = []
+    clock = _Clock()
     try:
         for offset, operation in read_values(text, flat=True):
             line = bisect_right(line_ends, offset - 1) + 1
-            events += _events_of_map(f"{path}: line {line}", operation, line)
+            events += _events_of_map(f"{path}: line {line}", operation, line, clock)
     except EdnError as error:
         line = bisect_right(line_ends, error.offset - 1) + 1
         raise InputError(f"{path}: line {line}: not EDN: {error}") from error
@@ -84,7 +85,25 @@ def read_edn_operations(path: Path | str) -> OperationLog:
     return _log_of(path, events)
 
 
-def _events_of_map(place: str, operation: Any, line: int) -> list[_Event]:
+class _Clock:
+    """The times that operations tell (`:time`, in nanoseconds since the test began): of one process they do not go back."""
+
+    def __init__(self) -> None:
+        self._last: dict[int, Any] = {}
+
+    def check(self, place: str, process: int, time: Any) -> None:
+        """Raise InputError for a time that is none, or that lies before the last one of the process."""
+        if time is None:
+            return
+        if not isinstance(time, (int, float)) or isinstance(time, bool) or not time >= 0:
+            raise InputError(f"{place}: :time is {time!r}, must be a number from 0 on; leave it out where it is not known")
+        last = self._last.get(process, 0)
+        if time < last:
+            raise InputError(f"{place}: :time of process {process} goes back from {last} to {time}; put the operations in the order in which they were recorded")
+        self._last[process] = time
+
+
+def _events_of_map(place: str, operation: Any, line: int, clock: _Clock) -> list[_Event]:
     if not isinstance(operation, Mapping):
         raise InputError(f"{place}: expected an operation map, not {str(operation)[:40]}")
     for field in ("process", "type", "f"):
@@ -97,6 +116,7 @@ def _events_of_map(place: str, operation: Any, line: int) -> list[_Event]:
         raise InputError(f"{place}: :process must be a number or a keyword, not {process!r}")
     if not isinstance(kind, str) or kind not in _TYPES:
         raise InputError(f"{place}: :type must be one of {', '.join(f':{name}' for name in _TYPES)}, not {kind!r}")
+    clock.check(place, process, operation.get("time"))
     value = operation.get("value")
     if is_deep((value, operation.get("key"))):
         raise InputError(f"{place}: the value is nested deeper than {DEEPEST} levels")
@@ -278,10 +298,25 @@ def _collection(done: _Open) -> Any:
     if done.opener == "{":
         if len(done.items) % 2:
             raise EdnError("a map has a key without a value", done.offset)
-        return dict(zip(map(_key, done.items[::2]), done.items[1::2], strict=True))
+        keys = _distinct(done, done.items[::2])
+        return dict(zip(keys, done.items[1::2], strict=True))
     if done.opener == "#{":
-        return frozenset(map(_key, done.items))
+        return frozenset(_distinct(done, done.items))
     return tuple(done.items)
+
+
+def _distinct(done: _Open, items: Sequence[Any]) -> list[Any]:
+    """Keys of a map, or members of a set: EDN has each once, and a reader that takes the last one loses the first."""
+    keys = list(map(_key, items))
+    if len(set(keys)) == len(keys):
+        return keys
+    seen: set[Any] = set()
+    for key, item in zip(keys, items, strict=True):
+        if (type(item), key) in seen:
+            what = "the key" if done.opener == "{" else "the member"
+            raise EdnError(f"{what} {item!r} is there twice in one {'map' if done.opener == '{' else 'set'}; leave one of them out", done.offset)
+        seen.add((type(item), key))
+    return keys
 
 
 def _key(value: Any) -> Any:

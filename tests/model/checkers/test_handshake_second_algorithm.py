@@ -1,5 +1,6 @@
 """`handshake`, judged a second time: for each packet, the rows of its identifier are looked through backwards for the one that it answers."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -157,17 +158,43 @@ def test_both_say_the_same_however_the_history_is_cut(line, sizes):
         assert not broken or verdict.witness.event_id == broken[0]
 
 
-@settings(max_examples=100, deadline=None)
-@given(sessions())
-def test_the_rows_of_a_witness_break_the_law_by_themselves(line):
+LONG = (
+    # The exchange before the one that breaks is no part of it, however often the identifier was used.
+    "D1q2#1 R#1$131 L#1 K#1 D1q2#1! R#1$131 L#1 K#1 D1q2#1! R#1$131 L#1 K#1 D1q2#1! R#1$131 L#1 K#1 D1q2#1! R#1 L#1 K#1 R#1$131",
+    # What ended the session is shown, however often the client has connected since.
+    "+ D1q2#1 R#1 - C + - + - + - + - + - + - + L#1",
+    "+ D1q2#1 R#1 L#1 - + L#1 - + L#1 - + L#1 - + L#1 - + L#1 K#1 L#1",
+)
+
+
+def rows_of_a_witness_break_the_law(line):
     """But where another exchange shows that the rows of the missing packet are recorded, and the last one of these is not the client's."""
     history = parse_history(line)
     if not len(history):
         return
     (verdict,) = judge(in_memory("a line", history.batches, history.names), Question(laws=(LAW,)))[0]
-    if verdict.outcome != "violated" or len(verdict.witness.events) >= 12 or verdict.witness.other_event_id is None:
+    if verdict.outcome != "violated" or verdict.witness.other_event_id is None:
         return
     shown = [event["event_id"] for event in verdict.witness.events]
+    assert len(shown) <= 16
     alone = History((history.joined().select(shown),), history.names)
     (again,), _ = judge(in_memory("the witness", alone.batches, alone.names), Question(laws=(LAW,)))
     assert again.outcome == "violated", (line, shown)
+
+
+@settings(max_examples=100, deadline=None)
+@given(sessions())
+def test_the_rows_of_a_witness_break_the_law_by_themselves(line):
+    rows_of_a_witness_break_the_law(line)
+
+
+@pytest.mark.parametrize("line", LONG)
+def test_the_rows_of_a_witness_break_the_law_after_a_long_story(line):
+    rows_of_a_witness_break_the_law(line)
+
+
+@pytest.mark.exhaustive
+@settings(max_examples=20_000, deadline=None, derandomize=False)
+@given(st.lists(sessions(), min_size=1, max_size=4).map(" ".join))
+def test_the_rows_of_a_witness_break_the_law_in_a_long_search(line):
+    rows_of_a_witness_break_the_law(line)

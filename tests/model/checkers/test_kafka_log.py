@@ -55,20 +55,23 @@ def log_of(operations):
             )
         process, function, end = operation["process"], operation["f"], operation["end"]
         collector.add(process, EventKind.INVOKE, function, None, asked, 2 * row)
-        collector.add(process, end, function, None, told if end == EventKind.OK else asked, 2 * row + 1)
+        collector.add(process, end, function, None, asked if end == EventKind.FAIL and not operation.get("tells") else told, 2 * row + 1)
     return collector.log("row ")
 
 
 # law, known-bad, the operations that show it, near miss
 ANOMALIES = [
     ("consistent-offsets", "0s[sx1@0] 1s[sx2@0]", [0, 1], "0s[sx1@0] 1s[sy2@0]"),
-    ("consistent-offsets", "0s[sx1@0,sx2@1] 1p[px1@0+3@1]", [0, 1], "0s[sx1@0,sx2@1]? 1p[px1@0+3@1]"),
+    ("consistent-offsets", "0s[sx1@0,sx2@1] 1p[px1@0+3@1]", [0, 1], "0s[sx2@1]? 1p[px1@0+3@1]"),
+    ("consistent-offsets", "0s[sx1@0,sx2@1]? 1p[px1@0+3@1]", [0, 1], "0s[sx1@0,sx2@1]? 1p[px3@1]"),
     ("no-duplicate", "0s[sx1@0] 1p[px1@3]", [0, 1], "0s[sx1@0] 1p[py1@3]"),
     ("no-duplicate", "0s[sx1]? 1p[px1@0+1@1]", [1], "0s[sx1]? 1p[px1@0] 2p[px1@0]"),
     # A value that is sent again may be there as often; what failed may not.
     ("no-duplicate", "0s[sx1@0] 0s[sx1@1] 1p[px1@2]", [1, 2], "0s[sx1@0] 0s[sx1@1] 1p[px1@1]"),
     ("no-duplicate", "0s[sx1]! 0s[sx1@1] 1p[px1@0]", [2, 1], "0s[sx1]? 0s[sx1@1] 1p[px1@0]"),
     # Somebody read past it, and nobody ever read it: within an operation, from one to the next, from the beginning.
+    # A transaction of unknown outcome of which a part was polled has committed as a whole.
+    ("no-lost-write", "0s[sx1@0,sx2@1,sx3@2]? 1p[px1@0+3@2]", [0, 1], "0s[sx1@0] 2s[sx2@1]? 3s[sx3@2] 1p[px1@0+3@2]"),
     ("no-lost-write", "0s[sx1@0,sx2@1,sx3@2] 1p[px1@0+3@2]", [0, 1], "0s[sx1@0,sx2@1,sx3@2] 1p[px1@0] 2p[px3@2]"),
     ("no-lost-write", "0s[sx1@0,sx2@1,sx3@2] 1p[px1@0] 1p[px3@2]", [0, 1, 2], "0s[sx1@0,sx2@1,sx3@2] 1p[px1@0] 1c 1p[px3@2]"),
     ("no-lost-write", "0s[sx1@0] 0s[sx2@1] 1b[x] 1p[px2@1]", [0, 2, 3], "0s[sx1@0] 0s[sx2@1] 1a[x] 1p[px2@1]"),
@@ -99,10 +102,20 @@ ANOMALIES = [
     ("no-nonmonotonic-poll", "0p[px1@0+2@1] 0a[x] 0p[px2@1]", [0, 2], "0p[px1@0+2@1] 0b[x] 0p[px1@0]"),
     ("no-int-nonmonotonic-send", "0t[sx1@1,sx2@0]", [0], "0t[sx1@1,sy2@0]"),
     ("no-nonmonotonic-send", "0s[sx1@1] 0s[sx2@0]", [0, 1], "0s[sx1@1] 1s[sx2@0]"),
+    # A send whose answer names no offset, or has none, stands where the polls say; of a value sent twice nobody knows which.
+    ("no-int-nonmonotonic-send", "0s[sx1,sx2] 1p[px2@0+1@1]", [0], "0s[sx1,sx2] 1p[px1@0+2@1]"),
+    ("no-int-nonmonotonic-send", "0s[sx1,sx2]? 1p[px2@0+1@1]", [0], "0s[sx1,sx2]! 1p[px2@0+1@1]"),
+    ("no-int-nonmonotonic-send", "0s[sx1,sx2] 1p[px2@0+1@1]", [0], "0s[sx1,sx2] 2s[sx2] 1p[px2@0+1@1]"),
+    ("no-nonmonotonic-send", "0s[sx1] 0s[sx2] 1p[px2@0] 1p[px1@1]", [0, 1], "0s[sx1] 3s[sx2] 1p[px2@0] 1p[px1@1]"),
+    # What was polled was seen, however the operation ended.
+    ("consistent-offsets", "0s[sx1@0] 1t[px2@0,sy1]?", [0, 1], "0s[sx1@0] 1t[px1@0,sy1]?"),
+    ("no-phantom", "0t[px1@0]?", [0], "1s[sx1]? 0t[px1@0]?"),
+    ("no-int-nonmonotonic-poll", "0t[px2@1,px1@0]?", [0], "0t[px2@1]? 0t[px1@0]?"),
     ("no-int-send-skip", "0t[sx1@0,sx3@2] 1s[sx2@1]", [0, 1], "0t[sx1@0,sx3@1] 1s[sx2@2]"),
     ("no-wr-cycle", "0t[sx1@0,py2@0] 1t[px1@0,sy2@0]", [0, 1], "0t[sx1@0,p] 1t[px1@0,sy2@0] 2t[py2@0]"),
     ("no-G0", "0t[sx1@0,sy1@1] 1t[sx2@1,sy2@0]", [0, 1], "0t[sx1@0,sy1@0] 1t[sx2@1,sy2@1]"),
-    ("no-G0", "0t[sx1@0,sy1@1] 1t[sx2@1,sy2@0]", [0, 1], "0s[sx1@0,sy1@1] 1s[sx2@1,sy2@0]"),
+    # Jepsen calls `send` what consists of sends: a transaction as well.
+    ("no-G0", "0s[sx1@0,sy1@1] 1s[sx2@1,sy2@0]", [0, 1], "0s[sx1@0] 0s[sy1@1] 1s[sx2@1] 1s[sy2@0]"),
     ("no-G1c", "0t[sx1@0,py2@0] 1t[sx2@1,sy2@0]", [0, 1], "0t[sx1@0] 0t[py2@0] 1t[sx2@1,sy2@0]"),
     # A circle of writes alone is G0 and no G1c; what failed is in no circle.
     ("no-G1c", "0t[sx1@0,py2@0] 1t[sx2@1,sy2@0]", [0, 1], "0t[sx1@0,sy1@1] 1t[sx2@1,sy2@0] 2p[py1@1]"),
@@ -230,19 +243,26 @@ def sends_of(operation):
 
 
 def polls_of(operation):
-    return [(key, o, v) for kind, key, pairs in operation["mops"] if kind == "p" and operation["end"] == EventKind.OK for v, o in pairs]
+    return [(key, o, v) for kind, key, pairs in operation["mops"] if kind == "p" and operation["end"] != EventKind.FAIL for v, o in pairs]
 
 
 def brute(operations):
     """law → number of violations; of cycles only whether there is one."""
-    ok = [op for op in operations if op["end"] == EventKind.OK]
-    tells = {(k, o, v) for op in ok for k, v, o in sends_of(op) if o is not None} | {t for op in ok for t in polls_of(op)}
-    polled = {t for op in ok for t in polls_of(op)}
+    polled = {t for op in operations for t in polls_of(op)}
     writers = {}
     for at, op in enumerate(operations):
         for k, v, _ in sends_of(op):
             writers.setdefault((k, v), []).append(at)
     possible = {what: [at for at in rows if operations[at]["end"] != EventKind.FAIL] for what, rows in writers.items()}
+    seen = {(k, v) for k, _, v in polled}  # a transaction of which a part was seen has committed as a whole
+    committed = {
+        at
+        for at, op in enumerate(operations)
+        if op["end"] == EventKind.OK
+        or (op["end"] == EventKind.INFO and any((k, v) in seen and possible[k, v] == [at] for k, v, _ in sends_of(op)))
+    }
+    ok = [op for at, op in enumerate(operations) if at in committed]
+    tells = {(k, o, v) for op in ok for k, v, o in sends_of(op) if o is not None} | polled
     stretches = []
     found = dict.fromkeys(LAWS, 0)
     found["consistent-offsets"] = sum(len({v for k, o, v in tells if (k, o) == place}) > 1 for place in {(k, o) for k, o, _ in tells})
@@ -262,12 +282,19 @@ def brute(operations):
         if skip:
             found[skip] += any(k == k2 and low < o < high for k2, o, _ in tells)
 
-    for op in ok:
+    def placed(op):
+        for k, v, o in sends_of(op):
+            places = {o2 for k2, o2, v2 in tells if (k, v) == (k2, v2)}
+            told = o if op["at"] in committed else None
+            yield k, told if told is not None or len(places) != 1 or len(writers[k, v]) != 1 else min(places)
+
+    completed = [{**op, "at": at} for at, op in enumerate(operations) if op["end"] != EventKind.FAIL]
+    for op in completed:
         for key in "xy":
             offsets = [o for k, o, _ in polls_of(op) if k == key]
             for low, high in itertools.pairwise(offsets):
                 judge_pair(key, low, high, "no-int-nonmonotonic-poll", "no-int-poll-skip")
-            offsets = [o for k, _, o in sends_of(op) if k == key]
+            offsets = [o for k, o in placed(op) if k == key]
             for low, high in itertools.pairwise(offsets):
                 if low is not None and high is not None:
                     judge_pair(key, low, high, "no-int-nonmonotonic-send", "no-int-send-skip")
@@ -295,10 +322,12 @@ def brute(operations):
             was_subscribed = bool(before) and before[-1]["f"] == "subscribe" and any(op["f"] == "assign" for op in between)
             if low and high and not (nearer or loose or reset or was_subscribed):
                 judge_pair(key, low[-1], high[0], "no-nonmonotonic-poll", "no-poll-skip")
-            low = [o for k, _, o in sends_of(first) if k == key and o is not None]
-            high = [o for k, _, o in sends_of(second) if k == key and o is not None]
-            told_between = any(k == key and o is not None for op in between if op["end"] == EventKind.OK for k, _, o in sends_of(op))
-            if low and high and not told_between:
+    for first, second in itertools.combinations(completed, 2):
+        between = completed[completed.index(first) + 1 : completed.index(second)]
+        for key in "xy" if first["process"] == second["process"] else "":
+            low, high = ([o for k, o in placed(op) if k == key and o is not None] for op in (first, second))
+            nearer = any(k == key and o is not None for op in between if op["process"] == first["process"] for k, o in placed(op))
+            if low and high and not nearer:
                 judge_pair(key, low[-1], high[0], "no-nonmonotonic-send", None)
     for (i, first), (j, second) in itertools.combinations(enumerate(operations), 2):
         if not (first.get("seeks") and first["process"] == second["process"] and first["end"] == second["end"] == EventKind.OK):
@@ -334,8 +363,7 @@ def brute(operations):
 
 def edges(operations, tells, writer):
     def node(k, v):
-        op = operations[writer[k, v]]
-        return (writer[k, v], -1) if op["f"] == "txn" else (writer[k, v], [(a, b) for a, b, _ in sends_of(op)].index((k, v)))
+        return writer[k, v]
 
     sound = [
         (k, o, v)
@@ -347,7 +375,7 @@ def edges(operations, tells, writer):
     ]
     ww = {(node(k, v), node(k, w)) for k, o, v in sound for k2, p, w in sound if k == k2 and o < p}
     wr = {
-        (node(k, v), (at, -1))
+        (node(k, v), at)
         for at, op in enumerate(operations)
         for k, _, v in polls_of(op)
         if (k, v) in writer and operations[writer[k, v]]["end"] != EventKind.FAIL

@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 
 import numpy as np
 import pyarrow as pa
@@ -125,18 +126,19 @@ def test_a_failed_write_leaves_what_was_there(tmp_path):
 @pytest.mark.parametrize("rows", [1, 20_000])  # the disk is full at the end, or before
 def test_a_full_disk_is_told_with_the_file_and_leaves_nothing(suffix, rows, tmp_path, monkeypatch):
     path = tmp_path / f"h.{suffix}"
-    opened = os.fdopen
+    made = tempfile.NamedTemporaryFile
 
-    def on_full_disk(descriptor, mode):
-        os.close(descriptor)
-        return opened(os.open("/dev/full", os.O_WRONLY), mode)
+    def on_full_disk(*given, **named):
+        file = made(*given, **named)
+        os.dup2(os.open("/dev/full", os.O_WRONLY), file.fileno())
+        return file
 
     def write():
         with HistoryWriter(path, Names()) as writer:
             numbers = np.arange(rows)
             writer.write(EventBatch.of(event_id=numbers, time_us=numbers**2 % 7919 + numbers * 7919, kind=np.full(rows, EventKind.CUT)))
 
-    monkeypatch.setattr("orderlab.model.history.disk.os.fdopen", on_full_disk)
+    monkeypatch.setattr("orderlab.model.files.tempfile.NamedTemporaryFile", on_full_disk)
     with pytest.raises(InputError, match=f"{path}: cannot be written .No space left on device.; free some space"):
         write()
     assert not list(tmp_path.iterdir())
@@ -236,13 +238,29 @@ MALFORMED = [
     ({"packet_id": 65536}, "row 2: packet_id is 65536, must be in 1..65535"),
     ({"sequence": -5}, "row 2: sequence is -5"),
     ({"time_us": None}, 'row 2: "time_us" is'),
+    ({"expiry_interval_us": -1}, "row 2: expiry_interval_us is -1, must be in 0..9223372036854775807"),
+    ({"packet_id": -1}, "row 2: packet_id is -1, must be in 1..65535"),
+    ({"time_us": -1}, "row 2: time_us"),
+    ({"topic": "a/#"}, "row 2: topic 'a/#': a topic name has no wildcard (MQTT-3.3.2-2)"),
+    ({"topic": "a/+/b"}, "row 2: topic 'a/+/b': a topic name has no wildcard (MQTT-3.3.2-2)"),
+    ({"topic": "a\0b"}, "row 2: topic 'a\\x00b': U+0000 is not allowed (MQTT-4.7.3-2)"),
+    ({"topic": "t" * 65_536}, "row 2: topic of 65536 bytes: at most 65535 (MQTT-4.7.3-3)"),
+    *(
+        ({"kind": "subscribe", "topic": topic}, f"row 2: filter {topic!r}: ")
+        for topic in ("a/#/b", "a#", "a+/b", "a/b+", "$share/g", "$share//t", "$share/g/", "$share/g+/t", "$share/g/a/#/b")
+    ),
+    ({"subscriber": "a\0b"}, "row 2: client identifier 'a\\x00b': U+0000 is not allowed (MQTT-1.5.4-2); take it out"),
+    ({"publisher": "\0"}, "row 2: client identifier '\\x00': U+0000 is not allowed"),
+    ({"subscriber": "s" * 65_536}, "row 2: client identifier of 65536 bytes: at most 65535 (1.5.4); shorten it"),
+    ({"kind": "unsubscribe", "topic": "#/a"}, "row 2: filter '#/a': "),
 ]
 
 
 @pytest.mark.parametrize(("change", "message"), MALFORMED)
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
 def test_a_malformed_row_is_one_line_with_its_number(tmp_path, change, message, suffix):
-    rows = [{**GOOD, "packet_id": 3}, {**GOOD, "event_id": 2, "packet_id": 4, **change}]
+    both = {**GOOD, "packet_id": 3, "expiry_interval_us": 7}
+    rows = [both, {**both, "event_id": 2, "packet_id": 4, **change}]
     path = write_rows(tmp_path / f"h.{suffix}", rows)
     with pytest.raises(InputError) as error:
         read_history(path)
@@ -274,7 +292,7 @@ TEXTS = [
     ("h.csv", "event_id,time_us,kind\n1,late,heal\n", "row 1: time_us must be an integer, not 'late'"),
     ("h.csv", "event_id,time_us,kind\n99999999999999999999,2,heal\n", "row 1: event_id is 99999999999999999999"),
     ("h.jsonl", '{"event_id": 1,', "row 1 (line 1): not JSON"),
-    ("h.jsonl", '{"event_id": ' + "9" * 5000 + "}", "row 1 (line 1): not JSON: a number has too many digits"),
+    ("h.jsonl", '{"event_id": ' + "9" * 5000 + "}", "row 1 (line 1): not JSON (Exceeds the limit"),
     ("h.jsonl", '{"event_id": 1, "time_us": 2, "kind": "connect", "subscriber": "\\ud800"}', "row 1: subscriber is '\\ud800': half of"),
     ("h.jsonl", "[1, 2]\n", "row 1 (line 1): one JSON object per line"),
     ("h.jsonl", '{"event_id": 1, "time_us": 2.5, "kind": "heal"}\n', "row 1: time_us must be an integer, not 2.5"),
@@ -343,7 +361,7 @@ def test_binary_rubbish_is_one_line(tmp_path):
 def test_missing_files_and_folders_are_one_line(tmp_path):
     with pytest.raises(InputError, match="No such file"):
         read_history(tmp_path / "nothing.csv")
-    with pytest.raises(InputError, match="cannot write there"):
+    with pytest.raises(InputError, match="there is no folder"):
         write_history(parse_history("P1"), tmp_path / "no" / "folder.csv")
     with pytest.raises(InputError, match="unknown history format"):
         write_history(parse_history("P1"), tmp_path / "h.xlsx")
@@ -396,3 +414,26 @@ def test_writing_and_reading_a_history_imports_no_pandas(tmp_path):
     )
     run = subprocess.run([sys.executable, "-c", program, str(tmp_path / "h.parquet")], capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize("topic", ["#", "+", "a/+/b", "a/#", "/", "$share/g/+/a", "$share/g/#", "$share", "t" * 65_535])
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+def test_every_filter_of_the_standard_is_read(tmp_path, topic, suffix):
+    path = tmp_path / f"h.{suffix}"
+    write_history(parse_history(f"S:{topic} P1 D1 U:{topic}"), path)
+    assert len(read_history(path)) == 4
+
+
+def test_an_empty_topic_is_refused(tmp_path):
+    path = tmp_path / "h.jsonl"
+    path.write_text(json.dumps({**GOOD, "topic": ""}) + "\n")
+    with pytest.raises(InputError, match="row 1: topic '': at least one character is needed"):
+        read_history(path)
+
+
+@pytest.mark.parametrize("text", ['{"event_id": 1, "kind": "heal", "time_us": 1, "kind": "cut"}', '{"event_id": 1, "time_us": 1, "kind": "invoke", "value": {"a": 1, "a": 2}}'])
+def test_a_json_object_with_a_key_twice_is_refused(tmp_path, text):
+    path = tmp_path / "h.jsonl"
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"row 1 \(line 1\): the key '(kind|a)' stands twice in one object; keep one"):
+        read_history(path)

@@ -1,5 +1,7 @@
 """Both forms of a Jepsen log give the same operations; what is wrong in them is one line with its number."""
 
+import re
+
 import pytest
 
 from orderlab.model.checkers.linearizability.decide import decide, guess_model
@@ -172,3 +174,32 @@ def test_an_operation_that_the_object_lacks_is_named(tmp_path):
         guess_model(log)
     with pytest.raises(InputError, match="row 1: queue has no operation 'transfer'"):
         decide("queue", log)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{:process 0, :type :invoke, :f :read, :f :write}", "line 1: not EDN: the key :f is there twice in one map; leave one of them out"),
+        ("{:process 0, :type :invoke, :f :poll, :value {5 [[0 1]], 5 []}}", "line 1: not EDN: the key 5 is there twice in one map"),
+        ("{:process 0, :type :ok, :f :read, :value #{1 2 1}}", "line 1: not EDN: the member 1 is there twice in one set"),
+        ("{:process 0, :type :invoke, :f :read, :time -1}", "line 1: :time is -1, must be a number from 0 on"),
+        (
+            "{:process 0, :type :invoke, :f :read, :time 5}\n{:process 0, :type :ok, :f :read, :value 1, :time 4}",
+            "line 2: :time of process 0 goes back from 5 to 4",
+        ),
+    ],
+)
+def test_what_is_no_history_is_refused_with_its_line(tmp_path, text, told):
+    with pytest.raises(InputError, match=re.escape(told)):
+        read_edn_operations(written(tmp_path, text, "log.edn"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{:process 0, :type :invoke, :f :write, :value {1 :a, 1.0 :b, true :c}}",
+        "{:process 0, :type :invoke, :f :write, :value 1, :time 5}\n{:process 1, :type :invoke, :f :read, :time 4}",
+    ],
+)
+def test_what_is_one_is_read(tmp_path, text):
+    assert len(read_edn_operations(written(tmp_path, text, "log.edn")))

@@ -1,4 +1,4 @@
-"""Late first deliveries that a publisher has brought about: it published the messages again, and a session had begun in between.
+"""Deliveries that only copies explain (`not_copies`), and late first ones that a publisher has brought about: it published the messages again, and a session had begun in between.
 
 MQTT orders what a server sends by the order in which it arrived, copies included (4.6: what is sent again may come as 1, 2, 3,
 2, 3). A session is owed what is published from its beginning on. So where m and n are published, m and n again, and a session
@@ -6,7 +6,8 @@ begins after the first m, it may be sent n, m, n: its first m is that of the sec
 
 - a copy of n lies between two copies of m, with no other m in between,
 - and the first of these two was published before the session's subscription began: at that instant or before, n may
-  have been under way.
+  have been under way; or a copy of m was trimmed or expired in the session's queue, and n is published once more after a copy of
+  m: a publisher sends all again that has no answer (4.4), so one that leaves n out brings m behind it.
 
 Whatever else comes late is a break: of what was published once, and of what a session was owed the first copy of. A
 subscription is taken as begun by its subscribe row, without subscribe rows by the clear; of several that match, the oldest in
@@ -17,12 +18,13 @@ Can miss: n that had been published before the subscription began is believed to
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from orderlab.model.checkers.delivery.event_pass import DeliveryPass, high_at
+from orderlab.model.checkers.delivery.event_pass import BROKEN, CLEARED, EPOCH, DeliveryPass, high_at
 from orderlab.model.checkers.delivery.owed import Lanes, SubscriptionsInForce, matches, unshared
 from orderlab.model.history.events import CLEAR, SUBSCRIBE, IntArray, Names
 
@@ -52,17 +54,23 @@ def late_deliveries(
     rows = [LateDelivery(*row) for row in done.state.late[: done.state.again_used[1]].tolist()]
     if not rows:
         return [], 0
-    copies: dict[tuple[int, int], list[Copy]] = {}
-    for fifo, number, *copy in done.state.again[: done.state.again_used[0]].tolist():
-        copies.setdefault((fifo, number), []).append(Copy(*copy))
+    copies = _published_again(done)
     begins = _Beginnings(subscriptions, names)
+    excused = lanes.joined(done.excused.intervals()) if copies else None
     broken = []
     for row in rows:
         fifo = int(lanes.lane_fifo[row.lane])
         again = [copy for copy in copies.get((fifo, row.number), ()) if copy.event_id < row.event_id]
         others = copies.get((fifo, row.high), [])
-        epoch = begins.epoch(int(lanes.lane_subscriber[row.lane]), int(lanes.topic[fifo]), row) if again else -1
-        if epoch < 0 or not _in_order_of_arrival(row, again, others, epoch, int(high_at(done.state, fifo, epoch))):
+        left = [] if excused is None else excused.owned_by(int(lanes.lane_pair[row.lane]))
+        is_all_again = bool(again) and any(other.event_id > again[0].event_id for other in others)
+        if is_all_again and any(start <= row.number <= end for start, end in left):
+            epoch = int(done.state.clock[EPOCH]) + 1  # whenever the first copy was published, it need not come
+            high = row.number
+        else:
+            epoch = begins.epoch(int(lanes.lane_subscriber[row.lane]), int(lanes.topic[fifo]), row) if again else -1
+            high = int(high_at(done.state, fifo, epoch))
+        if epoch < 0 or not _in_order_of_arrival(row, again, others, epoch, high):
             broken.append(row)
     return broken, len(rows) - len(broken)
 
@@ -83,36 +91,83 @@ def _in_order_of_arrival(row: LateDelivery, again: list[Copy], others: list[Copy
     return False
 
 
+def not_copies(
+    done: DeliveryPass, lanes: Lanes, subscriptions: SubscriptionsInForce, names: Names
+) -> tuple[dict[str, list[tuple[int, int, int]]], Counter[str]]:
+    """(event, lane, number) of the pass's doubts that no copy explains, by the name of BROKEN, and how many it does explain, by that.
+
+    `exactly-once`: a server may send a copy for each subscription that matches (3.3.4), shared ones included, so a message may come as often as the client has
+    been granted QoS 2 for different filters since its session began. `no-phantom-cleared`: it was published again after the clear."""
+    rows = done.state.doubts[: int(done.state.again_used[2])].tolist()
+    broken: dict[str, list[tuple[int, int, int]]] = {}
+    copies: Counter[str] = Counter()
+    if not rows:
+        return broken, copies
+    begins = _Beginnings(subscriptions, names)
+    again = _published_again(done)
+    times: dict[tuple[int, int], int] = {}
+    for law, event_id, lane, number, cleared in rows:
+        fifo = int(lanes.lane_fifo[lane])
+        if law == CLEARED:
+            is_copy = any(copy.epoch >= cleared and copy.event_id < event_id for copy in again.get((fifo, number), ()))
+        else:
+            times[lane, number] = times.get((lane, number), 1) + 1
+            is_copy = times[lane, number] <= begins.filters(int(lanes.lane_subscriber[lane]), int(lanes.topic[fifo]), event_id)
+        if is_copy:
+            copies[BROKEN[law]] += 1
+        else:
+            broken.setdefault(BROKEN[law], []).append((event_id, lane, number))
+    return broken, copies
+
+
+def _published_again(done: DeliveryPass) -> dict[tuple[int, int], list[Copy]]:
+    """By logical FIFO and number, what was published again."""
+    copies: dict[tuple[int, int], list[Copy]] = {}
+    for fifo, number, *copy in done.state.again[: done.state.again_used[0]].tolist():
+        copies.setdefault((fifo, number), []).append(Copy(*copy))
+    return copies
+
+
 class _Beginnings:
     """When the subscriptions that brought deliveries began."""
 
     def __init__(self, subscriptions: SubscriptionsInForce, names: Names) -> None:
         self._names = names
         self._columns = [np.concatenate(column) for column in zip(*subscriptions.orders, strict=True)]
-        self._of: dict[int, list[tuple[int, int, int, int]]] = {}
+        self._of: dict[int, list[tuple[int, int, int, int, int]]] = {}
 
-    def _orders(self, subscriber: int) -> list[tuple[int, int, int, int]]:
-        """(event, epoch, kind, filter) of a subscriber's subscribe, unsubscribe and clear rows."""
+    def _orders(self, subscriber: int) -> list[tuple[int, int, int, int, int]]:
+        """(event, epoch, kind, filter, granted QoS) of a subscriber's subscribe, unsubscribe and clear rows."""
         if not self._columns:
             return []
         if subscriber not in self._of:
-            event_id, epoch, kind, owner, topic = self._columns
+            event_id, epoch, kind, owner, topic, qos = self._columns
             mine: IntArray = np.flatnonzero(owner == subscriber)
-            self._of[subscriber] = list(zip(*(column[mine].tolist() for column in (event_id, epoch, kind, topic)), strict=True))
+            self._of[subscriber] = list(zip(*(column[mine].tolist() for column in (event_id, epoch, kind, topic, qos)), strict=True))
         return self._of[subscriber]
 
     def _matches(self, topic_filter: int, topic: int) -> bool:
         wanted, name = unshared(self._names.topics.label(topic_filter)), self._names.topics.label(topic)
-        return topic_filter == topic or (isinstance(wanted, str) and isinstance(name, str) and matches(wanted, name))
+        return wanted == name or (isinstance(wanted, str) and isinstance(name, str) and matches(wanted, name))
 
-    def _relevant(self, subscriber: int, topic: int) -> Iterator[tuple[int, int, int, int]]:
+    def _relevant(self, subscriber: int, topic: int) -> Iterator[tuple[int, int, int, int, int]]:
         return (order for order in self._orders(subscriber) if order[2] == CLEAR or self._matches(order[3], topic))
+
+    def filters(self, subscriber: int, topic: int, until: int) -> int:
+        """How many different filters that match a topic the session had been granted QoS 2 for by an event."""
+        found: set[int] = set()
+        for event_id, _, kind, topic_filter, qos in self._relevant(subscriber, topic):
+            if event_id < until and kind == CLEAR:
+                found.clear()
+            elif event_id < until and kind == SUBSCRIBE and qos not in (0, 1):
+                found.add(topic_filter)
+        return len(found)
 
     def epoch(self, subscriber: int, topic: int, late: LateDelivery) -> int:
         """The epoch since which the session was owed what is published to the topic when the higher number came; -1: for ever."""
         in_force: dict[int, int] = {}
         ended, has_subscribed = -1, False
-        for event_id, epoch, kind, topic_filter in self._relevant(subscriber, topic):
+        for event_id, epoch, kind, topic_filter, _ in self._relevant(subscriber, topic):
             if event_id > late.high_event and (in_force or has_subscribed or kind != SUBSCRIBE or event_id > late.event_id):
                 break
             if kind == CLEAR:

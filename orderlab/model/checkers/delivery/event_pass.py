@@ -1,6 +1,6 @@
 """One pass over the events: who published, was acknowledged, delivered, trimmed, cleared, in which order.
 
-A *lane* is a logical FIFO as one subscriber sees it. The state of the pass is arrays: per logical FIFO the published and the
+A *lane* is a logical FIFO as one subscriber sees it at one QoS: MQTT orders the packets that carry the same QoS (MQTT-4.6.0-6). The state of the pass is arrays: per logical FIFO the published and the
 acknowledged sequence numbers, and per lane the delivered and the excused (trimmed or expired) ones. Rows that change sessions,
 subscriptions or connections open a new *epoch*; a logical FIFO notes its highest number when it first publishes in an epoch, so
 that "published before the session was cleared" is a comparison.
@@ -42,6 +42,7 @@ from orderlab.model.history.events import (
     RELEASE,
     SUBSCRIBE,
     TRIM,
+    UNSUBSCRIBE,
     EventBatch,
 )
 from orderlab.model.machine_code import njit
@@ -79,6 +80,7 @@ def locate_rows(
     topic: Any,
     qos: Any,
     subscriber: Any,
+    delivered_qos: Any,
     fifo_of_row: Any,
     lane_of_row: Any,
 ) -> None:
@@ -90,7 +92,8 @@ def locate_rows(
         what = kind[row]
         if what in (DELIVER, TRIM, EXPIRE):
             first = (np.int64(publisher[row]) << 32) | np.int64(topic[row])
-            second = (np.int64(subscriber[row]) << 2) | np.int64(qos[row])
+            level = delivered_qos[row] if delivered_qos[row] >= 0 else qos[row]
+            second = (np.int64(subscriber[row]) << 4) | (np.int64(level) << 2) | np.int64(qos[row])
             slot = slot_of(lane_table, first, second)
             if lane_table[slot, 2] < 0:
                 lane_table[slot, 0] = first
@@ -146,8 +149,10 @@ N_BACKLOG_DELIVERIES = COUNTER["backlog_deliveries"]
 N_DELIVERIES_AFTER_CLEAR = COUNTER["deliveries_after_clear"]
 
 # Words of a row of `sessions`, one per client.
-CLEAR_EPOCH, CLEARED_SESSION, CONNECTED, STABLE_SINCE, STABLE_EPOCH, CUT_OFF = 0, 1, 2, 3, 4, 5
-NEW_SESSION = np.array([0, -1, -1, 0, 0, 0], dtype=np.int64)  # connected -1: no row has said so
+CLEAR_EPOCH, CLEARED_SESSION, CONNECTED, STABLE_SINCE, STABLE_EPOCH, CUT_OFF, ENDS, FILTER = 0, 1, 2, 3, 4, 5, 6, 7
+NEW_SESSION = np.array([0, -1, -1, 0, 0, 0, 0, -1], dtype=np.int64)  # connected -1: no row has said so
+SEVERAL = -2
+"""In place of the one filter that a client has subscribed to."""
 
 _NO_EPOCHS = (0, -1, -1)
 
@@ -174,7 +179,10 @@ class PassArrays(NamedTuple):
     mortal_used: Any
     again: Any  # what was published again: fifo, number, event, highest number published by then, epoch
     late: Any  # first deliveries below the highest where that may be why: event, lane, number, event of the highest, highest
-    again_used: Any  # rows of `again` and of `late`
+    doubts: Any  # what a copy may explain, for another filter or published again: law, event, lane, number, epoch of the last clear
+    lane_ends: Any  # per lane: how many of its client's subscriptions had ended when it was delivered to last
+    highs: Any  # lane, how many had ended by then, highest number before the first delivery after that
+    again_used: Any  # rows of `again`, `late`, `doubts`, `highs`
     sessions: Any
     clock: Any
     counts: Any
@@ -333,15 +341,46 @@ def _late_drain(state: Any, bound_us: Any, fifo: Any, subscriber: Any, number: A
 
 
 @njit(cache=True)
-def _control(state: Any, kind: Any, subscriber: Any, session: Any, time_us: Any) -> None:
+def _doubt(state: Any, law: Any, event_id: Any, lane: Any, number: Any, may_be_a_copy: Any, cleared: Any) -> None:
+    """A break, unless a copy explains it: that is decided at the end (`copies.py`)."""
+    if not may_be_a_copy:
+        _breaks(state, law, event_id, lane, number, -1, -1)
+        return
+    used = state.again_used[2]
+    doubts = state.doubts
+    doubts[used, 0] = law
+    doubts[used, 1] = event_id
+    doubts[used, 2] = lane
+    doubts[used, 3] = number
+    doubts[used, 4] = cleared
+    state.again_used[2] = used + 1
+
+
+@njit(cache=True)
+def _note_high(state: Any, lane: Any, ends: Any, high: Any) -> None:
+    """How far a lane had come when a subscription ended."""
+    used = state.again_used[3]
+    state.highs[used, 0] = lane
+    state.highs[used, 1] = ends
+    state.highs[used, 2] = high
+    state.again_used[3] = used + 1
+    state.lane_ends[lane] = ends
+
+
+@njit(cache=True)
+def _control(state: Any, kind: Any, subscriber: Any, topic: Any, session: Any, time_us: Any) -> None:
     clock = state.clock
     clock[EPOCH] += 1
+    if kind in (CLEAR, UNSUBSCRIBE):
+        state.sessions[subscriber, ENDS] += 1
     if kind == CLEAR:
         state.counts[N_CLEARS] += 1
         state.sessions[subscriber, CLEAR_EPOCH] = clock[EPOCH]
         state.sessions[subscriber, CLEARED_SESSION] = max(state.sessions[subscriber, CLEARED_SESSION], session)
     elif kind == SUBSCRIBE:
         state.counts[N_SUBSCRIBES] += 1
+        known = state.sessions[subscriber, FILTER]
+        state.sessions[subscriber, FILTER] = np.int64(topic) if known in (np.int64(-1), np.int64(topic)) else np.int64(SEVERAL)
     elif kind == CONNECT:
         state.counts[N_CONNECTS] += 1
         state.sessions[subscriber, CONNECTED] = 1
@@ -371,6 +410,7 @@ def observe_rows(
     kind: Any,
     fifo_of_row: Any,
     lane_of_row: Any,
+    topic: Any,
     qos: Any,
     subscriber: Any,
     sequence: Any,
@@ -390,6 +430,7 @@ def observe_rows(
     published, acknowledged, delivered = state.published.last, state.acknowledged.last, state.delivered.last
     inflight, held, used, clock, epochs = state.inflight, state.held, state.notes_used, state.clock, state.epochs
     mortal, mortal_runs, mortal_used = state.mortal, state.mortal_runs, state.mortal_used
+    lane_ends = state.lane_ends
     for row in range(len(kind)):
         what = kind[row]
         number = sequence[row]
@@ -403,15 +444,19 @@ def observe_rows(
             if cleared > 0:
                 counts[N_DELIVERIES_AFTER_CLEAR] += 1
                 if session[row] >= 0 and sessions[subscriber[row], CLEARED_SESSION] >= 0:
-                    stale = session[row] <= sessions[subscriber[row], CLEARED_SESSION]
+                    if session[row] <= sessions[subscriber[row], CLEARED_SESSION]:
+                        _breaks(state, CLEARED, event_id[row], lane, number, -1, -1)
                 else:
                     stale = retained[row] <= 0 and number <= high_at(state, fifo, cleared)
-                if stale:
-                    _breaks(state, CLEARED, event_id[row], lane, number, -1, -1)
+                    if stale:
+                        _doubt(state, CLEARED, event_id[row], lane, number, epochs[fifo, 2] >= 0, cleared)
             if retained[row] > 0:
                 counts[N_RETAINED] += 1
                 _add_slowly(state.excused, lane, number, 0)  # with Retain As Published this is how it arrives
                 continue
+            ends = sessions[subscriber[row], ENDS]
+            if ends > 0 and lane_ends[lane] < ends:
+                _note_high(state, lane, ends, delivered[lane, 1])
             repeated = False
             if number == delivered[lane, 1] + 1:
                 delivered[lane, 1] = number
@@ -436,7 +481,7 @@ def observe_rows(
                     inflight, held, used, cleared, subscriber[row], packet_id[row], dup[row], lane, number, repeated
                 )
                 if handed and repeated:
-                    _breaks(state, TWICE, event_id[row], lane, number, -1, -1)
+                    _doubt(state, TWICE, event_id[row], lane, number, sessions[subscriber[row], FILTER] == SEVERAL, cleared)
         elif what == PUBLISH:
             fifo = fifo_of_row[row]
             if epochs[fifo, 0] < clock[EPOCH]:
@@ -464,7 +509,7 @@ def observe_rows(
             counts[N_EXCUSED] += 1
             _add_slowly(state.excused, lane_of_row[row], number, 0)
         elif (what >= CLEAR and what <= CUT) or what == FAULT:
-            _control(state, what, subscriber[row], session[row], time_us[row])
+            _control(state, what, subscriber[row], topic[row], session[row], time_us[row])
     if len(time_us):
         clock[END_US] = max(clock[END_US], time_us[-1])
 
@@ -503,7 +548,10 @@ class DeliveryPass:
             np.zeros(1, np.int64),
             _empty_rows(5),
             _empty_rows(5),
-            np.zeros(2, np.int64),
+            _empty_rows(5),
+            np.zeros(256, np.int64),
+            _empty_rows(3),
+            np.zeros(4, np.int64),
             np.tile(NEW_SESSION, (256, 1)),
             clock,
             np.zeros(len(COUNTERS), np.int64),
@@ -531,6 +579,7 @@ class DeliveryPass:
                 batch.topic[rows],
                 batch.qos[rows],
                 batch.subscriber[rows],
+                batch.delivered_qos[rows],
                 fifo_of_row,
                 lane_of_row,
             )
@@ -542,6 +591,7 @@ class DeliveryPass:
                 batch.kind[rows],
                 fifo_of_row,
                 lane_of_row,
+                batch.topic[rows],
                 batch.qos[rows],
                 batch.subscriber[rows],
                 batch.sequence[rows],
@@ -575,6 +625,9 @@ class DeliveryPass:
             mortal_runs=rows_with_room(state.mortal_runs, int(state.mortal_used[0]) + more),
             again=rows_with_room(state.again, int(state.again_used[0]) + more),
             late=rows_with_room(state.late, int(state.again_used[1]) + more),
+            doubts=rows_with_room(state.doubts, int(state.again_used[2]) + more),
+            lane_ends=rows_with_room(state.lane_ends, lanes + more, 0),
+            highs=rows_with_room(state.highs, int(state.again_used[3]) + more),
             sessions=_owners_with_room(state.sessions, clients, tuple(NEW_SESSION)),
         )
 

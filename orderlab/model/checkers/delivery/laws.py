@@ -5,7 +5,7 @@ For each logical FIFO and each subscriber, in the order of the recorded events:
 1. `fifo`: a first delivery whose sequence number lies below one that was delivered before. Repeats never count, nor does a copy
    that was published again to a session that was not owed the one before (`copies.py`).
 2. `at-least-once`: a QoS 1 or 2 message that its publisher has an acknowledgement for, published while the session's
-   subscription was in force, that was neither delivered nor trimmed, expired or cleared.
+   subscription was in force, that was neither delivered nor trimmed, expired or cleared. What was overtaken is lost, whatever comes after (`overtaken.py`).
 3. `exactly-once`: a QoS 2 message that a receiver by MQTT 4.3.3 hands to its application a second time: delivered
    again under a packet identifier that it does not hold for this very message.
 4. `no-phantom`: a delivery of what no earlier row published, or of what was published before the session was cleared.
@@ -24,31 +24,33 @@ publish order. Without subscribe rows, a session that received nothing is not kn
 taken as subscribed from the beginning.
 
 Where it can be wrong. `fifo` and `exactly-once`: exact for what was recorded, but see below. `at-least-once` can miss, never cry
-wolf: what a session lost before it was cleared counts as cleared, and an undelivered message whose expiry interval
-has run out counts as expired. `no-phantom` after a clear can cry wolf if the rows carry no `session`: a publish that
-was under way while the session was cleared looks as if it belonged to it. `exactly-once` can cry wolf where filters of
-one subscriber overlap, since a server may send a copy for each (3.3.4); the verdict says so. Retained messages are held
+wolf: of what a session lost before it was cleared only what was overtaken counts (`overtaken.py`), and an undelivered message whose
+expiry interval has run out counts as expired. `no-phantom` after a clear can cry wolf if the rows carry no `session`: a publish that
+was under way while the session was cleared looks as if it belonged to it. `exactly-once` can miss where filters
+of one subscriber overlap, since a server may send a copy for each (3.3.4); the verdict counts them. Retained messages are held
 to `no-phantom`, and count as arrived. Nobody in particular is owed what a shared subscription receives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from orderlab.model.arrays import Intervals
-from orderlab.model.checkers.delivery.copies import late_deliveries
+from orderlab.model.checkers.delivery.copies import late_deliveries, not_copies
 from orderlab.model.checkers.delivery.event_pass import BROKEN, COUNTERS, END_US, HEAL_EPOCH, DeliveryPass
+from orderlab.model.checkers.delivery.overtaken import lost_before_an_end, overtaken_up_to
 from orderlab.model.checkers.delivery.owed import (
     Lanes,
+    Missing,
     Pairs,
     SubscriptionsInForce,
-    missing,
     owed_pairs,
     seen_by_subscribers,
 )
-from orderlab.model.checkers.findings import Finding, LawTally, Partial, verdict_of
+from orderlab.model.checkers.findings import Finding, LawTally, Partial, Shows, verdict_of
 from orderlab.model.history.events import EventBatch, IntArray, Names
 from orderlab.model.verdict import Verdict
 
@@ -90,17 +92,22 @@ class DeliveryChecker:
         tally.counts["shared_subscriptions"] = self._subscriptions.shared(self._names)
         self._close_pass(lanes, tally, published_elsewhere or done.count("published") > 0)
         pairs = owed_pairs(done, lanes, self._subscriptions, self._names)
-        delivered = done.delivered.intervals()
-        tally.counts.update(_by_qos(lanes, delivered))
-        begun = int(np.count_nonzero(np.diff(delivered.offsets)))
+        if not pairs.settled.all():
+            pairs = replace(pairs, high=overtaken_up_to(done, lanes, pairs.fifo, pairs.subscriber, self._subscriptions))
+        by_lane = done.delivered.intervals()
+        tally.counts.update(_by_qos(lanes, by_lane))
+        begun = int(np.count_nonzero(np.diff(by_lane.offsets)))
         tally.meets("fifo", done.count("first_deliveries") - begun)  # the first of a lane comes after nothing
+        delivered = lanes.joined(by_lane)
+        missing = Missing.of(done, lanes, delivered)
         acknowledged = done.acknowledged.intervals()
-        found = missing(done, pairs, acknowledged, delivered)
+        found = missing.count(pairs, acknowledged)
         undecided = int(found[:, 2].sum() + found[:, 3].sum())  # pending, or taken as expired: not put to the test
         tally.meets("at-least-once", _owed_count(pairs, acknowledged) - undecided)
         tally.counts["pending"] = int(found[:, 2].sum())
         tally.counts["taken_as_expired"] = int(found[:, 3].sum())
         self._break_by_absence(tally, "at-least-once", lanes, pairs, found[:, 0], found[:, 1])
+        self._break_before_an_end(tally, "at-least-once", lanes, pairs, missing, acknowledged)
         if done.drain_bound_us >= 0:
             tally.meets("drain", done.count("backlog_deliveries") + int(found[:, 4].sum()))
             end_us = int(done.state.clock[END_US])
@@ -111,7 +118,7 @@ class DeliveryChecker:
             tally.counts["latest_due_us"] = int(pairs.backlog_due_us[later > 0].max(initial=-1))
             tally.counts["unhealed"] = int(done.state.clock[HEAL_EPOCH] < 0)
             self._break_by_absence(tally, "drain", lanes, pairs, due, found[:, 5])
-        self._agreement(tally, lanes, pairs, delivered, published_elsewhere or done.count("published") > 0)
+        self._agreement(tally, lanes, pairs, missing, published_elsewhere or done.count("published") > 0)
         return tally.partial()
 
     def _close_pass(self, lanes: Lanes, tally: LawTally, publishes_known: bool) -> None:
@@ -135,7 +142,7 @@ class DeliveryChecker:
                 other_event if other_event >= 0 else None,
                 other if other_event >= 0 else None,
             )
-            tally.breaks("no-phantom" if name.startswith("no-phantom") else name, finding, times)
+            tally.breaks(_law_of(name), finding, times)
         late, tally.counts["copies_in_order"] = late_deliveries(done, lanes, self._subscriptions, self._names)
         if late:
             first = late[0]
@@ -150,6 +157,14 @@ class DeliveryChecker:
                 first.high,
             )
             tally.breaks("fifo", finding, len(late))
+        broken, copies = not_copies(done, lanes, self._subscriptions, self._names)
+        tally.counts.update({f"copies:{_law_of(name)}": times for name, times in copies.items()})
+        for name, rows in broken.items():
+            if name == "exactly-once" or publishes_known:
+                event_id, lane, sequence = rows[0]
+                fifo, subscriber = int(lanes.lane_fifo[lane]), int(lanes.lane_subscriber[lane])
+                finding = self._finding(lanes, fifo, subscriber, sequence, _WHY[name].format(sequence=sequence), event_id)
+                tally.breaks(_law_of(name), finding, len(rows))
 
     def _finding(
         self,
@@ -191,14 +206,25 @@ class DeliveryChecker:
             )
             for row in rows.tolist()
         )
-        tally.breaks(law, min(findings, key=Finding.order), int(times.sum()))
+        tally.breaks(law, replace(min(findings, key=Finding.order), shows=Shows.OWED), int(times.sum()))
 
-    def _agreement(self, tally: LawTally, lanes: Lanes, pairs: Pairs, delivered: Intervals, publishes_known: bool) -> None:
-        done = self._pass
-        seen, shared = seen_by_subscribers(done, lanes, delivered, self._subscriptions, self._names, publishes_known)
-        found = missing(done, pairs, seen, delivered)
+    def _break_before_an_end(self, tally: LawTally, law: str, lanes: Lanes, pairs: Pairs, missing: Missing, owed: Intervals) -> None:
+        for fifo, subscriber, times, first in lost_before_an_end(self._pass, lanes, self._subscriptions, self._names, pairs, missing, owed):
+            tally.meets(law, times)
+            finding = self._finding(lanes, fifo, subscriber, first, _WHY[law + "-absent"].format(sequence=first))
+            tally.breaks(law, replace(finding, shows=Shows.OWED), times)
+
+    def _agreement(self, tally: LawTally, lanes: Lanes, pairs: Pairs, missing: Missing, publishes_known: bool) -> None:
+        seen, shared = seen_by_subscribers(self._pass, lanes, missing.delivered, self._subscriptions, self._names, publishes_known)
+        found = missing.count(pairs, seen)
         tally.meets("agreement", shared + int(found[:, 0].sum()))
         self._break_by_absence(tally, "agreement", lanes, pairs, found[:, 0], found[:, 1])
+        self._break_before_an_end(tally, "agreement", lanes, pairs, missing, seen)
+
+
+def _law_of(broken: str) -> str:
+    """The law of a name of BROKEN."""
+    return "no-phantom" if broken.startswith("no-phantom") else broken
 
 
 _WHY = {
@@ -256,8 +282,8 @@ def _notes(law: str, counts: Mapping[str, int]) -> Iterable[str]:
         yield "no subscribe rows: a session that received nothing at all is not judged"
     if law in ("at-least-once", "agreement", "drain") and counts["shared_subscriptions"]:
         yield "shared subscriptions: what no member of a group received is not judged"
-    if law == "exactly-once" and counts["overlaps"]:
-        yield "subscriptions overlap: a server may send a copy for each, and a second copy counts as handed over twice"
+    if counts.get(f"copies:{law}"):
+        yield f"{counts[f'copies:{law}']} deliveries are explained by copies: one for each filter that matches, or published again to a session that was cleared"
     if law == "at-least-once":
         if counts["pending"]:
             yield (
@@ -269,7 +295,7 @@ def _notes(law: str, counts: Mapping[str, int]) -> Iterable[str]:
         if counts["excused"]:
             yield "whether a trim or expiry was legal is a law of the session store"
         if counts["clears"]:
-            yield "what a session lost before it was cleared counts as cleared"
+            yield "what a session lost before it was cleared, and was not overtaken, counts as cleared"
     if law == "fifo" and counts.get("copies_in_order"):
         yield f"{counts['copies_in_order']} late deliveries are of messages published again to a session that had begun since: the order of arrival"
     if law == "fifo" and counts["retained"]:

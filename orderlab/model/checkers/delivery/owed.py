@@ -67,6 +67,7 @@ class Orders(NamedTuple):
     kind: IntArray
     subscriber: IntArray
     topic: IntArray
+    qos: IntArray
 
 
 @dataclass
@@ -79,6 +80,11 @@ class SubscriptionsInForce:
     """``_pair`` of subscriber and filter, those that have been given up included."""
     orders: list[Orders] = field(default_factory=list)
     """The rows that changed them, in order."""
+    levels: dict[int, int] = field(default_factory=dict)
+    """By subscriber, a bit for each QoS that it was granted."""
+    ended: list[tuple[int, int, int, int]] = field(default_factory=list)
+    """(subscriber, filter, epoch of its beginning, which of the subscriber's ends) of those with QoS 1 and 2 that are over."""
+    _ends: dict[int, int] = field(default_factory=dict)
     _epoch: int = 0
 
     def observe(self, batch: EventBatch) -> None:
@@ -92,7 +98,7 @@ class SubscriptionsInForce:
         some = rows[orders]
         columns = (orders + self._epoch + 1, batch.kind[some], batch.subscriber[some], batch.topic[some], batch.qos[some])
         if len(some):
-            self.orders.append(Orders(batch.event_id[some], *columns[:4]))
+            self.orders.append(Orders(batch.event_id[some], *columns))
         for epoch, kind, subscriber, topic, qos in zip(*(column.tolist() for column in columns), strict=True):
             if kind == SUBSCRIBE:
                 self.seen += 1
@@ -100,14 +106,20 @@ class SubscriptionsInForce:
                 if mine is None:
                     mine = mine_of[subscriber] = {}
                 ever.add(subscriber << 32 | topic)
+                if qos > 0:
+                    self.levels[subscriber] = self.levels.get(subscriber, 0) | 1 << qos
                 before = mine.get(topic)
                 # what was granted before goes on, unless at QoS 0: else what was published then would be owed
                 since = before.epoch if before is not None and before.qos > 0 else epoch
                 mine[topic] = Subscription(since, 2 if qos < 0 else qos)
-            elif kind == CLEAR:
-                mine_of.pop(subscriber, None)
+                continue
+            number = self._ends[subscriber] = self._ends.get(subscriber, 0) + 1
+            if kind == CLEAR:
+                over = mine_of.pop(subscriber, {})
             else:
-                mine_of.get(subscriber, {}).pop(topic, None)
+                given_up = mine_of.get(subscriber, {}).pop(topic, None)
+                over = {} if given_up is None else {topic: given_up}
+            self.ended += [(subscriber, one, since, number) for one, (since, granted) in over.items() if granted]
         self._epoch += len(rows)
 
     def matching(self, topics: set[int], names: Names) -> IntArray:
@@ -127,6 +139,12 @@ class SubscriptionsInForce:
                         found[topic] = min(found.get(topic, epoch), epoch)
             rows += [(subscriber, topic, epoch) for topic, epoch in found.items()]
         return np.array(rows, np.int64).reshape(-1, 3)
+
+    def ended_spans(self, topics: set[int], names: Names) -> IntArray:
+        """(subscriber, topic, epoch of the beginning, which end) for each match of those that are over."""
+        matched = _Matched(topics, names)
+        rows = [(subscriber, topic, *span) for subscriber, topic_filter, *span in self.ended for topic in matched[topic_filter]]
+        return np.array(rows, np.int64).reshape(-1, 4)
 
     def overlapping(self, topics: set[int], names: Names) -> int:
         """How many topics match several filters of one subscriber: a server may send a copy for each (3.3.4)."""
@@ -171,6 +189,8 @@ def _matched(topic_filter: int, topics: set[int], names: Names, of_shared: bool 
     pattern = names.topics.label(topic_filter)
     if of_shared and (plain := unshared(pattern)) != pattern:
         return [topic for topic in sorted(topics) if matches(str(plain), str(names.topics.label(topic)))]
+    if isinstance(pattern, str) and pattern.startswith("$share/"):
+        return []  # nor does it match what is published to a topic of that very name
     if isinstance(pattern, int) or not ("+" in pattern or "#" in pattern):
         return [topic_filter] if topic_filter in topics else []
     return [topic for topic in sorted(topics) if matches(pattern, str(names.topics.label(topic)))]
@@ -185,6 +205,8 @@ class Lanes:
     qos: IntArray
     lane_fifo: IntArray  # per lane
     lane_subscriber: IntArray
+    lane_level: IntArray  # the QoS of the packets
+    lane_pair: IntArray  # the first lane of the same logical FIFO and subscriber
 
     @classmethod
     def of(cls, done: DeliveryPass) -> Lanes:
@@ -201,8 +223,39 @@ class Lanes:
         lane_fifo, lane_subscriber = np.zeros(lanes, np.int64), np.zeros(lanes, np.int64)
         table = done.state.lane_table
         used = table[table[:, 2] >= 0]
-        lane_fifo[used[:, 2]], lane_subscriber[used[:, 2]] = used[:, 3], used[:, 1] >> 2
-        return cls(publisher, topic, qos, lane_fifo, lane_subscriber)
+        lane_level = np.zeros(lanes, np.int64)
+        lane_fifo[used[:, 2]], lane_subscriber[used[:, 2]], lane_level[used[:, 2]] = used[:, 3], used[:, 1] >> 4, used[:, 1] >> 2 & 3
+        pair = np.arange(lanes)
+        if (lane_level != qos[lane_fifo]).any():
+            _, first, same = np.unique(_pair(lane_fifo, lane_subscriber), return_index=True, return_inverse=True)
+            pair = first[same]
+        return cls(publisher, topic, qos, lane_fifo, lane_subscriber, lane_level, pair)
+
+    def joined(self, intervals: Intervals) -> Intervals:
+        """Intervals per lane as intervals per pair of logical FIFO and subscriber, under the first lane of each."""
+        lanes = len(self.lane_pair)
+        if (self.lane_pair == np.arange(lanes)).all():
+            return intervals
+        owner = np.repeat(np.arange(len(intervals.offsets) - 1), np.diff(intervals.offsets))
+        return Intervals.of(self.lane_pair[owner], intervals.start, intervals.end, len(intervals.offsets) - 1)
+
+    def of_pairs(self, fifo: IntArray, subscriber: IntArray) -> IntArray:
+        """The first lane of each pair; -1 where nothing was delivered."""
+        return _found(_pair(self.lane_fifo, self.lane_subscriber), _pair(fifo, subscriber), self.lane_pair)
+
+    def at_level(self, fifo: IntArray, subscriber: IntArray, level: int) -> IntArray:
+        """The lane of each pair whose packets carry a QoS; -1 where there is none."""
+        own = np.flatnonzero(self.lane_level == level)
+        return _found(_pair(self.lane_fifo[own], self.lane_subscriber[own]), _pair(fifo, subscriber), own)
+
+
+def _found(known: IntArray, wanted: IntArray, what: IntArray) -> IntArray:
+    """What belongs to each key; -1 to one that is not known."""
+    if not len(known):
+        return np.full(len(wanted), -1, np.int64)
+    order = np.argsort(known, kind="stable")
+    place = order[np.minimum(np.searchsorted(known, wanted, sorter=order), len(known) - 1)]
+    return np.where(known[place] == wanted, what[place], -1)
 
 
 @dataclass(frozen=True)
@@ -216,6 +269,7 @@ class Pairs:
     settled: npt.NDArray[np.bool_]  # connected to the end of a recording that was not cut, nor cut for it: what is missing is lost
     backlog: IntArray  # numbers up to this one had to be gone by the drain bound; -1: none
     backlog_due_us: IntArray  # when that bound passes; -1: the subscriber is away
+    high: IntArray  # where not all is settled, what is missing up to this number is lost all the same: it was overtaken
 
     def __len__(self) -> int:
         return len(self.fifo)
@@ -237,16 +291,16 @@ def highs_at(done: DeliveryPass, fifo: IntArray, epoch: IntArray) -> IntArray:
 def owed_pairs(done: DeliveryPass, lanes: Lanes, subscriptions: SubscriptionsInForce, names: Names) -> Pairs:
     """The pairs at QoS 1 and 2. Without subscribe rows, every lane that appeared, from its session's beginning."""
     if subscriptions.seen == 0:
-        lane = np.flatnonzero(lanes.qos[lanes.lane_fifo] > 0)
+        lane = np.flatnonzero((lanes.qos[lanes.lane_fifo] > 0) & (lanes.lane_pair == np.arange(len(lanes.lane_pair))))
         fifo, subscriber = lanes.lane_fifo[lane], lanes.lane_subscriber[lane]
         epoch = done.state.sessions[subscriber, CLEAR_EPOCH] if len(subscriber) else subscriber
         epoch = np.where(epoch > 0, epoch, -1)
     else:
         fifo, subscriber, epoch = _subscribed(lanes, subscriptions, names)
-        lane = _lanes_of(lanes, fifo, subscriber)
+        lane = lanes.of_pairs(fifo, subscriber)
     sessions, clock = done.state.sessions, done.state.clock
     if len(fifo) == 0:
-        return Pairs(fifo, subscriber, lane, fifo, np.zeros(0, np.bool_), fifo, fifo)
+        return Pairs(fifo, subscriber, lane, fifo, np.zeros(0, np.bool_), fifo, fifo, fifo)
     connected = sessions[subscriber, CONNECTED] != 0
     heal_us, heal_epoch = (int(word) for word in clock[2:4])
     backlog, due_us = np.full((2, len(fifo)), -1, np.int64)
@@ -262,6 +316,7 @@ def owed_pairs(done: DeliveryPass, lanes: Lanes, subscriptions: SubscriptionsInF
         connected & (done.count("cuts") == 0) & (sessions[subscriber, CUT_OFF] == 0),
         backlog,
         due_us,
+        np.full(len(fifo), -1, np.int64),
     )
 
 
@@ -275,16 +330,6 @@ def _subscribed(lanes: Lanes, subscriptions: SubscriptionsInForce, names: Names)
     row = np.repeat(np.arange(len(found)), high - low)
     place = np.arange(len(row)) - np.repeat(np.cumsum(high - low) - high, high - low)
     return fifos[place], found[row, 0], found[row, 2]
-
-
-def _lanes_of(lanes: Lanes, fifo: IntArray, subscriber: IntArray) -> IntArray:
-    """The lane of each pair; -1 where nothing was delivered."""
-    known = _pair(lanes.lane_fifo, lanes.lane_subscriber)
-    if not len(known):
-        return np.full(len(fifo), -1, np.int64)
-    order, wanted = np.argsort(known), _pair(fifo, subscriber)
-    place = order[np.minimum(np.searchsorted(known, wanted, sorter=order), len(known) - 1)]
-    return np.where(known[place] == wanted, place, -1)
 
 
 MISSING = ("lost", "first_lost", "pending", "taken_as_expired", "undrained", "first_undrained")
@@ -338,10 +383,8 @@ def _missing(
                         number = min(stop, expired[1][at_expired]) + 1
                         continue
                     stop = min(stop, expired[0][at_expired] - 1)
-                # number .. stop never came; in a cut recording only what was overtaken is lost
-                lost_up_to = stop if settled[pair] else -1
-                if settled[pair] == 0 and high[pair, 1] == 1:
-                    lost_up_to = min(stop, high[pair, 0])
+                # number .. stop never came; where it may still come only what was overtaken is lost
+                lost_up_to = stop if settled[pair] else min(stop, high[pair])
                 if lost_up_to >= number:
                     if out[pair, 0] == 0:
                         out[pair, 1] = number
@@ -354,32 +397,55 @@ def _missing(
                 number = stop + 1
 
 
-def missing(done: DeliveryPass, pairs: Pairs, owed: Intervals, delivered: Intervals) -> IntArray:
-    """Per pair the words of MISSING: what `owed` (per logical FIFO) says and neither came nor was excused.
+@dataclass(frozen=True)
+class Missing:
+    """What never came: neither delivered nor excused, nor past its deadline by the end of the recording."""
 
-    Where the recording was cut, a number is lost if a later one overtook it; where the subscriber is offline at the
-    end, what is missing is pending.
-    """
-    out = np.zeros((len(pairs), len(MISSING)), np.int64)
-    if len(pairs) == 0:
+    delivered: Intervals  # per pair, under its first lane
+    excused: Intervals
+    expired: Intervals  # per logical FIFO
+
+    @classmethod
+    def of(cls, done: DeliveryPass, lanes: Lanes, delivered: Intervals) -> Missing:
+        """What the pass has seen. ``delivered``: of each pair."""
+        return cls(delivered, lanes.joined(done.excused.intervals()), _expired(done))
+
+    def count(self, pairs: Pairs, owed: Intervals) -> IntArray:
+        """Per pair the words of MISSING, of what ``owed`` (per logical FIFO) says.
+
+        Where the recording was cut, or the subscriber is offline at the end, a number is lost if a later one overtook it; else it is pending.
+        """
+        out = np.zeros((len(pairs), len(MISSING)), np.int64)
+        if len(pairs):
+            _missing(
+                pairs.fifo,
+                pairs.lane,
+                pairs.first,
+                pairs.settled,
+                pairs.backlog,
+                pairs.high,
+                _arrays(owed),
+                _arrays(self.delivered),
+                _arrays(self.excused),
+                _arrays(self.expired),
+                out,
+            )
         return out
-    highs = np.zeros((len(pairs), 2), np.int64)
-    highs[:, 0] = np.where(pairs.lane >= 0, done.state.delivered.last[pairs.lane, 1], -1)
-    highs[:, 1] = done.state.sessions[pairs.subscriber, CONNECTED] != 0
-    _missing(
-        pairs.fifo,
-        pairs.lane,
-        pairs.first,
-        pairs.settled,
-        pairs.backlog,
-        highs,
-        (owed.start, owed.end, owed.offsets),
-        (delivered.start, delivered.end, delivered.offsets),
-        _arrays(done.excused.intervals()),
-        _arrays(_expired(done)),
-        out,
-    )
-    return out
+
+    def spans(self, fifo: int, lane: int, first: int, last: int, owed: Intervals) -> list[tuple[int, int]]:
+        """Of one pair the intervals of numbers from ``first`` to ``last`` that were owed and never came."""
+        came = [*self.delivered.owned_by(lane), *self.excused.owned_by(lane), *self.expired.owned_by(fifo)]
+        spans = [(max(start, first), min(end, last)) for start, end in owed.owned_by(fifo)]
+        return subtracted([span for span in spans if span[0] <= span[1]], came)
+
+
+def subtracted(spans: list[tuple[int, int]], others: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What of closed intervals no other one covers."""
+    for start, end in others:
+        cut = ((low, min(high, start - 1)) for low, high in spans)
+        rest = ((max(low, end + 1), high) for low, high in spans)
+        spans = [span for span in (*cut, *rest) if span[0] <= span[1]]
+    return spans
 
 
 def _arrays(intervals: Intervals) -> tuple[IntArray, IntArray, IntArray]:

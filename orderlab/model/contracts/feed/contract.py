@@ -161,6 +161,7 @@ def payload_of(name: Reply) -> str:
 class FeedStore(Contract):
     """See the module's text. A store need not have every operation; what it lacks is not tried."""
 
+    optional: ClassVar[Mapping[str, Sequence[str]]] = {"claim": ("token",)}
     operations: ClassVar[Mapping[str, Sequence[str]]] = {
         "post": ("posts", "ttl_ms"),
         "list": ("marker", "count"),
