@@ -20,6 +20,10 @@ from orderlab.sim.redis.subscriptions import Subscribers
 
 UNCOUNTED: Final = 1 << 61
 """For ``NodeState.work_max`` while no script runs: a client's command is carried through."""
+NEW_VALUE_BYTES: Final = 600
+"""What a list, set, hash, sorted set or consumer group takes before it holds anything, for ``grow``."""
+NEW_STREAM_BYTES: Final = 2500
+"""The same of a stream with its first node."""
 GROWTH_MAX_BYTES: Final = 128 << 20
 """What one command of a client, with all that its script calls, may add to the keyspace beyond its arguments."""
 

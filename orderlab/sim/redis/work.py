@@ -14,11 +14,15 @@ from typing import Final
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import COMMANDS, SPELLINGS, Command, Handler
 from orderlab.sim.redis.replies import Reply
+from orderlab.sim.redis.values import Stream
+from orderlab.sim.redis.values.stream import FIRST_ID
 
 Cost = Callable[["NodeState", Sequence[bytes]], int]
 
 _LONG: Final = 4000
 _COUNT_MAX: Final = 1 << 62
+_ELEMENT: Final = 10
+_HOLES_PER_ENTRY: Final = 128
 _ORDERED: Final = 120
 """Units an element of what is put into order."""
 
@@ -90,6 +94,57 @@ def _counted(each: int) -> Cost:
     return cost
 
 
+def _facts(shard: NodeState, argv: Sequence[bytes]) -> int:
+    """INFO: deadlines, and the memory of all keys."""
+    return sum(2 * len(database.deadlines_ms) + 20 * len(database.data) for database in shard.databases().values())
+
+
+def _usage(shard: NodeState, argv: Sequence[bytes]) -> int:
+    return _size(shard, argv[2]) * _ELEMENT
+
+
+def _count(argv: Sequence[bytes], default: int) -> int:
+    """The number behind the word COUNT."""
+    for at, word in enumerate(argv[:-1]):
+        if word.upper() == b"COUNT" and argv[at + 1].isdigit():
+            return int(argv[at + 1][:9])
+    return default
+
+
+def _holes(shard: NodeState, argv: Sequence[bytes]) -> int:
+    """Deleted entries keep their places until their node goes: of every stream that an argument could name, those before and between what is read."""
+    data, holes = shard.data, 0
+    for key in argv[1:]:
+        value = data.get(key)
+        if isinstance(value, Stream) and value.max_deleted_id != FIRST_ID:
+            holes += len(value.nodes) // 8 + sum(len(node.gone) for node in value.nodes if node.gone)
+    return min(holes, _HOLES_PER_ENTRY * (_count(argv, holes) + 1)) if holes else 0
+
+
+def _pending(shard: NodeState, argv: Sequence[bytes]) -> int:
+    """XPENDING with IDLE and XAUTOCLAIM look at what is pending whether it is told or not; XINFO FULL, and a summary, at all consumers."""
+    value = shard.data.get(argv[1]) or shard.data.get(argv[min(2, len(argv) - 1)])
+    if not isinstance(value, Stream):
+        return 0
+    seen = sum(len(group.pending) for group in value.groups.values())
+    if argv[0].lower() == b"xautoclaim":
+        return min(seen, 10 * _count(argv, 100))
+    if argv[0].lower() == b"xpending" and len(argv) > 3 and argv[3].upper() != b"IDLE":
+        return 0
+    return 2 * seen + _holes(shard, argv)
+
+
+def _long_double(shard: NodeState, argv: Sequence[bytes]) -> int:
+    """Exact arithmetic with as many digits as the exponent says, and with those of the value that is there."""
+    digits = 0
+    for text in (*argv[1:], shard.data.get(argv[1])):
+        if isinstance(text, bytes) and len(text) < 6000:
+            mantissa, is_scaled, exponent = text.lower().partition(b"e")
+            exponent = exponent.lstrip(b"+-")
+            digits = max(digits, len(mantissa), min(int(exponent[:9]), 30_000) if is_scaled and exponent[:9].isdigit() else 0)
+    return 0 if digits < 40 else 10 * digits + digits * digits // 1000
+
+
 COSTS: dict[bytes, Cost] = {
     **dict.fromkeys((b"sort", b"sort_ro"), _sort),
     **dict.fromkeys((b"keys",), _matching),
@@ -104,6 +159,12 @@ COSTS: dict[bytes, Cost] = {
     **dict.fromkeys((b"bitpos", b"bitcount", b"bitop"), _all_keys(1 / 4)),
     **dict.fromkeys((b"copy",), _walk(4)),
     b"lcs": _lcs,
+    b"info": _facts,
+    b"memory|usage": _usage,
+    **dict.fromkeys((b"xrange", b"xrevrange", b"xread", b"xreadgroup", b"xclaim"), _holes),
+    **dict.fromkeys((b"xpending", b"xautoclaim", b"xinfo|stream", b"xinfo|groups", b"xinfo|consumers"), _pending),
+    **dict.fromkeys((b"incrbyfloat", b"hincrbyfloat"), _long_double),
+    **dict.fromkeys((b"blpop", b"brpop", b"brpoplpush", b"blmove", b"blmpop", b"bzpopmin", b"bzpopmax", b"bzmpop"), _long_double),
 }  # fmt: skip
 MOVING = {
     **dict.fromkeys((b"zadd", b"zincrby", b"zrem", b"zpopmin", b"zpopmax", b"zremrangebyrank", b"zremrangebyscore"), 80),
@@ -132,7 +193,12 @@ def _charged_when_long(handler: Handler, per_unit: int) -> Handler:
 
 def charge_commands() -> None:
     """Let each command of ``COSTS`` and ``MOVING`` count its work. Once, after all have been registered."""
-    handlers = {name: _charged(COMMANDS[name].handler, cost) for name, cost in COSTS.items()}
+    handlers = {name: _charged(COMMANDS[name].handler, cost) for name, cost in COSTS.items() if b"|" not in name}
+    for name, cost in COSTS.items():
+        container, _, subcommand = name.partition(b"|")
+        if subcommand:
+            table = COMMANDS[container].subcommands
+            table[subcommand] = replace(table[subcommand], handler=_charged(table[subcommand].handler, cost))
     handlers |= {name: _charged_when_long(COMMANDS[name].handler, per_unit) for name, per_unit in MOVING.items()}
     for name, handler in handlers.items():
         found: Command = replace(COMMANDS[name], handler=handler)

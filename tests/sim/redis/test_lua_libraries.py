@@ -229,3 +229,15 @@ NESTED = (
 def test_messagepack_nests_as_deep_as_on_a_server(judge: Judge, form: str) -> None:
     texts = {form.format(n=n).encode() for n in (1, 190, 191, 3998, 3999, 4000, 7996, 7997, 7998)}
     assert judge.differences([(b"EVAL", NESTING, b"0", text) for text in sorted(texts)]) == []
+
+
+SIZES = [b"\xff" * 8, b"\3" + bytes(7), bytes(7) + b"\x80", bytes(7) + b"\x7f", b"\0\xf8" + b"\xff" * 6, bytes(6) + b"\xf0\x43",
+         bytes(6) + b"\xf8\xff", bytes(6) + b"\xe0\xbf", bytes(6) + b"\xf0\xbf", bytes(6) + b"\xf0\x7f"]  # fmt: skip
+"""As integers and as doubles: around 2^63, 2^64, -1 and 0; infinity."""
+
+
+@pytest.mark.server
+def test_any_number_can_stand_for_a_size(judge: Judge) -> None:
+    script = b"return struct.unpack(ARGV[1], ARGV[2])"
+    found = judge.differences([(b"EVAL", script, b"0", kind + b"c0", size + b"abc") for kind in (b"L", b"l", b"B", b"d") for size in SIZES])
+    assert not found, "\n".join(found)

@@ -7,6 +7,7 @@ must find everything as it was.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -243,7 +244,7 @@ OVERSIZED = {
 
 @pytest.mark.parametrize("attempt", OVERSIZED.values(), ids=OVERSIZED.keys())
 def test_what_is_too_large_is_an_error(attempt: str, healthy: Reply) -> None:
-    shard = new_shard()
+    shard = new_shard(replace(LIMITS, instructions_max=100_000_000))
     reply = evaluate(shard, attempt)
     assert isinstance(reply, ErrorReply)
     assert b"not enough memory" in reply.message

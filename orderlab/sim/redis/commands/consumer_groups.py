@@ -17,7 +17,7 @@ from orderlab.sim.redis.commands.streams import (
     strict_id_or_none,
     wrong_subcommand,
 )
-from orderlab.sim.redis.node_state import NodeState
+from orderlab.sim.redis.node_state import NEW_STREAM_BYTES, NEW_VALUE_BYTES, NodeState
 from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import OK, SYNTAX_ERROR, ErrorReply, Reply
 from orderlab.sim.redis.values.stream import FIRST_ID, UNKNOWN_READ, Group, Stream, StreamId
@@ -87,11 +87,13 @@ def xgroup_create(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     takes_all = argv[4].split(b"\0")[0] == b"$"
     last = parse_id(argv[4]) if not takes_all else FIRST_ID if value is None else value.last_id
     if value is None:
+        shard.grow(NEW_STREAM_BYTES)
         value = Stream()
         shard.install(argv[2], value)
         shard.modified(argv[2], 0)
     if argv[3] in value.groups:
         raise ErrorReply(b"BUSYGROUP Consumer Group name already exists")
+    shard.grow(NEW_VALUE_BYTES)
     value.set_group(argv[3], Group(last, read), shard.undo)
     shard.altered(argv[2])
     return OK

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from orderlab.sim.redis.arguments import integer, integer_between, option
 from orderlab.sim.redis.long_doubles import add_long_doubles, long_double_text, parse_long_double
-from orderlab.sim.redis.node_state import NodeState
+from orderlab.sim.redis.node_state import NEW_VALUE_BYTES, NodeState
 from orderlab.sim.redis.numbers import INTEGER_MAX, INTEGER_MIN, parse_integer
 from orderlab.sim.redis.random_draws import draw, draw_positions
 from orderlab.sim.redis.registry import command
@@ -38,6 +38,7 @@ def _put_fields(shard: NodeState, argv: Sequence[bytes]) -> int:
     undo = shard.undo
     limits = shard.encoding_limits
     if value is None:
+        shard.grow(NEW_VALUE_BYTES)
         value = Hash()
         shard.install(key, value)
         undo = None  # to undo the installation is enough

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from orderlab.sim.redis.arguments import integer, integer_between, natural, option, timeout_ms_of
-from orderlab.sim.redis.node_state import NodeState
+from orderlab.sim.redis.node_state import NEW_VALUE_BYTES, NodeState
 from orderlab.sim.redis.numbers import INTEGER_MAX, INTEGER_MIN
 from orderlab.sim.redis.registry import command, numbered_keys
 from orderlab.sim.redis.replies import OK, SYNTAX_ERROR, ErrorReply, Reply
@@ -18,6 +18,7 @@ def _push(shard: NodeState, argv: Sequence[bytes], left: bool, only_existing: bo
     if value is None:
         if only_existing:
             return 0
+        shard.grow(NEW_VALUE_BYTES)
         value = List(argv[:1:-1] if left else argv[2:])
         shard.install(key, value)
     elif left:

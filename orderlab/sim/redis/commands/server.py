@@ -32,20 +32,20 @@ def time(shard: NodeState, argv: Sequence[bytes]) -> Reply:
 @command("config|get", -3, "admin noscript loading stale")
 def config_get(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """CONFIG GET pattern [pattern ...]."""
-    facts: dict[bytes, bytes] = {}
+    facts: dict[bytes, tuple[bytes, bytes]] = {}  # each once, by the name that it was asked for first
     for pattern in argv[2:]:
         lower = pattern.lower()
         if not any(byte in b"[*?" for byte in pattern):
             if lower in config.DIRECTIVES:
-                facts.setdefault(pattern, config.DIRECTIVES[lower].show(shard.config))
+                facts.setdefault(lower, (pattern, config.DIRECTIVES[lower].show(shard.config)))
             elif lower in SERVER_DIRECTIVES:
                 raise UnsupportedCommand(f"CONFIG GET {lower.decode()}")
             continue
         matches = glob(lower)
         for name, directive in config.DIRECTIVES.items():
             if matches(name):
-                facts.setdefault(name, directive.show(shard.config))
-    return mapping(shard.resp, [part for fact in facts.items() for part in fact])
+                facts.setdefault(name, (name, directive.show(shard.config)))
+    return mapping(shard.resp, [part for fact in facts.values() for part in fact])
 
 
 @command("config|set", -4, "admin noscript loading stale")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from orderlab.sim.redis.arguments import integer_between, natural, option
-from orderlab.sim.redis.node_state import NodeState
+from orderlab.sim.redis.node_state import NEW_VALUE_BYTES, NodeState
 from orderlab.sim.redis.numbers import INTEGER_MAX
 from orderlab.sim.redis.random_draws import draw, draw_positions
 from orderlab.sim.redis.registry import command, numbered_keys
@@ -40,6 +40,7 @@ def sadd(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     value = shard.lookup_as(key, Set)
     undo = shard.undo
     if value is None:
+        shard.grow(NEW_VALUE_BYTES)
         value = Set()
         shard.install(key, value)
         undo = None  # to undo the installation is enough

@@ -8,7 +8,7 @@ from orderlab.sim.redis.arguments import double as parse_score
 from orderlab.sim.redis.arguments import integer_between, natural, option, timeout_ms_of
 from orderlab.sim.redis.commands.lists import multiple_pop_arguments
 from orderlab.sim.redis.commands.sorted_set_ranges import remove_slice
-from orderlab.sim.redis.node_state import NodeState
+from orderlab.sim.redis.node_state import NEW_VALUE_BYTES, NodeState
 from orderlab.sim.redis.numbers import INTEGER_MAX, double_text, parse_double
 from orderlab.sim.redis.random_draws import draw, draw_positions
 from orderlab.sim.redis.registry import command, numbered_keys
@@ -30,6 +30,7 @@ def _insert(shard: NodeState, value: SortedSet, member: bytes, score: Score) -> 
 
 def _install_new(shard: NodeState, key: bytes, member: bytes) -> SortedSet:
     """A new sorted set at ``key``, in the encoding that the server chooses by its first member."""
+    shard.grow(NEW_VALUE_BYTES)
     value = SortedSet()
     value.make_room(member, shard.encoding_limits, None)
     shard.install(key, value)

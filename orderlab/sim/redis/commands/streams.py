@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from orderlab.sim.redis.arguments import integer, option, timeout_ms_of
-from orderlab.sim.redis.node_state import NodeState
+from orderlab.sim.redis.node_state import NEW_STREAM_BYTES, NodeState
 from orderlab.sim.redis.numbers import parse_integer
 from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import OK, SYNTAX_ERROR, ErrorReply, Reply, mapping
@@ -227,6 +227,7 @@ def xadd(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     if value is None:
         if not options.creates:
             return None
+        shard.grow(NEW_STREAM_BYTES)
         value = Stream()
         shard.install(key, value)
     if value.last_id == LAST_ID:

@@ -9,6 +9,7 @@ from typing import Any
 
 from orderlab.sim.redis.lua import msgpack as lua_msgpack
 from orderlab.sim.redis.lua import struct as lua_struct
+from orderlab.sim.redis.lua.compilation import compile_steps
 from orderlab.sim.redis.lua.json import JsonError, JsonReader, quote
 from orderlab.sim.redis.lua.replies import ReplyWriter
 from orderlab.sim.redis.lua.sandbox import Sandbox
@@ -99,7 +100,7 @@ def library_callables(sandbox: Sandbox, writer: ReplyWriter) -> dict[str, Callab
 
     return {
         "more": writer.more, "sha1hex": lambda text: hashlib.sha1(text).hexdigest().encode(),
-        "find": bytes.find, "bit": compute_bits,
+        "find": bytes.find, "compile_steps": compile_steps, "bit": compute_bits,
         "quote": quote, "decode": decode,
         "struct_pack": _struct(lambda text, *values: (lua_struct.pack(text, values),)),
         "struct_unpack": _struct(lua_struct.unpack),

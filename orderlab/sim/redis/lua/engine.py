@@ -17,6 +17,7 @@ from orderlab.sim.redis.commands.short import SHORT_WAYS
 from orderlab.sim.redis.conditions import ScriptKilled, ScriptTimeout
 from orderlab.sim.redis.lua import watchdog
 from orderlab.sim.redis.lua.callables import library_callables
+from orderlab.sim.redis.lua.compilation import compile_steps
 from orderlab.sim.redis.lua.replies import (
     REPLY_BYTES_MAX,
     ReplyTooLarge,
@@ -26,7 +27,16 @@ from orderlab.sim.redis.lua.replies import (
     to_integer,
 )
 from orderlab.sim.redis.lua.run import ScriptRun
-from orderlab.sim.redis.lua.sandbox import CALL_BYTES, BytecodeError, Direct, Limits, Sandbox, prepare_chunk
+from orderlab.sim.redis.lua.sandbox import (
+    ARGUMENT_BYTES,
+    CALL_BYTES,
+    FEW_ARGUMENTS,
+    BytecodeError,
+    Direct,
+    Limits,
+    Sandbox,
+    prepare_chunk,
+)
 from orderlab.sim.redis.node_state import GROWTH_MAX_BYTES, UNCOUNTED, NodeState
 from orderlab.sim.redis.registry import SPELLINGS, find
 from orderlab.sim.redis.replies import OK, ErrorReply, Reply
@@ -49,6 +59,8 @@ REGISTERED_AT_ONCE: Final = 4000
 ZEROS_LOOKED_AT: Final = 9
 """Arguments of redis.call among which redis.lua has made sure that no zero is negative. Numbers of a greater zero, and NaN,
 go back to Lua, which alone sees their sign."""
+COMPILED_FREE: Final = 100_000_000
+"""Instructions that compiling a client's script may take, however few its run may."""
 COMPILED_MAX: Final = 256
 """Scripts that are kept for the next shard that loads them."""
 NO_ARGUMENTS = b"ERR Please specify at least one argument for this redis lib call"
@@ -150,6 +162,8 @@ class LuaEngine:
 
     def compile(self, text: bytes, name: bytes) -> Any:
         """A Lua function from text; ``name`` is that of the chunk. Raises ErrorReply with Lua's message alone."""
+        if compile_steps(text) > max(self.limits.instructions_max, COMPILED_FREE):
+            raise ScriptTimeout("instructions")
         previous = self._enter()
         self.sandbox.allow_more(2 * len(text))
         self._begin()
@@ -461,7 +475,8 @@ class LuaEngine:
         try:
             if self._memory_used() > self._memory_max and self._is_full():
                 return None, b"full"
-            self._argument_bytes_left = left = self._argument_bytes_left - size - CALL_BYTES
+            many = len(argv) - FEW_ARGUMENTS
+            self._argument_bytes_left = left = self._argument_bytes_left - size - CALL_BYTES - (many * ARGUMENT_BYTES if many > 0 else 0)
             if left < 0:
                 return self._limit(b"bytes handed to redis.call")
             run: Any = self._run

@@ -18,8 +18,16 @@ class JsonError(Exception):
     """The text is not what lua-cjson accepts. ``args[0]`` is its message without the place in the script."""
 
 
-def quote(text: bytes) -> bytes:
-    """A string in quotes, with the escapes of lua-cjson: ``/`` and DEL too, bytes from 128 on as they are."""
+QUOTED_BYTES_MAX = 16 << 20
+"""As many may cross into Lua at once (``replies``): known before a control character has become six."""
+_LONG = 1 << 20
+_CONTROLS = bytes((*range(32), 127))
+
+
+def quote(text: bytes) -> bytes | None:
+    """A string in quotes, with the escapes of lua-cjson: ``/`` and DEL too, bytes from 128 on as they are. None where that is more than fits."""
+    if len(text) > _LONG and 6 * len(text) - 5 * len(text.translate(None, _CONTROLS)) > QUOTED_BYTES_MAX:
+        return None
     quoted = encode_basestring(text.decode("latin-1"))
     if "/" in quoted:
         quoted = quoted.replace("/", "\\/")

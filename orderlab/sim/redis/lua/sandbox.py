@@ -37,6 +37,9 @@ RESERVE_BYTES: Final = 32 << 20
 """Memory between the scripts' limit and the runtime's: replies on their way to Lua must never find memory full."""
 CALL_BYTES: Final = 100
 """For a call of redis.call, beside its arguments."""
+FEW_ARGUMENTS: Final = 8
+ARGUMENT_BYTES: Final = 64
+"""For each argument of a call beyond the first few: a short one takes more as a value than as bytes."""
 REFERENCES: Final = 1024
 """References from Python to Lua objects for which room is made beforehand, for the same reason."""
 
@@ -91,7 +94,7 @@ local loadlib, as_function = package.loadlib, python.as_function
 local host = {python = {}, redis_constants = {}, open_json = json and loadlib(json, "orderlab_json")}
 local open_call = call and loadlib(call, "orderlab_call")
 if open_call then
-  host.direct_call, host.keep = open_call(f, f_address, slot, slot_address)
+  host.direct_call, host.keep, host.gate, host.walker = open_call(f, f_address, slot, slot_address)
 end
 return host, function(name, f) host.python[name] = as_function(f) end,
   function(name, value) host.redis_constants[name] = value end

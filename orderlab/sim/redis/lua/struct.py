@@ -225,9 +225,9 @@ def _size_before(results: list[Item]) -> int:
     if number is None:
         raise StructError("format 'c0' needs a previous size")
     results.pop()
-    if number != number or not 0 <= number < 2.0**63:
-        return 1 << 63
-    return int(number)
+    if number >= 2.0**64:  # what a cast to size_t makes of it on x86-64
+        return 0
+    return int(number) if number > -1 else 1 << 63
 
 
 def _integer(data: bytes, order: str, is_signed: bool) -> float:

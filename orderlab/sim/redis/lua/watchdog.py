@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from orderlab.sim.live import dying_with_this_process
+from orderlab.child import dying_with_parent, quiet_fork
 
 T = TypeVar("T")
 
@@ -117,8 +117,9 @@ def watch(
     """
     heartbeat = Heartbeat()
     reading, writing = os.pipe()
-    die_with_parent = dying_with_this_process()
-    child = os.fork()
+    die_with_parent = dying_with_parent()
+    with quiet_fork():
+        child = os.fork()
     if child == 0:
         os.close(reading)
         _work_in_child(work, heartbeat, writing, memory_bytes_max, die_with_parent)

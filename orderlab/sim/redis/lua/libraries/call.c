@@ -22,6 +22,7 @@
 
 enum { ARGUMENTS_MAX = 1000, ARGUMENT_BYTES_MAX = 1 << 20, NUMBER_BYTES_MAX = 32, RESULTS_MAX = 8 };
 enum { COMMANDS = 2048, NAME_BYTES_MAX = 24, SHORT_ARGUMENTS_MAX = 60, SHORT_WORDS_MAX = 5, SHORT_REPLY_MAX = 4096, VALUE_BYTES_MAX = 8 << 20 };
+enum { FEW_ARGUMENTS = 8, EXTRA_ARGUMENT_BYTES = 64 }; /* as in sandbox.py */
 enum { FAST_PATH = UPVALUE(1), OTHERWISE = UPVALUE(2) };
 
 /* A command that a script may call without a closer look. */
@@ -287,7 +288,7 @@ static PyObject *call_command(FastPath *fast, lua_State *L, int count) {
     if (!fast->is_budget_known && !settle(fast))
         return NULL;
     PyObject *given[SHORT_ARGUMENTS_MAX + 1], **words = given + 1, *result = NULL; /* a place before them for what is called, and the shard */
-    Py_ssize_t size = PyBytes_GET_SIZE(command->text);
+    Py_ssize_t size = PyBytes_GET_SIZE(command->text) + (count > FEW_ARGUMENTS ? (count - FEW_ARGUMENTS) * EXTRA_ARGUMENT_BYTES : 0);
     int made_count = 1;
     for (int i = 1; i < count; i++) {
         PyObject *made;
@@ -931,7 +932,83 @@ static int keep(lua_State *L) {
     return 0;
 }
 
-/* open(function, its address, slot, its address): `make` and `keep`; the slot has the functions of METHODS then. Nothing where they cannot
+/* Counted functions ------------------------------------------------------------------------------------------------ */
+
+/* gate(f, counted, least, charge): f itself, a function of C without upvalues. With at least so many arguments, one of them long, counted is called
+   instead; a long result of f is charged, if there is a charge. */
+enum { GATED_BYTES = 64 };
+
+static int gated(lua_State *L) {
+    int count = lua.gettop(L), is_measured = count >= (int)lua.tonumber(L, UPVALUE(3));
+    for (int place = 1; is_measured && place <= count; place++) {
+        if (lua.type(L, place) != STRING || lua.objlen(L, place) <= GATED_BYTES)
+            continue;
+        lua.pushvalue(L, UPVALUE(2));
+        lua.insert(L, 1);
+        lua.call(L, count, -1);
+        return lua.gettop(L);
+    }
+    int results = lua.tocfunction(L, UPVALUE(1))(L);
+    if (results == 1 && lua.type(L, UPVALUE(4)) != NIL && lua.objlen(L, -1) > GATED_BYTES) {
+        lua.pushvalue(L, UPVALUE(4));
+        lua.pushnumber(L, (double)lua.objlen(L, -2));
+        lua.call(L, 1, 0);
+    }
+    return results;
+}
+
+static int gate(lua_State *L) {
+    lua.settop(L, 4);
+    lua.pushcclosure(L, gated, 4);
+    return 1;
+}
+
+/* walker(next, charge): next, which charges what it passes by in a large table: all places at the beginning of a walk, and at each call that does not
+   go on with the last walk through a large table. */
+enum { FEW_PLACES = 1000, PLACES_PER_STEP = 8 };
+
+typedef struct {
+    const void *table, *place;
+    double number;
+    int kind;
+} Walk;
+
+static void note_key(lua_State *L, int at, Walk *walk) {
+    walk->kind = lua.type(L, at);
+    walk->number = walk->kind == NUMBER ? lua.tonumber(L, at) : 0;
+    walk->place = walk->kind == STRING ? (const void *)lua.tolstring(L, at, NULL) : walk->kind == NUMBER ? NULL : lua.topointer(L, at);
+    if (walk->kind == BOOLEAN)
+        walk->number = lua.toboolean(L, at);
+}
+
+static int walk_on(lua_State *L) {
+    size_t capacity = lua.type(L, 1) == TABLE ? capacity_of(L, 1) : 0;
+    if (capacity <= FEW_PLACES)
+        return lua.tocfunction(L, UPVALUE(1))(L);
+    Walk *last = lua.touserdata(L, UPVALUE(3)), asked = {.table = lua.topointer(L, 1)};
+    lua.settop(L, 2);
+    note_key(L, 2, &asked);
+    if (asked.kind == NIL || asked.table != last->table || asked.kind != last->kind || asked.place != last->place || asked.number != last->number) {
+        lua.pushvalue(L, UPVALUE(2));
+        lua.pushnumber(L, (double)(capacity / PLACES_PER_STEP));
+        lua.call(L, 1, 0);
+    }
+    int results = lua.tocfunction(L, UPVALUE(1))(L);
+    if (results == 2) {
+        note_key(L, -2, last);
+        last->table = asked.table;
+    }
+    return results;
+}
+
+static int walker(lua_State *L) {
+    lua.settop(L, 2);
+    memset(lua.newuserdata(L, sizeof(Walk)), 0, sizeof(Walk));
+    lua.pushcclosure(L, walk_on, 3);
+    return 1;
+}
+
+/* open(function, its address, slot, its address): `make`, `keep`, `gate` and `walker`; the slot has the functions of METHODS then. Nothing where they cannot
    be had. Calls that come from another thread of Lua than the one that opens it go through lupa. Python's function and its list with one
    item live as long as what lupa has made of them, hence the upvalues. The functions of METHODS are for who holds the Lua state. */
 int orderlab_call(lua_State *L) {
@@ -969,5 +1046,10 @@ int orderlab_call(lua_State *L) {
     lua.pushcclosure(L, make, 3);
     lua.pushvalue(L, 5);
     lua.pushcclosure(L, keep, 1);
-    return 2;
+    lua.pushcclosure(L, gate, 0);
+    if (knows_capacity(L))
+        lua.pushcclosure(L, walker, 0);
+    else
+        lua.pushnil(L);
+    return 4;
 }

@@ -3,6 +3,7 @@
 local host = ...
 local python, contents, tree, marks = host.python, host.contents, host.tree, host.marks
 local bad_argument, check_int, check_string = host.bad_argument, host.check_int, host.check_string
+local charge, spend_steps, spend_reading = host.charge, host.spend_steps, host.spend_reading
 local null, read_json, write_json = host.null, host.read_json, host.write_json
 local error, ipairs, next, rawget, select, type = error, ipairs, next, rawget, select, type
 local concat, find, floor, format, gsub, huge = table.concat, string.find, math.floor, string.format, string.gsub, math.huge
@@ -29,7 +30,8 @@ local python_quote = python.quote
 
 local function quote(text)
   if #text > SHORT_BYTES_MAX then
-    return python_quote(text)
+    spend_steps(#text)
+    return python_quote(text) or error("not enough memory", 0)
   elseif find(text, SAFE) then
     return '"' .. text .. '"'
   end
@@ -317,6 +319,9 @@ local function new_module()
     if write_json and config.precision == 14 then
       local text = write_json(value, config.encode_max_depth, config.sparse_ratio, config.sparse_safe)
       if text then
+        if #text > SHORT_BYTES_MAX then
+          charge(#text / 2)
+        end
         return text
       end
     end
@@ -333,12 +338,16 @@ local function new_module()
       bad_argument(1, "expected 1 argument")
     end
     local text = check_string((...), 1, count)
+    if #text > SHORT_BYTES_MAX then
+      charge(#text)
+    end
     if config.decode_invalid_numbers then
       local done, value = read_json(text, config.decode_max_depth < 1000 and config.decode_max_depth or 1000)
       if done then
         return value
       end
     end
+    spend_reading(#text)
     return decoded(python_decode(text, config.decode_max_depth, config.decode_invalid_numbers))
   end
 

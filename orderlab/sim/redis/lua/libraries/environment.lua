@@ -9,8 +9,7 @@ local protect = host.protect
 local note_setting = host.python.note_setting
 local globals, libraries, host_functions = host.globals, host.libraries, host.functions
 
-for _, name in ipairs({ "_VERSION", "assert", "error", "gcinfo", "ipairs", "rawequal", "select", "tonumber", "tostring",
-  "type" }) do
+for _, name in ipairs({ "_VERSION", "assert", "gcinfo", "ipairs", "rawequal", "select", "tostring", "type" }) do
   globals[name] = _G[name]
 end
 

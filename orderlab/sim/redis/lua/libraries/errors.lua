@@ -2,7 +2,9 @@
 
 local host = ...
 
-local error, getmetatable, select, tostring, type, unpack, xpcall = error, getmetatable, select, tostring, type, unpack, xpcall
+local error, getmetatable, select, tonumber, tostring = error, getmetatable, select, tonumber, tostring
+local type, unpack, xpcall = type, unpack, xpcall
+local floor = math.floor
 local getinfo, match = debug.getinfo, string.match
 local aborted, check_abort, is_aborting = host.aborted, host.check_abort, host.is_aborting
 local globals = host.globals
@@ -120,6 +122,44 @@ local function final_error(err)
     err.line = place.currentline
   end
   return err
+end
+
+-- Raising -------------------------------------------------------------------------------------------------------------
+
+-- The place in front of an error of `level`, as luaL_where gives it: what a host function calls on its way is no level of the server's.
+local function where(level)
+  local at = 3 -- behind `error`
+  local info = getinfo(at, "Slf")
+  while info and level > 1 do
+    if is_host(info) or info.what == "C" then -- as far as the function that a script can name
+      while info and (is_host(info) or info.what == "C") and not host_functions[info.func] do
+        local behind = getinfo(at + 1, "Slf")
+        if not behind or not (is_host(behind) or behind.what == "C") then
+          break
+        end
+        at, info = at + 1, behind
+      end
+    end
+    at, level = at + 1, level - 1
+    info = getinfo(at, "Slf")
+  end
+  if info and not is_host(info) and info.currentline > 0 then
+    return info.short_src .. ":" .. info.currentline .. ": "
+  end
+  return ""
+end
+
+function globals.error(...)
+  local message, level = ...
+  local kind = type(level)
+  if level ~= nil and not (kind == "number" or kind == "string" and tonumber(level)) then
+    error(message, level) -- a bad argument
+  end
+  level = level == nil and 1 or floor(tonumber(level))
+  if level > 0 and (type(message) == "string" or type(message) == "number") then
+    message = where(level) .. message
+  end
+  error(message, 0)
 end
 
 -- Catching ------------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@
 enum { NUMBER_BYTES_MAX = 63, EXACT_DIGITS = 15, DEPTH_MAX = 1000, TEXT_BYTES_MAX = 1 << 20 };
 enum { CALM_KILOBYTES = 4096 };
 enum { TABLES_MAX = 250 }; /* an emptied table takes as long as what it once held */
+enum { FEW_PLACES = 1000, PLACES_PER_ITEM = 8 };
 enum { LARGE_BYTES = 4096, BYTES_PER_BYTE = 16 };
 
 /* The collector takes a step with each string and table; growing tables and buffers give it no occasion, and Lua has no second
@@ -262,7 +263,7 @@ typedef struct {
     lua_State *L;
     char *text;
     size_t used, room;
-    int tables;
+    int tables, knows_capacity;
     char first[FIRST_BYTES]; /* beyond it a userdata at BUFFER */
 } Writer;
 
@@ -362,6 +363,8 @@ static int array_length(Writer *w, int ratio, int safe) {
             largest = (int)key;
         items++;
     }
+    if (w->knows_capacity && capacity_of(w->L, -1) > FEW_PLACES + (size_t)items * PLACES_PER_ITEM)
+        return -2; /* emptied: to look through it is counted elsewhere */
     return ratio > 0 && largest > (double)items * ratio && largest > safe ? -2 : largest;
 }
 
@@ -462,6 +465,7 @@ static int write_json(lua_State *L) {
     w.used = 0;
     w.room = FIRST_BYTES;
     w.tables = 0;
+    w.knows_capacity = knows_capacity(L);
     if (lua.gc(L, GC_COUNT, 0) > CALM_KILOBYTES)
         return 0;
     lua.settop(L, 1);

@@ -20,6 +20,7 @@ local SLOW_SECONDS, SLOW_PERIOD = 0.02, 10 -- when one period takes so long, eve
 local CALM_KILOBYTES = 4096 -- with more in memory the period shortens in proportion
 local BYTES_FREE, BYTES_PER_INSTRUCTION = 65536, 64
 local COLLECTED_FREE, COLLECTED_PER_INSTRUCTION = 4 * CALM_KILOBYTES, 256 -- kilobytes, and bytes
+local ALLOCATED_PER_INSTRUCTION = 128 -- bytes: each cycle follows about as many new ones as are held
 local READ_FREE, INSTRUCTIONS_PER_READ = 1000, 10
 local CHARGED = 1000000 -- instructions after which a run says that it has taken so many
 local aborting = false
@@ -125,8 +126,9 @@ getmetatable(mould).__gc = function(proxy)
   end
   has_sentinel = false
   if running then -- each cycle follows as many new bytes as there were before
-    local cycle = max(0, collectgarbage("count") - COLLECTED_FREE) * (1024 / COLLECTED_PER_INSTRUCTION)
-    instructions_left = instructions_left - cycle
+    local held = collectgarbage("count")
+    local cycle = max(0, held - COLLECTED_FREE) * (1024 / COLLECTED_PER_INSTRUCTION)
+    instructions_left = instructions_left - cycle - held * (1024 / ALLOCATED_PER_INSTRUCTION)
     shorten_period()
   end
   newproxy(mould)

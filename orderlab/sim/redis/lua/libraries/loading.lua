@@ -16,6 +16,7 @@ local function load_text(text, name)
   if byte(text, 1) == 27 then
     text = " " .. text
   end
+  host.spend_steps(python.compile_steps(text))
   -- The parser of Lua 5.1 does not anchor the chunk's name: no collection may happen while it runs.
   collectgarbage("stop")
   local ok, f, message = xpcall(function()
@@ -23,7 +24,9 @@ local function load_text(text, name)
     if not f then
       return nil, message
     end
-    local bytecode, assigns_globals, problem = python.prepare(string_dump(f))
+    local dumped = string_dump(f)
+    host.charge(#dumped * 2) -- as long as it takes to make it fit
+    local bytecode, assigns_globals, problem = python.prepare(dumped)
     if problem then
       return nil, problem
     end

@@ -51,12 +51,40 @@ enum { REGISTRY = -10000 };
     F(void, setallocf, (lua_State *, lua_Alloc, void *)) \
     F(void, settop, (lua_State *, int)) \
     F(int, toboolean, (lua_State *, int)) \
+    F(lua_CFunction, tocfunction, (lua_State *, int)) \
     F(const char *, tolstring, (lua_State *, int, size_t *)) \
     F(double, tonumber, (lua_State *, int)) \
+    F(const void *, topointer, (lua_State *, int)) \
     F(void *, touserdata, (lua_State *, int)) \
     F(int, type, (lua_State *, int))
 #define FIELD(result, name, parameters) result(*name) parameters;
 static struct { INTERFACE(FIELD) } lua;
+
+/* Places that the table on top of the stack has, empty ones among them; the interface does not show it. These are a part of Table of Lua 5.1 with
+   pointers of 64 bits, and `knows_capacity` tries whether they lie there. */
+enum { TABLE_LOG_NODES = 11, TABLE_ARRAY = 56 };
+
+static size_t capacity_of(lua_State *L, int place) {
+    const char *table = lua.topointer(L, place);
+    int array = *(const int *)(table + TABLE_ARRAY), log = *(const unsigned char *)(table + TABLE_LOG_NODES);
+    return (size_t)array + ((size_t)1 << log);
+}
+
+static int knows_capacity(lua_State *L) {
+    static const struct { int array, hash; size_t capacity; } tried[] = {{0, 0, 1}, {100, 0, 101}, {0, 64, 64}, {7, 32, 39}};
+    if (sizeof(void *) != 8)
+        return 0;
+    for (size_t i = 0; i < sizeof tried / sizeof *tried; i++) {
+        lua.createtable(L, tried[i].array, tried[i].hash);
+        const char *table = lua.topointer(L, -1);
+        int is_known = *(const int *)(table + TABLE_ARRAY) == tried[i].array && table[TABLE_LOG_NODES] < 8
+            && capacity_of(L, -1) == tried[i].capacity;
+        lua.settop(L, -2);
+        if (!is_known)
+            return 0;
+    }
+    return 1;
+}
 
 /* A whole number in decimal, as it ends before `end`; where it begins. */
 static char *write_whole(char *end, long long number) {

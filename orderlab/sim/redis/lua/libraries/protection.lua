@@ -15,6 +15,15 @@ local host = ...
 local error, getmetatable, next, pairs = error, getmetatable, next, pairs
 local rawget, rawset, select, setmetatable, type = rawget, rawset, select, setmetatable, type
 
+-- An emptied table keeps its places, and `next` looks at each of them.
+local charging = function(steps)
+  host.charge(steps)
+end
+if host.walker then
+  next = host.walker(next, charging)
+end
+_G.next = next
+
 local function copy(library)
   local result = {}
   for name, value in next, library do
@@ -59,7 +68,8 @@ function globals.pairs(...)
   if contents[t] then
     return globals.next, t, nil
   end
-  return pairs(...)
+  pairs(...) -- raises, or has nothing to say
+  return next, t, nil
 end
 
 function globals.rawget(...)

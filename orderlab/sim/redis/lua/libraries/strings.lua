@@ -530,6 +530,69 @@ for _, name in ipairs({ "lower", "reverse", "upper" }) do
   library[name] = with_length(string[name])
 end
 
+-- What takes long although little is given or comes back -----------------------------------------------------------------
+
+local charge = host.charge
+local FEW = 64 -- bytes, results
+local RESULTS_MAX = 8000
+local FORMATTED_PER_NUMBER = 420 -- characters that one number can take
+local format = string.format
+
+-- `f`, or `counted` where one of so many arguments is long. C looks faster.
+local function gate(f, counted, least, charge_result)
+  local gated = host.gate and host.gate(f, counted, least, charge_result) or counted
+  host.functions[gated] = true
+  return gated
+end
+
+local function count_bytes(...)
+  local text, first, last = ...
+  if last ~= nil and type(text) == "string" and #text > FEW then
+    local size, from, to = #text, tonumber(first) or 1, tonumber(last) or 1
+    from, to = from < 0 and from + size + 1 or from, to < 0 and to + size + 1 or to
+    local results = (to < size and to or size) - (from > 1 and from or 1)
+    if results > FEW and results < RESULTS_MAX then
+      charge(results / 4)
+    end
+  end
+  return byte(...)
+end
+
+library.byte = gate(byte, count_bytes, 3)
+
+local function count_formatted(...)
+  local pattern = ...
+  local quotes = type(pattern) == "string" and find(pattern, "%%%d*q")
+  if quotes then
+    for i = 2, select("#", ...) do
+      local text = select(i, ...)
+      if type(text) == "string" and #text > FEW then
+        check_memory(#text)
+        charge(#text)
+      end
+    end
+  end
+  local text = format(...)
+  if #text > FEW then
+    local numbers = (select("#", ...) - 1) * FORMATTED_PER_NUMBER
+    charge(#text / 64 + (numbers < #text and numbers or #text))
+  end
+  return text
+end
+
+library.format = gate(format, count_formatted, 1, function(size) charge(size) end)
+
+-- A digit of a long number takes as long as an instruction.
+local function count_digits(...)
+  local text = ...
+  if type(text) == "string" and #text > FEW then
+    charge(#text)
+  end
+  return tonumber(...)
+end
+
+host.globals.tonumber = gate(tonumber, count_digits, 1)
+
 local INTEGERS = 2 ^ 32 -- the count is a C int
 local rep = string.rep
 

@@ -33,6 +33,11 @@ function host.globals.unpack(...)
       charge(last - first)
     end
     return unpack(t, first, last)
+  elseif type(t) == "table" then
+    local count = #t
+    if count > FEW and count < RESULTS_MAX then
+      charge(count)
+    end
   end
   return unpack(...)
 end
