@@ -11,6 +11,7 @@ wildcard levels clear (`Query`). Hashes collide: the index only says what need n
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,6 +22,8 @@ from typing import Literal, NamedTuple
 from orderlab.model.errors import InputError
 
 INDEX_BITS = 64
+PATTERN_BITS = 24
+VARYING_BITS = INDEX_BITS - PATTERN_BITS
 KEY = Struct(">HIQIQ")
 SIZE = KEY.size
 Combine = Literal["shift", "z-order"]
@@ -76,6 +79,26 @@ def next_selected(index: int, query: Query) -> int | None:
     return (index & free & ~(highest - 1)) | wanted
 
 
+class Selection:
+    """The indices that one of several queries selects; ``queries`` go from the least pattern to the greatest, one of each."""
+
+    def __init__(self, queries: Sequence[Query]) -> None:
+        self.queries = queries
+        self._patterns = [query.wanted >> VARYING_BITS for query in queries]
+
+    def next(self, index: int) -> int | None:
+        """The least index that is not less than ``index`` and is selected; None past the last."""
+        queries = self.queries
+        if len(queries) == 1:
+            return next_selected(index, queries[0])
+        place = bisect_left(self._patterns, index >> VARYING_BITS)
+        if place < len(queries) and self._patterns[place] == index >> VARYING_BITS:
+            if (found := next_selected(index, queries[place])) is not None:
+                return found
+            place += 1  # past the last of its pattern
+        return queries[place].wanted if place < len(queries) else None
+
+
 @dataclass(frozen=True)
 class HashedLevels:
     """The published schema: ``levels`` levels of equal width, deeper ones joined with "/" into the last, missing ones padded.
@@ -99,6 +122,10 @@ class HashedLevels:
     def queries(self, topic_filter: str) -> list[Query]:
         """The one query that selects all topics of the filter."""
         return [self.query(topic_filter)]
+
+    def selection(self, topic_filter: str) -> Selection:
+        """The indices that replay of the filter looks at."""
+        return Selection(self.queries(topic_filter))
 
     def query(self, topic_filter: str) -> Query:
         """What the indices of all topics that the filter selects have in common."""
@@ -162,8 +189,8 @@ class TimeBuckets:
         return epoch << self.offset_bits | offset
 
 
-PATTERN_BITS = 24
-VARYING_BITS = INDEX_BITS - PATTERN_BITS
+FILTERS_KEPT = 1024
+"""Filters whose selections are kept."""
 Pattern = tuple[str, ...]
 """Levels of a learned topic pattern; "+", which no level of a topic can be, where they vary."""
 
@@ -179,8 +206,8 @@ class LearnedPatterns:
 
     A node with ``threshold`` children gets an edge "+" for all names that it does not know yet. The names that it knows keep their edges, for
     what a topic's index is must not change within a generation: with ``plus_first`` (a specimen) the newer edge wins, and a topic's later
-    messages go to another stream than its earlier ones. Patterns are only added, and the `fresh` ones are stored in the batch with the first
-    message that needs them.
+    messages go to another stream than its earlier ones. Patterns are only added. Those that are given, of an older generation or of a store that
+    is opened again, are taken as they are, whatever the threshold: each keeps its number.
     """
 
     def __init__(self, threshold: int = 16, patterns: Sequence[Pattern] = (), plus_first: bool = False) -> None:
@@ -190,17 +217,13 @@ class LearnedPatterns:
         self.patterns: list[Pattern] = []
         self._root = _Node({})
         self._indices: dict[str, int] = {}
+        self._selections: dict[str, tuple[int, Selection]] = {}
+        """By filter: how many patterns were looked at, and what it selects of them."""
         for pattern in patterns:
-            self._pattern_at(self._walked(pattern)[0], pattern)
-        self._stored = len(self.patterns)
-
-    def fresh(self) -> list[tuple[int, Pattern]]:
-        """The patterns that were learned since `stored` was told, with their numbers."""
-        return list(enumerate(self.patterns[self._stored :], self._stored))
-
-    def stored(self) -> None:
-        """What is `fresh` is in the store now; not before, for a batch may fail."""
-        self._stored = len(self.patterns)
+            node = self._root
+            for edge in pattern:
+                node = node.children.setdefault(edge, _Node({}))
+            self._pattern_at(node, tuple(pattern))
 
     def index(self, topic: str) -> int:
         """The index of a topic; learns it if it is new."""
@@ -217,16 +240,26 @@ class LearnedPatterns:
 
     def queries(self, topic_filter: str) -> list[Query]:
         """A query for each pattern that has topics which the filter may select."""
-        found = []
-        for number, pattern in enumerate(self.patterns):
-            varying = self._varying(pattern, topic_filter.split("/"))
+        return list(self.selection(topic_filter).queries)
+
+    def selection(self, topic_filter: str) -> Selection:
+        """The indices that replay of the filter looks at."""
+        looked, kept = self._selections.get(topic_filter) or (0, Selection(()))
+        if looked == len(self.patterns):
+            return kept
+        found, wanted_levels = [*kept.queries], topic_filter.split("/")
+        for number, pattern in enumerate(self.patterns[looked:], looked):
+            varying = self._varying(pattern, wanted_levels)
             if varying is not None:
                 width = _width(len(varying))
                 wanted = _placed([0 if level == "+" else level_hash(level, width) for level in varying[:VARYING_BITS]], width)
                 mask = _placed([0 if level == "+" else (1 << width) - 1 for level in varying[:VARYING_BITS]], width)
                 every = ((1 << PATTERN_BITS) - 1) << VARYING_BITS
                 found.append(Query(number << VARYING_BITS | wanted, every | mask))
-        return found
+        if len(self._selections) >= FILTERS_KEPT:
+            self._selections.clear()
+        self._selections[topic_filter] = len(self.patterns), (selection := Selection(found))
+        return selection
 
     def _walked(self, levels: Sequence[str]) -> tuple[_Node, Pattern]:
         node, edges = self._root, []

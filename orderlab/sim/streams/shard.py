@@ -19,8 +19,9 @@ from struct import Struct
 from typing import Any, NamedTuple, NoReturn
 
 from orderlab.model.errors import InputError
-from orderlab.sim.mqtt.topics import check_topic_filter, check_topic_name, matches, split_shared
-from orderlab.sim.streams.keys import KEY, HashedLevels, LearnedPatterns, Query, TimeBuckets, next_selected
+from orderlab.model.history.topics import check_topic_filter, check_topic_name, split_shared
+from orderlab.sim.mqtt.topics import matches
+from orderlab.sim.streams.keys import KEY, HashedLevels, LearnedPatterns, Pattern, Selection, TimeBuckets
 from orderlab.sim.streams.ordered_store import OrderedStore, Pair, View
 
 STREAM = Struct(">HIQ")
@@ -45,8 +46,7 @@ class Message(NamedTuple):
 @dataclass(frozen=True)
 class Iterator:
     """A place in a replay. ``since`` is read, ``until`` is to be read in this round; ``key`` is the least that may come next in the walk of the
-    generation's ``query``-th query.
-    Patterns that are learned during the round stand behind those that it knows, and hold nothing of its window."""
+    generation. Patterns that are learned during the round hold nothing of its window."""
 
     topic_filter: str
     since: int
@@ -54,7 +54,6 @@ class Iterator:
     since_time: int
     until_time: int
     generation: int = 0
-    query: int = 0
     key: bytes = b""
     is_done: bool = False
 
@@ -68,7 +67,7 @@ class Iterator:
         try:
             found = json.loads(text)
             iterator = Iterator(**{**found, "key": bytes.fromhex(found["key"])})
-            numbers = [getattr(iterator, name) for name in ("since", "until", "since_time", "until_time", "generation", "query")]
+            numbers = [getattr(iterator, name) for name in ("since", "until", "since_time", "until_time", "generation")]
             if not all(type(number) is int and 0 <= number < 1 << 64 for number in numbers) or type(iterator.is_done) is not bool:
                 raise ValueError("places and times are whole numbers from 0 on, is_done is true or false")
             check_topic_filter(iterator.topic_filter)
@@ -122,6 +121,13 @@ class _Generation:
     since: int
     """Its messages have greater sequence numbers."""
     told: dict[str, Any]
+    stored: int = 0
+    """How many patterns of the schema the store has for this generation; they count when the batch with them is written, which may fail."""
+
+    @property
+    def patterns(self) -> list[Pattern]:
+        """What its schema has learned."""
+        return self.schema.patterns if isinstance(self.schema, LearnedPatterns) else []
 
 
 class Shard:
@@ -143,11 +149,12 @@ class Shard:
             if key.startswith(FACTS + b"generation"):
                 told = json.loads(value)
                 number = int.from_bytes(key[-2:], "big")
-                self.generations[number] = _Generation(self._opened(told, facts, number), told["since"], told)
+                self.generations[number] = found = _Generation(self._opened(told, facts, number), told["since"], told)
+                found.stored = len(found.patterns)
         if facts and self.buckets.offset_bits != self._newest.told["offset_bits"]:
             raise InputError(f"offset_bits: the store was written with {self._newest.told['offset_bits']}; open it with the same")
         if facts:
-            store.delete_range(b"\0\0", min(self.generations).to_bytes(2, "big"))  # what an interrupted drop has left
+            self._remove_before(min(self.generations))  # what an interrupted drop has left
         else:
             self.new_generation(schema or HashedLevels())
 
@@ -175,14 +182,18 @@ class Shard:
             raise InputError("65535 generations: no number is left; replay into a new shard")
         kind: dict[str, Any] = {"kind": "learned", "threshold": schema.threshold} if isinstance(schema, LearnedPatterns) else {"kind": "hashed", **asdict(schema)}
         told = {**kind, "since": self.sequence, "since_time": self.time, "offset_bits": self.buckets.offset_bits}
-        self.store.put([(FACTS + b"generation" + number.to_bytes(2, "big"), json.dumps(told).encode())])
-        self.generations[number] = _Generation(schema, self.sequence, told)
+        begun = _Generation(schema, self.sequence, told)
+        known = len(begun.patterns)  # what it begins with, of an older one, is stored again under its own number
+        self.store.put([(FACTS + b"generation" + number.to_bytes(2, "big"), json.dumps(told).encode()), *self._fresh(begun, number)])
+        begun.stored = known
+        self.generations[number] = begun
         return number
 
     def append(self, messages: Sequence[Message]) -> int:
         """Store all messages or none, with the patterns that they need; the last sequence number. Acknowledge after it has returned."""
         number = max(self.generations)
-        schema = self.generations[number].schema
+        generation = self.generations[number]
+        schema = generation.schema
         time = max(self.time, self.clock())
         epoch, offset = self.buckets.split(time)
         if (number, epoch) != self._heads_of:
@@ -198,20 +209,23 @@ class Shard:
             if "\0" not in publisher or _refuse(publisher, "U+0000 is not allowed (MQTT-1.5.4-2)")
         )
         try:
-            self.store.put(chain(pairs, self._facts(schema, number, last, time)))
+            self.store.put(chain(pairs, self._facts(generation, number, last, time)))
         except UnicodeEncodeError as error:
             _refuse(error.object, "not well-formed UTF-8 (MQTT-1.5.4-1)")
-        if isinstance(schema, LearnedPatterns):
-            schema.stored()
+        generation.stored = len(generation.patterns)
         self.sequence, self.time = last, time
         return last
 
     @staticmethod
-    def _facts(schema: Schema, number: int, sequence: int, time: int) -> Pairs[Pair]:
+    def _fresh(generation: _Generation, number: int) -> Pairs[Pair]:
+        """The patterns that the store does not have yet."""
+        for place, pattern in enumerate(generation.patterns[generation.stored :], generation.stored):
+            yield FACTS + b"pattern" + number.to_bytes(2, "big") + place.to_bytes(4, "big"), json.dumps(pattern).encode()
+
+    @classmethod
+    def _facts(cls, generation: _Generation, number: int, sequence: int, time: int) -> Pairs[Pair]:
         """What a batch adds to what the shard knows of itself: patterns that its messages were the first to need, and the last numbers."""
-        if isinstance(schema, LearnedPatterns):
-            for place, pattern in schema.fresh():
-                yield FACTS + b"pattern" + number.to_bytes(2, "big") + place.to_bytes(4, "big"), json.dumps(pattern).encode()
+        yield from cls._fresh(generation, number)
         yield FACTS + b"last", _LAST.pack(sequence, time)
 
     def drop_generation(self, number: int) -> None:
@@ -219,8 +233,13 @@ class Shard:
         if number == max(self.generations) or number != min(self.generations):
             raise InputError(f"generation {number}: only the oldest can be dropped, and not while it is written")
         self.store.delete_range(FACTS + b"generation" + number.to_bytes(2, "big"), FACTS + b"generation" + (number + 1).to_bytes(2, "big"))
-        self.store.delete_range(number.to_bytes(2, "big"), (number + 1).to_bytes(2, "big"))
+        self._remove_before(number + 1)
         del self.generations[number]
+
+    def _remove_before(self, number: int) -> None:
+        """Remove what earlier generations held, and what they had learned."""
+        for start in (b"", FACTS + b"pattern"):
+            self.store.delete_range(start + b"\0\0", start + number.to_bytes(2, "big"))
 
     def expire(self, before: int) -> None:
         """Retention by time: drop the generations all of whose messages are older. What is to be dropped in parts takes generations as often."""
@@ -265,18 +284,17 @@ class Shard:
             if generation is None:
                 oldest = min(self.generations)
                 until = max(iterator.until, self.generations[oldest].since)  # all of it told at once
-                raise Dropped(iterator.generation, replace(iterator, generation=oldest, query=0, key=b"", until=until))
-            queries = generation.schema.queries(iterator.topic_filter)
-            while iterator.query < len(queries):
-                found, key = self._walk(view, iterator, queries[iterator.query], most)
-                iterator = replace(iterator, key=key) if key else replace(iterator, query=iterator.query + 1, key=b"")
-                if found:
-                    return found, iterator
+                raise Dropped(iterator.generation, replace(iterator, generation=oldest, key=b"", until=until))
+            found, key = self._walk(view, iterator, generation.schema.selection(iterator.topic_filter), most)
+            if key:
+                return found, replace(iterator, key=key)
             later = [number for number, one in self.generations.items() if number > iterator.generation and one.since < iterator.until]
             if later:
-                iterator = replace(iterator, generation=iterator.generation + 1, query=0, key=b"")
+                iterator = replace(iterator, generation=iterator.generation + 1, key=b"")
             else:
                 iterator = replace(iterator, is_done=True)
+            if found:
+                return found, iterator
 
     def unpacked(self, pair: Pair) -> Message:
         """The message that a pair holds."""
@@ -284,8 +302,8 @@ class Shard:
         topic, publisher, payload = _unpacked(pair[1])
         return Message(topic, publisher, payload, sequence, self.buckets.joined(epoch, offset))
 
-    def _walk(self, view: View, iterator: Iterator, query: Query, most: int) -> tuple[list[Pair], bytes]:
-        """The next messages of one query, and the key to go on with; an empty one at its end.
+    def _walk(self, view: View, iterator: Iterator, selection: Selection, most: int) -> tuple[list[Pair], bytes]:
+        """The next messages of one generation, and the key to go on with; an empty one at its end.
 
         Of a topic that is not selected one key is looked at, and then the least that can be is sought.
         """
@@ -296,7 +314,10 @@ class Shard:
         # times grow with sequence numbers, so that in a stream the window ends at one key; and it begins at one, if the times are those of its ends
         first_tail, last_tail = _TAIL.pack(first_offset, iterator.since + 1), _TAIL.pack(last_offset, iterator.until + 1)
         stop = STREAM.pack(number, last_epoch + 1, 0) if last_epoch + 1 < 1 << 32 else (number + 1).to_bytes(2, "big")
-        key = iterator.key or STREAM.pack(number, first_epoch, query.wanted)
+        first = selection.next(0)
+        if first is None:
+            return [], b""
+        key = iterator.key or STREAM.pack(number, first_epoch, first)
         found: list[Pair] = []
         add = found.append
         cost = self.cost
@@ -316,9 +337,9 @@ class Shard:
                             break
                         stream = here[:14]
                         _, epoch, index = STREAM.unpack(stream)
-                        if (selected := next_selected(index, query)) != index:
+                        if (selected := selection.next(index)) != index:
                             cost.steps += 1
-                            key = STREAM.pack(number, epoch, selected) if selected is not None else STREAM.pack(number, epoch + 1, query.wanted)
+                            key = STREAM.pack(number, epoch, selected) if selected is not None else STREAM.pack(number, epoch + 1, first)
                             break
                         if epoch == first_epoch and here[14:] < first_tail:
                             cost.steps += 1
