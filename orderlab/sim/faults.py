@@ -145,7 +145,7 @@ def network_partition(world: World, target: int, duration_us: int) -> float | No
     consumers = (*broker.all_consumers, *broker.persisted_consumers)
 
     def is_cut() -> bool:
-        return world.network.is_cut(name, f"kafka-{world.kafka.cluster.coordinator}")
+        return world.network.is_cut(name, f"kafka-{world.kafka.groups[0].coordinator}")
 
     def miss_heartbeats() -> None:
         """The coordinator has not heard of the broker's consumers for a session timeout."""
@@ -535,7 +535,7 @@ def postgres_connection_loss(world: World, target: int, _duration_us: int) -> fl
 
 @_fault("kafka", needs="two Kafka brokers")
 def kafka_leader_change(world: World, target: int, duration_us: int) -> float | None:
-    """A Kafka broker dies: the partitions that it led go to the next one, without what had not been replicated. If the next one is not in sync it
+    """A Kafka broker dies: the partitions that it led, and the groups that it coordinated, go to the next one, without what had not been replicated. If the next one is not in sync it
     leads where an unclean election is allowed; else the dead one leads again when it is back."""
     cluster, healed_us = world.kafka.cluster, 0
     for partition in _led_by(world, target):
@@ -547,6 +547,7 @@ def kafka_leader_change(world: World, target: int, duration_us: int) -> float | 
             for group in world.kafka.groups:
                 if partition in group.partitions:
                     group.truncated(partition, partition.log.end_offset)
+    healed_us = max(healed_us, _change_coordinators(world, target, duration_us))
     _refresh(world)
     return float(max(healed_us, world.env.now))
 
@@ -555,20 +556,35 @@ def kafka_leader_change(world: World, target: int, duration_us: int) -> float | 
 def kafka_isr_shrink(world: World, target: int, duration_us: int) -> float | None:
     """The followers of what a Kafka broker leads cannot keep up, and leave the in-sync replicas after replica.lag.time.max.ms."""
     cluster = world.kafka.cluster
-    for partition in _led_by(world, target):
+    for partition in (*_led_by(world, target), *(offsets for offsets in cluster.offsets if offsets.leader == target)):
         cluster.follow_no_more(partition, duration_us)
     return float(world.env.now) + duration_us + cluster.costs.replication_lag_us
 
 
 @_fault("kafka", needs="two Kafka brokers")
-def kafka_coordinator_loss(world: World, target: int, _duration_us: int) -> float | None:
-    """The Kafka broker that coordinates the consumer groups dies as a coordinator, whichever it is: commits wait for the next one, which goes on with
-    the offsets that it has."""
-    cluster = world.kafka.cluster
-    healed_us = cluster.fail_coordinator()
-    for group in world.kafka.groups:
-        world.count("commits_lost", group.change_coordinator())
-    return float(healed_us)
+def kafka_coordinator_loss(world: World, target: int, duration_us: int) -> float | None:
+    """A Kafka broker dies as a coordinator of consumer groups: commits of those that it coordinates wait for the next one, which goes on with the
+    offsets that it has."""
+    if not any(group.coordinator == target for group in world.kafka.groups):
+        return None
+    return float(max(_change_coordinators(world, target, duration_us), world.env.now))
+
+
+def _change_coordinators(world: World, target: int, back_us: int) -> int:
+    """The next broker leads the partitions of the offsets' topic that ``target`` led; when."""
+    cluster, healed_us = world.kafka.cluster, 0
+    for offsets in cluster.offsets:
+        if offsets.leader != target:
+            continue
+        behind, elections = offsets.behind, len(offsets.truncations)
+        cluster.fail_leader(offsets, back_us or KAFKA_BACK_US)
+        had_until_us = behind.since_us if behind is not None and len(offsets.truncations) > elections else None
+        groups = [group for group in world.kafka.groups if group.offsets is offsets]
+        if groups:
+            healed_us = max(healed_us, offsets.leaderless_until_us)
+        for group in groups:
+            world.count("commits_lost", group.change_coordinator(had_until_us))
+    return healed_us
 
 
 def _led_by(world: World, leader: int) -> list[Partition]:

@@ -22,6 +22,26 @@ SEQUENCES_REMEMBERED = 5
 """Batches per idempotent producer that the leader can recognise again (as many as may be in flight)."""
 
 
+OFFSETS_PARTITIONS = 50
+"""``offsets.topic.num.partitions``: of `__consumer_offsets`."""
+OFFSETS_COMMIT_TIMEOUT_US = 5_000_000
+"""``offsets.commit.timeout.ms``: for so long a coordinator waits until all in-sync replicas have a commit."""
+
+
+def java_hash(text: str) -> int:
+    """``String.hashCode`` of Java, for text of the Basic Multilingual Plane."""
+    hashed = 0
+    for letter in text:
+        hashed = hashed * 31 + ord(letter) & 0xFFFFFFFF
+    return hashed - (1 << 32) if hashed >= 1 << 31 else hashed
+
+
+def offsets_partition_for(group_id: str) -> int:
+    """The partition of `__consumer_offsets` that keeps a group's commits, and whose leader coordinates the group (``GroupMetadataManager.partitionFor``)."""
+    hashed = java_hash(group_id)
+    return (0 if hashed == -1 << 31 else abs(hashed)) % OFFSETS_PARTITIONS  # Kafka's own abs: the smallest integer has none
+
+
 class AppendError(StrEnum):
     """Why the leader refused a batch, by Kafka's name."""
 
@@ -214,6 +234,7 @@ class Behind:
     out_us: int
     resume_us: int
     caught_up_us: int
+    since_us: int
 
     def is_alone(self, now_us: int) -> bool:
         """Whether the leader is the only in-sync replica."""
@@ -264,10 +285,8 @@ class KafkaCluster:
         self.env = env
         self.costs = costs or BrokerCosts()
         self.replicas = replicas or ReplicaSettings()
-        self.coordinator = 0
-        """The broker that coordinates every group."""
-        self.coordinator_from_us = 0
-        """Before that instant nobody does, as the last one has died."""
+        self.offsets = [Partition("__consumer_offsets", number, number % brokers) for number in range(OFFSETS_PARTITIONS)]
+        """Their leaders coordinate the groups whose commits they keep; the commits themselves are with the groups."""
         self.stations = [Station(self.costs.threads) for _ in range(brokers)]
         self.requests = 0
         self.records = 0
@@ -325,13 +344,33 @@ class KafkaCluster:
             return AppendError.NOT_ENOUGH_REPLICAS_AFTER_APPEND, behind.out_us
         return outcome, outcome.replicated_us if acks_all else served
 
+    def commit(self, offsets: Partition) -> tuple[AppendError | None, int]:
+        """An offset commit reaches the leader of ``offsets`` now. Returns why it is refused, and the instant of the response. Kafka appends a commit
+        with acks=all, whatever producers ask for; the usual lag of the followers is left out of it (notes/decisions.md)."""
+        now = int(self.env.now)
+        if now < offsets.leaderless_until_us:
+            return AppendError.NOT_COORDINATOR, now
+        self.requests += 1
+        served = round(self.stations[offsets.leader].serve(now, self.costs.request_us))
+        if self.on_request is not None:
+            self.on_request(offsets.leader, "commit", now, served, 0)
+        behind = offsets.behind
+        if behind is None or served >= behind.caught_up_us:
+            return None, served
+        if behind.is_alone(served) and self.replicas.min_insync_replicas > 1:
+            return AppendError.NOT_ENOUGH_REPLICAS, served
+        lag_us = behind.lag_us(served)
+        if lag_us > OFFSETS_COMMIT_TIMEOUT_US:
+            return AppendError.TIMED_OUT, served + OFFSETS_COMMIT_TIMEOUT_US
+        return None, served + lag_us
+
     def fetch_served_us(self, leader: int, records: int) -> int:
         """When the response to a fetch request leaves that is served now with ``records``."""
         work = self.costs.request_us + self.costs.fetched_record_us * records
         self.requests += 1
         served = round(self.stations[leader].serve(int(self.env.now), work))
         if self.on_request is not None:
-            self.on_request(leader, "fetch" if records else "commit", self.env.now, served, records)
+            self.on_request(leader, "fetch", self.env.now, served, records)
         return served
 
     def follow_no_more(self, partition: Partition, duration_us: int) -> None:
@@ -339,7 +378,7 @@ class KafkaCluster:
         now = int(self.env.now)
         resume_us = now + duration_us
         partition.behind = Behind(
-            partition.log.end_offset, now + self.replicas.lag_max_us, resume_us, resume_us + self.costs.replication_lag_us
+            partition.log.end_offset, now + self.replicas.lag_max_us, resume_us, resume_us + self.costs.replication_lag_us, now
         )
 
     def fail_leader(self, partition: Partition, back_us: int = 0) -> list[int]:
@@ -362,9 +401,3 @@ class KafkaCluster:
         partition.leader = (partition.leader + 1) % len(self.stations)
         partition.leaderless_until_us = now + self.costs.leader_election_us
         return lost
-
-    def fail_coordinator(self) -> int:
-        """The coordinator of all groups dies; when the next one has been elected."""
-        self.coordinator = (self.coordinator + 1) % len(self.stations)
-        self.coordinator_from_us = int(self.env.now) + self.costs.leader_election_us
-        return self.coordinator_from_us

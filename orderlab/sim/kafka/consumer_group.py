@@ -16,7 +16,7 @@ import simpy
 
 from orderlab.sim.engine.clock import Clock, call_at
 from orderlab.sim.engine.network import Link
-from orderlab.sim.kafka.broker import KafkaCluster, Partition
+from orderlab.sim.kafka.broker import AppendError, KafkaCluster, Partition, offsets_partition_for
 
 Polled = list[tuple[Partition, int, list[int]]]
 """(partition, offset of the first record, records)."""
@@ -52,11 +52,14 @@ class ConsumerGroup:
     """The coordinator's view of one group that reads one topic."""
 
     def __init__(
-        self, env: Clock, cluster: KafkaCluster, topic: str, settings: ConsumerSettings | None = None
+        self, env: Clock, cluster: KafkaCluster, topic: str, settings: ConsumerSettings | None = None, group_id: str | None = None
     ) -> None:
+        """``group_id`` None: the topic's name, which is right where one group reads it."""
         self.env = env
         self.cluster = cluster
         self.partitions = cluster.topics[topic]
+        self.offsets = cluster.offsets[offsets_partition_for(group_id or topic)]
+        """Where commits are kept; its leader is the group's coordinator."""
         self.settings = settings or ConsumerSettings()
         self.generation = 0
         self.committed: dict[Partition, int] = dict.fromkeys(self.partitions, 0)
@@ -69,6 +72,11 @@ class ConsumerGroup:
         self._rebalances = 0
         self._is_due = False
         """A rebalance waits for nothing but members that have not come back."""
+
+    @property
+    def coordinator(self) -> int:
+        """The Kafka broker that coordinates the group."""
+        return self.offsets.leader
 
     def join(self, *consumers: Consumer) -> None:
         """Let members come in; partitions are assigned at once (the start of a system takes no time)."""
@@ -141,27 +149,27 @@ class ConsumerGroup:
             for at, end in partition.truncations:
                 if at > member.polled_us:  # what was read has been replaced: the position is taken back to where the logs part (KIP-320)
                     offset = min(offset, end)
-            self.committed[partition] = offset
-            if lag_us:
-                history = self._history.setdefault(partition, [(0, 0)])
+            before, self.committed[partition] = self.committed[partition], offset
+            if lag_us or self.offsets.behind is not None:
+                history = self._history.setdefault(partition, [(0, before)])
                 history.append((now, offset))
-                while len(history) > 1 and history[1][0] <= now - lag_us:
+                while len(history) > 1 and history[1][0] <= now - lag_us and self.offsets.behind is None:
                     del history[0]
         return True
 
-    def change_coordinator(self) -> int:
-        """A new coordinator goes on with the offsets' topic as far as it has it; the number of commits that are lost. Of a generation that
-        began later it knows nothing, so that its members join anew."""
-        horizon_us = int(self.env.now) - self.cluster.replicas.offsets_lag_us
+    def change_coordinator(self, had_until_us: int | None = None) -> int:
+        """A new coordinator goes on with the offsets' topic as far as it has it, or had it at ``had_until_us``; the number of commits that are lost.
+        Of a generation that began later it knows nothing, so that its members join anew."""
+        horizon_us = int(self.env.now) - self.cluster.replicas.offsets_lag_us if had_until_us is None else had_until_us
         lost = 0
         for partition, history in self._history.items():
-            kept = [entry for entry in history if entry[0] <= horizon_us] or [(0, 0)]
+            kept = [entry for entry in history if entry[0] <= horizon_us] or history[:1]
             lost += len(history) - len(kept)
             self.committed[partition] = kept[-1][1]
             self._history[partition] = kept[-1:]
-        if self.cluster.replicas.offsets_lag_us and self._begun_us >= max(horizon_us, 0):
+        if horizon_us < int(self.env.now) and self._begun_us >= max(horizon_us, 0):
             self.generation += 1  # UNKNOWN_MEMBER_ID: what they have in their hands they may not commit
-            call_at(self.env, self.cluster.coordinator_from_us, self.rebalance)
+            call_at(self.env, self.offsets.leaderless_until_us, self.rebalance)
         return lost
 
     def needed_from(self, partition: Partition) -> int:
@@ -279,23 +287,25 @@ class Consumer:
         """``commitSync`` of what was polled: a round trip to the coordinator. False if the member was fenced."""
         generation = self.generation
         offsets = {partition: offset + len(records) for partition, offset, records in polled}
-        cluster = self.group.cluster
+        group = self.group
         accepted: bool | None = None
         while accepted is None:
-            coordinator = cluster.coordinator
+            coordinator = group.coordinator
             link, done = self._link(coordinator), self.env.event()
 
             def arrive(coordinator: int = coordinator, link: Link = link, done: simpy.Event = done) -> None:
                 nonlocal accepted
-                served: float = self.env.now
-                if coordinator == cluster.coordinator and served >= cluster.coordinator_from_us:
-                    accepted = self.group.commit(self, generation, offsets)
-                    served = cluster.fetch_served_us(coordinator, 0)
-                link.back.send(REQUEST_BYTES, lambda: _succeed(done), served)
+                error: AppendError | None = AppendError.NOT_COORDINATOR
+                answered_us = int(self.env.now)
+                if coordinator == group.coordinator:
+                    error, answered_us = group.cluster.commit(group.offsets)
+                if error is None:
+                    accepted = group.commit(self, generation, offsets)
+                link.back.send(REQUEST_BYTES, lambda: _succeed(done), answered_us)
 
             link.there.send(REQUEST_BYTES, arrive)
             yield done
-            if accepted is None:  # NOT_COORDINATOR: it asks who is
+            if accepted is None:  # it asks who coordinates the group, or whether there are replicas enough now
                 yield self.env.timeout(COMMIT_BACKOFF_US)
         return accepted
 

@@ -16,41 +16,9 @@ from typing import Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from orderlab.model.errors import InputError
+from orderlab.model.history.topics import check_topic_filter, check_topic_name, split_shared
 from orderlab.sim.engine.packs import all_of, any_of
 from orderlab.sim.mqtt.clients import Ints, Schedule
-
-LONGEST = 65535
-"""Bytes of UTF-8 (1.5.4)."""
-
-
-def check_topic_name(topic: str) -> None:
-    """Raise InputError unless ``topic`` may be published to (4.7.3, MQTT-3.3.2-2)."""
-    _check_text(topic, "topic")
-    if "+" in topic or "#" in topic:
-        raise InputError(f'topic {topic!r}: a topic name has no wildcard (MQTT-3.3.2-2); take out "+" and "#"')
-
-
-def check_topic_filter(topic_filter: str) -> None:
-    """Raise InputError unless ``topic_filter`` may be subscribed to (4.7.1, 4.8.2): ``#`` stands last, wildcards alone."""
-    _check_text(topic_filter, "filter")
-    split_shared(topic_filter)
-    levels = topic_filter.split("/")
-    for position, level in enumerate(levels):
-        if "#" in level and (level != "#" or position != len(levels) - 1):
-            raise InputError(f'filter {topic_filter!r}: "#" must be the whole last level (MQTT-4.7.1-1)')
-        if "+" in level and level != "+":
-            raise InputError(f'filter {topic_filter!r}: "+" must be a whole level (MQTT-4.7.1-2)')
-
-
-def split_shared(topic_filter: str) -> tuple[str | None, str]:
-    """``$share/group/filter`` as (group, filter); any other filter as (None, filter) (4.8.2)."""
-    if not topic_filter.startswith("$share/"):
-        return None, topic_filter
-    _, group, *rest = topic_filter.split("/", 2)
-    if not group or not rest or not rest[0] or "+" in group or "#" in group:
-        raise InputError(f"filter {topic_filter!r}: write $share/GROUP/FILTER, GROUP without wildcard (MQTT-4.8.2-1)")
-    return group, rest[0]
 
 
 def matches(topic_filter: str, topic: str) -> bool:
@@ -64,19 +32,6 @@ def matches(topic_filter: str, topic: str) -> bool:
         if position >= len(levels) or (level != "+" and level != levels[position]):
             return False
     return len(wanted) == len(levels)
-
-
-def _check_text(text: str, what: str) -> None:
-    if not text:
-        raise InputError(f"{what} '': at least one character is needed (MQTT-4.7.3-1)")
-    if "\0" in text:
-        raise InputError(f"{what} {text!r}: U+0000 is not allowed (MQTT-4.7.3-2)")
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError:
-        raise InputError(f"{what} {text!r}: not well-formed UTF-8 (MQTT-1.5.4-1)") from None
-    if size > LONGEST:
-        raise InputError(f"{what} of {size} bytes: at most {LONGEST} (MQTT-4.7.3-3)")
 
 
 V = TypeVar("V")

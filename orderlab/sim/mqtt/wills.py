@@ -79,7 +79,7 @@ class Wills:
     def _is_alone(self, broker: int) -> bool:
         """Whether what a broker knows stays with it."""
         world = self.world
-        return world.brokers[broker].is_dead or world.network.is_cut(f"broker-{broker}", f"kafka-{world.kafka.cluster.coordinator}")
+        return world.brokers[broker].is_dead or world.network.is_cut(f"broker-{broker}", f"kafka-{world.kafka.groups[0].coordinator}")
 
     def _is_watcher(self, subscriber: int) -> bool:
         messages = self.messages

@@ -272,6 +272,13 @@ class DeviceSystem(Generic[S]):
         """(filter, who gets what it matches)."""
         return ((topic.decode(), number) for number, topic in enumerate(topics))
 
+    has_numbered_topics: bool = True
+    """Whether each topic is the prefix and its number."""
+
+    def _topic_rows(self) -> npt.NDArray[np.uint8]:
+        """The topic of each publisher, as rows of bytes."""
+        return numbered_names(TOPIC_PREFIX, self.settings.publishers)
+
     def _levels(self) -> QosLevels:
         return levels_of(self.settings, self.settings.publishers + self._watched(), self._subscriber_count(), self.streams)
 
@@ -291,7 +298,7 @@ class DeviceSystem(Generic[S]):
         draw = (settings.brokers, self.streams, network.floor_us, network.median_us, network.sigma)
         publishers = Clients.draw("p", settings.publishers, *draw)
         subscribers = Clients.draw("s", self._subscriber_count(), *draw)
-        topic_rows = numbered_names(TOPIC_PREFIX, settings.publishers)
+        topic_rows = self._topic_rows()
         if watched:
             publishers = PublishersAndWills.of(publishers, watched)
             topic_rows = np.concatenate((topic_rows, numbered_names(b"w/", watched)))
@@ -325,7 +332,7 @@ class DeviceSystem(Generic[S]):
                 publish_windows=PublishWindows(settings.server_receive_maximum) if settings.server_receive_maximum < UNLIMITED else None,
                 last_sent_us=np.zeros(count, np.int64) if settings.holds_publishers_up else None,
                 sockets=SocketBuffers(settings.socket_packets, settings.on_full_socket == "read-anew") if settings.socket_packets else None,
-                topic_prefix=None if watched else TOPIC_PREFIX,
+                topic_prefix=TOPIC_PREFIX if self.has_numbered_topics and not watched else None,
             ),
             kafka=KafkaTopics(
                 kafka,
@@ -429,7 +436,7 @@ class DeviceSystem(Generic[S]):
         ownership = world.ownership = LateOwnership(world, rule, partition)
         for broker in self.brokers:
             one_way = broker.producer.one_way_us
-            group = ConsumerGroup(self.env, world.kafka.cluster, "client.sessions", settings)
+            group = ConsumerGroup(self.env, world.kafka.cluster, "client.sessions", settings, f"client.sessions.{broker.number}")
             consumer = Consumer(group, f"client.sessions/{broker.number}", one_way, world.to_kafka(f"broker-{broker.number}", one_way))
             group.join(consumer)
             world.kafka.groups.append(group)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.history.events import EventBatch, Names
-from orderlab.sim.systems import emqx_streams, tbmq_application, tbmq_p2p, tbmq_prototype, zaqar
+from orderlab.sim.systems import emqx_streams, tbmq_application, tbmq_fan_out, tbmq_p2p, tbmq_prototype, zaqar
 from orderlab.sim.systems.base import SimulationProgress
 from orderlab.sim.systems.series import Series, Slices
 from orderlab.sim.systems.settings import Settings, make_settings
@@ -78,6 +78,10 @@ SYSTEMS: dict[str, SystemEntry] = {
     "tbmq-application": SystemEntry(
         "fan-in: many devices, a few persistent applications and groups that share a subscription, each on a Kafka topic",
         tbmq_application.ApplicationSettings, {}, tbmq_application.ApplicationSystem,
+    ),
+    "tbmq-fan-out": SystemEntry(
+        "fan-out: a few publishers, thousands of subscribers with a wildcard that takes all, QoS 0, no store",
+        tbmq_fan_out.FanOutSettings, {}, tbmq_fan_out.FanOutSystem,
     ),
     "zaqar-watch": SystemEntry(
         "a feed in Redis behind a web head: posts watch the counter of ranks and begin again on a conflict",

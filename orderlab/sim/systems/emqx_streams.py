@@ -19,13 +19,13 @@ from pydantic import Field
 
 from orderlab.model.errors import InputError
 from orderlab.model.history.events import EventBatch, EventKind, Names, NameTable
+from orderlab.model.history.topics import check_topic_filter, split_shared
 from orderlab.sim.costs import load_costs
 from orderlab.sim.engine.clock import Clock, Station, call_at
 from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.engine.recorder import HistoryRecorder
 from orderlab.sim.engine.statistics import LatencyHistogram
 from orderlab.sim.faults import parse_faults
-from orderlab.sim.mqtt.topics import check_topic_filter, split_shared
 from orderlab.sim.streams.keys import HashedLevels, LearnedPatterns, level_hash
 from orderlab.sim.streams.ordered_store import MemoryStore
 from orderlab.sim.streams.shard import Dropped, Iterator, Message, Schema, Shard

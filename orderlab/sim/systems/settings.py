@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -10,6 +9,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from orderlab.model.errors import InputError, did_you_mean
+from orderlab.model.files import read_toml
 from orderlab.sim.costs import first_error
 from orderlab.sim.mqtt.clients import Pattern, parse_shares
 from orderlab.sim.mqtt.connections import UNLIMITED
@@ -56,14 +56,7 @@ def make_settings(
 
 def read_config(path: Path) -> dict[str, Any]:
     """What a TOML file holds: settings, or a sweep. Raises InputError."""
-    try:
-        return tomllib.loads(path.read_text("utf-8-sig"))  # editors on Windows put a mark in front
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:  # of the syntax, of UTF-8, or of a number with thousands of digits
-        raise InputError(f"{path}: not TOML ({error}); write key = value, one a line") from None
-    except RecursionError:
-        raise InputError(f"{path}: not usable (nested too deeply); write key = value, one a line") from None
+    return read_toml(path)
 
 
 class ClientSettings(Settings):

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from orderlab.model.history.events import EventKind, Names, NameTable
+from orderlab.model.history.topics import split_shared
 from orderlab.sim.engine.clock import Station
 from orderlab.sim.engine.network import Network
 from orderlab.sim.kafka.consumer_group import ConsumerGroup, ConsumerSettings
@@ -19,10 +20,9 @@ from orderlab.sim.mqtt.application.broker import ApplicationBroker, ApplicationD
 from orderlab.sim.mqtt.application.sessions import Applications, Queue
 from orderlab.sim.mqtt.clients import QosLevels, numbered_names
 from orderlab.sim.mqtt.ports import Persistence, StoreDriver
-from orderlab.sim.mqtt.topics import split_shared
 from orderlab.sim.mqtt.world import World
 from orderlab.sim.servers.redis import RedisNode
-from orderlab.sim.systems.base import DeviceSystem, SimulationProgress, levels_of
+from orderlab.sim.systems.base import TOPIC_PREFIX, DeviceSystem, SimulationProgress, levels_of
 from orderlab.sim.systems.settings import RATE_MIN, DeviceSettings
 
 ALL = "p/#"
@@ -39,6 +39,8 @@ class ApplicationSettings(DeviceSettings):
     shared_groups: int = Field(default=1, ge=0, le=1000)
     """Each gets every message, once for all of its members."""
     group_members: int = Field(default=4, ge=1, le=1000)
+    device_groups: int = Field(default=1, ge=1, le=1000)
+    """Of publishers, by turns: with more than one, an application or a group reads the topics of one of them, ``p/3/+``, again by turns."""
     application_partitions: int = Field(default=1, ge=1, le=1000)
     """Of the Kafka topic of an application."""
     shared_partitions: int = Field(default=12, ge=1, le=1000)
@@ -71,7 +73,7 @@ class ApplicationSettings(DeviceSettings):
 
 
 @dataclass
-class _NoSessions:
+class NoSessions:
     """Applications need no session store: neither nodes nor calls."""
 
     nodes: list[RedisNode] = field(default_factory=list)
@@ -109,7 +111,7 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
     introduces_late = False
 
     def _persistence(self, lengths: tuple[int, int]) -> Persistence:
-        return _NoSessions()
+        return NoSessions()
 
     def _subscriber_count(self) -> int:
         settings = self.settings
@@ -119,10 +121,32 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
         """The Wills of applications are counted."""
         return 0
 
+    @property
+    def has_numbered_topics(self) -> bool:  # type: ignore[override]
+        """Not where they begin with a group."""
+        return self.settings.device_groups == 1
+
+    def _topic_rows(self) -> npt.NDArray[np.uint8]:
+        """``p/3/0000042`` where devices are in groups, and ``p/0000042`` where they are not."""
+        settings, rows = self.settings, super()._topic_rows()
+        groups = settings.device_groups
+        if groups == 1:
+            return rows
+        first = len(TOPIC_PREFIX)
+        names = numbered_names(TOPIC_PREFIX, groups, len(str(groups - 1)))[np.arange(settings.publishers) % groups]
+        between = np.full((settings.publishers, 1), ord("/"), np.uint8)
+        return np.concatenate((names, between, rows[:, first:]), axis=1)
+
+    def _read(self) -> list[str]:
+        """The filters that there are, without groups that share one."""
+        groups = self.settings.device_groups
+        return [ALL] if groups == 1 else [f"p/{number:0{len(str(groups - 1))}}/+" for number in range(groups)]
+
     def _filters(self) -> list[str]:
         """What each queue subscribes to: the applications', then the groups'."""
-        settings = self.settings
-        return [ALL] * settings.applications + [f"$share/g{number}/{ALL}" for number in range(settings.shared_groups)]
+        settings, read = self.settings, self._read()
+        alone = [read[number % len(read)] for number in range(settings.applications)]
+        return alone + [f"$share/g{number}/{read[number % len(read)]}" for number in range(settings.shared_groups)]
 
     def _subscriptions(self, topics: Sequence[bytes]) -> Iterable[tuple[str, int]]:
         return ((split_shared(written)[1], first) for first, written in zip(self._firsts(), self._filters(), strict=True))
@@ -157,7 +181,7 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
         codes = np.array([queue.code for queue in self.applications.queues])
         at, granted = np.zeros(len(codes), np.int64), world.traffic.qos.granted_to(np.array(self._firsts()))
         world.recorder.add(EventKind.CONNECT, at, subscriber=codes, **world.delivery.windows.columns)
-        world.recorder.add(EventKind.SUBSCRIBE, at, subscriber=codes, topic=len(world.traffic.topics), qos=granted)
+        world.recorder.add(EventKind.SUBSCRIBE, at, subscriber=codes, topic=np.array([queue.filter_code for queue in self.applications.queues]), qos=granted)
         for number in range(self._subscriber_count()):
             delivery = self.brokers[int(world.traffic.subscribers.broker[number])].delivery
             assert isinstance(delivery, ApplicationDelivery)
@@ -170,7 +194,7 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
         consuming = ConsumerSettings(
             max_poll_records=settings.max_poll_records, session_timeout_us=round(settings.session_timeout_s * 1e6)
         )
-        topic_rows = numbered_names(b"p/", settings.publishers)
+        topic_rows, read = self._topic_rows(), self._read()
         queues = []
         for number, (first, written) in enumerate(zip(self._firsts(), self._filters(), strict=True)):
             shared, _ = split_shared(written)
@@ -180,7 +204,8 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
             group = ConsumerGroup(self.env, kafka, name, consuming)
             world.kafka.groups.append(group)
             code = settings.publishers + (first if shared is None else self._subscriber_count() + number)
-            queues.append(Queue(group, partitions_for_rows(topic_rows, count), first, code, shared is not None, written))
+            filter_code = len(world.traffic.topics) + read.index(split_shared(written)[1])
+            queues.append(Queue(group, partitions_for_rows(topic_rows, count), first, code, shared is not None, written, filter_code))
         return queues
 
     def _queue_of(self) -> list[int]:
@@ -224,6 +249,6 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
         clients += [f"$share/g{number}" for number in range(settings.shared_groups)]
         return Names(
             clients=NameTable(name or f"unused-{place}" for place, name in enumerate(clients)),
-            topics=NameTable([*(topic.decode() for topic in world.traffic.topics), ALL]),
+            topics=NameTable([*(topic.decode() for topic in world.traffic.topics), *self._read()]),
             nodes=self._nodes(), operations=world.operations,
         )  # fmt: skip

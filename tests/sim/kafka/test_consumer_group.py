@@ -3,7 +3,7 @@
 import pytest
 
 from orderlab.sim.engine.clock import Clock
-from orderlab.sim.kafka.broker import BrokerCosts, KafkaCluster
+from orderlab.sim.kafka.broker import BrokerCosts, KafkaCluster, java_hash, offsets_partition_for
 from orderlab.sim.kafka.consumer_group import Consumer, ConsumerGroup, ConsumerSettings
 from orderlab.sim.kafka.producer import Producer, ProducerSettings
 
@@ -202,3 +202,36 @@ def test_a_member_knows_up_to_where_another_owner_may_have_worked():
     env.run(100_000)
     assert second.taken_over == {partition: 3}
     assert [record for _, record in seen] == [1, 2, 3, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "hashed"), [("", 0), ("a", 97), ("hello", 99162322), ("msg.all", 1342595508), ("polygenelubricants", -(1 << 31))]
+)  # fmt: skip
+def test_groups_are_hashed_as_java_hashes_strings(text, hashed):
+    assert java_hash(text) == hashed
+    assert 0 <= offsets_partition_for(text) < 50
+
+
+def test_the_smallest_integer_has_no_absolute_value_and_goes_to_the_first_partition():
+    assert offsets_partition_for("polygenelubricants") == 0
+    assert offsets_partition_for("hello") == 99162322 % 50
+
+
+def test_commits_of_many_groups_are_spread_over_the_brokers():
+    env, kafka = cluster()
+    groups = [ConsumerGroup(env, kafka, "t", group_id=f"group-{number}") for number in range(60)]
+    assert {group.coordinator for group in groups} == {0, 1, 2}
+    served = [0, 0, 0]
+
+    def note(broker, what, *_):
+        served[broker] += what == "commit"
+
+    kafka.on_request = note
+    for group in groups:
+        consumer = Consumer(group, "c")
+        group.join(consumer)
+        consume(env, consumer, [])
+    send(Producer(env, kafka, ProducerSettings(linger_us=0)), kafka, [1])
+    env.run(50_000)
+    assert sum(served) == 60
+    assert max(served) < 2 * min(served)

@@ -168,7 +168,7 @@ def test_a_broker_that_believes_in_answers_that_never_came_sends_nothing_again(m
 
 def acknowledged_and_sent_again() -> int:
     """How many messages that were published once and acknowledged go out once more when a broker dies with packs that are not committed."""
-    more = {"publishers": 60, "rate": 40.0, "drain_s": 4.0, "faults": "broker-crash@0.45:1"}
+    more = {"publishers": 60, "rate": 40.0, "drain_s": 4.0, "faults": "broker-crash@0.4:1"}
     *_, violated, batches = run(3, **{**SLOW, **more})
     assert not violated, "under identifiers of their own they are new messages"
     columns = {name: np.concatenate([getattr(batch, name) for batch in batches]).tolist() for name in ("kind", "subscriber", "publisher", "sequence")}

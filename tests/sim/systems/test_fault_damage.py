@@ -29,7 +29,7 @@ PAIRS = [
     ("redis-stall@0.4:0:0.5", {}, "late", {"faults": "redis-stall@0.4:0:0.01"}),
     ("kafka-leader-change@0.4:0", {}, "fifo", REPAIRED),
     ("kafka-leader-change@0.4:0", {}, "at-least-once", REPAIRED),
-    ("session-takeover@0.4:0", {"publishers": 60, "rate": 100.0}, "doubles", {"publishers": 60, "rate": 100.0, "qos": 0}),
+    ("session-takeover@0.395:0", {"publishers": 60, "rate": 100.0}, "doubles", {"publishers": 60, "rate": 100.0, "qos": 0}),
     ("redis-connection-loss@0.4:0 redis-stall@0.3:0:0.2", {}, "replayed", {"faults": "redis-stall@0.3:0:0.2"}),
     ("script-cache-flush@0.4:0", {}, "reloads", {"faults": ""}),
 ]

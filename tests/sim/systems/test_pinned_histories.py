@@ -37,17 +37,17 @@ RUNS = {
     "applications ending": ("tbmq-application", MOVING, ENDING, APPLICATIONS, {"shared_groups": 0, "qos": 2, "application_us": 200}),
 }
 DIGESTS = {
-    "published": "c32e969d8f3acfe97e05937b4e9f1749",
+    "published": "89988e244d5e7cb28a15fcfe0464e95c",
     "repaired": "4c1123071937a2bb1b384242ee9bbad7",
-    "exactly once": "dd2fd0774697583784ce73a15440a7ee",
-    "mixed": "32715150b26ad5499ed240cfe72a679c",
-    "mixed and repaired": "e0e9a01313b22d283ed381d3652c7f26",
+    "exactly once": "499a9da90c19cfe7bcf179951b92be39",
+    "mixed": "05214e1f0470efc957d17f167c66217f",
+    "mixed and repaired": "0c35c01ca0c034ad03805b5b0edec9ac",
     "jedis": "f6af11035a5708642d49d493b9eb1cd9",
     "lettuce": "838ea61be82af28bf24234fabd193758",
     "postgres": "c1f6d06bfdb2767bcefce08f6a0edd8e",
-    "applications": "7fbafe333268b9ad5acc96d51115520c",
-    "applications retained": "c752defe20ae5210b4a89edd21dacc64",
-    "applications ending": "8628ff83e4b8be301c3d9fea3c217271",
+    "applications": "f93bcdc53bc53c6f8ed72637c6441d4b",
+    "applications retained": "e1a76cbd84c2dad4000423aaa344672a",
+    "applications ending": "58514cd35901d72623e1888b3aba88c1",
 }
 
 

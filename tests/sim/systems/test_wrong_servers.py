@@ -141,11 +141,35 @@ def test_an_unclean_leader_gives_offsets_out_again():
     assert partition.log.read(0, 10, 310_000) == (0, [1, 3])
 
 
-# -- the coordinator -----------------------------------------------------------------------------------------------
+# -- the coordinators ----------------------------------------------------------------------------------------------
+
+LOST = "kafka-coordinator-loss@0.4:0 kafka-coordinator-loss@0.4:1 kafka-coordinator-loss@0.4:2"
+"""Of every group."""
+
+
+def test_a_broker_that_coordinates_no_group_takes_no_commits_along():
+    quiet = {"kafka_brokers": 30, "offsets_lag_ms": 1000.0}
+    coordinates = run(faults="kafka-coordinator-loss@0.4:8", **quiet)[1]["counts"]
+    assert coordinates["commits_lost"] > 0, "msg.all is a group of partition 8"
+    others = run(faults="kafka-coordinator-loss@0.4:7", **quiet)[1]["counts"]
+    assert others["faults_skipped"] == 1
+    assert "commits_lost" not in others
+
+
+def test_a_broker_that_dies_takes_the_groups_along_that_it_coordinates():
+    lost = {"kafka_brokers": 30, "offsets_lag_ms": 1000.0, "partitions": 1}
+    assert run(faults="kafka-leader-change@0.4:8", **lost)[1]["counts"]["commits_lost"] > 0
+    assert "commits_lost" not in run(faults="kafka-leader-change@0.4:7", **lost)[1]["counts"]
+
+
+def test_an_unclean_election_takes_back_commits_since_the_followers_stood_still():
+    shrunk = {**SHRUNK, "faults": " ".join(f"kafka-isr-shrink@0.2:{one}:0.5 kafka-leader-change@0.4:{one}" for one in range(3))}
+    assert run(unclean_election=True, **shrunk)[1]["counts"]["commits_lost"] > 0
+    assert run(**shrunk)[1]["counts"]["commits_lost"] == 0
 
 
 def test_a_coordinator_that_has_lost_commits_has_all_read_again():
-    lost = {"faults": "kafka-coordinator-loss@0.4:0", "offsets_lag_ms": 1000.0, "qos": 2}
+    lost = {"faults": LOST, "offsets_lag_ms": 1000.0, "qos": 2}
     violated, report = run(acks="all", idempotent=True, **lost)
     assert "exactly-once" in violated
     assert report["counts"]["commits_lost"] > 0
@@ -155,10 +179,10 @@ def test_a_coordinator_that_has_lost_commits_has_all_read_again():
 
 
 def test_older_commits_matter_where_a_partition_changes_hands():
-    lost = {"faults": "kafka-coordinator-loss@0.4:0 broker-crash@0.41:0", "qos": 2, "acks": "all", "idempotent": True}
+    lost = {"faults": f"{LOST} broker-crash@0.41:0", "qos": 2, "acks": "all", "idempotent": True}
     assert "exactly-once" in run(2, offsets_lag_ms=200, **lost)[0]
     assert "exactly-once" not in run(2, **lost)[0], "Kafka's promise: a commit that was answered is there"
-    assert not run(offsets_lag_ms=200, **{**lost, "faults": "kafka-coordinator-loss@0.4:0"})[0], "who goes on reading asks nobody where"
+    assert not run(offsets_lag_ms=200, **{**lost, "faults": LOST})[0], "who goes on reading asks nobody where"
 
 
 # -- Redis Cluster -------------------------------------------------------------------------------------------------

@@ -316,7 +316,8 @@ class ApplicationSubscriptions(Subscriptions):
         self.routing = routing
 
     def _wanted(self, subscriber: int) -> tuple[int, str]:
-        return len(self.world.traffic.topics), self.applications.sessions[subscriber].queue.topic_filter
+        queue = self.applications.sessions[subscriber].queue
+        return queue.filter_code, queue.topic_filter
 
     def _record(self, subscriber: int, topic: int) -> None:
         """Tell the history, but of a group, which has its subscription whoever of its members sends it again."""

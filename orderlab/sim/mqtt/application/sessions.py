@@ -67,6 +67,8 @@ class Queue:
     """As the history names it among subscribers: the client, or the group as one, behind all clients."""
     is_shared: bool
     topic_filter: str
+    filter_code: int
+    """As the history names it among topics."""
     readers: dict[Consumer, int] = field(default_factory=dict)
     """The members of the consumer group, and whose they are."""
     exchanges: dict[Place, Exchange] = field(default_factory=dict)
