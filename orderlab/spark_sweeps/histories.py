@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
+from operator import or_
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,9 @@ from orderlab.model.checkers.delivery import laws as delivery
 from orderlab.model.checkers.delivery.laws import DeliveryChecker, delivery_verdicts
 from orderlab.model.checkers.findings import VACUOUS, Finding, Partial, are_of_faults, is_about, tell
 from orderlab.model.checkers.judge import PASSES, PIPELINE_LAWS, WHOLE_LAWS, Question, judge, passes_for
+from orderlab.model.checkers.untested import RowsSeen, with_reasons
 from orderlab.model.errors import InputError
+from orderlab.model.files import read_json
 from orderlab.model.history.decoding import ArrowDecoder
 from orderlab.model.history.disk import HistoryFile, HistoryWriter, open_history, to_arrow
 from orderlab.model.history.events import STORE_KINDS, EventBatch, EventKind, IntArray, Names
@@ -68,7 +71,9 @@ def history_parts(folder: Path) -> HistoryParts:
         raise InputError(f"{folder}: no Parquet files; name a folder with the parts of a history")
     manifest = {}
     if (folder / MANIFEST).is_file():
-        manifest = json.loads((folder / MANIFEST).read_text())
+        manifest = read_json(folder / MANIFEST, "write the history again")
+        if not isinstance(manifest, dict):
+            raise InputError(f"{folder}/{MANIFEST}: not the manifest of a history; write the history again")
         if manifest.get("keyed_by") != "logical-fifo" or len(files) != manifest.get("parts"):
             raise InputError(
                 f"{folder}: {MANIFEST} names {manifest.get('parts')} parts, {len(files)} are here; write it again"
@@ -213,6 +218,7 @@ class PartResult:
     published: int
     passes: dict[str, Partial]
     """By the names of PASSES."""
+    seen: RowsSeen
 
     def found(self, finding: Finding) -> bool:
         """Whether this part gave the finding."""
@@ -224,7 +230,9 @@ def judge_part(task: Task, names: Names, batches: Iterable[EventBatch], file: st
     """One pass. Raises InputError for store operations, which no part can judge."""
     deliveries = DeliveryChecker(names, task.question.drain_bound_us) if set(task.laws) & set(delivery.LAWS) else None
     passes = passes_for(task.laws, names, task.question)
+    seen = RowsSeen()
     for batch in batches:
+        seen.observe(batch)
         if ((batch.kind >= STORE_KINDS[0]) & (batch.kind <= STORE_KINDS[-1])).any():
             cure = "name its files one by one, without --master"
             raise InputError(f"the history has store operations, which one process judges; {cure}")
@@ -235,7 +243,7 @@ def judge_part(task: Task, names: Names, batches: Iterable[EventBatch], file: st
     partial = None if deliveries is None else deliveries.partial(task.end_us)
     published = 0 if partial is None else partial.counts.get("published", 0)
     other = deliveries.partial(task.end_us, published_elsewhere=True) if deliveries and not published else None
-    return PartResult(file, task.laws, partial, other, published, {name: checker.partial() for name, checker in passes.items()})
+    return PartResult(file, task.laws, partial, other, published, {name: checker.partial() for name, checker in passes.items()}, seen)
 
 
 def judge_file(task: Task, path: str) -> PartResult:
@@ -339,6 +347,8 @@ def _shuffled(
     count = max(2, session.sparkContext.defaultParallelism * 2)
     everywhere = [F.lit(number) for number in range(count * len(roles))]
     is_answer = F.col("kind").isin([kind.label for kind in ANSWERS])
+    is_again = (F.col("kind") == EventKind.PUBLISH.label) & (F.coalesce(F.col("dup"), F.lit(False)) if "dup" in frame.columns else F.lit(False))
+    nowhere = F.array().cast("array<int>")
     places: list[Any] = []
     for number, role in enumerate(roles):
         key = ["subscriber"] if role == BY_SUBSCRIBER else ["publisher", "topic", "qos"]
@@ -347,9 +357,11 @@ def _shuffled(
         concerned = (is_answer | (F.col("publisher").isNotNull() & F.col("subscriber").isNotNull())) if (
             role == BY_SUBSCRIBER
         ) else F.col("publisher").isNotNull() if role == BY_FIFO else F.lit(True)  # fmt: skip
-        places.append(F.when(concerned, place))
+        to_one = F.when(concerned, F.array(place)).otherwise(nowhere)
+        of_role = F.array(*everywhere[number * count : (number + 1) * count])
+        places.append(F.when(is_again, of_role).otherwise(to_one) if role == BY_SUBSCRIBER else to_one)  # whoever may have a copy
     keyed_row = is_answer | F.col("publisher").isNotNull()
-    targets = F.when(keyed_row, F.array_compact(F.array(*places))).otherwise(F.array(*everywhere))
+    targets = F.when(keyed_row, F.flatten(F.array(*places))).otherwise(F.array(*everywhere))
     spread = frame.withColumn("part", F.explode(targets))
     columns = [column for column in spread.columns if column != "part"]
     ordered = spread.repartitionById(count * len(roles), "part").sortWithinPartitions("part", "event_id")
@@ -404,7 +416,7 @@ def _verdicts(results: list[PartResult], laws: tuple[str, ...], work: dict[str, 
         merged = _merged(result.passes.get(name) for result in results)
         if merged is not None:
             verdicts += one.verdicts(merged, laws, work)
-    return verdicts
+    return with_reasons(verdicts, reduce(or_, (result.seen for result in results), RowsSeen()))
 
 
 def check_each(folder: Path, question: Question, session: SparkSession, log: Path) -> tuple[list[Verdict], int]:
@@ -436,7 +448,7 @@ def _over_all(law: str, found: list[tuple[str, list[Verdict], int]]) -> Verdict:
     }  # fmt: skip
     if any(verdict.work.get(UNFINISHED) for _, verdict in mine):
         work[UNFINISHED] = 1
-    notes = dict.fromkeys(n for _, one in mine for n in one.not_covered if n != VACUOUS)
+    notes = dict.fromkeys(n for _, one in mine for n in one.not_covered if not n.startswith(VACUOUS))
     if untested := sum(verdict.vacuous for _, verdict in mine):
         all_of_them = untested == len(mine)
         notes[VACUOUS if all_of_them else f"{untested} of {len(mine)} histories do not put the law to the test"] = None

@@ -95,8 +95,37 @@ def station(parameters, seed):
     """A queueing station: its latency grows with its load."""
     load = parameters.get("rate", 20) / (40 * parameters["servers"] * parameters.get("speed", 1))
     if load >= 1:
-        raise RuntimeError("overloaded")
+        return {"ms": 1e6 + seed % 10}
     return {"ms": 10 / (1 - load) * (1 + seed % 10 / 1000)}
+
+
+def stalling(parameters, seed):
+    """A station of which one run in ten stalls."""
+    stalls = 3000.0 if seed % 10 == 3 and parameters["servers"] == 2 else 0.0
+    return {"ms": station(parameters, seed)["ms"] + stalls}
+
+
+def failing(parameters, seed):
+    """Fails at one of three rates, and judges the others."""
+    if parameters.get("a") == 2 or parameters.get("rate", 0) > 50:
+        raise KeyError("ratte")
+    return {"metrics": {"ms": 1.0 + seed % 7}, "verdicts": {"fifo": "holds"}}
+
+
+def rated(parameters, seed):
+    """A station that needs to be told its rate."""
+    return station({**parameters, "rate": parameters["rate"]}, seed)
+
+
+def doomed(parameters, seed):
+    """Where `a` is 2, or not given, it comes to the end that `how` says."""
+    how = parameters["how"] if parameters.get("a", 2) == 2 else ""
+    if how == "error":
+        raise KeyError("ratte")
+    if how == "_exit":
+        os._exit(4)
+    verdict = "violated" if how == "violated" else "holds"
+    return {"metrics": {"ms": 10.0 * parameters.get("a", 2) + seed % 7 / 100}, "verdicts": {"fifo": verdict}}
 
 
 def reported(parameters, seed):

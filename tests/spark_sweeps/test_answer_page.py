@@ -2,6 +2,7 @@
 
 import html
 import io
+import json
 
 import pytest
 from rich.console import Console
@@ -53,3 +54,24 @@ def test_the_answer_is_shown_whole(text, shown, is_drawn, sweep_file, pool):
     assert "…" not in printed.getvalue()
     for part in shown:
         assert part in printed.getvalue()
+
+
+@pytest.mark.parametrize(
+    "question",
+    ['kind = "comparison"\nparameter = "a"\na = 1\nb = 2\nmetrics = ["nan", "inf", "huge"]', 'kind = "cheapest"\nprice = "a"\ntargets = { nan = 1, inf = 2 }'],
+)
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_is_no_finite_number_is_null_in_an_answer(question, count, sweep_file, pool):
+    def refused(name):
+        raise AssertionError(f"{name} is no JSON")
+
+    path = sweep_file(
+        'system = "tests.spark_sweeps.subjects:mixed"\n[base]\nhow = ""\n[axes]\na = [1, 2]\n'
+        f"[replications]\ncount = {count}\n[question]\n{question}\n"
+    )
+    sweep, plan = load(path)
+    found = answer(path, sweep, plan, pool, None)
+    assert json.loads((found.folder / "answer.json").read_text(), parse_constant=refused)["rows"] == found.rows
+    assert None in found.rows[0].values()
+    assert "no finite number" in write_answer_page(found, sweep).read_text() or found.kind == "cheapest"
+    assert not any(row.get("differs") or row.get("meets") for row in found.rows if row.get("metric") != "huge")

@@ -1,5 +1,7 @@
 """Axes and designs: each point is where the theory says."""
 
+import math
+
 import numpy as np
 import pytest
 from pydantic import ValidationError
@@ -81,3 +83,18 @@ def test_sobol_for_a_number_that_is_no_power_of_two_begins_as_the_larger_design(
     assert len(smaller) == 5
     assert all(smaller.point(number) == larger.point(number) for number in range(5))
     assert np.isfinite(list(smaller.point(4).values())).all()
+
+
+@pytest.mark.parametrize("scale", ["linear", "log"])
+@pytest.mark.parametrize(("low", "high"), [(1e-300, 1e300), (1e-308, 1.7e308), (1, 1e300), (-1e308, 1e308), (-1.7e308, -1e-300)])
+def test_a_range_wider_than_a_floating_point_number_stays_between_its_ends(low, high, scale):
+    if scale == "log" and low < 0:
+        return
+    axis = Axis.model_validate({"from": low, "to": high, "count": 5, "scale": scale})
+    found = axis.listed()
+    assert (found[0], found[-1], len(found)) == (low, high, 5)
+    assert list(found) == sorted(found)
+    if scale == "log":
+        assert found[2] == pytest.approx(math.sqrt(low) * math.sqrt(high), rel=1e-9)
+    else:
+        assert found[2] == pytest.approx(low / 2 + high / 2)

@@ -61,7 +61,7 @@ def told(verdicts):
 
 @pytest.fixture(scope="module")
 def history():
-    return many(13, seed=5)
+    return many(13, seed=4)
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +90,15 @@ def test_parts_that_are_keyed_are_judged_alike(history, expected, spark, tmp_pat
     assert (parts.keyed, parts.subscribers_whole, parts.rows) == (True, False, expected[1])
     verdicts, rows = check_folder(tmp_path / "keyed", QUESTION, spark, tmp_path / "log")
     assert (told(verdicts), rows) == expected
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "7", '{"parts": 3', '{"parts": 1, "parts": 1}', "[" * 100_000, "\udc80"])
+def test_a_damaged_manifest_of_a_history_is_named(text, history, tmp_path):
+    write_history(history, tmp_path / "0.parquet")
+    (tmp_path / "history.json").write_text(text, errors="surrogateescape")
+    with pytest.raises(InputError, match=r"history.json: .*; (write the history again|keep one)") as caught:
+        history_parts(tmp_path)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_simulation_with_a_subscriber_for_each_publisher_needs_no_shuffle(spark, tmp_path):

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.spark_sweeps.runs.isolation import isolated
+from orderlab.sim.systems.catalogue import SYSTEMS
+from orderlab.spark_sweeps.runs.isolation import _status_kib, isolated
+from orderlab.spark_sweeps.runs.subject import SimulatedSystem
 from tests.spark_sweeps.subjects import hostile
 
 FATES = {
@@ -55,6 +57,41 @@ def test_a_caller_that_stops_early_ends_the_child():
     pid = next(runs).result
     runs.close()
     assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_what_a_run_leaves_in_cycles_is_gone_before_the_next():
+    def work(item):
+        ring = [bytearray(20 * 2**20)]
+        ring.append(ring)
+        return len(gc.get_objects())
+
+    found = list(isolated(work, range(40), 30, 300))
+    assert {ended.status for ended in found} == {"ok"}, [ended.error for ended in found if ended.error]
+
+
+SYSTEMS_SMALL = {name: {"duration_s": 0.05} | ({"publishers": 20} if name.startswith("tbmq") else {}) for name in SYSTEMS}
+SYSTEMS_SMALL["tbmq-fan-out"] |= {"publishers": 10, "subscribers": 200}
+RUNS_OF = {"tbmq-p2p": 2500, "tbmq-application": 2500}
+"""Of the quick ones; of the others 400."""
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_the_memory_of_a_chunk_is_flat_over_many_runs_of_each_system(name):
+    """At most 20 KiB a run once it is warm: 10^4 runs would come to a tenth of what limits.memory_mib allows."""
+    system = SimulatedSystem(name)
+    system.warm_up()
+
+    def work(item):
+        system.run(SYSTEMS_SMALL[name], item, None, "none")
+        return _status_kib("VmData")
+
+    quarter = RUNS_OF.get(name, 400) // 4
+    found = list(isolated(work, range(4 * quarter), 600, 2048))
+    assert {ended.status for ended in found} == {"ok"}
+    held = [ended.result for ended in found]
+    late, early = sum(held[3 * quarter :]) / quarter, sum(held[quarter : 2 * quarter]) / quarter
+    assert late - early < 20 * 2 * quarter, held[:: quarter // 5]
 
 
 def test_memory_and_processor_time_are_those_of_the_run():

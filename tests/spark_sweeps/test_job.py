@@ -12,7 +12,7 @@ from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.spark_sweeps.results.folder import ResultFolder
 from orderlab.spark_sweeps.results.rows import MEASURED
-from orderlab.spark_sweeps.runs.job import SweepOptions, run_sweep
+from orderlab.spark_sweeps.runs.job import SweepOptions, load, run_sweep
 
 SUBJECTS = "tests.spark_sweeps.subjects"
 SPARK = pytest.param("on_spark", marks=pytest.mark.xdist_group("spark"))
@@ -184,3 +184,19 @@ def test_a_sweep_of_another_file_does_not_write_into_the_folder(pool, sweep_file
 
 def _no_engine(folder):
     raise AssertionError("there is nothing left to do")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[axes]\na = [1, 99999999999999999999999999]\n[base]\nb = 0", '[base]\na = 1\n[derived]\nb = "10 ** 30"', "[axes]\na = [-9223372036854775809, 2]\nb = [1]"],
+)
+def test_whole_numbers_of_more_than_64_bits_are_parameters_like_others(text, pool, sweep_file):
+    path = sweep_file(f'system = "tests.spark_sweeps.subjects:product"\n{text}\n')
+    summary = run_sweep(path, pool)
+    assert (summary.counts.rows, summary.counts.failed) == (summary.runs, 0)
+    _, plan = load(path)
+    for table in ResultFolder(summary.folder).tables(len(plan)):
+        for row in table.to_pylist():
+            for name in plan.parameter_names:
+                assert str(row[f"parameter.{name}"]) == str(plan.run(row["run"]).parameters[name])

@@ -81,6 +81,12 @@ def test_common_random_numbers_are_common_to_all_points(tmp_path):
         (('"tests.spark_sweeps.subjects:product"', '"no_such_module:f"'), "cannot import no_such_module"),
         (('"tests.spark_sweeps.subjects:product"', '"tbmq-p3p"'), 'did you mean "tbmq-p2p"?'),
         (("a = [1, 2, 3]", "a = { from = 1, to = 20000, step = 1 }\nz = { from = 1, to = 20000, step = 1 }"), "runs; at most"),
+        (("a = [1, 2, 3]", "\n".join(f"{x} = {{ from = 1, to = 2, count = 1000 }}" for x in "adefghijkl")), "more than 10^30 runs; at most"),
+        (("a = [1, 2, 3]", "a = { from = 1, to = 1" + "0" * 400 + ", count = 3 }"), "a whole number of more than 308 digits"),
+        (("[base]\n", "[base]\nq = nan\n"), "base: q is nan, which is not finite; give a finite number"),
+        (("[base]\n", "[base]\nq = -inf\n"), "base: q is -inf, which is not finite"),
+        (("a = [1, 2, 3]", "a = { from = 1, count = 3 }"), "axes.a: a range with from and without to; add to = ..."),
+        (('output = "out"', 'output = " "'), "output: empty; name a folder of its own"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_in_one_line(change, complaint, tmp_path):

@@ -21,7 +21,7 @@ from orderlab.spark_sweeps.runs.job import load
 
 OWN = (
     "metric", "a", "b", "difference", "low", "high", "pairs", "ratio", "differs", "unpaired", "price", "sound", "meets", "on_front",
-    "runs", "sure", "point", "failed", "violated", "last_below", "ms_there", "first_beyond", "rate_kept", "rate_broken",
+    "runs", "decided", "point", "failed", "violated", "last_below", "ms_there", "first_beyond", "rate_kept", "rate_broken",
     "ms_at_kept", "ms", "ms.high", "ms.low", "ms.runs", "parameter.a", "parameter.parameter.a", "metric.price", "",
 )  # fmt: skip
 SETTING = {name: f"value of {name}" for name in OWN}
@@ -53,7 +53,7 @@ def test_parameters_called_as_columns_of_a_capacity():
     asked = Capacity(kind="capacity", parameter="rate", low=1, high=9, metric="ms", below=3)
     (row,) = (told := of_capacity(asked, [Bracket(SETTING, 0.05, 4.0, 5.0, runs=8, at_kept=2.5)])).rows
     holds_all(row, told.settings)
-    assert (row["rate_kept"], row["rate_broken"], row["ms_at_kept"], row["runs"], row["sure"]) == (4.0, 5.0, 2.5, 8, True)
+    assert (row["rate_kept"], row["rate_broken"], row["ms_at_kept"], row["runs"], row["decided"]) == (4.0, 5.0, 2.5, 8, True)
     tricky = Capacity(kind="capacity", parameter="ms_at", low=1, high=9, metric="ms", below=3)
     (row,) = of_capacity(tricky, [Bracket({}, 0.05, 4.0, 5.0, at_kept=2.5)]).rows
     assert (row["ms_at_kept"], row["metric.ms_at_kept"]) == (4.0, 2.5)
@@ -96,6 +96,7 @@ def test_parameters_and_metrics_called_as_columns_of_points():
 def test_such_a_question_is_answered_and_drawn(axis, question, sweep_file, pool):
     text = f'system = "tests.spark_sweeps.subjects:station"\n[base]\nspeed = 2\n[axes]\n{axis} = ["one", "two"]\n'
     servers = "" if axis == "runs" else "servers = [1, 2]\n"
+    text = text.replace("speed = 2", "speed = 2\nservers = 1") if axis == "runs" else text
     sweep, plan = load(path := sweep_file(f"{text}{servers}[replications]\ncount = 2\n[question]\n{question}"))
     found = answer(path, sweep, plan, pool, None)
     assert {row[f"parameter.{axis}"] for row in found.rows} == {"one", "two"}
@@ -117,7 +118,7 @@ def test_of_a_mean_of_nothing_no_share_is_drawn():
 
 def test_a_row_without_a_column_leaves_its_cell_empty():
     """Points of a table design need not name the same parameters: no value may slip below another's heading."""
-    page = template("answer.html.j2").render(
+    page = template("answer.html.j2").render(warnings=[],
         title="t", description="", outcome="holds", answered="answered", sentence="s", seed=0, versions={}, is_one=False, replays=(), notes=[], commands=[], drawing=None,
         asked=[{"": "x", "value": "y"}], axes=[], fixed=[{"parameter": "p", "value": "1"}], digests=[{"": "code", "digest": "0"}],
         rows=[{"metric": "ms", "b": 2.0}, {"metric": "ms", "speed": "fast", "b": 12345.6}],

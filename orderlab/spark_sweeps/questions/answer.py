@@ -6,18 +6,19 @@ import csv
 import io
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from orderlab.model.errors import InputError, did_you_mean
+from orderlab.model.errors import InputError, did_you_mean, shortened
 from orderlab.model.files import write_whole
 from orderlab.model.verdict import Outcome
-from orderlab.spark_sweeps.questions.asking import AnsweredRun, AnswerTable, answers, asking
+from orderlab.spark_sweeps.questions.asking import AnsweredRun, AnswerTable, Rounds, answers, asking, finite
 from orderlab.spark_sweeps.questions.capacity import Capacity, capacity, of_capacity
-from orderlab.spark_sweeps.questions.cheapest import Cheapest, cheapest, of_cheapest
+from orderlab.spark_sweeps.questions.cheapest import Cheapest, cheapest, of_cheapest, price_of
 from orderlab.spark_sweeps.questions.comparison import Comparison, comparison, of_comparison
 from orderlab.spark_sweeps.questions.rare_event import RareEvent, of_rare_event, rare_event
 from orderlab.spark_sweeps.questions.risk import RandomFaults, Risk, of_risk, risk
@@ -25,7 +26,9 @@ from orderlab.spark_sweeps.questions.sensitivity import Sensitivity, of_sensitiv
 from orderlab.spark_sweeps.results.folder import ResultFolder
 from orderlab.spark_sweeps.results.rows import confidence_of
 from orderlab.spark_sweeps.runs.job import RunsProgress, SweepOptions, run_loaded
+from orderlab.spark_sweeps.runs.subject import subject_of
 from orderlab.spark_sweeps.runs.workers import Engine
+from orderlab.spark_sweeps.sweep_file.expressions import Expression
 from orderlab.spark_sweeps.sweep_file.plan import Plan
 from orderlab.spark_sweeps.sweep_file.specification import SweepFile
 
@@ -53,14 +56,18 @@ class Answer:
     """Columns that say which configuration a row is about. A parameter called as a column of the answer is ``parameter.NAME``."""
     replays: tuple[str, ...] = ()
     """Of each row the command that does one of the runs behind it again, where rows have runs of their own."""
+    warnings: list[str] = field(default_factory=list)
+    """What weakens the answer as a whole: it is said before the table."""
+    unseen: str = ""
+    """What may happen in runs and is in no mean, as so few were done; said in the answer's line."""
 
 
 def question_of(sweep: SweepFile, place: str) -> BaseModel:
     """The checked question of a sweep file. Raises InputError with the key."""
     asked = sweep.question or {}
     kind = asked.get("kind")
-    if kind not in KINDS:
-        raise InputError(f"{place}: question.kind: {kind!r}; {did_you_mean(str(kind), tuple(KINDS))}")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise InputError(f"{place}: question.kind: {shortened(kind)}; {did_you_mean(str(kind), tuple(KINDS))}")
     try:
         return KINDS[kind].model_validate(asked)
     except ValidationError as error:
@@ -73,40 +80,58 @@ def question_of(sweep: SweepFile, place: str) -> BaseModel:
         raise InputError(f"{place}: {key}: {told}") from None
 
 
-def answer(path: Path, sweep: SweepFile, plan: Plan, make_engine: MakeEngine, on_progress: Show | None) -> Answer:
-    """Do the runs that the question needs, or what is left of them, and write its table. Raises InputError."""
+def usable_question(path: Path, sweep: SweepFile, plan: Plan) -> BaseModel:
+    """The checked question of a sweep file that runs can answer. Raises InputError, before any run."""
     asked = question_of(sweep, str(path))
     if sweep.replications.until is not None and not isinstance(asked, (Cheapest, Comparison)):
         kind = (sweep.question or {})["kind"]
         raise InputError(f"{path}: replications.until: a {kind} question decides itself how many runs it needs; remove it")
+    _insist_on_sense(asked, path, sweep, plan)
+    return asked
+
+
+def answer(
+    path: Path, sweep: SweepFile, plan: Plan, make_engine: MakeEngine, on_progress: Show | None, retry_failed: bool = False
+) -> Answer:
+    """Do the runs that the question needs, or what is left of them, and write its table. Raises InputError."""
+    asked = usable_question(path, sweep, plan)
     shared = _OneEngine(make_engine)
+    asks_of_metrics = isinstance(asked, (Comparison, Sensitivity)) or (isinstance(asked, RareEvent) and asked.above is not None)
+    rounds = Rounds(retry_failed, tells_violations=asks_of_metrics)
     try:
-        told = _told(asked, path, sweep, plan, shared, on_progress)
+        told = _told(asked, path, sweep, plan, shared, on_progress, rounds)
     finally:
         shared.end()
     folder = Path(sweep.output)
-    content = {"question": sweep.question, "rows": told.rows, "notes": told.notes, "outcome": str(told.outcome), "replays": told.replays}
+    rows = [
+        {name: finite(value) if isinstance(value, float) else value for name, value in row.items()} for row in told.rows
+    ]
+    warnings = [*rounds.warnings, *told.evidence.warnings]
+    content = {
+        "question": sweep.question, "rows": rows, "warnings": warnings, "unseen": told.evidence.unseen,
+        "notes": told.notes, "outcome": str(told.outcome), "replays": told.replays,
+    }  # fmt: skip
     write_whole(folder / "answer.json", json.dumps(content, indent=1).encode())
-    write_whole(folder / "answer.csv", _csv(told.rows).encode())
+    write_whole(folder / "answer.csv", _csv(rows).encode())
     return Answer(
-        str(sweep.question and sweep.question["kind"]), sweep.seed, folder, told.rows, told.notes, told.outcome,
-        told.settings, told.replays,
+        str(sweep.question and sweep.question["kind"]), sweep.seed, folder, rows, told.notes, told.outcome,
+        told.settings, told.replays, warnings, told.evidence.unseen,
     )  # fmt: skip
 
 
 def _told(
-    asked: BaseModel, path: Path, sweep: SweepFile, plan: Plan, make_engine: MakeEngine, on_progress: Show | None
+    asked: BaseModel, path: Path, sweep: SweepFile, plan: Plan, make_engine: MakeEngine, on_progress: Show | None, rounds: Rounds
 ) -> AnswerTable:
-    ask = asking(sweep, make_engine, on_progress, independent=isinstance(asked, RandomFaults))
+    ask = asking(sweep, make_engine, on_progress, rounds, independent=isinstance(asked, RandomFaults))
     points = [plan.design.point(number) for number in range(plan.points)]
     match asked:
         case Capacity():
             record = sweep.record.model_copy(update={"metrics": (*sweep.record.metrics, "steady.*")})
-            ask = asking(sweep.model_copy(update={"record": record}), make_engine, on_progress, independent=True)
+            ask = asking(sweep.model_copy(update={"record": record}), make_engine, on_progress, rounds, independent=True)
             return of_capacity(asked, capacity(asked, points, ask))
         case Sensitivity():
             # points of Morris's paths are compared with their neighbours, on the same seeds
-            ask = asking(sweep, make_engine, on_progress, independent=asked.method == "sobol")
+            ask = asking(sweep, make_engine, on_progress, rounds, independent=asked.method == "sobol")
             found = sensitivity(asked, sweep.axes, ask, sweep.replications.count, sweep.seed)
             return of_sensitivity(asked, found)
         case RareEvent():
@@ -114,11 +139,11 @@ def _told(
         case Risk():
             return of_risk(asked, risk(asked, _only(points, path, asked.kind), ask, sweep.seed))
         case Cheapest():
-            runs = _all_runs(path, sweep, plan, make_engine, on_progress)
+            runs = _all_runs(path, sweep, plan, make_engine, on_progress, rounds)
             surer = asked.model_copy(update={"confidence": confidence_of(sweep, asked.confidence)})
             return of_cheapest(asked, cheapest(surer, runs), plan.parameter_names)
         case Comparison():
-            runs = _all_runs(path, sweep, plan, make_engine, on_progress)
+            runs = _all_runs(path, sweep, plan, make_engine, on_progress, rounds)
             sure_of_pairs = asked.model_copy(update={"confidence": confidence_of(sweep, asked.confidence)})
             return of_comparison(asked, comparison(sure_of_pairs, runs, sweep.derived), plan.parameter_names)
     raise AssertionError(f"no answer to {asked}")
@@ -131,14 +156,53 @@ def _only(points: list[dict[str, Any]], path: Path, kind: str) -> dict[str, Any]
 
 
 def _all_runs(
-    path: Path, sweep: SweepFile, plan: Plan, make_engine: MakeEngine, on_progress: Show | None
+    path: Path, sweep: SweepFile, plan: Plan, make_engine: MakeEngine, on_progress: Show | None, rounds: Rounds
 ) -> list[AnsweredRun]:
-    summary = run_loaded(path, sweep, plan, make_engine, SweepOptions(), on_progress)
+    summary = run_loaded(path, sweep, plan, make_engine, SweepOptions(retry_failed=rounds.retry_failed), on_progress)
     if summary.counts.rows < summary.runs:
         raise InputError(
             f"{summary.folder}: {summary.runs - summary.counts.rows} runs were not done ({summary.stopped})"
         )
-    return answers(ResultFolder(sweep.output), plan)
+    found = answers(ResultFolder(sweep.output), plan)
+    rounds.take(found)
+    return found
+
+
+def _insist_on_sense(asked: BaseModel, path: Path, sweep: SweepFile, plan: Plan) -> None:
+    """Raise InputError, before any run, for a question that no run can answer."""
+    subject, first = subject_of(sweep.system), plan.undecided(0).parameters
+    probes: list[tuple[str, dict[str, Any]]] = []
+    match asked:
+        case Capacity():
+            probes = [("parameter", {asked.parameter: round(rate) if asked.integer else rate}) for rate in (asked.low, asked.high)]
+            named = {"metric": [asked.metric]}
+        case Sensitivity():
+            named = {"metric": [asked.metric]}
+        case RareEvent():
+            probes, named = [("faults", {"faults": ""})], {"score": [asked.score]}
+        case Risk():
+            probes, named = [("faults", {"faults": ""})], {}
+        case Cheapest():
+            named = {"targets": list(asked.targets)}
+            price_of(Expression(asked.price, f"{path}: question.price"), plan.run(0).parameters)
+        case Comparison():
+            named = {"metrics": list(asked.metrics)}
+            if asked.a == asked.b:
+                raise InputError(f"{path}: question: a and b are both {asked.a!r}; compare two values of {asked.parameter}")
+            if asked.parameter not in plan.parameter_names:
+                told = did_you_mean(asked.parameter, plan.parameter_names)
+                raise InputError(f"{path}: question.parameter: {asked.parameter} does not vary; {told}")
+        case _:
+            named = {}
+    for key, changed in probes:
+        try:
+            subject.check({**first, **changed})
+        except InputError as error:
+            raise InputError(f"{path}: question.{key}: {error}") from None
+    for key, metrics in named.items():
+        for metric in metrics:
+            if not any(fnmatchcase(metric, pattern) for pattern in sweep.record.metrics):
+                raise InputError(f"{path}: question.{key}: {metric} is not recorded; add it to record.metrics")
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:

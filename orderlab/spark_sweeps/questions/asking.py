@@ -6,6 +6,8 @@ output), so that a question that was stopped goes on where it was, and a round t
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +15,9 @@ from typing import Any, Protocol
 
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.verdict import Outcome
+from orderlab.spark_sweeps.results.few_runs import Evidence
 from orderlab.spark_sweeps.results.folder import ResultFolder
+from orderlab.spark_sweeps.results.rows import counted_kinds, kind_of_failure
 from orderlab.spark_sweeps.runs.job import RunsProgress, Summary, SweepOptions, run_loaded
 from orderlab.spark_sweeps.sweep_file.plan import Plan, seed_of
 from orderlab.spark_sweeps.sweep_file.specification import MANIFEST, DesignChoice, SweepFile
@@ -31,6 +35,9 @@ class AnsweredRun:
     outcome: str | None
     metrics: Mapping[str, float]
     replay: str
+    error: str | None = None
+    settled: bool | None = None
+    """Whether its warm-up had ended when measurement began; None where nobody knows."""
 
     @property
     def is_sound(self) -> bool:
@@ -52,6 +59,8 @@ class Ask(Protocol):
         """The runs of the round ``name``, in the order of points and replications; ``seeds``: of each point."""
 
 
+SAID_MAX = 300
+
 COMMANDS = ("first_event", "first_violation")
 """Columns that hold a command that replays a run."""
 
@@ -68,11 +77,13 @@ class AnswerTable:
     settings: tuple[str, ...] = ()
     replays: tuple[str, ...] = ()
     """Of each row the command that does one of the runs behind it again; none where a row has no runs of its own."""
+    evidence: Evidence = field(default_factory=Evidence)
+    """What is known of the runs behind its means."""
 
 
 def finite(value: float) -> float | None:
     """None for what no JSON or CSV holds."""
-    return value if abs(value) != float("inf") else None
+    return value if math.isfinite(value) else None
 
 
 def metric_of(answered: AnsweredRun, metric: str) -> float:
@@ -83,9 +94,21 @@ def metric_of(answered: AnsweredRun, metric: str) -> float:
 
 
 def insist_on_an_end(found: Sequence[AnsweredRun]) -> None:
-    """Raise InputError where every one of the first runs failed: that is no property of the system."""
-    if found and all(run.status != "ok" for run in found):
-        raise InputError(f"question: all of the first {len(found)} runs failed; see why: {found[0].replay}")
+    """Raise InputError where a run failed: it measured nothing, and what the others show without it is another question's
+    answer, for runs seldom fail by chance alone.
+    """
+    failed = [run for run in found if run.status != "ok"]
+    if failed:
+        many = "all" if len(failed) == len(found) else f"{len(failed)} of"
+        kinds = counted_kinds(Counter(kind_of_failure(run.status, run.error) for run in failed))
+        told = f"question: {many} {len(found)} runs failed ({kinds}), which is no measurement; the first: {on_one_line(failed[0].error or '')}"
+        raise InputError(f"{told}; see {failed[0].replay}; correct it, or raise [limits] and add --retry-failed")
+
+
+def on_one_line(error: str) -> str:
+    """What a run said, short enough for a complaint."""
+    told = " ".join(error.split())
+    return told if len(told) <= SAID_MAX else told[:SAID_MAX] + "..."
 
 
 def insist_on_judgement(found: Sequence[AnsweredRun]) -> None:
@@ -96,10 +119,56 @@ def insist_on_judgement(found: Sequence[AnsweredRun]) -> None:
         )
 
 
+@dataclass
+class Rounds:
+    """What all rounds of a question have in common: whether failed runs are done again, and what weakens the answer.
+    ``tells_violations``: the answer itself does not, so that they have to be told beside it.
+    """
+
+    retry_failed: bool = False
+    tells_violations: bool = False
+    runs: int = 0
+    violations: int = 0
+    first_violation: str = ""
+    told: int = 0
+    unsettled: int = 0
+
+    def take(self, found: Sequence[AnsweredRun]) -> None:
+        """Count a round. Raises InputError where a run failed."""
+        insist_on_an_end(found)
+        violating = [run for run in found if run.outcome == "violated"]
+        if violating and not self.violations:
+            self.first_violation = violating[0].replay
+        self.runs += len(found)
+        self.violations += len(violating)
+        self.told += sum(run.settled is not None for run in found)
+        self.unsettled += sum(run.settled is False for run in found)
+
+    @property
+    def warnings(self) -> list[str]:
+        """In words, for the first lines of an answer."""
+        told = [unsettled_line(self.unsettled, self.told)] if self.unsettled else []
+        if self.tells_violations and self.violations:
+            told.append(
+                f"{self.violations:,} of {self.runs:,} runs violated a law, and the figures hold theirs; the first: "
+                f"{self.first_violation}"
+            )
+        return told
+
+
+def unsettled_line(unsettled: int, runs: int) -> str:
+    """What to know of runs whose warm-up had not ended."""
+    return (
+        f"{unsettled:,} of {runs:,} runs had not settled when measurement began (MSER-5), or were too short to tell: their "
+        "figures hold the warm-up; raise warm_up_s, or duration_s"
+    )
+
+
 def asking(
     sweep: SweepFile,
     make_engine: Any,
     on_progress: Callable[[RunsProgress], None] | None,
+    rounds: Rounds,
     independent: bool = False,
 ) -> Ask:
     """An Ask that runs rounds of ``sweep``, each with its own points, on one kind of engine. ``independent``: no two runs
@@ -123,13 +192,15 @@ def asking(
             changes["replications"] = again.model_copy(update={"common_random_numbers": False})
         asked = sweep.model_copy(update=changes)
         plan = Plan(asked, str(place))
-        summary: Summary = run_loaded(place, asked, plan, make_engine, SweepOptions(costs=earlier), on_progress)
+        summary: Summary = run_loaded(place, asked, plan, make_engine, SweepOptions(costs=earlier, retry_failed=rounds.retry_failed), on_progress)
         if summary.counts.rows < summary.runs:
             raise InputError(
                 f"{output}: {summary.runs - summary.counts.rows} runs were not done ({summary.stopped}); go on"
             )
         earlier = output
-        return answers(ResultFolder(output), plan)
+        found = answers(ResultFolder(output), plan)
+        rounds.take(found)
+        return found
 
     return ask
 
@@ -137,12 +208,12 @@ def asking(
 def answers(folder: ResultFolder, plan: Plan) -> list[AnsweredRun]:
     """The rows of a finished sweep, in the order of their runs."""
     found: dict[int, AnsweredRun] = {}
-    for table in folder.tables(len(plan), ["seed", "status", "outcome", "metrics", "replay"]):
+    for table in folder.tables(len(plan), ["seed", "status", "outcome", "metrics", "replay", "error", "settled"]):
         for row in table.to_pylist():
             point, replication = divmod(row["run"], plan.sweep.replications.count)
             found[row["run"]] = AnsweredRun(
                 point, replication, _parameters(plan, row["run"]), row["seed"], row["status"], row["outcome"],
-                dict(row["metrics"] or ()), row["replay"],
+                dict(row["metrics"] or ()), row["replay"], row["error"], row["settled"],
             )  # fmt: skip
     return [found[number] for number in sorted(found)]
 

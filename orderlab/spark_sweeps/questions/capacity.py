@@ -22,9 +22,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from orderlab.model.verdict import Outcome
 from orderlab.sim.engine.statistics import Interval, interval_of, mean_interval
 from orderlab.sim.systems.sustainable import GROWTH_MAX_MS_PER_S
 from orderlab.spark_sweeps.questions.asking import AnsweredRun, AnswerTable, Ask, metric_of
+from orderlab.spark_sweeps.results.few_runs import NOMINAL, Evidence, mean_at, nominal
 from orderlab.spark_sweeps.results.rows import METRIC, PARAMETER, columns_beside
 from orderlab.spark_sweeps.runs.subject import COMPLETE, GROWTH
 
@@ -38,10 +40,10 @@ class Capacity(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
     kind: Literal["capacity"]
     parameter: str
-    low: float = Field(alias="from", gt=0)
-    high: float = Field(alias="to", gt=0)
+    low: float = Field(alias="from", gt=0, allow_inf_nan=False)
+    high: float = Field(alias="to", gt=0, allow_inf_nan=False)
     metric: str
-    below: float
+    below: float = Field(allow_inf_nan=False)
     tolerance: float = Field(default=0.05, gt=0, lt=1)
     """The answer lies between two rates that differ by at most this share."""
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
@@ -90,9 +92,13 @@ class Bracket:
     """Of the first run at the rate that is kept; where none is, of the first that was tried."""
 
     @property
-    def is_sure(self) -> bool:
+    def is_decided(self) -> bool:
         """Whether nothing that stayed open makes it wider than was asked for."""
         return not self.open or self.broken - self.kept <= self.tolerance * self.broken < math.inf
+
+    def values_at(self, rate: float) -> list[float]:
+        """The metric in the runs of the last look at a rate; none where a run was unsound."""
+        return next((one.get("values", []) for one in reversed(self.seen) if one["rate"] == rate), [])
 
     def to_json(self) -> dict[str, Any]:
         """As plain values; infinity is null."""
@@ -178,8 +184,9 @@ def _decide(bracket: Bracket, rate: float, runs: Sequence[AnsweredRun], asked: C
     told: dict[str, Any] = {"rate": rate, "runs": len(runs), "unsound": unsound}
     is_kept: bool | None = False
     if not unsound:
-        interval = _mean([metric_of(run, asked.metric) for run in runs], asked.confidence_of_a_look)
-        told |= {"mean": interval.estimate, "low": interval.low, "high": interval.high}
+        values = [metric_of(run, asked.metric) for run in runs]
+        interval = _mean(values, asked.confidence_of_a_look)
+        told |= {"values": values, "mean": interval.estimate, "low": interval.low, "high": interval.high}
         is_kept = _side(interval, asked.below)
         if is_kept is not False:
             is_steady = _steady(runs, asked.confidence_of_a_look)
@@ -199,31 +206,48 @@ def _decide(bracket: Bracket, rate: float, runs: Sequence[AnsweredRun], asked: C
 def of_capacity(asked: Capacity, found: Sequence[Bracket]) -> AnswerTable:
     """A row for each configuration: the highest rate that is kept and the lowest that is not."""
     kept, broken, at_kept = capacity_columns(asked.parameter, asked.metric)
-    names = columns_beside((kept, broken, at_kept, "runs", "sure"), (name for one in found for name in one.configuration), PARAMETER)
+    taken = (kept, broken, at_kept, "runs", "decided")
+    names = columns_beside(taken, (name for one in found for name in one.configuration), PARAMETER)
     rows = [
         {
             **{names[name]: value for name, value in bracket.configuration.items()},
             kept: bracket.kept, broken: bracket.to_json()["broken"], at_kept: bracket.at_kept, "runs": bracket.runs,
-            "sure": bracket.is_sure,
+            "decided": bracket.is_decided,
         }
         for bracket in found
     ]  # fmt: skip
     notes = [
         f"kept: every run came to its end and broke no law, and the interval of the mean of {asked.metric} lies below "
         f"{asked.below:g}; of a simulated system also: everything is delivered, and latency does not grow by 1 % or more. "
-        f"The capacity lies between {kept} and {broken} ({asked.confidence:.0%}); that no law "
+        f"The capacity lies between {kept} and {broken} ({nominal(asked.confidence)}); that no law "
         "breaks at a rate is known for its runs alone.",
+        NOMINAL,
     ]
-    if any(not bracket.is_sure for bracket in found):
+    if any(not bracket.is_decided for bracket in found):
         notes.append(
-            f"Not sure: between them are rates whose intervals hold the limit even after {asked.replications_max} "
+            f"Not decided: between them are rates whose intervals hold the limit even after {asked.replications_max} "
             "replications: raise question.replications_max, or make runs longer, for a narrower answer."
         )
-    if any(bracket.kept == 0 for bracket in found):
-        notes.append(f"{kept} 0: not even {asked.low:g} is kept; lower question.from.")
-    if any(bracket.broken == float("inf") for bracket in found):
+    if any(bracket.broken <= asked.low for bracket in found):
+        notes.append(f"{kept} 0 and {broken} {asked.low:g}: not even {asked.low:g} is kept; lower question.from.")
+    if any(bracket.kept >= asked.high for bracket in found):
         notes.append(f"{broken} empty: even {asked.high:g} is kept; raise question.to.")
-    return AnswerTable(rows, notes, settings=tuple(names.values()), replays=tuple(bracket.replay for bracket in found))
+    lacks_end = any(
+        (bracket.kept == 0 and bracket.broken > asked.low) or (bracket.broken == math.inf and bracket.kept < asked.high)
+        for bracket in found
+    )
+    if lacks_end:
+        notes.append(f"{kept} 0, or {broken} empty, where the rates at that end stayed open: nothing is known of that end.")
+    evidence = Evidence()
+    for bracket in found:
+        for rate in (bracket.kept, bracket.broken):
+            if values := bracket.values_at(rate):
+                where = {asked.parameter: rate, **bracket.configuration}
+                evidence.take(mean_at(asked.metric, where), values, asked.confidence_of_a_look)
+    return AnswerTable(
+        rows, notes, Outcome.UNKNOWN if lacks_end else Outcome.HOLDS, tuple(names.values()),
+        tuple(bracket.replay for bracket in found), evidence,
+    )  # fmt: skip
 
 
 def capacity_columns(parameter: str, metric: str) -> tuple[str, str, str]:

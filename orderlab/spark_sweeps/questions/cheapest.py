@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from orderlab.model.errors import InputError, shortened
 from orderlab.model.verdict import Outcome
 from orderlab.sim.engine.statistics import Interval, interval_of
 from orderlab.spark_sweeps.questions.asking import AnsweredRun, AnswerTable, finite, metric_of
+from orderlab.spark_sweeps.results.few_runs import NOMINAL, Evidence, mean_at, nominal
 from orderlab.spark_sweeps.results.rows import METRIC, PARAMETER, columns_beside
 from orderlab.spark_sweeps.sweep_file.expressions import Expression
 
@@ -21,7 +25,7 @@ class Cheapest(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     kind: Literal["cheapest"]
     price: str
-    targets: dict[str, float] = Field(min_length=1)
+    targets: dict[str, Annotated[float, Field(allow_inf_nan=False)]] = Field(min_length=1)
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
 
 
@@ -40,6 +44,8 @@ class Offer:
     on_front: bool
     replay: str = ""
     """Of its first run."""
+    values: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Each target's metric in its runs."""
 
 
 def cheapest(asked: Cheapest, runs: Sequence[AnsweredRun]) -> list[Offer]:
@@ -49,19 +55,27 @@ def cheapest(asked: Cheapest, runs: Sequence[AnsweredRun]) -> list[Offer]:
     for run in runs:
         by_point.setdefault(run.point, []).append(run)
     offers = []
+    confidence = 1 - (1 - asked.confidence) / len(by_point)  # the best of many is chosen, also where all are alike
     for point, mine in by_point.items():
         sound = all(run.is_sound for run in mine)
-        found = {
-            metric: interval_of([metric_of(run, metric) for run in mine], asked.confidence)
-            for metric in (asked.targets if sound else ())
-        }
+        values = {metric: [metric_of(run, metric) for run in mine] for metric in (asked.targets if sound else ())}
+        found = {metric: interval_of(told, confidence) for metric, told in values.items()}
         meets = sound and all(_upper(found[metric]) < bound for metric, bound in asked.targets.items())
-        cost = float(price.evaluate(mine[0].parameters))
-        offers.append(Offer(point, mine[0].parameters, cost, found, sound, meets, False, mine[0].replay))
+        cost = price_of(price, mine[0].parameters)
+        offers.append(Offer(point, mine[0].parameters, cost, found, sound, meets, False, mine[0].replay, values))
     first = next(iter(asked.targets))
     front = _front([offer for offer in offers if offer.is_sound], first)
     offers = [Offer(**{**vars(offer), "on_front": offer.point in front}) for offer in offers]
     return sorted(offers, key=lambda offer: (not offer.meets, offer.price, offer.point))
+
+
+def price_of(price: Expression, parameters: Mapping[str, Any]) -> float:
+    """The price of a configuration. Raises InputError where it is no finite number."""
+    found = price.evaluate(parameters)
+    if isinstance(found, (int, float)) and abs(found) < math.inf:
+        with contextlib.suppress(OverflowError):
+            return float(found)
+    raise InputError(f"question.price: {shortened(found)} is no price; give an expression whose value is a finite number")
 
 
 def _upper(interval: Interval) -> float:
@@ -96,14 +110,20 @@ def of_cheapest(asked: Cheapest, found: Sequence[Offer], names: Sequence[str]) -
     targets = ", ".join(f"{metric} < {bound:g}" for metric, bound in asked.targets.items())
     first = next(iter(asked.targets))
     notes = [
-        f"meets: {targets}, by the upper end of the mean's {asked.confidence:.0%} interval (with one replication by the "
-        "value), and no run failed or broke a law (sound).",
+        f"meets: {targets}, by the upper end of the mean's interval, {nominal(asked.confidence)} for all {len(found)} configurations "
+        "together (Bonferroni; with one replication by the value, which says nothing of chance), and no run failed or broke a law (sound).",
         f"on_front: nothing that costs as little or less has a lower mean of {first} (Pareto; of equals the first).",
+        NOMINAL,
     ]
     if not any(offer.meets for offer in found):
         notes.append("No configuration meets the targets.")
     outcome = Outcome.HOLDS if any(offer.meets for offer in found) else Outcome.VIOLATED
-    return AnswerTable(rows, notes, outcome, tuple(columns.values()), tuple(offer.replay for offer in found))
+    evidence = Evidence()
+    for offer in found:
+        for metric, values in offer.values.items():
+            where = {name: offer.parameters[name] for name in names if name in offer.parameters}
+            evidence.take(mean_at(metric, where), values)
+    return AnswerTable(rows, notes, outcome, tuple(columns.values()), tuple(offer.replay for offer in found), evidence)
 
 
 def target_columns(targets: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:

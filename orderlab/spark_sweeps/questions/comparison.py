@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from orderlab.model.errors import InputError
 from orderlab.sim.engine.statistics import Interval, difference_interval
 from orderlab.spark_sweeps.questions.asking import AnsweredRun, AnswerTable, finite, metric_of
+from orderlab.spark_sweeps.results.few_runs import NOMINAL, Evidence, mean_at, nominal
 from orderlab.spark_sweeps.results.rows import PARAMETER, columns_beside
 from orderlab.spark_sweeps.sweep_file.specification import Value
 
@@ -42,6 +43,8 @@ class Difference:
     unpaired: int
     replay: str = ""
     """Of the first run with b."""
+    values: Sequence[float] = ()
+    """The differences, pair by pair."""
 
     @property
     def differs(self) -> bool:
@@ -85,7 +88,8 @@ def _difference(
     mean_a, mean_b = sum(side_a) / len(values), sum(side_b) / len(values)
     return Difference(
         metric, others, mean_a, mean_b, found, mean_b / mean_a if mean_a else None, len(pairs) - len(whole), whole[0][1].replay,
-    )
+        [after - before for before, after in values],
+    )  # fmt: skip
 
 
 DIFFERENCE = ("metric", "a", "b", "difference", "low", "high", "pairs", "ratio", "differs", "unpaired")
@@ -105,12 +109,20 @@ def of_comparison(asked: Comparison, found: Sequence[Difference], names: Sequenc
     ]  # fmt: skip
     notes = [
         f"a: {asked.parameter} = {asked.a}, b: {asked.parameter} = {asked.b}; difference is b - a over runs with the same seed, "
-        f"low to high its {asked.confidence:.0%} interval (of flags and rare counts from the pairs that differ, else Student's), ratio "
-        "b / a. differs: the interval leaves out 0.",
+        f"low to high its {nominal(asked.confidence)} interval (of flags and rare counts from the pairs that differ, else "
+        "Student's), ratio b / a. differs: the interval leaves out 0.",
+        NOMINAL,
     ]
     if len(found) > 1:
         notes.append(
-            f"{len(found)} intervals at {asked.confidence:.0%} each: about {len(found) * (1 - asked.confidence):.1g} of them "
-            "would miss where nothing differs."
+            f"{len(found)} intervals at {nominal(asked.confidence)} each: about {len(found) * (1 - asked.confidence):.1g} "
+            "of them would miss where nothing differs."
         )
-    return AnswerTable(rows, notes, settings=tuple(columns.values()), replays=tuple(one.replay for one in found))
+    evidence = Evidence()
+    for one in found:
+        if len(one.values):
+            where = {name: one.others[name] for name in columns if name in one.others}
+            evidence.take(mean_at(f"difference of {one.metric}", where), one.values, asked.confidence)
+    return AnswerTable(
+        rows, notes, settings=tuple(columns.values()), replays=tuple(one.replay for one in found), evidence=evidence
+    )

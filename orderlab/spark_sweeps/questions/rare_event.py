@@ -31,7 +31,6 @@ from orderlab.spark_sweeps.questions.asking import (
     AnsweredRun,
     AnswerTable,
     Ask,
-    insist_on_an_end,
     insist_on_judgement,
     metric_of,
 )
@@ -50,8 +49,8 @@ Score = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Rarity:
-    """The probability, its interval of 95 %, and the effort. ``levels``: of each population; ``died_out``: populations in
-    which no input came above the last level. What they would have found lies between 0 and the probability of that level,
+    """The probability, its interval of nominal 95 %, and the effort. ``levels``: of each population; ``died_out``:
+    populations in which no input came above the last level. What they would have found lies between 0 and the probability of that level,
     and the interval reckons with both.
     """
 
@@ -194,7 +193,7 @@ class RareEvent(RandomFaults):
     kind: Literal["rare-event"]
     score: str
     """The metric that grows towards the event."""
-    above: float | None = None
+    above: float | None = Field(default=None, allow_inf_nan=False)
     samples: int = Field(default=100, ge=10)
     """Runs a level in each population."""
     share: float = Field(default=0.2, gt=0, le=0.5)
@@ -251,10 +250,8 @@ def rare_event(asked: RareEvent, configuration: Mapping[str, Any], ask: Ask, see
         points = [{**configuration, "faults": asked.schedule(row[:-1])} for row in inputs]
         seeds = [int(row[-1] * 2**32) for row in inputs]
         found = ask(f"step-{number:04d}", points, 1, seeds)
-        if number == 1:
-            insist_on_an_end(found)
-            if asked.above is None:
-                insist_on_judgement(found)
+        if number == 1 and asked.above is None:
+            insist_on_judgement(found)
         return np.array([seen.score(run) for run in found])
 
     bound = np.finfo(float).max  # the score of a run with the event is infinite
@@ -304,7 +301,8 @@ def of_rare_event(asked: RareEvent, found: RareAnswer) -> AnswerTable:
     event = "a violated law" if asked.above is None else f"{asked.score} above {asked.above:g}"
     notes = [
         f"Probability of {event}, by importance splitting along {asked.score}: {asked.populations} independent populations "
-        f"of {asked.samples} runs a level. The 95 % interval comes from how they differ; it is approximate.",
+        f"of {asked.samples} runs a level. low to high is nominal 95 %, from how they differ: where the truth is known "
+        "such intervals held it in 91 to 98 of 100 repetitions (notes/spark.md). plain_low to plain_high is exact (Clopper, Pearson).",
     ]
     if found.as_many_plain is not None and one.levels:
         times = found.as_many_plain / one.evaluations

@@ -20,7 +20,7 @@ from orderlab.model.verdict import Outcome
 from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.engine.statistics import Interval, clopper_pearson
 from orderlab.sim.faults import parse_faults
-from orderlab.spark_sweeps.questions.asking import AnswerTable, Ask, insist_on_an_end, insist_on_judgement
+from orderlab.spark_sweeps.questions.asking import AnswerTable, Ask, insist_on_judgement
 
 TAIL = 1e-12
 """More faults than this probability allows are never drawn."""
@@ -34,8 +34,8 @@ class RandomFaults(BaseModel):
     """Names of faults, ``broker-crash``, or with a target, ``redis-stall:1``, and a duration, ``redis-stall:1:0.2``."""
     mean_faults: float = Field(default=1.0, gt=0, le=1000)
     """Per run, on average."""
-    first_s: float = Field(alias="from", ge=0)
-    last_s: float = Field(alias="to", gt=0)
+    first_s: float = Field(alias="from", ge=0, allow_inf_nan=False)
+    last_s: float = Field(alias="to", gt=0, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _in_order(self) -> RandomFaults:
@@ -129,7 +129,6 @@ def risk(asked: Risk, configuration: dict[str, Any], ask: Ask, seed: int) -> Lik
         points = [{**configuration, "faults": drawn_faults(asked, seed, len(outcomes) + k)} for k in range(size)]
         found = ask(f"batch-{number:04d}", points, 1)
         if number == 0:
-            insist_on_an_end(found)
             insist_on_judgement(found)
         for run in found:
             is_event = run.tells_nothing or run.outcome == "violated"
@@ -179,7 +178,8 @@ def of_risk(asked: Risk, found: Likelihood) -> AnswerTable:
     outcome = {"acceptable": Outcome.HOLDS, "unacceptable": Outcome.VIOLATED}.get(found.decision, Outcome.UNKNOWN)
     notes = [
         f"Wald's test between {asked.acceptable:g} (acceptable) and {asked.unacceptable:g} (unacceptable), each wrong "
-        f"answer with a probability of about {asked.error:g}. low to high: 95 % by Clopper and Pearson, the early end included.",
+        f"answer with a probability of about {asked.error:g}. low to high: exact 95 % by Clopper and Pearson, "
+        "the early end included.",
     ]
     if found.failed:
         notes.append(f"{found.failed} runs that failed or put no law to the test are counted as violations: nobody knows what they would have shown.")

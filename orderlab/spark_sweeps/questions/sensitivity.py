@@ -9,7 +9,7 @@ the square replaced; first: Saltelli 2010). The variance that is shared out is t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orderlab.model.errors import InputError
 from orderlab.spark_sweeps.questions.asking import AnswerTable, Ask, metric_of
+from orderlab.spark_sweeps.results.few_runs import NOMINAL, Evidence
 from orderlab.spark_sweeps.sweep_file.specification import Axis
 
 RESAMPLES = 1000
@@ -38,7 +39,7 @@ class Sensitivity(BaseModel):
 @dataclass(frozen=True)
 class Influence:
     """The influence of one parameter. sobol: ``first`` and ``total`` share of the variance; morris: mean absolute effect and its
-    spread. ``*_half_width``: of the 95 % interval by bootstrap.
+    spread. ``*_half_width``: of the nominal 95 % interval by bootstrap.
     """
 
     parameter: str
@@ -46,6 +47,8 @@ class Influence:
     first_half_width: float
     total: float
     total_half_width: float
+    runs: int = 0
+    """All that were done: each takes part in the figures of every parameter."""
 
     @property
     def is_noise(self) -> bool:
@@ -83,6 +86,7 @@ def sensitivity(
         influences = _indices(names, values.reshape(-1, len(names) + 2, replications), asked.metric, seed)
     else:
         influences = _effects(problem, cube, values.mean(axis=1), seed)
+    influences = [replace(one, runs=len(found)) for one in influences]
     return sorted(influences, key=lambda one: (-one.total, one.parameter))
 
 
@@ -131,7 +135,8 @@ def _indices(names: Sequence[str], values: Any, metric: str, seed: int) -> list[
 
 
 def _reach(drawn: Any) -> float:
-    """Half of the 95 % interval: how far resampling takes an estimate, which comes first; as much more as it lies below 0."""
+    """Half of the nominal 95 % interval: how far resampling takes an estimate, which comes first;
+    as much more as it lies below 0."""
     low, high = np.quantile(drawn[1:], [0.025, 0.975])
     return float(max(high - drawn[0], drawn[0] - low, 1.96 * drawn[1:].std()) + max(0.0, -drawn[0]))
 
@@ -146,24 +151,28 @@ def _effects(problem: dict[str, Any], cube: Any, values: Any, seed: int) -> list
 
 def of_sensitivity(asked: Sensitivity, found: Sequence[Influence]) -> AnswerTable:
     """A row for each parameter, the most influential first."""
+    evidence = Evidence(found[0].runs if found else None)
     if asked.method == "morris":
         rows = [
             {"parameter": one.parameter, "mean_absolute_effect": one.total, "half_width": one.total_half_width,
-             "spread_of_effects": one.first}
+             "spread_of_effects": one.first, "runs": one.runs}
             for one in found
         ]  # fmt: skip
         return AnswerTable(rows, [
             f"Change of {asked.metric} when a parameter moves across its range, by elementary effects (Morris). A spread as "
-            "large as the effect means that it bends or depends on other parameters. half_width: of 95 % intervals.",
-        ])  # fmt: skip
+            "large as the effect means that it bends or depends on other parameters. half_width: of nominal 95 % "
+            "intervals.",
+            NOMINAL,
+        ], evidence=evidence)  # fmt: skip
     notes = [
         f"Shares of the variance of {asked.metric} (Sobol'): first is the parameter's own, total what it has a part in. "
-        "half_width: of 95 % intervals, by bootstrap. What differs from seed to seed alone is taken out: each point is run at "
-        "least twice.",
+        "half_width: of nominal 95 % intervals, by bootstrap. What differs from seed to seed alone is taken out: each point "
+        "is run at least twice.",
+        NOMINAL,
     ]
     if any(one.is_noise for one in found):
         names = ", ".join(one.parameter for one in found if one.is_noise)
         notes.append(f"Not told from no influence at all: {names}.")
     if any(one.total_half_width > 0.2 for one in found):
         notes.append("Intervals are wide: double question.samples before you read the order.")
-    return AnswerTable([asdict(one) for one in found], notes)
+    return AnswerTable([asdict(one) for one in found], notes, evidence=evidence)

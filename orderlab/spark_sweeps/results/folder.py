@@ -9,7 +9,6 @@ Renaming needs a POSIX file system (a local disk, NFS); an object store does not
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import io
 import json
@@ -17,7 +16,6 @@ import math
 import os
 import re
 import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from orderlab.model.errors import InputError
-from orderlab.model.files import write_whole
+from orderlab.model.files import json_of, write_whole
 from orderlab.spark_sweeps.sweep_file.specification import MANIFEST, digest_of
 
 _FOREIGN = "not rows of this sweep; remove it: its runs are then done again"
@@ -79,7 +77,7 @@ class ResultFolder:
         """Make the folder, or find in it what an earlier start of the same sweep left. Raises InputError."""
         found = None
         try:
-            found = dict(json.loads((self.path / MANIFEST).read_text()))
+            found = dict(json_of((self.path / MANIFEST).read_bytes(), f"{self.path}/{MANIFEST}", "name another folder"))
         except FileNotFoundError:
             if not self._is_fresh():
                 raise InputError(
@@ -113,7 +111,7 @@ class ResultFolder:
 
     def _remove_left_overs(self) -> None:
         """What workers that were killed were at."""
-        for left_over in self.rows_path.glob(".*.tmp"):
+        for left_over in self.rows_path.glob(".[0-9]*"):
             left_over.unlink(missing_ok=True)
 
     def _is_fresh(self) -> bool:
@@ -155,20 +153,14 @@ class ResultFolder:
         failed = sum(one != "ok" for one in status)
         violated = sum(one == "violated" for one in outcome)
         digest = digest_of(np.ascontiguousarray(runs, "<i8").tobytes())
-        temporary = self.rows_path / f".{uuid.uuid4().hex}.tmp"
         packed = io.BytesIO()
         pq.write_table(table, packed, compression="zstd")
         content = packed.getvalue()
+        name = f"{attempt}-{digest}.{len(runs)}-{failed}-{violated}.{_content_digest(content)}.parquet"
         try:
-            with temporary.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            name = f"{attempt}-{digest}.{len(runs)}-{failed}-{violated}.{_content_digest(content)}.parquet"
-            os.replace(temporary, self.rows_path / name)
-        except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise InputError(f"{self.path}: {disk_complaint(error)}") from None
+            write_whole(self.rows_path / name, content)
+        except InputError as error:
+            raise InputError(f"{error}; what is committed is kept: run the same command again") from None
 
     # -- reading -------------------------------------------------------------------------------------------
 
@@ -182,8 +174,8 @@ class ResultFolder:
     def manifest(self) -> dict[str, Any]:
         """What the sweep was. Raises InputError."""
         try:
-            found: dict[str, Any] = json.loads((self.path / MANIFEST).read_text())
-        except (OSError, ValueError):
+            found: dict[str, Any] = json_of((self.path / MANIFEST).read_bytes(), f"{self.path}/{MANIFEST}")
+        except (OSError, InputError):
             raise InputError(f"{self.path}: no results of a sweep here; name the output folder of one") from None
         return found
 
@@ -227,7 +219,6 @@ class ResultFolder:
             seen[number[keep]] = True
             if keep.any():
                 yield table.filter(pa.array(keep))
-
 
     def _own_rows(self, path: Path, columns: Sequence[str] | None) -> pa.Table:
         """One committed file, if every row of it belongs here. Raises InputError."""
@@ -314,13 +305,6 @@ def read_rows(path: Path, columns: Sequence[str] | None) -> pa.Table:
     except (OSError, pa.ArrowException) as error:
         line = " ".join(str(error).split())[:120]
         raise InputError(f"{path}: unreadable ({line}); remove it: its runs are then done again") from None
-
-
-def disk_complaint(error: OSError) -> str:
-    """One line with the cure for an error of the file system."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "the disk is full; free some space and run the same command again: what is committed is kept"
-    return f"cannot be written ({error.strerror}); what is committed is kept: run the same command again"
 
 
 def _difference(found: dict[str, Any], wanted: dict[str, Any]) -> str:

@@ -52,6 +52,7 @@ SCHEMA_TAIL = [
     pa.field("error", pa.string()),
     pa.field("outcome", pa.string()),  # holds, violated, unknown; null where nothing was judged
     pa.field("vacuous", pa.bool_()),  # no law was put to the test, and nothing else is unknown
+    pa.field("settled", pa.bool_()),  # whether its warm-up had ended when measurement began; null where nobody knows
     pa.field("verdicts", pa.map_(pa.string(), pa.string())),
     pa.field("witnesses", pa.string()),  # JSON by law
     pa.field("metrics", pa.map_(pa.string(), pa.float64())),
@@ -95,8 +96,11 @@ def _some_derived(plan: Plan, name: str) -> Iterator[Any]:
 
 
 def _common_type(values: Iterable[Any]) -> pa.DataType:
-    """bool, int64 or float64; text where there is any."""
+    """bool, int64 or float64; text where there is any, or a whole number that 64 bits do not hold."""
+    values = list(values)
     kinds = {type(value) for value in values}
+    if any(type(value) is int and not -(2**63) <= value < 2**63 for value in values):
+        return pa.string()  # exactly as it was given, which no number of 64 bits is
     if kinds == {bool}:
         return pa.bool_()
     if kinds == {int}:
@@ -119,6 +123,7 @@ def row_of(
         "status": ended.status, "error": None if ended.error is None else storable(ended.error),
         "outcome": observed.outcome if observed.verdicts else None,
         "vacuous": observed.vacuous if ended.status == "ok" else None,
+        "settled": observed.settled,
         "verdicts": sorted((storable(law), verdict) for law, verdict in observed.verdicts.items()), "metrics": list(metrics.items()),
         "witnesses": json.dumps(observed.witnesses, sort_keys=True) if observed.witnesses else None,
         "history_digest": observed.history_digest, "history_rows": observed.history_rows,
@@ -127,6 +132,16 @@ def row_of(
     for name in plan.parameter_names:
         row[PREFIX + name] = run.parameters.get(name)
     return {**row, "row_digest": _digest_of_row(row)}
+
+
+def kind_of_failure(status: str, error: str | None) -> str:
+    """What failures are counted by: the exception's type, or how the process ended."""
+    return (error or status).partition(": ")[0][:80] if status in ("error", "killed", "memory") else status
+
+
+def counted_kinds(kinds: Mapping[str, int]) -> str:
+    """Failures by kind, the most frequent first."""
+    return ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items(), key=lambda one: (-one[1], one[0])))
 
 
 def storable(text: str) -> str:

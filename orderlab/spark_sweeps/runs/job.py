@@ -6,9 +6,12 @@ Beside it what looks at a sweep without doing it: one run in this process, witho
 from __future__ import annotations
 
 import heapq
+import shlex
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ import numpy as np
 
 from orderlab.model.errors import InputError
 from orderlab.spark_sweeps.results.folder import Counts, ResultFolder
-from orderlab.spark_sweeps.results.rows import combined, wanted_runs
+from orderlab.spark_sweeps.results.rows import combined, kind_of_failure, wanted_runs
 from orderlab.spark_sweeps.runs.costs import CostModel, chunks_of, estimated, measured_rows, model_of_earlier
 from orderlab.spark_sweeps.runs.digests import code_digest, scripts_digest, subject_digest
 from orderlab.spark_sweeps.runs.isolation import Ended, isolated
@@ -74,6 +77,10 @@ class Summary:
     """Runs that came to their end without a verdict on their laws: undecided, or not one was put to the test."""
     vacuous: int = 0
     """Those of them of which no law was put to the test, or which have none."""
+    unsettled: int = 0
+    """Runs whose warm-up had not ended when measurement began."""
+    failure_kinds: Mapping[str, int] = field(default_factory=dict)
+    """How many runs failed, by what they failed of."""
 
     def to_json(self) -> dict[str, Any]:
         """The summary for `--json`."""
@@ -200,8 +207,18 @@ class _Sweeping:
             if not engine.run(order, [np.array([number]) for number in pilot], self._tick):
                 return False
             left, measured = np.setdiff1d(left, pilot), measured_rows(self.folder)
+            self._insist_on_metrics()
         costs = estimated(self.plan, left, measured, self.earlier)
         return engine.run(order, chunks_of(left, costs, engine.cores), self._tick)
+
+    def _insist_on_metrics(self) -> None:
+        """Raise InputError where the pilot, spread over the design, recorded nothing at all: the rest would not either."""
+        if any(metrics for table in self.folder.tables(len(self.plan), ["metrics"]) for metrics in table.column("metrics").to_pylist()):
+            return
+        recorded = _Recorded(self.path, self.sweep)
+        for table in self.folder.tables(len(self.plan), ["status", "metrics"]):
+            recorded.take(table)
+        recorded.insist()
 
     def _tick(self) -> bool:
         counts = self._obey_stop_rules()
@@ -228,10 +245,12 @@ class _Sweeping:
 
     def _summary(self) -> Summary:
         standing = self.folder.standing(len(self.plan))
-        digest, cpu_s, unknown, vacuous = 0, 0.0, 0, 0
+        digest, cpu_s, unknown, vacuous, unsettled = 0, 0.0, 0, 0, 0
+        kinds: Counter[str] = Counter()
+        recorded = _Recorded(self.path, self.sweep)
         failures, violations = _First(FAILURES_SHOWN), _First(FAILURES_SHOWN)
         for table in self.folder.tables(
-            len(self.plan), ["row_digest", "cpu_s", "status", "outcome", "vacuous", "verdicts", "error", "replay"]
+            len(self.plan), ["row_digest", "cpu_s", "status", "outcome", "vacuous", "settled", "verdicts", "error", "replay", "metrics"]
         ):
             digest = combined(table.column("row_digest").to_pylist(), digest)
             cpu_s += float(np.nansum(table.column("cpu_s").to_numpy()))
@@ -239,15 +258,43 @@ class _Sweeping:
             outcome = table.column("outcome").to_pylist()
             unknown += sum(one == "ok" and told in (None, "unknown") for one, told in zip(status, outcome, strict=True))
             vacuous += table.column("vacuous").to_pylist().count(True)
+            unsettled += table.column("settled").to_pylist().count(False)
+            recorded.take(table)
             for place, number in enumerate(runs):
                 if status[place] != "ok" or outcome[place] == "violated":
                     row = table.slice(place, 1).to_pylist()[0]
+                    if status[place] != "ok":
+                        kinds[kind_of_failure(row["status"], row["error"])] += 1
                     (failures if status[place] != "ok" else violations).add(number, row)
+        recorded.insist()
         return Summary(
             self.folder.path, self.sweep.seed, int(self.wanted.sum()), int((~self.wanted).sum()), standing.counts, self.before, self.stopped, f"{digest:032x}",
             time.perf_counter() - self.begun, cpu_s, failures.rows(), violations.rows(),
-            unknown, vacuous,
+            unknown, vacuous, unsettled, dict(kinds),
         )  # fmt: skip
+
+
+class _Recorded:
+    """Whether each pattern of record.metrics has matched something in a run that came to its end."""
+
+    def __init__(self, path: Path, sweep: SweepFile) -> None:
+        self._path, self._runs = path, 0
+        self._left = set(sweep.record.metrics) - {"*", "steady.*"}  # the latter capacity adds by itself, and functions lack
+
+    def take(self, table: Any) -> None:
+        """Look at the metrics of rows, as long as a pattern has matched nothing."""
+        self._runs += table.column("status").to_pylist().count("ok")
+        if self._left:
+            names = {name for metrics in table.column("metrics").to_pylist() for name, _ in metrics or ()}
+            self._left -= {pattern for pattern in self._left if any(fnmatchcase(name, pattern) for name in names)}
+
+    def insist(self) -> None:
+        """Raise InputError for a pattern that matched nothing."""
+        if self._left and self._runs:
+            raise InputError(
+                f'{self._path}: record.metrics: "{min(self._left)}" matches no metric of {self._runs:,} runs; '
+                f"orderlab sweep {shlex.quote(str(self._path))} --only 0 shows those that there are"
+            )
 
 
 class _First:

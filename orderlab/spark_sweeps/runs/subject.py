@@ -38,6 +38,9 @@ class Observed:
     vacuous: bool = False
     """Whether nothing but that no law was put to the test stands in the way of ``holds``."""
 
+    settled: bool | None = None
+    """Whether the warm-up had ended when measurement began; None where nobody knows."""
+
     @property
     def outcome(self) -> str:
         """The outcome of all laws together."""
@@ -172,6 +175,7 @@ class SimulatedSystem:
             history.name if kept and history is not None else None,
             str(overall(verdicts)),
             overall(verdicts) is Outcome.UNKNOWN and overall(verdicts, allow_vacuous=True) is Outcome.HOLDS,
+            report["warm_up"]["has_settled"],
         )
 
     def warm_up(self) -> None:

@@ -21,14 +21,21 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from orderlab.child import dying_with_parent
 from orderlab.model.errors import InputError
 from orderlab.spark_sweeps.results.folder import ResultFolder
 from orderlab.spark_sweeps.results.rows import row_of, schema_of, table_of
 from orderlab.spark_sweeps.runs.digests import code_digest, has_changed, scripts_digest, subject_digest
-from orderlab.spark_sweeps.runs.isolation import isolated, leave_with
+from orderlab.spark_sweeps.runs.isolation import isolated
 from orderlab.spark_sweeps.runs.subject import Observed, Subject, subject_of
 from orderlab.spark_sweeps.sweep_file.plan import Plan
 from orderlab.spark_sweeps.sweep_file.specification import sweep_of
+
+
+def cores_here() -> int:
+    """Cores that this process may use; all of the machine, where its system does not say (macOS)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
 
 COMMIT_S = 5.0
 COMMIT_ROWS = 1024
@@ -147,7 +154,7 @@ class PoolEngine:
     """Fresh processes, each with a pipe, kept from chunk to chunk."""
 
     def __init__(self, cores: int | None = None) -> None:
-        self.cores = cores or len(os.sched_getaffinity(0))
+        self.cores = cores or cores_here()
         self._context = multiprocessing.get_context("spawn")
         self._workers: dict[Any, Any] = {}
 
@@ -215,7 +222,7 @@ class PoolEngine:
 def _serve(pipe: Any, driver: int) -> None:
     """A worker: chunks in, None or a complaint out. Ctrl-C is the driver's affair, and its death ends this."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    leave_with(driver)
+    dying_with_parent(driver)()
     try:
         while True:
             order, numbers = pipe.recv()

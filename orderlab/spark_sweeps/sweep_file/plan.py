@@ -167,10 +167,9 @@ class Plan:
     def __init__(self, sweep: SweepFile, place: str = "sweep") -> None:
         self.sweep = sweep
         self.place = place
+        _insist_on_a_size(sweep, place)
         self.design = _design(sweep)
         self.points = len(self.design)
-        if len(self) > RUNS_MAX:
-            raise InputError(f"{place}: {len(self):,} runs; at most {RUNS_MAX:,}: shorten an axis or sample the space")
         self._derived = [(name, Expression(text, f"{place}: derived.{name}")) for name, text in sweep.derived.items()]
         self._cost = None if sweep.cost is None else Expression(sweep.cost, f"{place}: cost")
         self.has_cost = self._cost is not None
@@ -241,6 +240,21 @@ class Plan:
         """The parameters that differ from run to run, and those that follow from them."""
         rows = self.sweep.design.rows or ()
         return tuple(dict.fromkeys([*self.sweep.axes, *(name for row in rows for name in row), *self.sweep.derived]))
+
+
+def _insist_on_a_size(sweep: SweepFile, place: str) -> None:
+    """Raise InputError for more runs than a plan can number; the product of many axes may be beyond any machine integer."""
+    choice, axes = sweep.design, sweep.axes.values()
+    if choice.kind == "grid":
+        points = math.prod(len(axis.listed()) for axis in axes)
+    elif choice.kind == "one-at-a-time":
+        points = 1 + sum(len(axis.listed()) for axis in axes)
+    else:
+        points = choice.samples or len(choice.rows or ())
+    runs = points * sweep.replications.count
+    if runs > RUNS_MAX:
+        told = f"{runs:,}" if runs < 10**15 else f"more than 10^{len(str(runs)) - 1}"
+        raise InputError(f"{place}: {told} runs; at most {RUNS_MAX:,}: shorten an axis or sample the space")
 
 
 def _is_number(value: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from fnmatch import fnmatchcase
 from hashlib import blake2b
@@ -12,6 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from orderlab.model.errors import InputError, did_you_mean, shortened
+from orderlab.model.files import read_json
 from orderlab.sim.systems.settings import read_config
 
 MANIFEST = "sweep.json"
@@ -66,6 +66,9 @@ class Axis(BaseModel):
             if len({(type(value), value) for value in self.values}) < len(self.values):
                 raise ValueError("a value is listed twice; remove one")
             return self
+        if (self.low is None) != (self.high is None):
+            given, missing = ("from", "to") if self.high is None else ("to", "from")
+            raise ValueError(f"a range with {given} and without {missing}; add {missing} = ...")
         if self.low is None or self.high is None:
             raise ValueError(
                 'neither values nor a range; write [1, 2, 4] or { from = 1, to = 8, count = 4, scale = "log" }'
@@ -130,8 +133,12 @@ class Axis(BaseModel):
         if share == 1:
             return self._kept(self.high)
         if self.scale == "log":
-            return self._kept(self.low * (self.high / self.low) ** share)
-        return self._kept(self.low + (self.high - self.low) * share)
+            if math.isfinite(self.high / self.low):
+                return self._kept(self.low * (self.high / self.low) ** share)
+            return self._kept(math.exp((1 - share) * math.log(self.low) + share * math.log(self.high)))
+        if math.isfinite(self.high - self.low):
+            return self._kept(self.low + (self.high - self.low) * share)
+        return self._kept(self.low * (1 - share) + self.high * share)
 
     def _kept(self, value: float) -> Value:
         """Whole where it must be; otherwise 12 significant digits, so that 0.1 * 3 is 0.3."""
@@ -162,6 +169,12 @@ class DesignChoice(_Part):
             )
         if (self.kind == "table") != (self.rows is not None):
             raise ValueError(f"a {self.kind} design {'needs rows' if self.kind == 'table' else 'has no rows'}")
+        for number, row in enumerate(self.rows or ()):
+            for name, value in row.items():
+                if isinstance(value, float) and not math.isfinite(value):
+                    raise ValueError(f"rows.{number}.{name} is {value}, which is not finite; give a finite number")
+        if any(not -(2**63) <= seed < 2**63 for seed in self.seeds or ()):
+            raise ValueError("a seed of 64 bits or more; give one below 2^63")
         if self.seeds is not None and len(self.seeds) != len(self.rows or ()):
             raise ValueError(f"{len(self.seeds)} seeds for {len(self.rows or ())} rows; a table gives each row one")
         return self
@@ -247,6 +260,15 @@ class SweepFile(_Part):
                 raise ValueError(
                     f"{name} is {value!r}; [base] holds one value for each parameter, lists belong into [axes]"
                 )
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"{name} is {value}, which is not finite; give a finite number")
+        return given
+
+    @field_validator("output")
+    @classmethod
+    def _output_is_a_folder(cls, given: str) -> str:
+        if not given.strip():
+            raise ValueError("empty; name a folder of its own")
         return given
 
     @model_validator(mode="after")
@@ -289,7 +311,7 @@ def read_sweep(path: Path) -> SweepFile:
     """
     if path.name == MANIFEST and path.is_file():
         try:
-            return sweep_of({**json.loads(path.read_text())["sweep"], "output": str(path.parent)}, str(path))
+            return sweep_of({**read_json(path)["sweep"], "output": str(path.parent)}, str(path))
         except (ValueError, KeyError, TypeError):
             raise InputError(f"{path}: not the manifest of a sweep; name a sweep file") from None
     return sweep_of(read_config(path), str(path))
@@ -301,6 +323,8 @@ def sweep_of(content: dict[str, Any], place: str) -> SweepFile:
         return SweepFile.model_validate(content)
     except ValidationError as error:
         raise InputError(f"{place}: {_complaint(error, content)}") from None
+    except OverflowError:  # of pydantic, which does not say where
+        raise InputError(f"{place}: a whole number of more than 308 digits where a range or a step is; give a smaller") from None
 
 
 def _complaint(error: ValidationError, content: dict[str, Any]) -> str:

@@ -1,0 +1,127 @@
+"""What few runs cannot tell of a mean: what they did not show, and when a few of them carry it.
+
+No interval of a mean holds it for every population: what happens seldom and weighs much moves the mean, and most
+samples do not show it (Bahadur, Savage 1956). So intervals of means are called *nominal*: they hold the mean as often as
+they say where runs vary about normally, and less where a few differ much (``notes/statistics.md`` has how much less).
+
+Two things are known whatever the population is. What n runs have not shown happens in at most 1 - 0.05^(1/n) of runs,
+with 95 % (the rule of three, 3/n, is its bound). And the interval of the median by order statistics always holds it; it
+needs six runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from orderlab.sim.engine.statistics import interval_of
+
+UNSEEN = 0.05
+"""The chance that something more frequent than `unseen_share` did not show."""
+CARRIERS_MAX, CARRIERS_SHARE = 3, 0.1
+"""At most so many, at most this share of the runs and at least one, are a few that may carry the mean."""
+REST_MIN = 4
+"""Runs that must be left when the few are taken out."""
+
+
+def nominal(confidence: float = 0.95) -> str:
+    """How the confidence of an interval of a mean is called."""
+    return f"nominal {100 * confidence:.4g} %"
+
+
+NOMINAL = (
+    "Nominal: intervals of means hold them as often as that where runs vary about normally, and less where a few runs "
+    "differ much from the others (notes/statistics.md)."
+)
+
+
+def mean_at(metric: str, setting: Mapping[str, Any]) -> str:
+    """What a mean is called in a warning."""
+    where = ", ".join(
+        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in setting.items()
+    )
+    return f"{metric} at {where}" if where else metric
+
+
+def unseen_share(runs: int) -> float:
+    """The share of runs up to which something may happen and not have been seen in so many independent ones, with 95 %."""
+    return 1.0 - math.exp(math.log(UNSEEN) / runs)
+
+
+def unseen_line(runs: int) -> str:
+    """What to know of a mean over so many runs, whatever their values are."""
+    figure = "a figure rests on one run" if runs == 1 else f"a figure rests on {runs:,} runs"
+    return (
+        f"{figure}: what happens in up to {100 * unseen_share(runs):.2g} % of runs may be unseen, and is in no interval"
+    )
+
+
+def carriers(values: Sequence[float], confidence: float = 0.95) -> list[int]:
+    """The places of the few values that carry the mean: without them it has an interval that leaves out the mean of all.
+
+    Taken out are 1, 2 or 3 of the values that lie furthest from the median, at most a tenth; empty where none carry it,
+    or where too few are left to tell.
+    """
+    told = np.asarray(values, float)
+    if len(told) < REST_MIN + 1 or not np.isfinite(told).all():
+        return []
+    order = np.argsort(-np.abs(told - np.median(told)), kind="stable")
+    mean = float(told.mean())
+    most = min(CARRIERS_MAX, max(1, math.floor(len(told) * CARRIERS_SHARE)), len(told) - REST_MIN)
+    for few in range(1, most + 1):
+        rest = interval_of(told[np.sort(order[few:])].tolist(), confidence)
+        if not rest.low <= mean <= rest.high:
+            return sorted(int(place) for place in order[:few])
+    return []
+
+
+def median_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float] | None:
+    """Both ends of the interval of the median by order statistics, which holds it whatever the population is; None for
+    fewer values than it needs.
+    """
+    from scipy import stats
+
+    found = stats.quantile_test(np.asarray(values, float), q=0, p=0.5).confidence_interval(confidence)
+    return (float(found.low), float(found.high)) if math.isfinite(found.low) and math.isfinite(found.high) else None
+
+
+@dataclass
+class Evidence:
+    """What lies behind the means of an answer: the fewest runs of one, and which means a few runs carry."""
+
+    fewest: int | None = None
+    carried: list[str] = field(default_factory=list)
+
+    def take(self, name: str, values: Sequence[float], confidence: float = 0.95) -> None:
+        """Look at the values behind one mean; ``name`` says which it is."""
+        self.fewest = len(values) if self.fewest is None else min(self.fewest, len(values))
+        few = carriers(values, confidence)
+        if few:
+            rest = [value for place, value in enumerate(values) if place not in few]
+            middle = median_interval(values)
+            median = (
+                ""
+                if middle is None
+                else f"; median {np.median(values):.4g} ({middle[0]:.4g} to {middle[1]:.4g}, exact)"
+            )
+            self.carried.append(
+                f"{name}: {len(few)} of {len(values)} runs {'carries' if len(few) == 1 else 'carry'} the mean, {np.mean(values):.4g} with "
+                f"and {np.mean(rest):.4g} without{median}"
+            )
+
+    @property
+    def unseen(self) -> str:
+        """`unseen_line` of the mean with the fewest runs; empty without a mean."""
+        return "" if self.fewest is None else unseen_line(self.fewest)
+
+    @property
+    def warnings(self) -> list[str]:
+        """In words, for the first lines of an answer."""
+        if not self.carried:
+            return []
+        more = f"; and {len(self.carried) - 1:,} more means like it" if len(self.carried) > 1 else ""
+        return [f"{self.carried[0]}{more}: a few runs decide, so that no confidence is claimed; raise replications"]
