@@ -58,11 +58,13 @@ WRONG_BROKERS = (
 """Settings under which brokers are wrong, or hold back: title, settings, what repairs it."""
 ISR = (("replica_lag_max_s", "0.05"), ("faults", f"kafka-isr-shrink@0.3:0:0.5 kafka-leader-change@{STRIKES_AT}:0"))
 PARTS = (("cluster_node_timeout_s", "0.2"),)
+COORDINATORS = " ".join(f"kafka-coordinator-loss@{STRIKES_AT}:{kafka}" for kafka in range(3))
+"""Those of every group."""
 WRONG_SERVERS = (
     ("ISR of one, unclean election", (*ISR, ("unclean_election", "true")), (("min_insync_replicas", "2"),)),
     ("ISR of one, clean election", ISR, ()),
-    ("coordinator loses all commits", (("offsets_lag_ms", "1000"), ("faults", f"kafka-coordinator-loss@{STRIKES_AT}:0")), ()),
-    ("coordinator loses 0.2 s, broker-crash", (("offsets_lag_ms", "200"), ("faults", f"kafka-coordinator-loss@{STRIKES_AT}:0 broker-crash@0.51:0")), ()),
+    ("coordinator loses all commits", (("offsets_lag_ms", "1000"), ("faults", COORDINATORS)), ()),
+    ("coordinator loses 0.2 s, broker-crash", (("offsets_lag_ms", "200"), ("faults", f"{COORDINATORS} broker-crash@0.51:0")), ()),
     ("producer-retry, 1 in flight", (("max_in_flight", "1"), ("faults", f"producer-retry@{STRIKES_AT}:0")), ()),
     ("CLUSTERDOWN for 0.6 s", (*PARTS, ("redis_nodes", "10"), ("faults", f"redis-restart@{STRIKES_AT}:0:0.8")), ()),
     ("redis-old-master, promoted", (*PARTS, ("faults", f"redis-old-master@{STRIKES_AT}:0")), ()),

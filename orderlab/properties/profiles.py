@@ -40,6 +40,7 @@ class Profile:
                 "stateful_step_count": self.steps,
                 "deadline": None,
                 "database": database,
+                "derandomize": False,  # seeded; and whoever loads a profile that is has no database
                 "print_blob": True,
                 "suppress_health_check": list(HealthCheck),
                 "phases": [Phase.reuse, Phase.generate, Phase.shrink],

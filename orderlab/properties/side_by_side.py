@@ -31,12 +31,12 @@ CALLS_MAX = 8
 """Before each of so many calls of an operation its script is killed, or its node crashes, or its client dies."""
 CONDITIONS = ("out-of-memory", "read-only", "too-few-replicas", "disk-error", "slot-migrates")
 SCHEMA = 1
-LOAD: Mapping[str, Any] = {"publishers": 10_000, "rate": 1.0, "duration_s": 0.4, "warm_up_s": 0.2}
+LOAD: Mapping[str, Any] = {"publishers": 10_000, "rate": 1.0, "duration_s": 0.4, "warm_up_s": 0.2, "subscribers": 50}
 """What latency and busy nodes are of: much of what the one-node systems can carry, little for the cluster."""
 STRUCK: Mapping[str, Any] = {
     "publishers": 60, "rate": 20.0, "brokers": 2, "kafka_brokers": 3, "redis_nodes": 3, "redis_replica_lag_ms": 100.0, "warm_up_s": 0.1,
     "duration_s": 0.9, "drain_s": 3.0, "offline_share": 0.4, "offline_s": 0.3, "session_timeout_s": 0.2, "request_timeout_s": 0.2,
-    "command_timeout_s": 0.2, "pack_pause_s": 0.1, "expiry_s": 30.0,
+    "command_timeout_s": 0.2, "pack_pause_s": 0.1, "expiry_s": 30.0, "subscribers": 20,
 }  # fmt: skip
 """What faults strike, as far as a system has the setting: the small system of ``notes/guarantees.md``, whose timeouts are so short that faults
 outlast them."""

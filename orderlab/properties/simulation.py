@@ -4,7 +4,8 @@ A run follows from its system, settings and seed, so what a history says is miss
 
 Made shorter (``shrunk``) means: fewer clients, messages, faults and nodes, faults that last less, an earlier end, settings at their defaults, as long as the same law is broken by the
 same cause. That is: the same finding but for its numbers, the fault of the same name to blame, the same stage that had the message last or turned the
-order, and lost or withheld alike. The search is greedy, tries what is smallest first, and is the same each time; what it ends with can be shortened by no
+order, and lost or withheld alike. Which fault is to blame is not asked where faults are left out: one that the violation does without goes, though it was
+blamed. The search is greedy, tries what is smallest first, and is the same each time; what it ends with can be shortened by no
 single change that it knows, or the runs that it may make are over.
 """
 
@@ -226,8 +227,8 @@ class _Search:
         (verdict,) = located([verdict], self.system, settings, seed)
         return Shrunk(self.system, settings, seed, verdict, size)
 
-    def _try(self, changes: Mapping[str, Any], seed: int | None = None) -> bool:
-        """Whether the best with these changes breaks the law by the same cause; it is the best then."""
+    def _try(self, changes: Mapping[str, Any], seed: int | None = None, by_any_fault: bool = False) -> bool:
+        """Whether the best with these changes breaks the law by the same cause (``by_any_fault``: but for the fault to blame); it is the best then."""
         seed = self.best.seed if seed is None else seed
         given = {**self.best.settings.model_dump(), **changes}
         key = repr(sorted(given.items())), seed
@@ -238,7 +239,10 @@ class _Search:
             found = self.run(settings_of(self.system, given), seed)
         except InputError:  # a system that cannot be, or a fault that strikes nothing there
             return False
-        is_same = found is not None and Cause.of(found.verdict) == self.cause and self._is_cut <= self._was_cut
+        cause = None if found is None else Cause.of(found.verdict)
+        if cause is not None and by_any_fault and replace(cause, fault=self.cause.fault) == self.cause and self._is_cut <= self._was_cut:
+            self.cause = cause
+        is_same = cause == self.cause and self._is_cut <= self._was_cut
         if found is not None and is_same:
             self.best = found
         if self.on_run is not None:
@@ -276,7 +280,7 @@ class _Search:
         while size >= 1:
             start = 0
             while start < len(words := self._now("faults").split()):
-                if not self._try({"faults": " ".join(words[:start] + words[start + size :])}):
+                if not self._try({"faults": " ".join(words[:start] + words[start + size :])}, by_any_fault=True):
                     start += size
             size //= 2
 

@@ -10,9 +10,10 @@ from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.kind import kind_of
 from orderlab.properties.harness.keyspace import shown_value
-from orderlab.properties.validation.findings import Finding
+from orderlab.properties.validation.findings import Finding, wording
 from orderlab.properties.validation.isolated import Runaway, isolated
 from orderlab.properties.validation.validation import Validation
+from orderlab.properties.validation.verdicts import CAUSES_MAX
 from orderlab.properties.witness.shortening import Reruns
 from orderlab.properties.witness.witness import Explanation, Witness
 from orderlab.sim.redis.backends.backend import FIRST_MS
@@ -128,17 +129,27 @@ def sorted_by(
 ) -> tuple[list[Change], list[Change]]:
     """What a validation saw broken: what the other scripts do not show, and what they do.
 
-    What is seen by counting is not shown by steps: there the other validation's verdict decides.
+    What is seen by counting is not shown by steps: there it decides whether the other validation saw the same, whatever the numbers.
     """
     only: list[Change] = []
     both: list[Change] = []
     for one in broken_in(found):
         if one.witness is None or is_counted(one.witness.finding):
-            shows = other.outcomes.get(one.law) is Outcome.VIOLATED
+            shows = _has_seen(other, one)
         else:
             shows = others.law_broken(one.witness.finding.trace, one.law) is not None
         (both if shows else only).append(one)
     return only, both
+
+
+def _has_seen(other: Validation, change: Change) -> bool:
+    """Whether a validation saw the law broken in the words of this change."""
+    for result in other.results:
+        if result.law == change.law and result.outcome is Outcome.VIOLATED:
+            seen = {wording(one.finding.text) for one in result.witnesses}
+            is_cut_off = len(seen) >= CAUSES_MAX  # there may be more than it shows
+            return change.witness is None or not seen or is_cut_off or wording(change.witness.finding.text) in seen
+    return False
 
 
 def no_longer_known(before: Validation, after: Validation) -> tuple[str, ...]:

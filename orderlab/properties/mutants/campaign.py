@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from orderlab.model.errors import InputError
-from orderlab.model.files import write_whole
+from orderlab.model.files import read_json, write_whole
 from orderlab.model.laws import STORE_LAWS
 from orderlab.properties.contracts.kind import SCRIPT_SECONDS_MAX, Kind, kind_of, trace_from_json
 from orderlab.properties.mutants.mutant import OUTCOMES, Mutant, Result
@@ -192,7 +192,7 @@ class Campaign:
             file = self._file(self._context, mutant)
             if file.is_file():
                 try:
-                    self.results[mutant] = Result.from_json(json.loads(file.read_bytes())["result"], str(file), trace_from_json)
+                    self.results[mutant] = Result.from_json(read_json(file)["result"], str(file), trace_from_json)
                 except (InputError, ValueError, KeyError, TypeError, OSError):
                     continue  # not a result of ours: judged again, and written anew
 

@@ -6,6 +6,7 @@ has orderlab installed pays for nothing.
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import suppress
 from typing import Any
@@ -60,6 +61,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if str(config.getoption("--hypothesis-profile", None) or "").startswith("orderlab-"):
         import orderlab.properties.profiles  # noqa: F401 - registers them
     if config.getoption("--orderlab-store") or config.getini("orderlab_stores"):
+        if os.name != "posix":
+            from orderlab.program import UNSUPPORTED
+
+            raise pytest.UsageError(f"--orderlab-store: {UNSUPPORTED}")
         from orderlab.properties.plugin.session import LawSession
 
         config.pluginmanager.register(LawSession(config), "orderlab-session")

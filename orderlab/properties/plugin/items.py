@@ -58,7 +58,9 @@ class LawItem(pytest.Item):
     def runtest(self) -> None:
         """Run the scenarios and the machines in a process of their own: a script that hangs must not hang the run."""
         laws = self.laws
-        self.user_properties += [("orderlab-seed", laws.seed), ("orderlab-profile", laws.profile.name)]
+        by_profile = ("orderlab-profile", laws.profile.name)
+        how = by_profile if laws.effort is None else ("orderlab-effort", name_of_effort(laws.effort))
+        self.user_properties += [("orderlab-seed", laws.seed), how]
         try:
             binding = load_binding(self.path, trust_adapter=self.config.getoption("--orderlab-trust-adapter"))
             run = laws.tester_of(binding, kept_examples(home_of(self.config) / EXAMPLES))(self.name)

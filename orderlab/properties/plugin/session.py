@@ -17,7 +17,7 @@ from orderlab.properties.plugin.items import StoreFile
 from orderlab.properties.plugin.reporting import print_summary
 from orderlab.properties.profiles import Profile, profile_named
 from orderlab.properties.validation.effort import effort_named, name_of_effort
-from orderlab.properties.validation.law_run import LawRun
+from orderlab.properties.validation.law_run import LawRun, LawsTogether
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import FILE_NAME, load_binding
 
@@ -118,6 +118,23 @@ class LawSession:
             store.session_of_laws = self
             return store
         return None
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
+        """With xdist, one process for all laws of a store that are judged in one go: two would judge it twice."""
+        together = {os.path.relpath(store, config.rootpath) for store in self.stores if self._is_judged_in_one_go(store)}
+        if not together or config.getoption("dist") not in ("load", "worksteal", "loadgroup"):
+            return None
+        from orderlab.properties.plugin.distribution import scheduler_with
+
+        return scheduler_with({Path(store).as_posix() for store in together}, config, log)
+
+    def _is_judged_in_one_go(self, store: Path) -> bool:
+        try:
+            binding = load_binding(store, trust_adapter=self.config.getoption("--orderlab-trust-adapter"))
+        except InputError:
+            return False
+        return isinstance(self.tester_of(binding, None), LawsTogether)
 
     def pytest_report_header(self) -> Iterator[str]:
         """Profile, time and seed: what is needed to run the same again."""

@@ -52,17 +52,20 @@ class LawRun:
         return self
 
 
-def law_runs(validated: Callable[[], Validation], seed: int) -> Callable[[str], LawRun]:
+class LawsTogether:
     """One law of a whole validation at a time: it is made the first time that one is asked for."""
-    made: list[Validation] = []
 
-    def test(law: str) -> LawRun:
+    def __init__(self, validated: Callable[[], Validation], seed: int) -> None:
+        self._validated = validated
+        self._seed = seed
+        self._made: Validation | None = None
+
+    def __call__(self, law: str) -> LawRun:
+        """What the validation says of ``law``, with the seconds that it took this time."""
         began = time.monotonic()
-        if not made:
-            made.append(validated())
-        result = next(one for one in made[0].results if one.law == law)
-        run = LawRun(str(made[0].binding.path), law, seed).report(result)
+        if self._made is None:
+            self._made = self._validated()
+        result = next(one for one in self._made.results if one.law == law)
+        run = LawRun(str(self._made.binding.path), law, self._seed).report(result)
         run.seconds = time.monotonic() - began
         return run
-
-    return test

@@ -12,6 +12,7 @@ from orderlab.model.contracts.steps import fault_of
 from orderlab.properties.harness.keyspace import shown_keyspace
 from orderlab.properties.harness.recording import LuaLine
 from orderlab.properties.validation.findings import Finding, wording
+from orderlab.properties.witness.telling import changes_told, left_out, places_told
 from orderlab.sim.redis.shard import FrozenKeyspace
 
 _WHERE = re.compile(r" ?script: (?:[0-9a-f]{40}|\S+), on @?\S+:\d+\.?$|^ERR ")
@@ -145,11 +146,17 @@ def story_lines(witness: Witness) -> Iterator[tuple[str, str]]:
 def _story_lines(witness: Witness) -> Iterator[tuple[str, str]]:
     trace, explanation, terms = witness.finding.trace, witness.explanation, witness.terms
     yield f"{witness.finding.law} is violated: {witness.headline}", "bold"
-    for number, (step, told, state) in enumerate(zip(trace.steps, explanation.told, explanation.states, strict=True), 1):
-        yield f"  {number}. {terms.told_step(step, trace)}", ""
-        if told:
+    sentences = [terms.told_step(step, trace) for step in trace.steps]
+    states = tuple(changes_told(explanation.states))
+    for place in places_told(list(zip(sentences, explanation.told, strict=True))):
+        if isinstance(place, range):
+            yield f"  {left_out(place)}", "dim"
+            continue
+        yield f"  {place + 1}. {sentences[place]}", ""
+        if told := explanation.told[place]:
             yield f"     {told}", "dim"
-            yield f"     {terms.state_words}: {state}", "dim"
+            if states[place]:
+                yield f"     {terms.state_words}: {states[place]}", "dim"
     changed = {key for key in {*explanation.before, *explanation.after} if explanation.before.get(key) != explanation.after.get(key)}
     for name, keyspace in (("before", explanation.before), ("after", explanation.after)):
         yield f"  the store's keys {name} the last step:", ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -72,6 +73,30 @@ def test_an_effort_judges_as_validate_does(tmp_path: Path) -> None:
     assert "1 failed, 1 passed" in found.stdout
     assert "test it again: pytest" in found.stdout
     assert "--orderlab-law no-loss --orderlab-effort 0.05 --orderlab-seed 0" in found.stdout
+
+
+def workers_of(output: str) -> list[str]:
+    """Which process of pytest-xdist took each law."""
+    return re.findall(r"^\[(gw\d+)\].*::", output, re.MULTILINE)
+
+
+@pytest.mark.parametrize("distribution", [(), ("--dist", "worksteal"), ("--dist", "loadgroup")])
+def test_one_process_takes_all_laws_that_are_judged_in_one_go(tmp_path: Path, distribution: tuple[str, ...]) -> None:
+    laws = [part for law in ("no-loss", "counter", "expiry", "drain") for part in ("--orderlab-law", law)]
+    given = ["--orderlab-store", str(LUA / "session"), *laws, "-n", "2", "-v", *distribution]
+    found = run_pytest(tmp_path, *given, "--orderlab-effort", "0.05", "--junitxml", "junit.xml")
+    taken = workers_of(found.stdout)
+    assert (len(taken), len(set(taken))) == (4, 1), found.stdout + found.stderr
+    named = [(one.get("name"), one.get("value")) for one in ElementTree.parse(tmp_path / "junit.xml").iter("property")]
+    assert ("orderlab-effort", "0.05") in named
+    assert "orderlab-profile" not in dict(named), "an effort takes the place of the profile"
+
+
+def test_laws_that_are_judged_one_by_one_are_shared_by_all_processes(tmp_path: Path) -> None:
+    laws = [part for law in ("packet-id", "counter", "expiry", "drain") for part in ("--orderlab-law", law)]
+    found = run_pytest(tmp_path, "--orderlab-store", str(LUA / "session"), *laws, "-n", "2", "-v")
+    taken = workers_of(found.stdout)
+    assert (len(taken), len(set(taken))) == (4, 2), found.stdout + found.stderr
 
 
 def test_an_effort_that_there_is_not_is_one_line(tmp_path: Path) -> None:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import operator
 import os
+import shutil
 import time
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orderlab.model.errors import InputError
+from orderlab.properties.contracts.sequential.validation import contract_of, never_passed
 from orderlab.sim.stores.binding import load_binding
-from orderlab.sim.stores.binding.templates import Vocabulary, compile_template
+from orderlab.sim.stores.binding.loader import check_store
+from orderlab.sim.stores.binding.templates import Vocabulary, compile_template, names_in
 
+LUA = Path(__file__).parents[3] / "orderlab" / "lua"
 RIGHT = """
 [keys]
 queue = "{q:<client>}:queue"
@@ -318,3 +327,96 @@ def test_a_value_too_long_is_an_error_of_the_binding() -> None:
     with pytest.raises(InputError, match=r"here: makes a value of more than 64 MiB"):
         template.render({"client": b"x" * 65535})
     assert len(template.render({"client": b"x"})) == 2000
+
+
+def tables_in(content: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Where a parsed TOML document has tables."""
+    if isinstance(content, dict):
+        yield place
+    for step, inner in content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ():
+        yield from tables_in(inner, (*place, step))
+
+
+def keys_in(content: Any) -> set[str]:
+    """Every key of every table."""
+    if isinstance(content, dict):
+        return set(content).union(*map(keys_in, content.values()))
+    return set().union(*map(keys_in, content)) if isinstance(content, list) else set()
+
+
+@pytest.mark.parametrize("name", ["session", "lock", "job_queue", "feed_watched", "pending"])
+def test_a_key_in_the_wrong_table_is_never_what_may_be_meant(name: str) -> None:
+    text = (LUA / name / "store.toml").read_text()
+    content = tomllib.loads(text)
+    said = []
+    for place in tables_in(content):
+        for key in sorted(keys_in(content) | {"zzz"}):
+            changed = tomllib.loads(text)
+            table = functools.reduce(operator.getitem, place, changed)
+            if key not in table:
+                table[key] = 7
+                with contextlib.suppress(InputError):
+                    check_store(changed, "store.toml")
+                    continue
+                said.append((place, key, refusal_of(changed)))
+    assert len(said) > 50
+    assert [one for one in said if f'did you mean "{one[1]}"' in one[2] or "\n" in one[2]] == []
+
+
+def refusal_of(content: dict[str, Any]) -> str:
+    with pytest.raises(InputError) as raised:
+        check_store(content, "store.toml")
+    return str(raised.value)
+
+
+OF_A_CONTRACT = [
+    ('"job_queue"', '"jobqueue"', 'specification: unknown value "jobqueue"; did you mean "job_queue"?'),
+    ('"job_queue"', '"locks"', 'specification: unknown value "locks"; give session, pending, feed, job_queue, or FILE.py:Class'),
+    ('specification = "job_queue"\n', "", "specification: missing, and add is no operation of a session; add specification"),
+    ("{queue}:jobs", "{<queue>}:jobs", "what is the same in every call is written without < >"),
+]
+
+
+@pytest.mark.parametrize(("right", "wrong", "said"), OF_A_CONTRACT)
+def test_a_store_that_names_no_contract_is_told_which_there_are(tmp_path: Path, right: str, wrong: str, said: str) -> None:
+    shutil.copytree(LUA / "job_queue", tmp_path / "queue")
+    file = tmp_path / "queue" / "store.toml"
+    text = file.read_text()
+    assert right in text
+    file.write_text(text.replace(right, wrong, 1))
+    assert said in message_of(tmp_path / "queue")
+
+
+def test_a_script_is_no_store(tmp_path: Path) -> None:
+    folder = store(tmp_path / "right")
+    assert f"a script, and no store; name {folder / 'store.toml'}" in message_of(folder / "save.lua")
+    (folder / "store.toml").unlink()
+    assert "put a store.toml beside it" in message_of(folder / "save.lua")
+
+
+PASSED = [
+    ("<delay_ms>", {"delay_ms"}),
+    ("at <now_ms|add:delay_ms>", {"delay_ms"}),
+    ("<now_ms | milliseconds | sub:delay_ms>", {"delay_ms"}),
+    ("<key.jobs>", set()),
+    ("<<delay_ms>", set()),
+    ("delay_ms", set()),
+    ("<delay_ms_2>", set()),
+]
+
+
+@pytest.mark.parametrize(("template", "passed"), PASSED)
+def test_what_a_template_passes_is_what_its_parser_reads(template: str, passed: set[str]) -> None:
+    assert {"delay_ms", "key"} & names_in(template) == passed
+
+
+def test_a_field_that_nothing_passes_is_a_gap(tmp_path: Path) -> None:
+    shutil.copytree(LUA / "job_queue", tmp_path / "queue")
+    binding = load_binding(tmp_path / "queue")
+    assert list(never_passed(binding, contract_of(binding))) == [], "a token that the store makes itself is no gap"
+    file = tmp_path / "queue" / "store.toml"
+    text = file.read_text()
+    assert "<delay_ms>" in text
+    file.write_text(text.replace("<delay_ms>", "0"))
+    changed = load_binding(tmp_path / "queue")
+    assert any(one.startswith("add never passes delay_ms: what depends on it is not judged") for one in never_passed(changed, contract_of(changed)))

@@ -47,13 +47,13 @@ from orderlab.properties.contracts.sequential.crowds import crowd
 from orderlab.properties.contracts.sequential.run import ContractRun, Report, RunState
 from orderlab.properties.contracts.sequential.search import Search, explore, operation_of, walk
 from orderlab.properties.contracts.sequential.validation import (
-    COUNTING,
     LENGTH,
     SKEW_MS,
     STEPS,
     WALKS,
     asks_clients_for_time,
     contract_of,
+    is_counted,
     validate_contract,
 )
 from orderlab.properties.contracts.sequential.witness import ContractPerformer, ContractReruns, PlainerCalls, explain
@@ -224,8 +224,8 @@ def compare_contracts(
         return Comparison(old, new, True, None, after, still_broken=tuple(broken_in(after)), gaps=after.gaps)
     before = validate_contract(old, effort, seed, _known(laws, old), backend, lambda text: progress(f"old: {text}"))
     search = ProductSearch(old_common, new_common, effort, seed, backend, progress)
-    newly, still = sorted_by(after, search.alone[0], before, _is_counted)
-    fixed, also_still = sorted_by(before, search.alone[1], after, _is_counted)
+    newly, still = sorted_by(after, search.alone[0], before, is_counted)
+    fixed, also_still = sorted_by(before, search.alone[1], after, is_counted)
     named = {one.law for one in still}
     still += [one for one in also_still if one.law not in named]
     broken_by = {operation_of(one.witness.finding.trace.steps) for one in newly if one.witness is not None}
@@ -252,10 +252,6 @@ def _known(laws: Sequence[str] | None, old: Binding) -> list[str] | None:
 def _contract_text(binding: Binding) -> bytes:
     file = binding.path / binding.specification.partition(":")[0]
     return file.read_bytes() if file.is_file() else b""
-
-
-def _is_counted(finding: Finding) -> bool:
-    return finding.analysis == COUNTING or finding.law == "one-slot"
 
 
 class ProductSearch:

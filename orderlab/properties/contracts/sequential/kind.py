@@ -25,7 +25,7 @@ from orderlab.properties.mutants.mutant import Result
 from orderlab.properties.profiles import Profile
 from orderlab.properties.validation.effort import QUICK, STANDARD, THOROUGH
 from orderlab.properties.validation.findings import was_stopped
-from orderlab.properties.validation.law_run import LawRun, law_runs
+from orderlab.properties.validation.law_run import LawRun, LawsTogether
 from orderlab.properties.validation.verdicts import BROKEN_SMALL
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.stores.binding.binding import Binding
@@ -105,7 +105,7 @@ class SequentialKind:
     ) -> Callable[[str], LawRun]:
         """All laws are judged in one go, the first time that one is asked for."""
         wanted, work = list(laws), EFFORTS[profile.name] if effort is None else effort
-        return law_runs(lambda: self.validate(binding, work, seed, wanted, None, lambda text: None), seed)
+        return LawsTogether(lambda: self.validate(binding, work, seed, wanted, None, lambda text: None), seed)
 
     def judged(
         self, binding: Binding, effort: float, seed: int, laws: Iterable[str] | None = None, only_first: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -34,6 +34,8 @@ from orderlab.properties.witness.shortening import shortened
 from orderlab.properties.witness.witness import Explanation
 from orderlab.sim.redis.backends import Backend, KernelBackend
 from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.loader import passed_fields
+from orderlab.sim.stores.binding.schema import ContractStore
 from orderlab.sim.stores.bound import CpuBudget
 
 SKEW_MS = 700
@@ -144,7 +146,18 @@ def validate_contract(
     # One round: what a search of a smaller effort finds, that of a larger one finds first.
     run_rounds(Schedule(analyses, findings, budget, progress), judge, [effort], budget_s)
     results = tuple(judge.result(name) for name in wanted)
-    return ContractValidation(binding, terms, results, tuple(findings.notes), tuple(judge.gaps), dict(findings.work), seed, effort)
+    gaps = (*judge.gaps, *never_passed(binding, contract))
+    return ContractValidation(binding, terms, results, tuple(findings.notes), gaps, dict(findings.work), seed, effort)
+
+
+def never_passed(binding: Binding, contract: Contract) -> Iterator[str]:
+    """The fields of the contract's operations that no template of the store reads, in words."""
+    assert isinstance(binding.store, ContractStore)
+    for operation, read in passed_fields(binding.store).items():
+        known = {*contract.optional.get(operation, ()), *(contract.operations.get(operation, ()) if read is None else read)}
+        left = [one for one in contract.operations.get(operation, ()) if one not in known]
+        if left:
+            yield f"{operation} never passes {', '.join(left)}: what depends on {'it' if len(left) == 1 else 'them'} is not judged"
 
 
 def validate_isolated(
@@ -239,7 +252,7 @@ class ContractJudge(Judge):
 
     def is_counted(self, finding: Finding) -> bool:
         """Whether it was seen by counting."""
-        return finding.analysis in (COUNTING, AT_LENGTH) or super().is_counted(finding)
+        return is_counted(finding)
 
     def reproduced(self, finding: Finding) -> ContractTrace | None:
         """Made short; None for what is broken for another reason than the law says."""
@@ -273,3 +286,8 @@ class ContractJudge(Judge):
             return LuaLine()
         _, path, line = script.place_of(writer.effect.line)
         return LuaLine(path, line, "", script.text_of(writer.effect.line))
+
+
+def is_counted(finding: Finding) -> bool:
+    """Whether it was seen by counting calls and keys, which the steps alone do not show."""
+    return finding.analysis in (COUNTING, AT_LENGTH) or finding.law == "one-slot"

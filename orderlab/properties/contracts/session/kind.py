@@ -26,7 +26,7 @@ from orderlab.properties.contracts.session.witness.explanation import tell
 from orderlab.properties.mutants.mutant import Result
 from orderlab.properties.profiles import Profile
 from orderlab.properties.validation.isolated import Runaway, isolated
-from orderlab.properties.validation.law_run import LawRun, law_runs
+from orderlab.properties.validation.law_run import LawRun, LawsTogether
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.stores.binding.binding import Binding
@@ -109,7 +109,7 @@ class SessionKind:
         """Scenarios and machines for one law at a time, in a process of their own: a script that hangs must not hang the run."""
 
         if effort is not None:
-            return law_runs(lambda: self.validate(binding, effort, seed, list(laws), None, lambda text: None), seed)
+            return LawsTogether(lambda: self.validate(binding, effort, seed, list(laws), None, lambda text: None), seed)
 
         def test(law: str) -> LawRun:
             found = isolated(binding, lambda: run_law(binding, law, profile, seed, examples), lambda: validation.worlds_of(binding))

@@ -7,19 +7,18 @@ import importlib
 import importlib.util
 import os
 import pickle
-import re
 import stat
 import sys
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from types import MappingProxyType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from orderlab.model.errors import InputError, did_you_mean
+from orderlab.model.errors import InputError, did_you_mean, shortened
+from orderlab.model.files import toml_of
 from orderlab.sim.stores.binding.binding import Adapter, Binding
 from orderlab.sim.stores.binding.includes import composed
 from orderlab.sim.stores.binding.lua_text import check_syntax
@@ -30,30 +29,21 @@ from orderlab.sim.stores.binding.schema import (
     ContractOperation,
     ContractStore,
     Edit,
-    Fixed,
-    Repeated,
-    SpecimenTable,
     StepTable,
     Table,
     has_contract_class,
 )
 from orderlab.sim.stores.binding.session import (
     OPERATION_FIELDS,
-    Callers,
-    MessageFormat,
     Operation,
-    Operations,
-    ReplyTable,
+    Specification,
     Store,
 )
+from orderlab.sim.stores.binding.templates import names_in
 
 FILE_NAME = "store.toml"
 SCRIPT_SIZE_MAX = 1 << 20
 BASES_MAX = 4
-PATH_PARTS_MAX = 64
-_PART = r"(?:[A-Za-z0-9_-]++|\"[^\"\n]*+\"|'[^'\n]*+')"
-_LONG_PATH = re.compile(rf"(?<![A-Za-z0-9_-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{PATH_PARTS_MAX},}}+")
-"""tomllib takes time that grows with the square of a key's parts."""
 OWN_KEYS = ("name", "base", "edits", "specimen")
 """Keys that a variant does not take over from its base."""
 
@@ -73,6 +63,10 @@ def load_binding(path: Path | str, *, trust_adapter: bool = False, instead: Mapp
     if file.is_dir():
         file = file / FILE_NAME
     place = str(file)
+    if file.suffix == ".lua":
+        own = file.parent / FILE_NAME
+        beside = f"name {own}" if own.is_file() else f"put a {FILE_NAME} beside it that says how it is called"
+        raise InputError(f"{place}: a script, and no store; {beside} (notes/bindings.md)")
     content, folders = _read_variant(file)
     store = check_store(content, place)
     wanted: dict[str, str] = {}
@@ -171,17 +165,7 @@ def _edited(script: Script, edit: Edit, place: str) -> Script:
 
 def _read_toml(file: Path) -> dict[str, Any]:
     content = _read(file, str(file), f"put a {FILE_NAME} there (notes/bindings.md shows one)")
-    try:
-        text = content.decode("utf-8-sig")  # editors on Windows put a mark in front
-        if _LONG_PATH.search(text):
-            raise InputError(f"{file}: a dotted key of more than {PATH_PARTS_MAX} parts; give a shorter one")
-        return tomllib.loads(text)
-    except RecursionError:
-        raise InputError(f"{file}: tables or arrays nested too deeply; a binding needs few levels") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{file}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{file}: not TOML: {error}") from None
+    return toml_of(content, str(file))
 
 
 def _read(file: Path, place: str, cure: str) -> bytes:
@@ -248,11 +232,27 @@ def _contract_class(reference: str, place: str, folders: list[Path], trusted: bo
     return getattr(importlib.import_module(module), name)
 
 
-def _passed(store: ContractStore) -> dict[str, frozenset[str] | None]:
-    """The operations of a store, and the fields that each passes on; None where only its adapter knows."""
+def passed_fields(store: ContractStore) -> dict[str, frozenset[str] | None]:
+    """The operations of a store, and the names that the templates of each read; None where only its adapter knows."""
     if store.adapter is not None:
         return dict.fromkeys(store.operations)
-    return {name: frozenset(re.findall(r"<(\w+)", str(bound.model_dump(warnings=False)))) for name, bound in store.operations.items()}
+    keys = {name: names_in(text) for name, text in store.keys.items()}
+    return {
+        name: frozenset(field for text in _texts(bound.model_dump(warnings=False)) for field in (*names_in(text), *keys.get(text, ())))
+        for name, bound in store.operations.items()
+    }
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text within plain values; the field that something is done ``each`` of as a template."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield from (f"<{inner}>",) if name == "each" else _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
 
 
 def _made(kind: Any, place: str, store: ContractStore) -> Any:
@@ -260,7 +260,7 @@ def _made(kind: Any, place: str, store: ContractStore) -> Any:
     promises = getattr(kind, "promises_table", None)
     if promises is None and store.promises:
         raise InputError(f"{place}: promises: {store.specification} leaves nothing to settle; remove the table")
-    settled = {} if promises is None else {"promises": check_promises(promises, store.promises, place), "bound": _passed(store)}
+    settled = {} if promises is None else {"promises": check_promises(promises, store.promises, place), "bound": passed_fields(store)}
     try:
         contract = kind(**settled)
         for name, fields in contract.operations.items():
@@ -312,30 +312,34 @@ def _load_class(reference: str, place: str, folders: list[Path], trusted: bool) 
         raise InputError(f"{place}: {reference} failed: {type(error).__name__}: {error}") from None
 
 
-_TABLES: dict[str, type[Table]] = {
-    "edits": Edit,
-    "message": MessageFormat,
-    "fixed": Fixed,
-    "callers": Callers,
-    "specimen": SpecimenTable,
-    "operations": Operations,
-    "reply": ReplyTable,
-    "steps": StepTable,
-    **dict.fromkeys(OPERATION_FIELDS, Operation),
-}
-
-
 def check_store(content: dict[str, Any], place: str) -> Store | ContractStore:
     """``content``, the parsed TOML, as a Store. Raises InputError that names ``place``, the key and the cure."""
+    kind = ContractStore if has_contract_class(content) else Store
+    if kind is Store:
+        _check_specification(content, place)
     try:
-        store = (ContractStore if has_contract_class(content) else Store).model_validate(content)
+        store = kind.model_validate(content)
     except ValidationError as error:
         mistakes = error.errors()
         unknown = [one for one in mistakes if one["type"] == "extra_forbidden"]  # often why another key is missing
-        raise InputError(f"{place}: {_explain((unknown or mistakes)[0])}") from None
+        raise InputError(f"{place}: {_explain((unknown or mistakes)[0], kind)}") from None
     if store.name is not None and not store.name.isprintable():
         raise InputError(f"{place}: name: {store.name!a:.60} would not print as it is; use letters, digits and blanks")
     return store
+
+
+def _check_specification(content: dict[str, Any], place: str) -> None:
+    """Raises InputError where no contract is named that there is, or none at all and the operations are not a session's."""
+    known = (*get_args(Specification), *CONTRACTS)
+    choices = f"{', '.join(known)}, or FILE.py:Class for a contract of your own"
+    name, operations = content.get("specification"), content.get("operations")
+    if isinstance(name, str) and name not in known:
+        near = did_you_mean(name, known)
+        cure = near if near.endswith("?") else f"give {choices}"
+        raise InputError(f'{place}: specification: unknown value "{shortened(name)[1:-1]}"; {cure}')
+    if name is None and isinstance(operations, dict) and operations and not operations.keys() & set(OPERATION_FIELDS):
+        cure = f'add specification = "...": {choices}'
+        raise InputError(f"{place}: specification: missing, and {shortened(next(iter(operations)))[1:-1]} is no operation of a session; {cure}")
 
 
 def check_promises(table: type[BaseModel], content: dict[str, Any], place: str) -> BaseModel:
@@ -347,15 +351,15 @@ def check_promises(table: type[BaseModel], content: dict[str, Any], place: str) 
         if first["type"] == "extra_forbidden":
             name = str(first["loc"][-1])
             raise InputError(f'{place}: promises: unknown key "{name}"; {did_you_mean(name, tuple(table.model_fields))}') from None
-        raise InputError(f"{place}: promises.{_explain(first)}") from None
+        raise InputError(f"{place}: promises.{_explain(first, Table)}") from None
 
 
-def _explain(error: Any) -> str:
+def _explain(error: Any, root: type[Table]) -> str:
     steps = [step for step in error["loc"] if step not in TAGS]
     where = _path(steps)
     kind = error["type"]
     if kind == "extra_forbidden":
-        known = tuple(_toml_names(_table_at(steps[:-1])))
+        known = _known_keys(root, steps[:-1])
         colon = ": " if steps[1:] else ""
         return f'{_path(steps[:-1])}{colon}unknown key "{steps[-1]}"; {did_you_mean(str(steps[-1]), known)}'
     if kind == "missing":
@@ -365,19 +369,44 @@ def _explain(error: Any) -> str:
         choices = tuple(error["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", "))
         return f'{where}: unknown value "{found}"; {did_you_mean(found, choices)}'
     message = error["msg"]
-    return f"{where}: {message[0].lower()}{message[1:]}, not {error['input']!r:.60}"
+    return f"{where}: {message[0].lower()}{message[1:]}, not {shortened(error['input'])}"
 
 
 def _path(steps: list[int | str]) -> str:
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".")
 
 
-def _table_at(steps: list[int | str]) -> type[Table]:
-    names = [step for step in steps if isinstance(step, str)]
-    if names and names[-1] in ("args", "keys", "command"):
-        return Repeated
-    return _TABLES[names[-1]] if names else Store
+def _known_keys(root: type[Table], place: Sequence[int | str]) -> tuple[str, ...]:
+    """The keys of the tables that may stand at a place, by the annotations of the models."""
+    found: list[Any] = [root]
+    for step in place:  # one that leads nowhere is the tag of a union
+        found = [inner for annotation in found for inner in _within(annotation, step)] or found
+    tables = [one for annotation in found for one in _choices(annotation) if _is_table(one)]
+    return tuple(dict.fromkeys(field.alias or name for table in tables for name, field in table.model_fields.items()))
 
 
-def _toml_names(table: type[Table]) -> list[str]:
-    return [field.alias or name for name, field in table.model_fields.items()]
+def _within(annotation: Any, step: int | str) -> Iterator[Any]:
+    for one in _choices(annotation):
+        if _is_table(one):
+            yield from (field.annotation for name, field in one.model_fields.items() if step in (name, field.alias))
+        elif get_origin(one) is dict and isinstance(step, str):
+            yield get_args(one)[1]
+        elif get_origin(one) is list and isinstance(step, int):
+            yield get_args(one)[0]
+
+
+def _choices(annotation: Any) -> Iterator[Any]:
+    """What an annotation allows: a union's parts, without what is annotated."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        yield from _choices(get_args(annotation)[0])
+    elif origin in (Union, UnionType):
+        for part in get_args(annotation):
+            yield from _choices(part)
+    else:
+        yield annotation
+
+
+def _is_table(annotation: Any) -> bool:
+    """Whether an annotation is one of the models of a TOML table."""
+    return isinstance(annotation, type) and issubclass(annotation, Table)

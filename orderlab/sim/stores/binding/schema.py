@@ -43,7 +43,7 @@ Argument = Annotated[
     Discriminator(_kind_of_item),
 ]
 Key = Annotated[Annotated[str, Tag("template")] | Annotated[Repeated, Tag("repeated")], Discriminator(_kind_of_item)]
-TAGS = frozenset({"template", "repeated"})
+TAGS = frozenset({"template", "repeated", "json"})
 
 
 class StepTable(Table):

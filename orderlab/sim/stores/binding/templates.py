@@ -136,7 +136,18 @@ def _at(value: Any, position: Any) -> Any:
 
 
 def _packet_id(value: Any, modulus: Any) -> int:
-    return (int(number(value)) - 1) % int(modulus) + 1
+    divisor: int = _divisor("packet_id", int(number(modulus)))
+    return (int(number(value)) - 1) % divisor + 1
+
+
+def _modulo(value: Any, operand: Any) -> Any:
+    return number(value) % _divisor("modulo", number(operand))
+
+
+def _divisor(name: str, given: Any) -> Any:
+    if not given:
+        raise ValueError(f"{name}:{given}: division by zero; give another number")
+    return given
 
 
 def _none(value: Any, meaning: Any) -> Any:
@@ -160,7 +171,7 @@ ENCODERS: dict[str, Filter] = {
     "ceil": lambda value, _: _rounded(math.ceil, value),
     "add": lambda value, operand: number(value) + number(operand),
     "subtract": lambda value, operand: number(value) - number(operand),
-    "modulo": lambda value, operand: number(value) % number(operand),
+    "modulo": _modulo,
     "packet_id": _packet_id,
     "length": _length,
     "at": _at,
@@ -228,7 +239,10 @@ class Vocabulary:
             return self.computed[name]
         if name in self.fields:
             return lambda scope: scope[name]
-        raise InputError(f'{place}: unknown field "{name}"; {did_you_mean(name, self.known)}')
+        cure = did_you_mean(name, tuple(dict.fromkeys(self.known)))
+        if not cure.endswith("?"):
+            cure += "; what is the same in every call is written without < >"
+        raise InputError(f'{place}: unknown field "{name}"; {cure}')
 
 
 @dataclass(frozen=True)
@@ -329,8 +343,23 @@ def _too_long(place: str) -> InputError:
     return InputError(f"{place}: makes a value of more than {VALUE_BYTES_MAX >> 20} MiB; give a shorter template")
 
 
+def names_in(text: str) -> frozenset[str]:
+    """Every name that a template may read: of its placeholders, and what their filters are given."""
+    found: set[str] = set()
+    for match in _TOKEN.finditer(text):
+        if match[1] is not None:
+            name, *filters = _parts(match[1])
+            found |= {name, *(one.partition(":")[2] for one in filters)}
+    return frozenset(found)
+
+
+def _parts(placeholder: str) -> list[str]:
+    """Its name, then its filters."""
+    return [part.strip() for part in placeholder.split("|")]
+
+
 def _placeholder(text: str, vocabulary: Vocabulary, place: str, names: set[str]) -> Evaluate:
-    name, *filters = (part.strip() for part in text.split("|"))
+    name, *filters = _parts(text)
     evaluate = vocabulary.find(name, place)
     names.add(name)
     if len(filters) > FILTERS_MAX:
