@@ -34,8 +34,9 @@ conformance: .venv/installed redis-server compiled
 	$(BIN)/python -m orderlab.properties.conformance --commands 5000000
 	$(BIN)/python -m orderlab.properties.conformance --contention 100
 
+# Generated tests once more as well, with fresh seeds and ten times the examples; the head of the output tells the seed.
 exhaustive: .venv/installed redis-server postgresql compiled
-	$(BIN)/python -m pytest -q -n $(WORKERS) -m exhaustive tests
+	ORDERLAB_FRESH_EXAMPLES=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "exhaustive or hypothesis" tests
 
 .venv/installed: requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "make: Python 3.11 or later is needed: apt-get install python3 python3-venv"; exit 2; }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -13,7 +12,9 @@ from orderlab import __version__
 from orderlab.cli import COMMANDS, PROGRAM, SUMMARIES
 from orderlab.extras import told
 from orderlab.model.errors import Defect, InputError
-from orderlab.program import ExitCode, of_signal
+from orderlab.program import SIGPIPE, ExitCode, of_signal
+
+HELP = {"help_option_names": ["-h", "--help"]}
 
 
 class CommandsOnCall(TyperGroup):
@@ -43,7 +44,7 @@ class Command(TyperCommand):
             return super().invoke(ctx)
         except SystemExit as ended:
             if isinstance(ended.__context__, BrokenPipeError):  # rich ends so when its reader goes, `| head` for one
-                raise typer.Exit(of_signal(signal.SIGPIPE)) from ended
+                raise typer.Exit(of_signal(SIGPIPE)) from ended
             raise Defect(f"something called sys.exit({ended.code!r})") from ended
         except EOFError as error:
             raise Defect(f"EOFError: {error}") from error
@@ -55,7 +56,7 @@ class Command(TyperCommand):
 
 def command(name: str) -> TyperCommand:
     """One command, imported."""
-    alone = typer.Typer(add_completion=False)
+    alone = typer.Typer(add_completion=False, context_settings=HELP)
     alone.command(name, cls=Command)(getattr(import_module(f"orderlab.commands.{name}"), name))
     found = typer.main.get_command(alone)
     assert isinstance(found, TyperCommand)
@@ -64,7 +65,9 @@ def command(name: str) -> TyperCommand:
 
 def make() -> typer.Typer:
     """The application."""
-    app = typer.Typer(name=PROGRAM, cls=CommandsOnCall, no_args_is_help=True, pretty_exceptions_enable=False)
+    app = typer.Typer(
+        name=PROGRAM, cls=CommandsOnCall, no_args_is_help=True, pretty_exceptions_enable=False, context_settings=HELP
+    )
     app.callback()(about)
     return app
 

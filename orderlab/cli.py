@@ -6,12 +6,11 @@ waits for a Lua host, a compiler or Arrow who wants help, a completion, or anoth
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from orderlab.program import ExitCode, of_signal, run, tell
+from orderlab.program import SIGPIPE, ExitCode, of_signal, run, tell
 
 if TYPE_CHECKING:
     import typer
@@ -60,7 +59,7 @@ def _commanded() -> int:
         return _wrong_usage(error, arguments)
     except SystemExit as ended:
         if isinstance(ended.__context__, BrokenPipeError):  # typer makes 1 of it, rich sends the rest nowhere
-            return of_signal(signal.SIGPIPE)
+            return of_signal(SIGPIPE)
         raise
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
+
+from orderlab.model.errors import InputError
 
 EXTRAS = {
     "check": ("networkx", "numba", "pyarrow", "scipy"),
@@ -37,3 +40,9 @@ def told_of(who: str) -> Iterator[None]:
         if line is None:
             raise
         raise ImportError(line, name=error.name) from None
+
+
+def find(module: str, who: str) -> None:
+    """See, without importing it, that a module that an extra brings is there. Raises InputError, for ``who``."""
+    if find_spec(module) is None:
+        raise InputError(str(told(who, ModuleNotFoundError(name=module))))

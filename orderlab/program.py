@@ -15,10 +15,10 @@ import select
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
@@ -48,6 +48,10 @@ def of_signal(number: int) -> int:
     return 128 + number
 
 
+SIGPIPE = 13
+"""Its number wherever there is one; Windows has none."""
+
+
 class Terminated(BaseException):
     """SIGTERM or SIGHUP asks this process to end, and what is half-written goes with it. The argument is the signal's number."""
 
@@ -59,6 +63,8 @@ def interrupted_by(error: KeyboardInterrupt | Terminated) -> int:
 
 TRACEBACK = "ORDERLAB_TRACEBACK"
 """Set to 1 in the environment, a defect shows its whole traceback."""
+LONGEST_LINE = 1500
+"""Characters of a line on standard error; a value of the user's may have millions."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _ON_STANDARD_OUTPUT = (*_FULL, errno.EIO, errno.EBADF)
 """By what writing to standard output fails; such an error names no file."""
@@ -66,14 +72,25 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2
 """Controls of a terminal, and what turns the direction of writing."""
 
 
+UNSUPPORTED = (
+    "this system has no fork and no limits of resources, without which a script that hangs could not be ended; "
+    "run it on Linux or macOS, under Windows in WSL"
+)
+"""What is said where Python has no POSIX system below it."""
+
+
 def run(program: Callable[[], int | None], name: str) -> NoReturn:
     """End this process with what ``program`` returns (0 for None), or with the code of what it raises."""
     for stream in ("stdout", "stderr"):
         if getattr(sys, stream) is None:  # closed by the caller, who wants the exit code only
             setattr(sys, stream, Path(os.devnull).open("w"))  # noqa: SIM115
+    if os.name != "posix":
+        tell(name, UNSUPPORTED)
+        sys.exit(ExitCode.UNUSABLE)
     _end_in_order()
     try:
-        code = int(program() or 0)
+        with _deciding_the_end(name):
+            code = int(program() or 0)
         sys.stdout.flush()
     except SystemExit as ended:  # argparse does so
         code = ended.code if isinstance(ended.code, int) else ExitCode.UNUSABLE if ended.code else ExitCode.HOLDS
@@ -90,9 +107,13 @@ def _end_in_order() -> None:
     def end(number: int, _: object) -> None:
         raise Terminated(number)
 
-    asking = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
+    named = (getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP"))  # Windows has no SIGHUP
+    asking = [number for number in named if number is not None and signal.getsignal(number) == signal.SIG_DFL]
     for number in asking:
         signal.signal(number, end)
+
+    if not hasattr(os, "register_at_fork"):
+        return
 
     def wait() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, asking)
@@ -109,13 +130,39 @@ def _end_in_order() -> None:
     os.register_at_fork(before=wait, after_in_parent=listen, after_in_child=die)
 
 
+@contextlib.contextmanager
+def _deciding_the_end(name: str) -> Iterator[None]:
+    """Have no code that this process runs for a user (a contract, an adapter, a specification) end it with the code of a verdict."""
+    process, ends = os.getpid(), os._exit
+
+    def guarded(call: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def instead(*given: Any, **named: Any) -> Any:
+            is_end = call != "_exit" or (given or tuple(named.values()))[:1] <= (max(EXIT.values()),)
+            if os.getpid() != process or not is_end:
+                return original(*given, **named)
+            tell(name, f"code that this command runs for you called os.{call} and would have ended it without a verdict; leave the call out")
+            ends(ExitCode.UNUSABLE)
+
+        return instead
+
+    calls = ("_exit", "abort", "execv", "execve")  # the other forms of exec come down to these two
+    originals = [(module, call, getattr(module, call)) for module in (os, sys.modules[os.name]) for call in calls]
+    for module, call, original in originals:
+        setattr(module, call, guarded(call, original))
+    try:
+        yield
+    finally:
+        for module, call, original in originals:
+            setattr(module, call, original)
+
+
 def ended_by(error: BaseException, name: str) -> int:
     """The exit code for what a program raised, after saying in one line what it was."""
     if isinstance(error, (KeyboardInterrupt, Terminated)):
         return interrupted_by(error)
     if isinstance(error, BrokenPipeError) and _reader_has_gone():
         _drop_output()
-        return of_signal(signal.SIGPIPE)
+        return of_signal(SIGPIPE)
     if isinstance(error, InputError):
         tell(name, str(error))
         return ExitCode.UNUSABLE
@@ -132,8 +179,11 @@ def ended_by(error: BaseException, name: str) -> int:
 
 def tell(name: str, what: str) -> None:
     """One line on standard error, whatever is in it; nowhere, where that cannot be written."""
+    line = printable(what)
+    if len(line) > LONGEST_LINE:  # what is wrong stands at its beginning, the cure at its end
+        line = f"{line[: LONGEST_LINE // 2]} ... {line[-LONGEST_LINE // 2 :]}"
     with contextlib.suppress(OSError):
-        print(f"{name}: {printable(what)}", file=sys.stderr, flush=True)
+        print(f"{name}: {line}", file=sys.stderr, flush=True)
 
 
 def printable(text: str) -> str:

@@ -37,6 +37,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from orderlab.extras import told_of
+from orderlab.model.spec.compounds import record, sequence_of, set_of
 from orderlab.model.spec.declarative import (
     Action,
     LeadsToDeclaration,
@@ -90,7 +91,8 @@ __all__ = [
     "Invariant", "Label", "Law", "LeadsTo", "LeadsToDeclaration", "Move", "Options", "Place", "Process", "ProcessSystem",
     "Shared", "Situation", "Sometimes", "Specification", "SpecificationError", "State", "StepInvariant", "StrongFairness",
     "TransitionSystem", "WeakFairness", "action", "boolean", "choice", "constraint", "element", "eventually", "explore",
-    "integer", "invariant", "leads_to", "require", "sometimes", "step_invariant", "strong_fairness", "weak_fairness",
+    "integer", "invariant", "leads_to", "record", "require", "sequence_of", "set_of", "sometimes", "step_invariant",
+    "strong_fairness", "weak_fairness",
 ]  # fmt: skip
 
 _EXPLORER = {"explore": "exploration", "Exploration": "exploration", "Options": "search", "Budget": "search"}

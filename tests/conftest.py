@@ -3,7 +3,41 @@
 from __future__ import annotations
 
 import gc
+import os
+import secrets
 import signal
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("same-examples", derandomize=True, database=None, deadline=None)
+settings.register_profile("fresh-seeds", max_examples=1000, database=None, deadline=None, print_blob=True)
+# `make test` tries the same examples for the same text on any machine; `make exhaustive` sets this and searches with a fresh seed.
+IS_FRESH = os.environ.get("ORDERLAB_FRESH_EXAMPLES") == "1"
+settings.load_profile("fresh-seeds" if IS_FRESH else "same-examples")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw the seed of a search with fresh examples here, so that it can be told, and workers have the same."""
+    if IS_FRESH and config.getoption("hypothesis_seed") is None:
+        given = getattr(config, "workerinput", {}).get("fresh_seed")
+        config.option.hypothesis_seed = str(secrets.randbelow(2**32)) if given is None else given
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: object) -> None:
+    """Hand a worker of pytest-xdist the seed."""
+    node.workerinput["fresh_seed"] = node.config.getoption("hypothesis_seed")  # type: ignore[attr-defined]
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Which examples generated tests try."""
+    seed = config.getoption("hypothesis_seed")
+    if seed is None:
+        return "generated tests: the same examples on any machine"
+    return f"generated tests: seed {seed} (again: --hypothesis-seed={seed})"
+
 
 # A shell without job control starts what it puts into the background with Ctrl-C ignored, and children inherit that: the
 # tests that end a program by Ctrl-C would wait for ever, or find that it has gone on to its end.

@@ -24,8 +24,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 Of `model.protocol` sim may know how packet identifiers count: arithmetic that brokers do and specifications state, and that judges nothing."""
 SCRIPTS = ("spark_sweeps.main",)
 """Run by their path, as the command line is by its name, and imported by nobody: they belong to it wherever they lie."""
-BELOW = ("program",)
-"""How a process ends: below every room, for each has modules that are run by name."""
+BELOW = ("program", "child")
+"""How processes end: below every room, for each has modules that are run by name, or children."""
 EXCEPTIONS: frozenset[tuple[str, str]] = frozenset()
 CIRCLES: dict[str, int] = {}
 """Modules that import each other in a circle, by room and number; none elsewhere but pairs and triples of one folder."""

@@ -32,7 +32,7 @@ def calibrate(
 
     The server has to be idle otherwise. Exit code 0: measured; 2: the server cannot be used.
     """
-    from orderlab.model.files import write_whole
+    from orderlab.model.files import checked_place, write_whole
     from orderlab.report.simulation import print_calibration
     from orderlab.sim.costs import FOLDER, known_costs
     from orderlab.sim.costs.fit import cost_model, measure, to_toml
@@ -41,6 +41,8 @@ def calibrate(
         raise InputError(f"--calls {calls}: at least 1000, or the counters' whole microseconds tell nothing")
     if out is not None and (out.suffix != ".toml" or not out.parent.is_dir()):
         raise InputError(f"--out {out}: not a place for a cost model; name a .toml file in a folder that exists")
+    if out is not None:
+        checked_place(f"--out {out}", out)
     if not (FOLDER / f"{base}.toml").is_file():
         raise InputError(f"--base {base}: no such cost model; it is one of {', '.join(known_costs())}")
     backend = _connect(server)

@@ -39,6 +39,7 @@ def compare(
 
     Exit code 0: the table is there, whatever laws it says are broken; 2: the input is unusable.
     """
+    from orderlab.model.files import checked_place
     from orderlab.properties.contracts.kind import kind_of, row_of
     from orderlab.properties.side_by_side import Row, Table, check_systems, system_row
     from orderlab.properties.validation.effort import effort_named, name_of_effort
@@ -57,6 +58,8 @@ def compare(
     bindings = {name: load_binding(Path(name), trust_adapter=trust_adapter) for name in chosen if name not in TABLES}
     for binding in bindings.values():
         kind_of(binding).terms(binding)
+    if note is not None:
+        checked_place(f"--note {note}", note, is_read_again=True)
     if note is not None and (not note.is_file() or not all(mark in note.read_text() for mark in MARKS)):
         raise InputError(f"--note {note}: it has no marks; it needs the lines {MARKS[0]} and {MARKS[1]}")
     made: list[Row] = []

@@ -81,7 +81,7 @@ def explore(
     from orderlab.model.classics.catalogue import chosen_in_file, entries_of_file, errors_placed_in, make, own_file
     from orderlab.model.explorer.exploration import explore as explore_system
     from orderlab.model.explorer.search import Budget, Options
-    from orderlab.report.exploration import exploration_lines
+    from orderlab.model.files import checked_place
     from orderlab.report.output import made_report, wanted_reports, write_reports
     from orderlab.report.progress import ProgressLine
     from orderlab.report.subjects import subject_of_specification
@@ -121,6 +121,9 @@ def explore(
         from orderlab.model.explorer.state_graph import check_form
 
         check_form(graph)
+    for option, place in (("--graph", graph), ("--checkpoint", checkpoint)):
+        if place is not None:
+            checked_place(f"{option} {place}", place, is_read_again=place is checkpoint)
     with errors_placed_in(own), _interruptible() as asked:
         line = ProgressLine(cap_s=budget)
         told = _telling(line, walks) if line.is_shown else None
@@ -140,6 +143,8 @@ def explore(
     if as_json:
         typer.echo(json.dumps({**found.to_json(), "seed": seed}, default=str))
     else:
+        from orderlab.report.exploration import exploration_lines
+
         typer.echo("\n".join([*map(harmless, exploration_lines(found, subject)), f"seed: {seed}"]))
     if wanted:
         caps = ((budget, "{:g} s"), (max_states, "{:,} states"), (max_bytes, "{:,} bytes"))

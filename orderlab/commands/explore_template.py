@@ -25,6 +25,7 @@ from orderlab.specification import (
     invariant,
     leads_to,
     require,
+    set_of,
     sometimes,
     step_invariant,
 )
@@ -54,11 +55,12 @@ class Lock(Specification):
         return {
             "at": Array(self.everyone, choice(At)),
             "owner": element(self.everyone, optional=True),  # a client, or NOBODY
+            "waiting": set_of(element(self.everyone)),  # as a value: |= and -= make a new one; also record, sequence_of
             "entries": integer(0, 3),
         }
 
     def initial(self, s: State) -> None:
-        # Every variable starts at the low end of its domain: AWAY, NOBODY, 0. Assign what does not.
+        # Every variable starts at the low end of its domain: AWAY, NOBODY, {}, 0. Assign what does not.
         s.owner = NOBODY
 
     # Actions: the guard first, then assignments. One instance for each client.
@@ -67,6 +69,7 @@ class Lock(Specification):
     def ask(self, s: State, c: int) -> None:
         require(s.at[c] == At.AWAY)
         s.at[c] = At.WAITING
+        s.waiting |= {c}
 
     @action(actor="client {c}", fair="strong", c="everyone")
     def enter(self, s: State, c: int) -> None:
@@ -74,6 +77,7 @@ class Lock(Specification):
         require(s.owner == NOBODY or self.broken)
         s.owner = c
         s.at[c] = At.INSIDE
+        s.waiting -= {c}
         s.entries = min(s.entries + 1, 3)
 
     @action(actor="client {c}", fair="weak", c="everyone")
@@ -85,7 +89,7 @@ class Lock(Specification):
     # Predicates: plain methods, used by laws.
 
     def is_waiting(self, s: State, c: int) -> bool:
-        return bool(s.at[c] == At.WAITING)
+        return c in s.waiting
 
     def is_inside(self, s: State, c: int) -> bool:
         return bool(s.at[c] == At.INSIDE)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 JUDGING = "judging the history by every law"
 BELOW_MS, TOLERANCE, SHRINK_RUNS = 100.0, 0.02, 150
 DRAIN_BOUND_MS_MAX = 86_400_000.0
-NAMES = ("tbmq-p2p", "tbmq-postgres", "tbmq-jedis", "tbmq-lettuce", "tbmq-application", "zaqar-watch", "zaqar-lua", "zaqar-race", "emqx-streams")
+NAMES = ("tbmq-p2p", "tbmq-postgres", "tbmq-jedis", "tbmq-lettuce", "tbmq-application", "tbmq-fan-out", "zaqar-watch", "zaqar-lua", "zaqar-race", "emqx-streams")
 """``SYSTEMS`` of `orderlab.sim.systems.catalogue`, which takes long to import, for the help; a test keeps them the same."""
 
 
@@ -81,11 +81,12 @@ def simulate(
     vacuous: no law was put to the test, or not the one that was asked for (`drain`, by its bound).
     """
     from orderlab.model.checkers.judge import Question
+    from orderlab.model.files import checked_place
     from orderlab.model.verdict import Outcome
-    from orderlab.report.output import checked_file, made_report, replayable, wanted_reports, write_reports
+    from orderlab.report.output import made_report, replayable, wanted_reports, write_reports
     from orderlab.report.simulation import print_shrunk
     from orderlab.report.subjects import subject_of_simulation
-    from orderlab.report.timeline_page import checked_place, run_to_compare, write_timeline
+    from orderlab.report.timeline_page import checked_timeline, run_to_compare, write_timeline
     from orderlab.report.verdicts import why_vacuous
     from orderlab.sim.engine.random_streams import replication_seed
     from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
@@ -125,10 +126,13 @@ def simulate(
     if replications > 1 and against is not None:
         raise InputError("--against: shows one run; leave out --replications")
     histories = [history] * replications if history is None or replications == 1 else [history.with_stem(f"{history.stem}-{number}") for number in range(replications)]
+    for each in histories:
+        if each is not None:
+            checked_place(f"--history {each}", each, is_read_again=True)
     if timeline is not None:
-        checked_place(timeline)
+        checked_timeline(timeline)
     if trace is not None:
-        checked_file(f"--trace {trace}", trace)
+        checked_place(f"--trace {trace}", trace)
     _check_places(*(("--history", each) for each in histories), ("--trace", trace), ("--timeline", timeline), *(("--report", one.file) for one in wanted))
     other_run = None if against is None else run_to_compare(against, system)
     window = None if trace is None else _window(trace_window, chosen)

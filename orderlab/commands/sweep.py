@@ -53,6 +53,7 @@ def sweep(
     violates one; 2: the input is unusable; 3: runs failed, were not done, or left their laws unknown (none was put to the test, or there is none: --allow-vacuous); 130: interrupted. With a question 1: its
     target is missed; 3: it stayed open.
     """
+    from orderlab.extras import find
     from orderlab.report.progress import ProgressLine
     from orderlab.report.sweep import print_summary, progress_line
     from orderlab.spark_sweeps.questions.answer import answer
@@ -60,6 +61,8 @@ def sweep(
 
     if engine not in ENGINES:
         raise InputError(f"--engine {engine}: no such engine; it is one of {', '.join(ENGINES)}")
+    if report:
+        find("jinja2", "--report")
     if only is not None:
         raise typer.Exit(_do_only(file, only, seed, as_json, allow_vacuous))
     if dry_run:
@@ -67,13 +70,15 @@ def sweep(
         return
     options = SweepOptions(output, retry_failed, fail_fast, max_failures, costs, seed)
     sweep_file, plan = load(file, seed)
+    if output is not None and not output.strip():
+        raise InputError("--output: empty; name a folder")
     if sweep_file.question is not None and output is not None:
         sweep_file = sweep_file.model_copy(update={"output": output})
     line = ProgressLine()
     show = (lambda progress: line.show(*progress_line(progress))) if line.is_shown else None
     try:
         if sweep_file.question is not None:
-            found = answer(file, sweep_file, plan, _maker(engine, master), show)
+            found = answer(file, sweep_file, plan, _maker(engine, master), show, retry_failed)
         else:
             summary = run_sweep(file, _maker(engine, master), options, show)
     except (KeyboardInterrupt, Terminated) as error:
@@ -121,7 +126,7 @@ def _print_answer(found: Answer, asked: Mapping[str, Any], as_json: bool) -> Non
     from orderlab.report.sweep import print_answer
 
     if as_json:
-        told = {"kind": found.kind, "seed": found.seed, "folder": str(found.folder), "rows": found.rows}
+        told = {"kind": found.kind, "seed": found.seed, "folder": str(found.folder), "rows": found.rows, "warnings": found.warnings}
         typer.echo(json.dumps({**told, "notes": found.notes, "outcome": str(found.outcome)}))
     else:
         print_answer(Console(), found, asked)
@@ -156,10 +161,14 @@ def _do_only(file: Path, number: int, seed: int | None, as_json: bool, allow_vac
 
 def _dry_run(file: Path, seed: int | None, as_json: bool) -> None:
     from orderlab.report.sweep import print_preview
+    from orderlab.spark_sweeps.questions.answer import usable_question
     from orderlab.spark_sweeps.runs.job import load, preview
+    from orderlab.spark_sweeps.runs.workers import cores_here
 
     sweep_file, plan = load(file, seed)
-    found = preview(plan, len(os.sched_getaffinity(0)))
+    if sweep_file.question is not None:
+        usable_question(file, sweep_file, plan)
+    found = preview(plan, cores_here())
     if as_json:
         shown: dict[str, Any] = {
             "file": str(file), "seed": sweep_file.seed, "runs": found.runs, "points": found.points, "cores": found.cores,

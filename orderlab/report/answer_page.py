@@ -50,7 +50,7 @@ def write_answer_page(answer: Answer, sweep: SweepFile) -> Path:
     page = template("answer.html.j2").render(
         title=f"{answer.kind}: {sweep.system}", description=sweep.description, outcome=str(answer.outcome), answered=answered(answer.outcome), rows=rows, is_one=is_one,
         sentence=sentence(answer, sweep.question or {}), seed=answer.seed, versions=versions(),
-        notes=answer.notes, commands=[(name, command) for name, command in commands if command],
+        warnings=answer.warnings, notes=answer.notes, commands=[(name, command) for name, command in commands if command],
         replays=answer.replays,
         drawing=drawn(answer, sweep), asked=[{"": f"question.{name}", "value": _plain(value)} for name, value in
                                              (sweep.question or {}).items()],
@@ -106,7 +106,7 @@ def _sensitivity(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str], 
         made.append(Row(str(row["parameter"]), ", ".join(words_of), marks))
     unit = "share of the variance" if "total" in rows[0] else f"mean effect on {with_unit(asked['metric'])}"
     caption = f"Influence on {asked['metric']}"
-    under = "filled: what it has a part in; hollow: its own part; 95 % intervals" if "total" in rows[0] else "95 % intervals"
+    under = ("filled: what it has a part in; hollow: its own part; " if "total" in rows[0] else "") + "nominal 95 % intervals"
     return caption, under, rows_of_intervals(caption, made, Axis(unit, _scale(made, (0.0,))), [(0.0, "")])
 
 
@@ -138,7 +138,10 @@ def _comparison(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str], l
     made = []
     for row in rows[:ROWS_MAX]:
         others = named(row, settings)
-        name = f"{row['metric']}{' at ' if others else ''}{others}{'' if row['a'] else ' (0 there)'}"
+        name = f"{row['metric']}{' at ' if others else ''}{others}{' (0 there)' if row['a'] == 0 else ''}"
+        if row["a"] is None or row["difference"] is None:
+            made.append(Row(name, "no finite number", [Mark(float("inf"), 0)]))
+            continue
         if not row["a"]:
             made.append(Row(name, f"from 0 to {cell(row['b'])}", [Mark(float("inf"), 0)]))
             continue
@@ -158,7 +161,8 @@ def _capacity(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str], lea
     made = []
     for row in rows[:ROWS_MAX]:
         end = row[broken] if row[broken] is not None else asked["to"]
-        open_end = "and more" if row[broken] is None else f"to {cell(end)}"
+        open_top = "and more" if row[kept] >= asked["to"] else "at least"
+        open_end = open_top if row[broken] is None else f"to {cell(end)}"
         words = f"{cell(row[kept])} {open_end}"
         told = f"{cell(row[kept])} is kept, {'nothing that was tried' if row[broken] is None else cell(end)} is not; {counted(row.get('runs', 0), 'run')}"
         made.append(Row(named(row, settings) or "capacity", words, [Mark(row[kept], 0, row[kept], end, told + lead(row).told, lead(row).link)]))
@@ -175,7 +179,8 @@ def _probability(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str], 
         made.append(Row(f"by {row['plain_runs']} plain runs", words, [_estimate(row, "plain", "plain_low", "plain_high")]))
     limits = [(asked[name], name) for name in ("acceptable", "unacceptable") if name in asked]
     axis = Axis("probability", _scale(made, tuple(value for value, _ in limits)))
-    return "Probability", f"{counted(row['runs'], 'run')}; 95 % intervals", rows_of_intervals("Probability", made, axis, limits)
+    kind = "nominal 95 % interval" if "levels" in row else "exact 95 % interval"
+    return "Probability", f"{counted(row['runs'], 'run')}; {kind}", rows_of_intervals("Probability", made, axis, limits)
 
 
 def _between(row: Mapping[str, Any], value: str, low: str, high: str) -> str:

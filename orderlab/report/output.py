@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from orderlab.extras import find
 from orderlab.model.errors import InputError
-from orderlab.model.files import write_whole
+from orderlab.model.files import checked_place, write_whole
 from orderlab.model.verdict import Outcome
 from orderlab.program import EXIT, ExitCode
 from orderlab.report.forms import FORMS
@@ -67,22 +67,13 @@ def wanted_files(option: str, given: Sequence[str] | None, forms: Sequence[str])
         form, sign, name = text.partition("=")
         if not sign or not name or form not in forms:
             raise InputError(f"{option} {text}: no FORM=FILE; FORM is one of {', '.join(forms)}")
-        file = checked_file(f"{option} {text}", Path(name))
+        if form == "html":
+            find("jinja2", f"{option} {text}")
+        file = checked_place(f"{option} {text}", Path(name))
         if any(file.absolute() == one.file.absolute() for one in found):
             raise InputError(f"{option} {text}: {file} is asked for twice; give each form a file of its own")
         found.append(Wanted(form, file))
     return found
-
-
-def checked_file(given: str, file: Path) -> Path:
-    """The file, if it can be written there. Raises InputError, which begins with what was ``given``."""
-    if file.is_dir():
-        raise InputError(f"{given}: {file} is a folder; name a file in it")
-    if not file.parent.is_dir():
-        raise InputError(f"{given}: there is no folder {file.parent}; make it or name another")
-    if not os.access(file.parent, os.W_OK):
-        raise InputError(f"{given}: nothing can be written in {file.parent}; name another folder")
-    return file
 
 
 def made_report(

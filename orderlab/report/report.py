@@ -137,7 +137,7 @@ class JudgedLaw(_Part):
     tested: int | None = None
     """How often it was put to the test; None where that is not counted."""
     because: str = ""
-    """Why the outcome is unknown, or the law not applicable."""
+    """Why the outcome is unknown, or the law not applicable; else how it was decided, where that is otherwise than asked for."""
     is_applicable: bool = True
 
 

@@ -66,11 +66,12 @@ def subject_of_store(found: Validation) -> Subject:
 
 def _of_witness(one: Witness, store: str, is_certain: bool = True) -> Finding:
     from orderlab.properties.harness.keyspace import shown_keyspace
+    from orderlab.properties.witness.telling import changes_told
 
     trace, explained, cause, terms = one.finding.trace, one.explanation, one.cause, one.terms
     law, lua = one.finding.law, explained.lua
     keyspaces = explained.keyspaces or (None,) * len(trace.steps)
-    told = zip(trace.steps, explained.told, explained.states, keyspaces, strict=True)
+    told = zip(trace.steps, explained.told, changes_told(explained.states), keyspaces, strict=True)
     around = ", ".join(terms.circumstances(trace))
     return Finding(
         law=law,
@@ -158,10 +159,11 @@ def _verdict(found: Comparison) -> str:
 
 def _of_difference(one: Difference, found: Comparison) -> Finding:
     from orderlab.properties.harness.keyspace import shown_keyspace
+    from orderlab.properties.witness.telling import changes_told
 
     words = found.after.terms.state_words
     keyspaces = one.new.keyspaces or (None,) * len(one.trace.steps)
-    told = zip(one.trace.steps, one.told_steps, one.new.told, one.old.told, one.new.states, keyspaces, strict=True)
+    told = zip(one.trace.steps, one.told_steps, one.new.told, one.old.told, changes_told(one.new.states), keyspaces, strict=True)
     lua = one.new.lua
     return Finding(
         law=one.kind, headline=one.text, cause=f"{one.kind}\0{one.text}", change=Change.BEHAVIOUR,
@@ -344,7 +346,7 @@ def subject_of_specification(found: Exploration, command: Sequence[str] = (), pa
             JudgedLaw(
                 law=one.law, statement=_statement(one), outcome=one.outcome,
                 tested=int(one.work["antecedents"]) if "antecedents" in one.work else None,
-                because="; ".join(one.not_covered) if one.outcome is Outcome.UNKNOWN else "",
+                because="; ".join(one.not_covered) if one.outcome is Outcome.UNKNOWN else one.how,
             )
             for one in found.verdicts
         ),

@@ -14,8 +14,9 @@ from orderlab.program import EXIT
 from orderlab.report.terminal import STYLE
 from orderlab.report.words import cell, counted
 from orderlab.spark_sweeps.questions.answer import Answer
-from orderlab.spark_sweeps.questions.asking import COMMANDS
+from orderlab.spark_sweeps.questions.asking import COMMANDS, unsettled_line
 from orderlab.spark_sweeps.questions.capacity import capacity_columns
+from orderlab.spark_sweeps.results.rows import counted_kinds
 from orderlab.spark_sweeps.runs.job import Preview, RunsProgress, Summary
 from orderlab.spark_sweeps.sweep_file.plan import Plan
 
@@ -48,6 +49,10 @@ def print_summary(console: Console, summary: Summary, outcome: Outcome) -> None:
         console.print(
             f"{summary.unknown - summary.vacuous:,} runs left laws undecided", highlight=False
         )
+    if summary.unsettled:
+        console.print(f"warning: {unsettled_line(summary.unsettled, counts.rows - counts.failed)}", highlight=False, soft_wrap=True)
+    if summary.failure_kinds:
+        console.print(f"failed: {said(counted_kinds(summary.failure_kinds))}", highlight=False, soft_wrap=True)
     if summary.spared:
         console.print(f"{summary.spared:,} more runs were spared by replications.until", highlight=False)
     if summary.stopped is not None:
@@ -132,6 +137,8 @@ def print_answer(console: Console, answer: Answer, asked: Mapping[str, Any]) -> 
         f"{answered(answer.outcome)}: {said(sentence(answer, asked))} (exit code {int(EXIT[answer.outcome])})",
         style=STYLE[answer.outcome], highlight=False, soft_wrap=True,
     )  # fmt: skip
+    for warning in answer.warnings:
+        console.print(f"warning: {escape(warning)}", highlight=False, soft_wrap=True)
     rows = [{name: cell(value) for name, value in row.items()} for row in answer.rows]
     commands = {name: row.pop(name) for row in rows for name in COMMANDS if name in row}
     names = list(dict.fromkeys(name for row in rows for name in row))
@@ -200,7 +207,9 @@ def named(row: Mapping[str, Any], settings: Sequence[str]) -> str:
 def sentence(answer: Answer, asked: Mapping[str, Any]) -> str:
     """The answer in one sentence."""
     say = _SENTENCES.get(answer.kind)
-    return "nothing was found" if say is None or not answer.rows else say(answer.rows, asked, answer.settings)
+    if say is None or not answer.rows:
+        return "nothing was found"
+    return "; ".join(filter(None, (say(answer.rows, asked, answer.settings), answer.unseen)))
 
 
 def _said_sensitivity(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:
@@ -241,11 +250,17 @@ def _said_capacity(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]
     kept, broken, _ = capacity_columns(asked["parameter"], asked["metric"])
 
     def told(row: Mapping[str, Any]) -> str:
-        if row[broken] is None:
+        if row[broken] is None and row[kept] >= asked["to"]:
             return f"even {cell(asked['to'])}, the highest that was tried, is kept"
-        if not row[kept]:
+        if row[broken] is None:
+            known = f"{cell(row[kept])} is kept, and above it" if row[kept] else "nothing is decided:"
+            return f"{known} every rate that was tried up to {cell(asked['to'])} stayed open"
+        if not row[kept] and row[broken] <= asked["from"]:
             return f"not even {cell(asked['from'])}, the lowest that was tried, is kept"
-        return f"{cell(row[kept])} is kept, {cell(row[broken])} is not{'' if row['sure'] else ' (between them it is not sure)'}"
+        if not row[kept]:
+            return f"{cell(row[broken])} is not kept, and below it every rate that was tried stayed open"
+        left = "" if row["decided"] else " (between them rates stayed open)"
+        return f"{cell(row[kept])} is kept, {cell(row[broken])} is not{left}"
 
     limit = f"{asked['parameter']} with a mean {with_unit(asked['metric'])} below {cell(asked['below'])}"
     if len(rows) == 1:
@@ -257,7 +272,7 @@ def _said_capacity(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]
 def _said_risk(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:
     (row,) = rows
     words = {"acceptable": f"acceptable (at most {asked['acceptable']:g})", "unacceptable": f"unacceptable (at least {asked['unacceptable']:g})"}
-    told = f"{row['violations']} of {row['runs']} runs, {cell(row['low'])} to {cell(row['high'])} with 95 %"
+    told = f"{row['violations']} of {row['runs']} runs, {cell(row['low'])} to {cell(row['high'])}, exact 95 %"
     return f"the risk that a law breaks is {words.get(row['decision'], 'undecided')}: {told}"
 
 
@@ -266,7 +281,8 @@ def _said_rare_event(rows: Rows, asked: Mapping[str, Any], settings: Sequence[st
     event = "a law breaks" if asked.get("above") is None else f"{asked['score']} exceeds {cell(asked['above'])}"
     if not row["probability"]:
         return f"in {counted(row['runs'], 'run')} it was not reached that {event}; the probability stayed open, at most {cell(row['high'])}"
-    return f"{event} with a probability of {cell(row['probability'])} ({cell(row['low'])} to {cell(row['high'])} with 95 %)"
+    low, high = cell(row["low"]), cell(row["high"])
+    return f"{event} with a probability of {cell(row['probability'])} ({low} to {high}, nominal 95 %)"
 
 
 _SENTENCES: dict[str, Callable[[Rows, Mapping[str, Any], Sequence[str]], str]] = {

@@ -33,6 +33,8 @@ from orderlab.report.report import versions
 from orderlab.report.sweep import unit_of, with_unit
 from orderlab.report.words import cell, counted, harmless
 from orderlab.sim.engine.statistics import Interval
+from orderlab.spark_sweeps.questions.asking import unsettled_line
+from orderlab.spark_sweeps.results.few_runs import NOMINAL, Evidence, mean_at
 from orderlab.spark_sweeps.results.folder import Counts, ResultFolder
 from orderlab.spark_sweeps.results.rows import (
     TWO_DIGITS,
@@ -93,7 +95,8 @@ class Runs:
     undecided: int = 0
     unjudged: int = 0
     laws: tuple[str, ...] = ()
-    """Those that fell."""
+    """Those that are violated."""
+    unsettled: int = 0
 
 
 def write_report(path: Path) -> Path:
@@ -117,16 +120,18 @@ def write_report(path: Path) -> Path:
     own = [name for name in plan.parameter_names if name not in sweep.derived]
     panels, undrawn = drawings(points, axes, own, metrics, runs.behind)
     table, columns = points_table(points, metrics), point_columns(points, metrics)
-    planned = int(wanted.sum())
+    planned, evidence = int(wanted.sum()), _evidence(points, metrics)
     page = harmless(template("sweep.html.j2").render(
         title=f"Sweep of {sweep.system}", description=manifest.get("description", ""), outcome=_outcome(counts, planned, runs),
         sentence=_sentence(counts, planned, runs, points, metrics, cliffs, along), runs=planned, counts=counts,
         spared=int((~wanted).sum()), until=sweep.replications.until, seed=sweep.seed, versions=versions(),
+        warnings=[unsettled_line(runs.unsettled, counts.rows - counts.failed)] * bool(runs.unsettled) + evidence.warnings,
+        nominal=NOMINAL,
         cliffs=cliffs[:POINTS_SHOWN], cliff_axis=along, cliff_metric=latency, panels=panels, undrawn=undrawn,
         heats=heat_maps(points, own, metrics), varied=list(plan.parameter_names), replications=sweep.replications.count,
         shown=runs.bad[:BAD_SHOWN], hidden=max(0, len(runs.bad) - BAD_SHOWN),
         points=[_shown_point(one, metrics, columns) for one in points[:POINTS_SHOWN]], behind=runs.behind,
-        points_hidden=max(0, len(points) - POINTS_SHOWN), left_out=_left_out(counts, planned, runs, sweep),
+        points_hidden=max(0, len(points) - POINTS_SHOWN), left_out=_left_out(counts, planned, runs, sweep, evidence),
         fixed=held_fixed(sweep, plan.parameter_names), digests=_digests(manifest, sweep),
     ))  # fmt: skip
     out = Path(path) / "report"
@@ -140,19 +145,31 @@ def write_report(path: Path) -> Path:
     return out / "index.html"
 
 
+def _evidence(points: Sequence[PointRows], metrics: Sequence[str]) -> Evidence:
+    """What is known of the runs behind the means that the page shows."""
+    evidence = Evidence()
+    for one in points:
+        for metric in metrics:
+            if values := one.metrics.get(metric):
+                evidence.take(mean_at(metric, one.parameters), values, one.confidence)
+    return evidence
+
+
 def _runs(folder: ResultFolder, planned: int) -> Runs:
     """One pass over the rows."""
     bad: dict[int, dict[str, Any]] = {}
     of_point: dict[int, list[tuple[bool, int, str]]] = {}
     outcomes: Counter[str | None] = Counter()
     laws: set[str] = set()
-    for table in folder.tables(planned, ["point", "status", "outcome", "error", "verdicts", "replay"]):
+    unsettled = 0
+    for table in folder.tables(planned, ["point", "status", "outcome", "error", "verdicts", "replay", "settled"]):
         for row in table.to_pylist():
             broken = [law for law, verdict in row["verdicts"] or () if verdict == "violated"]
             is_bad = row["status"] != "ok" or row["outcome"] == "violated"
             of_point.setdefault(row["point"], []).append((not is_bad, row["run"], row["replay"]))
             outcomes[row["outcome"] if row["status"] == "ok" else "failed"] += 1
             laws.update(broken)
+            unsettled += row["settled"] is False
             if is_bad:
                 told = f"{row['status']}: {row['error']}" if row["status"] != "ok" else f"violates {', '.join(broken)}"
                 bad[row["run"]] = {"run": row["run"], "point": row["point"], "told": told, "replay": row["replay"]}
@@ -163,7 +180,7 @@ def _runs(folder: ResultFolder, planned: int) -> Runs:
         others = f" of {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else ""
         behind[point] = Behind(replay, f"run {number}{others}")
     return Runs(
-        behind, [bad[number] for number in sorted(bad)], outcomes["holds"], outcomes["unknown"], outcomes[None], tuple(sorted(laws)),
+        behind, [bad[number] for number in sorted(bad)], outcomes["holds"], outcomes["unknown"], outcomes[None], tuple(sorted(laws)), unsettled,
     )  # fmt: skip
 
 
@@ -209,12 +226,13 @@ def _listed(laws: Sequence[str]) -> str:
     return laws[0] if len(laws) == 1 else f"{len(laws)} laws ({', '.join(laws)})"
 
 
-def _left_out(counts: Counts, planned: int, runs: Runs, sweep: SweepFile) -> list[str]:
+def _left_out(counts: Counts, planned: int, runs: Runs, sweep: SweepFile, evidence: Evidence) -> list[str]:
     """What these runs do not show, in words."""
     told = [f"{planned - counts.rows:,} runs are not done; the same command goes on"] if counts.rows < planned else []
     told += [f"{counts.failed:,} runs failed: their figures are in no mean"] if counts.failed else []
     told += [f"{runs.undecided:,} runs left laws undecided"] if runs.undecided else []
     told += [f"{runs.unjudged:,} runs judged no law"] if runs.unjudged else []
+    told += [evidence.unseen] if evidence.unseen else []
     if sweep.replications.count == 1:
         told.append("each point is one run: no interval is known; more replications tell one")
     return [*told, "values of the axes between those that were run, and every setting that was held fixed"]

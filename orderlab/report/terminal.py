@@ -10,8 +10,9 @@ from rich.text import Text
 
 from orderlab.model.verdict import Outcome
 from orderlab.program import EXIT
+from orderlab.properties.witness.telling import left_out, places_told
 from orderlab.report.report import Change, Finding, Subject
-from orderlab.report.words import TRUSTED, counted, holding, one_line, undecided, untested
+from orderlab.report.words import TRUSTED, counted, holding, one_line, undecided, untested, why_untested
 
 STYLE = {Outcome.HOLDS: "green", Outcome.VIOLATED: "bold red", Outcome.UNKNOWN: "yellow"}
 WIDTH_IN_PIPE = 140
@@ -61,6 +62,8 @@ def summary(subject: Subject) -> Iterator[tuple[str, str]]:
     vacuous, apart = untested(subject)
     if vacuous:
         yield f"  vacuous, not put to the test: {', '.join(vacuous)}", "dim"
+        for because, names in why_untested(subject).items():
+            yield f"    {', '.join(names)}: {because}", "dim"
     if apart:
         yield f"  not applicable: {', '.join(f'{law} ({because})' for law, because in apart)}", "dim"
 
@@ -76,8 +79,12 @@ def story(number: int, root: list[Finding]) -> Iterator[tuple[str, str]]:
     yield f"{number}. {first.law} {_said(first)}: {first.headline}", "bold"
     for other in root[1:]:
         yield f"   by the same cause {other.law}: {other.headline}", "bold"
-    for at, step in enumerate(first.steps, 1):
-        yield f"  {at}. {step.action}", ""
+    for at in places_told([(step.action, step.answer) for step in first.steps]):
+        if isinstance(at, range):
+            yield f"  {left_out(at)}", "dim"
+            continue
+        step = first.steps[at]
+        yield f"  {at + 1}. {step.action}", ""
         if step.answer:
             yield f"     {step.answer}", "dim"
         if step.before:

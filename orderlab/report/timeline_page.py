@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from orderlab.extras import find
 from orderlab.model.errors import InputError
-from orderlab.model.files import write_whole
+from orderlab.model.files import checked_place, json_of, write_whole
 from orderlab.program import printable
 from orderlab.report.charts import LINES_MAX, Axis, Curve, Mark, Scale, panel, scale_of
-from orderlab.report.output import checked_file
 from orderlab.report.page import template
 
 FORMS = (".html", ".parquet")
@@ -27,11 +26,13 @@ PANELS = (
 )
 
 
-def checked_place(path: Path) -> Path:
+def checked_timeline(path: Path) -> Path:
     """The file, if a timeline can be written there. Raises InputError."""
     if path.suffix not in FORMS:
         raise InputError(f"--timeline {path}: which form? name it {' or '.join('FILE' + form for form in FORMS)}")
-    return checked_file(f"--timeline {path}", path)
+    if path.suffix == ".html":
+        find("jinja2", f"--timeline {path}")
+    return checked_place(f"--timeline {path}", path)
 
 
 def write_timeline(
@@ -144,10 +145,10 @@ def run_to_compare(path: Path, system: str) -> dict[str, Any]:
     """The run that ``orderlab simulate --json`` has told before, whatever its system. Raises InputError for what no run tells."""
     cure = f"keep one with: orderlab simulate {system} --json > FILE"
     try:
-        told = json.loads(path.read_text())
+        told = json_of(path.read_bytes(), str(path))
     except OSError as error:
         raise InputError(f"--against {path}: cannot be read ({error.strerror}); keep a run with: orderlab simulate {system} --json > {path}") from None
-    except (ValueError, RecursionError):
+    except InputError:
         told = None
     if not isinstance(told, dict) or not isinstance(told.get("latency"), dict) or not isinstance(told.get("settings"), dict):
         raise InputError(f"--against {path}: not one run; {cure}")

@@ -49,8 +49,11 @@ def _story(finding: Finding) -> Iterator[str]:
 
 def holding(subject: Subject) -> str:
     """The laws that hold, in one line; empty where none does."""
-    laws = subject.named(Outcome.HOLDS)
-    return f"{len(laws)} {'holds' if len(laws) == 1 else 'hold'}: {', '.join(laws)}" if laws else ""
+    held = [law for law in subject.laws if law.is_applicable and law.outcome is Outcome.HOLDS]
+    ways = {law.because for law in held}
+    laws = [f"{law.law} ({law.because})" if law.because and len(ways) > 1 else law.law for law in held]
+    how = f", {ways.pop()}" if len(ways) == 1 and "" not in ways else ""
+    return f"{len(laws)} {'holds' if len(laws) == 1 else 'hold'}{how}: {', '.join(laws)}" if laws else ""
 
 
 def looked_at(subject: Subject) -> list[str]:
@@ -73,6 +76,16 @@ def untested(subject: Subject) -> tuple[list[str], list[tuple[str, str]]]:
     apart = [law for law in subject.laws if not law.is_applicable]
     vacuous = [law.law for law in apart if law.because.startswith("vacuous")]
     return vacuous, [(law.law, law.because) for law in apart if law.law not in vacuous]
+
+
+def why_untested(subject: Subject) -> dict[str, list[str]]:
+    """Why laws were not put to the test, where their verdicts say it: reason → laws."""
+    found: dict[str, list[str]] = {}
+    for law in subject.laws:
+        _, _, because = law.because.partition("; ")[0].partition("puts the law to the test: ")
+        if because and not law.is_applicable:
+            found.setdefault(because, []).append(law.law)
+    return found
 
 
 def cell(value: Any) -> str:

@@ -7,15 +7,12 @@ with it. It ends with the process that started it, even if that is killed.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +21,7 @@ from importlib import metadata
 from pathlib import Path
 from types import TracebackType
 
+from orderlab.child import dying_with_parent
 from orderlab.model.errors import InputError
 from orderlab.sim.redis.hash_slots import SLOT_COUNT
 from orderlab.sim.redis.replies import Reply
@@ -144,7 +142,7 @@ class ServerProcess:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C reaches us, and we stop the server
-            preexec_fn=dying_with_this_process(),
+            preexec_fn=dying_with_parent(),
         )
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
@@ -328,24 +326,3 @@ class ClusterProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
-
-
-PR_SET_PDEATHSIG = 1
-"""Of prctl(2)."""
-
-
-def dying_with_this_process() -> Callable[[], None]:
-    """A function to be called in a child before anything else: Linux then kills it when the thread that started it ends, however
-    that happens. Elsewhere it does nothing.
-    """
-    parent = os.getpid()
-    if sys.platform != "linux":
-        return lambda: None
-    prctl = ctypes.CDLL(None).prctl
-
-    def die_with_parent() -> None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it had ended before
-            os._exit(1)
-
-    return die_with_parent

@@ -20,8 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from orderlab.child import dying_with_parent
 from orderlab.model.errors import InputError
-from orderlab.sim.live import dying_with_this_process
 
 if TYPE_CHECKING:
     import psycopg
@@ -110,7 +110,7 @@ class PostgresProcess:
             self._process = subprocess.Popen(
                 [self.programs / "postgres", "-D", self._data],
                 stdin=subprocess.DEVNULL, stdout=file, stderr=file, cwd=self.folder,
-                start_new_session=True, preexec_fn=dying_with_this_process(), **self._as_user,
+                start_new_session=True, preexec_fn=dying_with_parent(), **self._as_user,
             )  # fmt: skip
         deadline = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline and self._process.poll() is None:

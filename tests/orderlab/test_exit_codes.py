@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -299,3 +300,57 @@ def test_errors_in_json_are_one_line_and_no_json(code: Code, tmp_path: Path, cap
 def test_the_environment_names_what_is_documented() -> None:
     assert program.TRACEBACK in (ROOT / "README.md").read_text()
     assert os.environ.get(program.TRACEBACK) != "1", "the tests count lines of messages"
+
+
+ENDS = [
+    ("os._exit(0)", "import"),
+    ("os._exit(1)", "call"),
+    ("sys.exit(0)", "import"),
+    ("__import__('posix')._exit(0)", "call"),
+    ("__import__('threading').Thread(target=os._exit, args=(0,)).run()", "import"),
+]
+
+
+@pytest.mark.parametrize(("call", "where"), ENDS)
+def test_what_a_user_s_code_calls_is_no_verdict(tmp_path: Path, call: str, where: str) -> None:
+    text = f"import os, sys\n{call}\n" if where == "import" else f"import os, sys\nclass Lock:\n    def __init__(self): {call}\n"
+    (tmp_path / "own.py").write_text(text)
+    ended = subprocess.run(
+        [sys.executable, "-m", "orderlab", "explore", f"{tmp_path}/own.py:Lock"], capture_output=True, text=True, timeout=60
+    )
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_a_contract_that_ends_the_process_is_no_verdict(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "orderlab" / "lua" / "lock", tmp_path / "lock")
+    contract = tmp_path / "lock" / "lease.py"
+    contract.write_text(f"{contract.read_text()}\nimport os\nos.execlp('true', 'true')\n")
+    ended = subprocess.run(
+        [sys.executable, "-m", "orderlab", "validate", f"{tmp_path}/lock", "--trust-adapter", "--effort", "quick"], capture_output=True, text=True, timeout=60
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "leave the call out" in ended.stderr
+
+
+def test_where_there_is_no_posix_system_it_says_so_in_one_line() -> None:
+    alone = "import os, sys; os.name = 'nt'; sys.argv = ['orderlab', 'validate', 'lua/session']; from orderlab.cli import main; main()"
+    ended = subprocess.run([sys.executable, "-c", alone], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, len(ended.stderr.splitlines())) == (2, "", 1)
+    assert "run it on Linux or macOS" in ended.stderr
+
+
+@pytest.mark.parametrize("command", [(), ("validate",), ("check",)])
+def test_the_short_option_for_help(code: Code, capfd: pytest.CaptureFixture[str], command: tuple[str, ...]) -> None:
+    assert code(*command, "-h") == 0
+    short = capfd.readouterr().out
+    assert code(*command, "--help") == 0
+    assert capfd.readouterr().out == short
+
+
+def test_without_the_signals_of_unix_a_command_ends_as_it_should(monkeypatch: pytest.MonkeyPatch, code: Code, tmp_path: Path) -> None:
+    write_history(parse_history(GOOD), tmp_path / "h.jsonl")
+    monkeypatch.delattr(signal, "SIGHUP")
+    monkeypatch.delattr(os, "register_at_fork")
+    assert code("check", tmp_path / "h.jsonl", "--law", "fifo") == 0

@@ -39,7 +39,8 @@ def test_a_broken_variant_tells_its_story_and_exits_1() -> None:
         "  1. no-lost-update: after step 4 it is false: counter = 1, at[0] = written, at[1] = written [4 steps]",
         "  undecided: mutual-exclusion, no-deadlock, everyone-writes: stopped at the violation of no-lost-update: 13 states were seen, 10 of them "
         "expanded, to depth 4",
-        "  1 holds: coverage",
+        "  undecided: coverage: stopped at the violation of no-lost-update: 13 states were seen, 10 of them expanded, to depth 4; everyone-writes"
+        " was not decided, and so not put to the test",
         "",
         "no-lost-update is violated",
         "    law: The counter is the number of threads that have written.",
@@ -114,7 +115,7 @@ def test_list_names_every_specification_and_parameter() -> None:
         (["die-hard", "--set", "goal"], "--set goal: not a setting"),
         (["die-hard", "--set", "goal=1", "--set", "goal=2"], "--set goal=2: goal is set twice"),
         (["die-hard", "--graph", "x.png"], "x.png: unknown form of graph"),
-        (["die-hard", "--graph", "missing/x.dot"], "missing/x.dot: cannot be written"),
+        (["die-hard", "--graph", "missing/x.dot"], "there is no folder missing; make it or name another"),
         (["die-hard", "--checkpoint", "pyproject.toml"], "pyproject.toml: not a checkpoint"),
         (["die-hard", "--engine", "quick"], "--engine quick: unknown engine"),
         (["dining-philosophers", "--symmetry"], "dining-philosophers has no symmetry"),

@@ -107,6 +107,7 @@ def of_sweep(parameters: tuple[str, str], metric: str) -> str:
     answered = SimpleNamespace(kind="risk", settings=(), replays=(), rows=[{"probability": 0.1, "low": 0.0, "high": 0.4, "runs": 9}])
     panels.append(drawn(answered, SimpleNamespace(question={"acceptable": 0.05, "unacceptable": 0.2})))
     return harmless(template("sweep.html.j2").render(
+        warnings=[], nominal="",
         title=one, description=other, outcome=Outcome.VIOLATED, sentence=LONG, runs=40, counts=SimpleNamespace(rows=39, failed=1, violated=1),
         spared=0, until=None, seed=1, versions={"orderlab": "1"}, cliffs=[{other: "y", "last_below": 1}], cliff_axis=one, cliff_metric=metric,
         panels=panels, undrawn=undrawn, heats=heat_maps(points, list(parameters), [metric]), varied=list(parameters), replications=2,

@@ -213,3 +213,9 @@ def test_a_cluster_that_holds_something_is_left_alone(lock: Path, cluster: Clust
     with pytest.raises(InputError, match="is not empty and is left alone"):
         run(lock, "--trust-adapter", "--backend", f"redis://{cluster.address((place + 1) % 3)}")
     assert cluster.nodes[place].execute(b"GET", b"mine") == b"1"
+
+
+def test_a_log_of_code_scanning_has_no_steps(tmp_path: Path) -> None:
+    (tmp_path / "found.sarif").write_text(json.dumps({"version": "2.1.0", "runs": []}))
+    with pytest.raises(InputError, match="a SARIF log, which has no steps; replay what --report json=FILE wrote"):
+        run(tmp_path / "found.sarif")

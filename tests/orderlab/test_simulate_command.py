@@ -145,7 +145,7 @@ def test_latencies_that_lack_what_has_not_arrived_are_told_with_their_share(more
 
 @pytest.mark.parametrize("option", ["--trace", "--timeline"])
 def test_a_folder_that_cannot_be_written_is_told_before_the_run(option, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("orderlab.report.output.os.access", lambda folder, mode: False)
+    monkeypatch.setattr("orderlab.model.files.os.access", lambda folder, mode: False)
     monkeypatch.setattr("orderlab.commands.simulate._run", None)
     monkeypatch.setattr(sys, "argv", ["orderlab", "simulate", "tbmq-p2p", option, str(tmp_path / "t.html")])
     with pytest.raises(SystemExit) as left:

@@ -6,7 +6,6 @@ Simulated systems are timed by a whole model (`Costs`); `estimate_us` says of on
 from __future__ import annotations
 
 import functools
-import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from orderlab.model.errors import InputError, shortened
+from orderlab.model.files import read_toml
 from orderlab.sim.redis.shard import Effect
 
 FOLDER = Path(__file__).parent
@@ -181,8 +181,6 @@ def load_costs(written: str) -> Costs:
         raise InputError(f"costs {name}: no such cost model; it is one of {', '.join(known_costs())}, or a .toml file")
     try:
         return costs_of(changed(_read(path), changes))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path.name}: not TOML ({error})") from None
     except ValidationError as error:
         raise InputError(f"{path.name}: {first_error(error)}") from None
 
@@ -194,7 +192,7 @@ def known_costs() -> list[str]:
 
 def _read(path: Path) -> dict[str, Any]:
     """The content of a file, upon that of the one in this folder which its key ``base`` names."""
-    content = tomllib.loads(path.read_text())
+    content = read_toml(path)
     base = content.pop("base", None)
     if base is None:
         return content
@@ -247,7 +245,7 @@ CALLS_FILE = Path(__file__).with_name("redis.toml")
 @functools.cache
 def costs_of_calls() -> dict[str, Any]:
     """Microseconds of each command within a script, as they stand in the file."""
-    return tomllib.loads(CALLS_FILE.read_text())
+    return read_toml(CALLS_FILE)
 
 
 def elements_in(effect: Effect) -> int:

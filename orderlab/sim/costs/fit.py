@@ -16,7 +16,6 @@ from __future__ import annotations
 import datetime
 import json
 import re
-import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from orderlab.model.errors import InputError
+from orderlab.model.files import read_toml
 from orderlab.sim.costs import FOLDER, costs_of
 from orderlab.sim.mqtt.sessions import EPOCH_MS, StoredSessions
 from orderlab.sim.redis.backends.server import ServerBackend
@@ -213,7 +213,7 @@ def _measure_store(server: ServerBackend, name: str, calls: int) -> Measured:
 
 def cost_model(measured: Mapping[str, Measured], base: str, calls: int, today: datetime.date) -> dict[str, Any]:
     """The cost model ``base`` with its Redis figures replaced by what was measured, each with source, date and server."""
-    content = tomllib.loads((FOLDER / f"{base}.toml").read_text())
+    content = read_toml(FOLDER / f"{base}.toml")
     published = measured["published"]
     redis, sources = content["redis"], content["sources"]
     per_message = (published.own_us[f"save of {BATCH}"] - published.own_us["save"]) / (BATCH - 1)

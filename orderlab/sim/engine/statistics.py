@@ -239,7 +239,8 @@ def interval_of(values: Sequence[float], confidence: float = 0.95) -> Interval:
 def difference_interval(a: Sequence[float], b: Sequence[float], confidence: float = 0.95) -> Interval:
     """The interval of the mean of b - a over pairs. Raises InputError for none."""
     before, after = np.asarray(a, float), np.asarray(b, float)
-    difference = after - before
+    with np.errstate(invalid="ignore"):  # of two infinite values nothing is known, and nothing is complained of
+        difference = after - before
     if len(difference) == 0 or not np.isfinite(difference).all():
         return mean_interval(difference.tolist(), confidence)
     if np.isin(before, (0, 1)).all() and np.isin(after, (0, 1)).all():

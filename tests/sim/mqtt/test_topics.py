@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orderlab.model.errors import InputError
-from orderlab.sim.mqtt.topics import SubscriptionTrie, check_topic_filter, check_topic_name, matches, split_shared
+from orderlab.model.history.topics import check_topic_filter, check_topic_name, split_shared
+from orderlab.sim.mqtt.topics import SubscriptionTrie, matches
 
 MATCHES = [
     ("sport/tennis/player1/#", "sport/tennis/player1", True),
