@@ -31,8 +31,8 @@ streams-kills: .venv/installed
 	$(BIN)/python -m pytest -q -m exhaustive tests/sim/streams/test_killed_replay.py
 
 conformance: .venv/installed redis-server compiled
-	$(BIN)/python -m orderlab.properties.conformance --commands 5000000
-	$(BIN)/python -m orderlab.properties.conformance --contention 100
+	$(BIN)/python -m tests.laboratory.conformance --commands 5000000
+	$(BIN)/python -m tests.laboratory.conformance --contention 100
 
 # Generated tests once more as well, with fresh seeds and ten times the examples; the head of the output tells the seed.
 exhaustive: .venv/installed redis-server postgresql compiled

@@ -20,9 +20,9 @@ from orderlab.model.explorer.search import Budget, Options
 from orderlab.model.pipeline.exploration import PipelineParameters
 from orderlab.model.pipeline.specimens import SPECIMENS
 from orderlab.model.verdict import Outcome
-from orderlab.properties.contracts.session.mutation.finding_speed import Found, methods_for
 from orderlab.properties.validation.specimens import find_specimens
 from orderlab.sim.stores.binding.binding import Binding
+from tests.laboratory.finding_speed import Found, methods_for
 
 SEEDS, QUICK_SEEDS = 10, 3
 SECONDS, QUICK_SECONDS = 20.0, 3.0

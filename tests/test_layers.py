@@ -33,7 +33,6 @@ CIRCLES: dict[str, int] = {}
 
 OF_SESSIONS = (
     "properties.contracts.session", "properties.strategies.mqtt", "properties.strategies.histories", "properties.machines.handshake",
-    "properties.guarantees",
 )  # fmt: skip
 """Modules of `properties` that are about MQTT itself. All others are generic in the kind of store and say none of its words."""
 SESSION_WORDS = re.compile(r"packet[ _-]?id|epoch|pubrel|in[ _-]?flight|clean[ _-]?start|\bqos\b|modulus", re.IGNORECASE)
@@ -95,6 +94,11 @@ def test_nobody_imports_a_script() -> None:
     known = modules()
     assert {name for name in SCRIPTS if name in known} == set(SCRIPTS)
     assert not [name for name, path in known.items() for target in imports(path, known) if target in SCRIPTS]
+
+
+def test_the_product_imports_neither_its_laboratory_nor_its_tests() -> None:
+    found = [name for name, path in modules().items() if re.search(r"^\s*(?:from|import) (?:tests|benchmarks)\b", path.read_text(), re.MULTILINE)]
+    assert not found
 
 
 def test_an_import_from_below_is_seen(tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ NAMED_ONLY = frozenset((
 """Files of a reader, in examples."""
 CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 PATH = re.compile(rf"^(?:(?:{'|'.join(ROOMS)}|[a-z_]+)/)[\w./*{{}},-]*$")
-DOTTED = re.compile(r"(?<![\w.])(?:orderlab|benchmarks)(?:\.(?!(?:sarif|zip|toml)\b)[A-Za-z_]\w*)+")
+DOTTED = re.compile(r"(?<![\w.])(?:orderlab|benchmarks|tests\.laboratory)(?:\.(?!(?:sarif|zip|toml)\b)[A-Za-z_]\w*)+")
 COMMAND = re.compile(rf"(?:^|[`\s(/])orderlab ({'|'.join(COMMANDS)})\b([^`\n|)]*)")
-MODULE = re.compile(r"python -m ((?:orderlab|benchmarks)[\w.]*)")
+MODULE = re.compile(r"python -m ((?:orderlab|benchmarks|tests\.laboratory)[\w.]*)")
 PLACEHOLDER = re.compile(r"\b[A-Z]{4,}\b(?!\.md)")
 PLUGIN = re.compile(r"--orderlab-[a-z][a-z-]*")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")

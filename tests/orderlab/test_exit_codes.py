@@ -269,7 +269,7 @@ def test_what_is_half_written_goes_when_a_signal_asks_to_end(number: int, tmp_pa
 
 
 PROGRAMS = [
-    path.relative_to(ROOT) for room in ("model", "sim", "properties", "spark_sweeps", "benchmarks")
+    path.relative_to(ROOT) for room in ("model", "sim", "properties", "spark_sweeps", "benchmarks", "tests/laboratory")
     for path in sorted((ROOT / room).rglob("*.py")) if '__name__ == "__main__"' in path.read_text()
 ]  # fmt: skip
 MEASURED_BY_A_PARENT = ("benchmarks/checkers.py", "spark_sweeps/packaging.py", "spark_sweeps/main.py")
@@ -277,7 +277,7 @@ MEASURED_BY_A_PARENT = ("benchmarks/checkers.py", "spark_sweeps/packaging.py", "
 
 def test_every_program_ends_as_the_command_line_does() -> None:
     found = {str(path) for path in PROGRAMS}
-    assert found >= {"sim/native/build.py", "properties/contracts/session/steadiness.py", "properties/conformance/__main__.py"}
+    assert found >= {"sim/native/build.py", "tests/laboratory/steadiness.py", "tests/laboratory/conformance/__main__.py"}
     for path in sorted(found - set(MEASURED_BY_A_PARENT)):
         assert "program.run(" in (ROOT / path).read_text(), path
 

@@ -6,7 +6,7 @@ import pytest
 
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome, Verdict
-from orderlab.properties.guarantees import (
+from tests.laboratory.guarantees import (
     FAULTS_HERE,
     LAWS,
     MARKS,
@@ -80,8 +80,8 @@ def test_rows_that_are_not_asked_for_stay_as_the_note_has_them(monkeypatch):
         return Told(seed, dict.fromkeys(LAWS["QoS 1"], said))
 
     folder, some = NOTE.parent / "guarantees", [Row("none", ()), Row("redis-stall", (("faults", "redis-stall@0.5:0"),))]
-    monkeypatch.setattr("orderlab.properties.guarantees.run", run)
-    monkeypatch.setattr("orderlab.properties.guarantees.rows", lambda name: some)
+    monkeypatch.setattr("tests.laboratory.guarantees.run", run)
+    monkeypatch.setattr("tests.laboratory.guarantees.rows", lambda name: some)
     whole = table([1], folder, "QoS 1")
     assert "| `none` | published | 1 | kept" in whole
     known = Known.of(put(f"{MARKS[0]}\n{MARKS[1]}", whole))
@@ -106,11 +106,11 @@ def test_a_row_of_the_note_that_was_measured_with_other_settings_is_measured_ane
         ran.append(settings.faults)
         return Told(seed, dict.fromkeys(LAWS["QoS 1"], verdict(Outcome.VIOLATED, violations=1)))
 
-    monkeypatch.setattr("orderlab.properties.guarantees.run", run)
+    monkeypatch.setattr("tests.laboratory.guarantees.run", run)
     folder = NOTE.parent / "guarantees"
-    monkeypatch.setattr("orderlab.properties.guarantees.rows", lambda name: [Row("x", (("faults", "redis-stall@0.5:0"),))])
+    monkeypatch.setattr("tests.laboratory.guarantees.rows", lambda name: [Row("x", (("faults", "redis-stall@0.5:0"),))])
     known = Known.of(put(f"{MARKS[0]}\n{MARKS[1]}", table([1, 2], folder, "QoS 1")))
-    monkeypatch.setattr("orderlab.properties.guarantees.rows", lambda name: [Row("x", (("faults", "redis-stall@0.6:0"),))])
+    monkeypatch.setattr("tests.laboratory.guarantees.rows", lambda name: [Row("x", (("faults", "redis-stall@0.6:0"),))])
     ran.clear()
     assert "| 3 |" in table([3], folder, "QoS 1", only=["y"], known=known)
     assert ran == ["redis-stall@0.6:0"] * 2

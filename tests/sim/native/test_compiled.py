@@ -77,8 +77,8 @@ def test_without_a_compiler_the_reason_is_one_line_with_the_cure(tmp_path: Path)
 
 REPLIES = """
 import hashlib
-from orderlab.properties.conformance.sequences import Generator, SeededDraw
-from orderlab.properties.conformance.subjects import KernelSubject
+from tests.laboratory.conformance.sequences import Generator, SeededDraw
+from tests.laboratory.conformance.subjects import KernelSubject
 from orderlab.sim import compiled
 from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.redis.registry import COMMANDS, load_commands

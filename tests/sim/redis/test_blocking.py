@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from orderlab.properties.conformance import waits
 from orderlab.sim.live import ServerProcess
 from orderlab.sim.redis.blocking import Waiting
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.replies import ErrorReply
 from orderlab.sim.redis.shard import Shard, execute_all
+from tests.laboratory.conformance import waits
 
 
 class Node:

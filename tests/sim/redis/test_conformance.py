@@ -10,17 +10,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orderlab.properties.conformance.comparison import FOLLOWED, agree, bearable, explanation, same_but_for_digits
-from orderlab.properties.conformance.judge import Judge, Tally, render, shrink
-from orderlab.properties.conformance.run import gaps, run
-from orderlab.properties.conformance.sequences import CommandSequence, Generator, SeededDraw, in_transaction
-from orderlab.properties.conformance.subjects import KernelSubject
 from orderlab.sim.live import ServerProcess, find_server
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.redis.registry import COMMANDS, SPELLINGS, load_commands
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import Shard
 from orderlab.sim.redis.wire import Connection
+from tests.laboratory.conformance.comparison import FOLLOWED, agree, bearable, explanation, same_but_for_digits
+from tests.laboratory.conformance.judge import Judge, Tally, render, shrink
+from tests.laboratory.conformance.run import gaps, run
+from tests.laboratory.conformance.sequences import CommandSequence, Generator, SeededDraw, in_transaction
+from tests.laboratory.conformance.subjects import KernelSubject
 
 pytestmark = pytest.mark.server
 COMMANDS_COMPARED = 110_000

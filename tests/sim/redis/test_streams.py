@@ -7,9 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from orderlab.properties.conformance.commands import STREAM_FORMS
-from orderlab.properties.conformance.grammar import KINDS, Argv, Template
-from orderlab.properties.conformance.sequences import SeededDraw
 from orderlab.sim.live import ServerProcess
 from orderlab.sim.redis.backends.backend import KernelBackend
 from orderlab.sim.redis.backends.server import ServerBackend
@@ -18,6 +15,9 @@ from orderlab.sim.redis.replies import ErrorReply
 from orderlab.sim.redis.shard import Shard
 from orderlab.sim.redis.values.stream import Stream, radix_nodes, visible
 from orderlab.sim.redis.wire import Connection
+from tests.laboratory.conformance.commands import STREAM_FORMS
+from tests.laboratory.conformance.grammar import KINDS, Argv, Template
+from tests.laboratory.conformance.sequences import SeededDraw
 
 FORMS = [Template(line, KINDS) for line in STREAM_FORMS.strip().splitlines() if "MULTI" not in line]
 NOW_MS = 1_700_000_000_000

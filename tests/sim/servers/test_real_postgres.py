@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from psycopg.pq import Trace
 
 from orderlab.model.errors import InputError
-from orderlab.properties.contracts.session.overlaps import PAIRS, Operation, anomalies
 from orderlab.properties.contracts.session.tables import LIMIT, MODULUS, Step, disagreement, draw_run, shortened
 from orderlab.sim import live_postgres
 from orderlab.sim.costs import load_costs
 from orderlab.sim.live_postgres import PostgresProcess
 from orderlab.sim.servers.postgres import StatementError
 from orderlab.sim.servers.session_tables import Incoming, RealTables, SimulatedTables, disk_bytes
+from tests.laboratory.overlaps import PAIRS, Operation, anomalies
 
 pytestmark = [pytest.mark.server, pytest.mark.xdist_group("postgres")]
 

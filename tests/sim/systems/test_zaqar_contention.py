@@ -2,8 +2,8 @@
 
 import pytest
 
-from orderlab.properties.conformance.contention import agree, on_server, simulated
 from orderlab.sim.live import ServerProcess
+from tests.laboratory.conformance.contention import agree, on_server, simulated
 
 
 @pytest.mark.server

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from orderlab.model.errors import InputError
-from orderlab.properties.contracts.session.steadiness import measure, stores
 from orderlab.properties.profiles import PROFILES
 from orderlab.properties.validation.specimens import find_specimens
+from tests.laboratory.steadiness import measure, stores
 
 
 @pytest.mark.parametrize("number", [9, 41])

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from orderlab.properties.contracts.session.mutation.finding_speed import (
+from orderlab.properties.validation.specimens import find_specimens
+from orderlab.sim.stores.binding.loader import load_binding
+from tests.laboratory.finding_speed import (
     METHODS,
     by_exploration,
     by_simulation,
     by_walks,
     methods_for,
 )
-from orderlab.properties.validation.specimens import find_specimens
-from orderlab.sim.stores.binding.loader import load_binding
 
 
 @pytest.mark.parametrize("method", METHODS)

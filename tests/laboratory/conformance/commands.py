@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orderlab.properties.conformance.grammar import KINDS, Template
+from tests.laboratory.conformance.grammar import KINDS, Template
 
 RELATIVE = "[EX relative_s|PX relative_ms|KEEPTTL]"
 ABSOLUTE = "[EXAT absolute_s|PXAT absolute_ms|KEEPTTL]"

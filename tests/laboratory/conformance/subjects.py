@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from orderlab.properties.conformance.comparison import differences
-from orderlab.properties.conformance.grammar import Argv
-from orderlab.properties.conformance.sequences import DEFAULT_ENCODINGS, SMALL_ENCODINGS, CommandSequence
 from orderlab.sim.redis.backends.dump import LARGE_ENCODINGS
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.registry import COMMANDS
 from orderlab.sim.redis.replies import Reply
 from orderlab.sim.redis.shard import FrozenKeyspace, Shard
 from orderlab.sim.redis.unsupported import UnsupportedCommand
+from tests.laboratory.conformance.comparison import differences
+from tests.laboratory.conformance.grammar import Argv
+from tests.laboratory.conformance.sequences import DEFAULT_ENCODINGS, SMALL_ENCODINGS, CommandSequence
 
 
 class Subject(Protocol):

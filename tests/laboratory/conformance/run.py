@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from orderlab.properties.conformance.judge import Disagreement, Judge, Tally, shrink
-from orderlab.properties.conformance.sequences import GROUPS, Generator, SeededDraw
-from orderlab.properties.conformance.subjects import FakeredisSubject, KernelSubject
 from orderlab.sim.live import ServerProcess, find_server
 from orderlab.sim.redis.registry import COMMANDS, load_commands
 from orderlab.sim.redis.wire import Connection
+from tests.laboratory.conformance.judge import Disagreement, Judge, Tally, shrink
+from tests.laboratory.conformance.sequences import GROUPS, Generator, SeededDraw
+from tests.laboratory.conformance.subjects import FakeredisSubject, KernelSubject
 
 SEQUENCES_AT_ONCE = 20
 SHRUNK_MAX = 100
@@ -147,7 +147,7 @@ def gaps(tally: Tally, times_min: int) -> Iterator[str]:
             continue
         shown = name.decode()
         if name not in generated():
-            yield f"{shown}: the kernel has it, but no form in properties/conformance/commands.py produces it"
+            yield f"{shown}: the kernel has it, but no form in tests/laboratory/conformance/commands.py produces it"
         elif tally.commands[name] < times_min:
             yield f"{shown}: compared {tally.commands[name]} times, less than {times_min}"
         elif not tally.successes[name]:

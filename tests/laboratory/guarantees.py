@@ -1,6 +1,6 @@
 """Which law of the delivery pipeline survives which fault, as published and repaired: the table of ``notes/guarantees.md``.
 
-``python -m orderlab.properties.guarantees`` runs every fault on both variants with several seeds, judges the histories, and writes the
+``python -m tests.laboratory.guarantees`` runs every fault on both variants with several seeds, judges the histories, and writes the
 tables into the note, between their marks: with QoS 1, with QoS 2, and with Wills. "Broken" is proved by a history; "kept" means that these runs showed no violation.
 """
 
@@ -77,7 +77,7 @@ WILL_DELAYS = ("0", "0.1")
 CLAIMED = (*WOKEN, ("wills", "claimed"))
 WILL_FAULTS = ("broker-crash", "network-partition", "broker-pause", "client-half-open", "session-takeover", "producer-retry", "kafka-leader-change")
 """What strikes brokers that have Wills to publish, or what a Will goes through."""
-MARKS = ("<!-- the table below is written by: python -m orderlab.properties.guarantees -->", "<!-- end of the table -->")
+MARKS = ("<!-- the table below is written by: python -m tests.laboratory.guarantees -->", "<!-- end of the table -->")
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +267,7 @@ def put(note: str, text: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the table."""
-    parser = argparse.ArgumentParser(prog="python -m orderlab.properties.guarantees", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.laboratory.guarantees", description=__doc__)
     parser.add_argument("--seeds", type=int, default=3, help="how many, from 1 on")
     parser.add_argument("--rows", nargs="*", default=[], metavar="ROW", help="measure these rows alone (* and ?), and those that the note lacks")
     parser.add_argument("--note", type=Path, default=NOTE)

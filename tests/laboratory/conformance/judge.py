@@ -11,17 +11,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from orderlab.properties.conformance.comparison import (
-    KILLED_BY_FUNCTIONS,
-    TOLERANCE_MS,
-    agree,
-    bearable,
-    explanation,
-    explanation_of_keyspaces,
-)
-from orderlab.properties.conformance.grammar import Argv
-from orderlab.properties.conformance.sequences import DEFAULT_ENCODINGS, SMALL_ENCODINGS, CommandSequence, Step
-from orderlab.properties.conformance.subjects import Subject
 from orderlab.sim.redis.backends.backend import EXCEPTION
 from orderlab.sim.redis.backends.dump import frozen_value, is_large_encoding
 from orderlab.sim.redis.database import name_in
@@ -31,6 +20,17 @@ from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.redis.wire import Connection
+from tests.laboratory.conformance.comparison import (
+    KILLED_BY_FUNCTIONS,
+    TOLERANCE_MS,
+    agree,
+    bearable,
+    explanation,
+    explanation_of_keyspaces,
+)
+from tests.laboratory.conformance.grammar import Argv
+from tests.laboratory.conformance.sequences import DEFAULT_ENCODINGS, SMALL_ENCODINGS, CommandSequence, Step
+from tests.laboratory.conformance.subjects import Subject
 
 ADVANCE = b"""
 for database = 0, 15 do
@@ -343,7 +343,7 @@ def render(found: Disagreement) -> str:
     if found.sequence.resp == 3:
         lines.append("HELLO 3")
     if found.sequence.has_small_encodings:
-        lines.append("(with the small encoding limits of properties/conformance/sequences.py)")
+        lines.append("(with the small encoding limits of tests/laboratory/conformance/sequences.py)")
     for step in found.sequence.steps:
         lines.append(f"({step} ms pass)" if isinstance(step, int) else " ".join(map(quote, step)))
     return "\n".join([*lines, f"-> {found.what}"])

@@ -1,6 +1,6 @@
 """Are the machines steady? Every correct store stays green and every specimen turns red, whatever the seed.
 
-`python -m orderlab.properties.contracts.session.steadiness --seeds 50` runs the machines of the profile ``ci`` and prints one line a store: for a
+`python -m tests.laboratory.steadiness --seeds 50` runs the machines of the profile ``ci`` and prints one line a store: for a
 correct store the number of seeds with an accusation (must be 0), for a specimen the number of seeds without (must be 0),
 and the examples and CPU seconds until it was found. Exit code 1 when one of them is not 0.
 """
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import orderlab
 from orderlab.properties.contracts.session.machines.hostile_clients import HostileClients
 from orderlab.properties.contracts.session.machines.on_store import ALL, Machines, machines_for, on_kernel
 from orderlab.properties.contracts.session.machines.store import LawViolated
@@ -30,7 +31,7 @@ from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 
 CORRECT = ("session", "pending")
-LUA = Path(__file__).parents[3] / "lua"
+LUA = Path(orderlab.__file__).parent / "lua"
 
 
 @dataclass
@@ -106,7 +107,7 @@ def stores(names: Sequence[str]) -> list[Binding]:
 
 def main() -> int:
     """The command."""
-    parser = argparse.ArgumentParser(prog="python -m orderlab.properties.contracts.session.steadiness", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m tests.laboratory.steadiness", description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=50, help="how many (default 50)")
     parser.add_argument("--first", type=int, default=0, help="the first of them (default 0)")
     parser.add_argument("--profile", choices=sorted(PROFILES), default="ci")

@@ -4,7 +4,7 @@ The simulated tables carry transactions out one after the other. So every interl
 held against the simulated tables with the transactions that were committed, in either order: the rows must be those of one of them. A transaction that
 the server refuses (SQLSTATE) must leave nothing. One that waits for a lock of the other takes its turn when the other is over.
 
-``python -m orderlab.properties.contracts.session.overlaps`` tells it of the pairs in ``PAIRS`` at each isolation level, on a server that it starts.
+``python -m tests.laboratory.overlaps`` tells it of the pairs in ``PAIRS`` at each isolation level, on a server that it starts.
 """
 
 from __future__ import annotations

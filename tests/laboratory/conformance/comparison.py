@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from orderlab.properties.conformance.commands import AGED, SAMPLED, TIMED, UNORDERED, UNORDERED_WHEN_LARGE
-from orderlab.properties.conformance.grammar import Argv
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.redis.values.stream import visible
+from tests.laboratory.conformance.commands import AGED, SAMPLED, TIMED, UNORDERED, UNORDERED_WHEN_LARGE
+from tests.laboratory.conformance.grammar import Argv
 
 TOLERANCE_MS = 10_000
 """A real server's clock moves during a sequence; the deadlines that sequences set are 100 times as far apart."""

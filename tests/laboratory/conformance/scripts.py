@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 
-from orderlab.properties.conformance.grammar import KEYS, TEXTS, Argv, Draw
+from tests.laboratory.conformance.grammar import KEYS, TEXTS, Argv, Draw
 
 EXPRESSIONS = """
 1

@@ -1,4 +1,4 @@
-"""``python -m orderlab.properties.conformance``: hold the kernel, or fakeredis, against a real server, and print the counts.
+"""``python -m tests.laboratory.conformance``: hold the kernel, or fakeredis, against a real server, and print the counts.
 
 Exit code 0 when the kernel agreed everywhere and every command came up, 1 when not, 2 when there is no server.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 import os
 
-from orderlab.properties.conformance import contention, waits
-from orderlab.properties.conformance.judge import render
-from orderlab.properties.conformance.run import NOT_GENERATED, Report, gaps, run_in_processes
 from orderlab.sim.live import ServerProcess
+from tests.laboratory.conformance import contention, waits
+from tests.laboratory.conformance.judge import render
+from tests.laboratory.conformance.run import NOT_GENERATED, Report, gaps, run_in_processes
 
 
 def print_report(report: Report) -> None:
@@ -56,7 +56,7 @@ def compare_waits(count: int, seed: int) -> int:
 
 def main() -> int:
     """Parse the command line, run, print."""
-    parser = argparse.ArgumentParser(prog="python -m orderlab.properties.conformance", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.laboratory.conformance", description=__doc__)
     parser.add_argument("--commands", type=int, default=5_000_000, help="how many commands to compare")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)

@@ -1,6 +1,6 @@
 """How much the results depend on each number that nobody has published: the tables of ``notes/calibration.md``.
 
-``python -m orderlab.sim.systems.sensitivity tbmq-p2p`` takes every cost whose source is not "published", halves and doubles it, one at a
+``python -m tests.laboratory.cost_sensitivity tbmq-p2p`` takes every cost whose source is not "published", halves and doubles it, one at a
 time, and prints what the system says then. Short runs, one seed: differences below the half-widths say nothing.
 """
 
@@ -79,7 +79,7 @@ def table(system: str, patterns: Sequence[str], more: Mapping[str, Any]) -> Iter
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(prog="python -m orderlab.sim.systems.sensitivity", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.laboratory.cost_sensitivity", description=__doc__)
     parser.add_argument("system", choices=list(AT))
     parser.add_argument("costs", nargs="*", help="names of costs, with * and ?; all by default")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="another setting of the system")

@@ -1,7 +1,7 @@
 """Clients that wait, on the kernel and on a real server side by side: who is served, with what, in which order, and what is left.
 
 A story is a list of commands of several connections. After each one the server has as many blocked clients as the kernel before the
-next is sent, so that both see one order. ``python -m orderlab.properties.conformance --waits 20000`` compares generated stories.
+next is sent, so that both see one order. ``python -m tests.laboratory.conformance --waits 20000`` compares generated stories.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orderlab.properties.conformance.comparison import same
-from orderlab.properties.conformance.grammar import KINDS, Argv, Draw, Template, choice, mostly
-from orderlab.properties.conformance.judge import DUMP, read_dump
-from orderlab.properties.conformance.sequences import SeededDraw
 from orderlab.sim.redis.blocking import Waiting
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.replies import Reply
 from orderlab.sim.redis.shard import FrozenKeyspace, Shard
 from orderlab.sim.redis.values.stream import visible
 from orderlab.sim.redis.wire import Connection
+from tests.laboratory.conformance.comparison import same
+from tests.laboratory.conformance.grammar import KINDS, Argv, Draw, Template, choice, mostly
+from tests.laboratory.conformance.judge import DUMP, read_dump
+from tests.laboratory.conformance.sequences import SeededDraw
 
 CLIENTS = 5
 BLOCKED_WITHIN_S = 10.0

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from orderlab.properties.conformance.commands import AGED, SAMPLED, TIMED, UNORDERED, UNORDERED_WHEN_LARGE, templates
-from orderlab.properties.conformance.grammar import JUNK, TIME_STEP_S, Argv, Draw, Template
-from orderlab.properties.conformance.scripts import ESCAPES, FAILURES, script_step
+from tests.laboratory.conformance.commands import AGED, SAMPLED, TIMED, UNORDERED, UNORDERED_WHEN_LARGE, templates
+from tests.laboratory.conformance.grammar import JUNK, TIME_STEP_S, Argv, Draw, Template
+from tests.laboratory.conformance.scripts import ESCAPES, FAILURES, script_step
 
 GROUPS = templates()
 WEIGHTS = {
