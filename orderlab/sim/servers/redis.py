@@ -23,7 +23,6 @@ from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.cluster import Cluster
 from orderlab.sim.redis.database import place_of
 from orderlab.sim.redis.hash_slots import SLOT_COUNT, hash_slot
-from orderlab.sim.redis.lookahead import look_ahead
 from orderlab.sim.redis.lua.host import SharedLua
 from orderlab.sim.redis.memory import MemoryAccount
 from orderlab.sim.redis.prepared import Column, Render, columns_of
@@ -385,7 +384,6 @@ class RedisNode:
         work, commands = 0.0, 0
         batch = _batch(requests)
         argvs, times = batch.argvs(), batch.times()
-        look_ahead(shard.data, argvs)
         due = {kind for kind, uses in times.items() if not self._holds(kind, uses)}
         if due:
             replies: list[Reply] = []
