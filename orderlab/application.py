@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from orderlab import __version__
-from orderlab.cli import COMMANDS, PROGRAM, SUMMARIES
+from orderlab.commands import COMMANDS, PROGRAM, SUMMARIES
 from orderlab.extras import told
 from orderlab.model.errors import Defect, InputError
 from orderlab.program import SIGPIPE, ExitCode, of_signal

@@ -68,7 +68,7 @@ from orderlab.properties.contracts.session.machines.on_store import on_backend, 
 from orderlab.properties.contracts.session.machines.queue import PacketIdentifiers, TrimAndExpiry
 from orderlab.properties.contracts.session.machines.session import SessionMachine, Sessions
 from orderlab.properties.contracts.session.machines.store import LawViolated, StoreMachine
-from orderlab.properties.contracts.session.validation.subject import Subject
+from orderlab.properties.contracts.session.subject import Subject
 from orderlab.properties.machines.feed import FeedMachine, feed_machine
 from orderlab.properties.machines.handshake import HandshakeBothWays
 from orderlab.properties.machines.tally import initialize, rule

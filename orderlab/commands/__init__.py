@@ -1,1 +1,18 @@
-"""One file per command of the command line."""
+"""One file per command of the command line; here, their table."""
+
+PROGRAM = "orderlab"
+SUMMARIES = {
+    "validate": "Judge stores by their laws: footprint, every interleaving of small scopes, random runs.",
+    "specimens": "Is every flawed store caught by the laws that it breaks, and does its neighbour pass them?",
+    "compare": "Put stores and systems side by side: laws, costs, faults, on one workload.",
+    "mutate": "Make mutants of a store's scripts and validate each: what does a green validation miss?",
+    "replay": "Take the steps of a trace again and judge each.",
+    "explore": "Visit every state of a specification: laws, goals, liveness, deadlock, coverage.",
+    "simulate": "Simulate a broker system: throughput, latency, utilisation, and the verdict of every law.",
+    "calibrate": "Measure what commands cost on a Redis server, and write a cost model of it.",
+    "check": "Judge a recorded history, or a linearizability log, by every law that it can be judged by.",
+    "sweep": "Run a sweep file on Spark: thousands of simulations, resumed where they were stopped.",
+    "bench": "Measure this project beside its peers, in one run on this machine.",
+}
+"""What the list of commands says. Each command is the function of that name in its module here."""
+COMMANDS = tuple(SUMMARIES)

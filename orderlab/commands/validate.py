@@ -126,9 +126,12 @@ def _compared(
 ) -> Comparison:
     """The store beside its old scripts."""
     from orderlab.properties.comparison.base import old_store
+    from orderlab.properties.contracts.kind import kind_of
     from orderlab.report.progress import ProgressLine
 
     with old_store(binding.path, base, trust_adapter) as old:
+        if kind_of(old) is not kind:
+            raise InputError(f"{binding.place}: --base: the old store has another contract; compare stores of one kind")
         line = ProgressLine(binding.name, f"validate {binding.path} --base {work} {laws} {server is not None}")
         found = kind.compare(old, binding, work, seed, laws, server, line.show)
         line.clear()

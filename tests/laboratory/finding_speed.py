@@ -20,6 +20,7 @@ from orderlab.model.spec.transition_system import Label
 from orderlab.model.verdict import Outcome, Verdict
 from orderlab.properties.contracts.session.exploration.system import State, StoreExploration
 from orderlab.properties.contracts.session.steps import SessionRun
+from orderlab.properties.contracts.session.subject import Prepared, Subject
 from orderlab.properties.contracts.session.validation.exploration import CLIENT, applies, fitted, small_world
 from orderlab.properties.contracts.session.validation.machine import (
     SMALLEST_PASSING,
@@ -27,7 +28,6 @@ from orderlab.properties.contracts.session.validation.machine import (
     near_the_wrap,
     run_examples,
 )
-from orderlab.properties.contracts.session.validation.subject import Prepared, Subject
 from orderlab.properties.contracts.session.validation.walks import walk_about
 from orderlab.properties.machines.pipeline import simulate
 from orderlab.properties.strategies.pipelines import ANYWHERE, ROUND_MS, WAITING, Strike, publishing_ms

@@ -20,9 +20,9 @@ import orderlab
 from orderlab.properties.contracts.session.machines.hostile_clients import HostileClients
 from orderlab.properties.contracts.session.machines.on_store import ALL, Machines, machines_for, on_kernel
 from orderlab.properties.contracts.session.machines.store import LawViolated
+from orderlab.properties.contracts.session.subject import Subject
 from orderlab.properties.contracts.session.validation.exploration import small_world
 from orderlab.properties.contracts.session.validation.single_law import search
-from orderlab.properties.contracts.session.validation.subject import Subject
 from orderlab.properties.machines.tally import tally_of
 from orderlab.properties.profiles import PROFILES, Profile
 from orderlab.properties.validation.findings import Findings

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from orderlab.model.contracts.contract import AnyTrace
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
-from orderlab.properties.contracts.kind import kind_of
 from orderlab.properties.harness.keyspace import shown_value
 from orderlab.properties.validation.findings import Finding, wording
 from orderlab.properties.validation.isolated import Runaway, isolated
@@ -197,10 +196,8 @@ def _deadline(deadline_ms: int | None) -> str:
 
 
 def in_common(old: Binding, new: Binding) -> tuple[Binding, Binding, tuple[str, ...]]:
-    """Each with the operations that both have, and what becomes of the others, in words. Raises InputError unless they are stores of one
-    kind that have some operation in common."""
-    if kind_of(old) is not kind_of(new):
-        raise InputError(f"{new.place}: --base: the old store has another contract; compare stores of one kind")
+    """Each with the operations that both have, and what becomes of the others, in words. Raises InputError unless they have some operation
+    in common."""
     both, ours, theirs = (sorted(names) for names in _split(set(new.operations), set(old.operations)))
     if not both:
         raise InputError(f"{new.place}: --base: the old store has no operation that the new one has; compare stores that share some")

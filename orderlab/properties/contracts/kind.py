@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from orderlab.model.contracts.contract import AnyTrace, Terms
 from orderlab.sim.redis.backends import Backend
-from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.stores.binding.binding import Binding
 
 if TYPE_CHECKING:
@@ -32,9 +31,6 @@ TABLES: Mapping[str, tuple[str, bool]] = {
     "postgres-async": ("orderlab.properties.contracts.session.side_by_side:tables_row", False),
 }
 """Stores that have no binding, by name: what judges and measures them, and whether their commits wait for the log."""
-
-SCRIPT_SECONDS_MAX = 40.0
-"""Processor time of one script. The sandbox stops scripts sooner; this is for what it cannot stop."""
 
 Progress = Callable[[str], None]
 
@@ -153,11 +149,3 @@ def kind_of_trace(data: Any) -> Kind:
 def trace_from_json(data: Any, place: str) -> AnyTrace:
     """A trace of whichever kind. Raises InputError that names what is wrong where."""
     return kind_of_trace(data).trace_from_json(data, place)
-
-
-def unsupported(binding: Binding, error: UnsupportedCommand) -> str:
-    """Why a store cannot be judged that calls what the kernel lacks."""
-    return (
-        f"{binding.place}: its scripts call {error.what}, which the kernel does not implement, so that the store "
-        "cannot be judged; do without it (notes/kernel.md lists what is lacking)"
-    )

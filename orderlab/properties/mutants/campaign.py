@@ -20,9 +20,10 @@ from typing import Any, TypeVar
 from orderlab.model.errors import InputError
 from orderlab.model.files import read_json, write_whole
 from orderlab.model.laws import STORE_LAWS
-from orderlab.properties.contracts.kind import SCRIPT_SECONDS_MAX, Kind, kind_of, trace_from_json
+from orderlab.properties.contracts.kind import Kind, kind_of, trace_from_json
 from orderlab.properties.mutants.mutant import OUTCOMES, Mutant, Result
 from orderlab.properties.validation.effort import STANDARD
+from orderlab.properties.validation.isolated import SCRIPT_SECONDS_MAX
 from orderlab.sim.redis.lua.watchdog import CANCELLED, Unfinished, watch
 from orderlab.sim.stores.binding.binding import Binding
 

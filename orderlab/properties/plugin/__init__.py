@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from orderlab.properties.plugin.stash import TOLD
+
 PROFILES = ("dev", "ci", "nightly")
-TOLD: pytest.StashKey[dict[str, Any]] = pytest.StashKey()
-"""What a test has to tell at the end of the session; travels with its report, from workers too."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

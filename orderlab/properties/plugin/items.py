@@ -3,31 +3,46 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import pytest
 
 from orderlab.model.errors import InputError, WorkerDied
 from orderlab.properties.machines.tally import tally_of
-from orderlab.properties.plugin import TOLD
 from orderlab.properties.plugin.reporting import home_of, keep_trace
-from orderlab.properties.profiles import kept_examples
+from orderlab.properties.plugin.stash import TOLD
+from orderlab.properties.profiles import Profile, kept_examples
 from orderlab.properties.validation.effort import name_of_effort
 from orderlab.properties.validation.law_run import LawRun
+from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 
-if TYPE_CHECKING:
-    from orderlab.properties.plugin.session import LawSession
-
 EXAMPLES = Path(".hypothesis") / "orderlab"
+
+
+class Laws(Protocol):
+    """What tests ask the session for: which laws, how they are tested, and what their traces are called."""
+
+    profile: Profile
+    effort: float | None
+    seed: int
+    laws_of: dict[Path, list[str]]
+
+    def tester_of(self, binding: Binding, examples: Any) -> Callable[[str], LawRun]:
+        """Tests the laws of a store, one at a time; the same for all of them."""
+        ...
+
+    def trace_name(self, store: Path, law: str) -> str:
+        """The name of the trace of a law that a store breaks."""
+        ...
 
 
 class StoreFile(pytest.File):
     """A ``store.toml``."""
 
-    session_of_laws: LawSession
+    session_of_laws: Laws
 
     def collect(self) -> Iterable[LawItem]:
         """A test for each law, in the order of the reports. A store that cannot be run is one error, not one for each."""
@@ -48,7 +63,7 @@ class LawBroken(Exception):
 class LawItem(pytest.Item):
     """One law of one store."""
 
-    laws: LawSession
+    laws: Laws
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)

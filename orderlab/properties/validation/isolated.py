@@ -8,13 +8,14 @@ from typing import Any, TypeVar
 
 from orderlab.model.errors import InputError, WorkerDied
 from orderlab.model.verdict import Outcome, Verdict
-from orderlab.properties.contracts.kind import SCRIPT_SECONDS_MAX, unsupported
 from orderlab.properties.validation.verdicts import LawResult
 from orderlab.sim.redis.lua.watchdog import Finished, Unfinished, watch
 from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.stores.binding.binding import Binding
 
 T = TypeVar("T")
+SCRIPT_SECONDS_MAX = 40.0
+"""Processor time of one script. The sandbox stops scripts sooner; this is for what it cannot stop."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def isolated(binding: Binding, work: Callable[[], T], worlds: Callable[[], Seque
     try:
         answer = watch(work, script_seconds_max=SCRIPT_SECONDS_MAX)
     except UnsupportedCommand as error:
-        raise InputError(unsupported(binding, error)) from None
+        raise InputError(_unsupported(binding, error)) from None
     if isinstance(answer, Finished):
         found: T = answer.value
         return found
@@ -74,3 +75,11 @@ def runaway_of(worlds: Sequence[Binding], answer: Unfinished) -> Runaway:
 
 def _shown(values: tuple[bytes, ...]) -> tuple[str, ...]:
     return tuple(value[:80].decode("latin-1") for value in values[:20])
+
+
+def _unsupported(binding: Binding, error: UnsupportedCommand) -> str:
+    """Why a store cannot be judged that calls what the kernel lacks."""
+    return (
+        f"{binding.place}: its scripts call {error.what}, which the kernel does not implement, so that the store "
+        "cannot be judged; do without it (notes/kernel.md lists what is lacking)"
+    )

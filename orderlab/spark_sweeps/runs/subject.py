@@ -69,8 +69,6 @@ def subject_of(name: str) -> Subject:
     """The subject of that name. Raises InputError."""
     if ":" in name:
         return _function_subject(name)
-    from orderlab.spark_sweeps.runs.subject import SimulatedSystem
-
     return SimulatedSystem(name)
 
 

@@ -25,8 +25,8 @@ from orderlab.properties.contracts.session.comparison.comparison import (
     has_same_text,
 )
 from orderlab.properties.contracts.session.comparison.product import ComparedSubject
+from orderlab.properties.contracts.session.subject import Prepared, Subject
 from orderlab.properties.contracts.session.validation.machine import run_machine
-from orderlab.properties.contracts.session.validation.subject import Prepared, Subject
 from orderlab.properties.contracts.session.witness.plainer import PlainerSessions
 from orderlab.properties.validation.findings import Findings
 from orderlab.report.report import Change, Report

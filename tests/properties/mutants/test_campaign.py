@@ -18,7 +18,7 @@ from orderlab.model.errors import InputError
 from orderlab.properties.contracts.kind import trace_from_json
 from orderlab.properties.contracts.session.mutation.equivalence import Table
 from orderlab.properties.contracts.session.mutation.judging import judge_quickly
-from orderlab.properties.contracts.session.validation.subject import Reruns, Subject
+from orderlab.properties.contracts.session.subject import Reruns, Subject
 from orderlab.properties.mutants.campaign import Campaign, Judged, Score
 from orderlab.properties.mutants.mutant import Mutant, Result, sample
 from orderlab.properties.mutants.operators import mutants_of

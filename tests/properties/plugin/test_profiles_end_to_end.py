@@ -51,7 +51,7 @@ def test_what_a_machine_finds_is_kept_tried_first_and_reproduced_by_hand(tmp_pat
 from hypothesis import reproduce_failure
 from orderlab.properties.contracts.session.machines.on_store import ALL
 from orderlab.properties.contracts.session.machines.on_store import on_kernel
-from orderlab.properties.contracts.session.validation.subject import Subject
+from orderlab.properties.contracts.session.subject import Subject
 from orderlab.sim.stores.binding.loader import load_binding
 
 kind = next(one for one in ALL if one.__name__ == {machine!r})

@@ -17,9 +17,9 @@ from orderlab.properties.contracts.kind import Progress
 from orderlab.properties.contracts.session.inspection import Baseline
 from orderlab.properties.contracts.session.mutation import judging
 from orderlab.properties.contracts.session.mutation.equivalence import Table, tabulate
+from orderlab.properties.contracts.session.subject import Subject
 from orderlab.properties.contracts.session.validation import validation
 from orderlab.properties.contracts.session.validation.single_law import run_law
-from orderlab.properties.contracts.session.validation.subject import Subject
 from orderlab.properties.contracts.session.validation.validation import SessionValidation
 from orderlab.properties.contracts.session.witness import confirmation
 from orderlab.properties.contracts.session.witness.explanation import tell

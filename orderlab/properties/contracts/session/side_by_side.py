@@ -13,10 +13,10 @@ from typing import Any
 from orderlab.model.contracts.session.steps import Acknowledge, Clear, Fetch, Publication, Retry, Save, Step
 from orderlab.model.contracts.steps import Fault
 from orderlab.properties.contracts.session.steps import SessionRun
+from orderlab.properties.contracts.session.subject import Subject
 from orderlab.properties.contracts.session.tables import LIMIT as FEW
 from orderlab.properties.contracts.session.tables import MODULUS, Run, validate_tables
 from orderlab.properties.contracts.session.tables import Step as TableStep
-from orderlab.properties.contracts.session.validation.subject import Subject
 from orderlab.properties.harness.recording import RecordingStore
 from orderlab.properties.side_by_side import (
     CALLS_MAX,

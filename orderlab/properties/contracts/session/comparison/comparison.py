@@ -24,10 +24,10 @@ from orderlab.properties.comparison.change import (
 from orderlab.properties.contracts.session.comparison.product import ComparedSubject
 from orderlab.properties.contracts.session.comparison.rolling import rolling_upgrade
 from orderlab.properties.contracts.session.mutation.equivalence import long_run
+from orderlab.properties.contracts.session.subject import Reruns, Subject
 from orderlab.properties.contracts.session.validation.exploration import applies, explore_scope, fitted, small_world
 from orderlab.properties.contracts.session.validation.machine import run_machine
 from orderlab.properties.contracts.session.validation.scenarios import run_scenarios
-from orderlab.properties.contracts.session.validation.subject import Reruns, Subject
 from orderlab.properties.contracts.session.validation.validation import SessionValidation, is_counted, validate
 from orderlab.properties.contracts.session.validation.walks import walk_about
 from orderlab.properties.contracts.session.witness.explanation import explain

@@ -18,7 +18,7 @@ from orderlab.properties.comparison.change import REPLY, first_difference, short
 from orderlab.properties.contracts.session.mutation.beside import ProductStore, told
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
-from orderlab.properties.contracts.session.validation.subject import DEFAULT_EXPIRY_MS, SMALL_LIMITS, Subject
+from orderlab.properties.contracts.session.subject import DEFAULT_EXPIRY_MS, SMALL_LIMITS, Subject
 from orderlab.properties.contracts.session.witness.explanation import tell
 from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.stores.binding.binding import Binding

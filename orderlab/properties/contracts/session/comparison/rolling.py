@@ -14,15 +14,15 @@ from orderlab.model.contracts.session.contract import SCOPES
 from orderlab.model.contracts.session.steps import Serve, Step, Trace
 from orderlab.model.laws import STORE_LAWS
 from orderlab.properties.comparison.change import Change, Progress, RollingUpgrade, has_library
-from orderlab.properties.contracts.session.validation.exploration import applies, explore_scope, fitted, small_world
-from orderlab.properties.contracts.session.validation.scenarios import SCENARIOS
-from orderlab.properties.contracts.session.validation.subject import (
+from orderlab.properties.contracts.session.subject import (
     CLIENTS,
     Reruns,
     Subject,
     fitted_step,
     take_steps,
 )
+from orderlab.properties.contracts.session.validation.exploration import applies, explore_scope, fitted, small_world
+from orderlab.properties.contracts.session.validation.scenarios import SCENARIOS
 from orderlab.properties.contracts.session.validation.validation import TERMS
 from orderlab.properties.contracts.session.validation.walks import walk_about
 from orderlab.properties.contracts.session.witness.confirmation import SessionPerformer

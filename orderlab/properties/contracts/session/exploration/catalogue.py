@@ -11,8 +11,8 @@ from orderlab.model.contracts.session.contract import BUDGETS, dealt
 from orderlab.model.errors import InputError
 from orderlab.model.spec.transition_system import TransitionSystem
 from orderlab.properties.contracts.session.exploration.system import EXPLORED, StoreExploration
+from orderlab.properties.contracts.session.subject import Subject
 from orderlab.properties.contracts.session.validation.exploration import CLIENT, fitted
-from orderlab.properties.contracts.session.validation.subject import Subject
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import Untrusted, load_binding
 

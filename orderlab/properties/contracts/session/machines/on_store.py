@@ -12,7 +12,7 @@ from orderlab.properties.contracts.session.machines.queue import PacketIdentifie
 from orderlab.properties.contracts.session.machines.session import SessionMachine, Sessions
 from orderlab.properties.contracts.session.machines.store import StoreMachine, configured, faults_of
 from orderlab.properties.contracts.session.steps import SessionRun
-from orderlab.properties.contracts.session.validation.subject import CLIENTS, DEFAULT_EXPIRY_MS, Prepared, Subject
+from orderlab.properties.contracts.session.subject import CLIENTS, DEFAULT_EXPIRY_MS, Prepared, Subject
 from orderlab.properties.contracts.session.witness.confirmation import SLACK_MS
 from orderlab.sim.redis.backends import Backend, KernelBackend, ServerBackend
 from orderlab.sim.stores.binding.binding import Binding

@@ -47,7 +47,7 @@ from orderlab.properties.contracts.session.machines.on_store import facts_of
 from orderlab.properties.contracts.session.machines.store import LawViolated, StoreMachine, configured
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
-from orderlab.properties.contracts.session.validation.subject import DEFAULT_EXPIRY_MS, Subject
+from orderlab.properties.contracts.session.subject import DEFAULT_EXPIRY_MS, Subject
 from orderlab.properties.contracts.session.witness.confirmation import SLACK_MS
 from orderlab.properties.harness.recording import line_to_look_at
 from orderlab.properties.machines.tally import initialize, rule

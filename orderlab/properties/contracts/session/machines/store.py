@@ -38,7 +38,7 @@ from orderlab.model.contracts.steps import Fault
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
-from orderlab.properties.contracts.session.validation.subject import Reruns, Subject
+from orderlab.properties.contracts.session.subject import Reruns, Subject
 from orderlab.properties.contracts.session.witness.explanation import explain
 from orderlab.properties.harness.recording import RecordingStore
 from orderlab.properties.machines.tally import Tally, tally_of

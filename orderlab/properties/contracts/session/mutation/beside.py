@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from orderlab.model.contracts.session.contract import SCOPES
 from orderlab.model.laws import STORE_LAWS
+from orderlab.properties.contracts.session.subject import DEFAULT_EXPIRY_MS, Subject
 from orderlab.properties.contracts.session.validation.exploration import applies, explore_scope, fitted
 from orderlab.properties.contracts.session.validation.scenarios import run_scenarios
-from orderlab.properties.contracts.session.validation.subject import DEFAULT_EXPIRY_MS, Subject
 from orderlab.properties.contracts.session.validation.walks import walk_about
 from orderlab.properties.validation.findings import Findings
 from orderlab.sim.redis.shard import FrozenKeyspace

@@ -23,9 +23,9 @@ from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.properties.contracts.session.mutation import beside
 from orderlab.properties.contracts.session.mutation.beside import told
+from orderlab.properties.contracts.session.subject import DEFAULT_EXPIRY_MS, Subject
 from orderlab.properties.contracts.session.validation.exploration import MODULUS, applies, explore_scope, fitted
 from orderlab.properties.contracts.session.validation.scenarios import run_scenarios
-from orderlab.properties.contracts.session.validation.subject import DEFAULT_EXPIRY_MS, Subject
 from orderlab.properties.contracts.session.validation.walks import walk_about
 from orderlab.properties.validation.findings import Findings
 from orderlab.sim.redis.backends import KernelBackend

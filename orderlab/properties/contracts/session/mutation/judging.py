@@ -15,12 +15,12 @@ from orderlab.model.contracts.session.steps import Churn, Trace
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.properties.contracts.session.mutation.equivalence import Table, compare, difference_in_replies
+from orderlab.properties.contracts.session.subject import Reruns, Subject
 from orderlab.properties.contracts.session.validation.exploration import applies, explore_scope, fitted, small_world
 from orderlab.properties.contracts.session.validation.footprint import measure_footprint
 from orderlab.properties.contracts.session.validation.machine import run_machine
 from orderlab.properties.contracts.session.validation.queue_at_limit import run_queues_at_limit, try_boundaries
 from orderlab.properties.contracts.session.validation.scenarios import run_scenarios
-from orderlab.properties.contracts.session.validation.subject import Reruns, Subject
 from orderlab.properties.contracts.session.validation.walks import walk_about
 from orderlab.properties.contracts.session.witness.full_scale import at_full_scale
 from orderlab.properties.contracts.session.witness.plainer import minimise

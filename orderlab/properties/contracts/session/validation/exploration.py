@@ -12,7 +12,7 @@ from orderlab.model.contracts.session.contract import SCOPES, Scope, message, sa
 from orderlab.model.contracts.session.steps import Acknowledge, Save, Step
 from orderlab.model.explorer.search import Budget, Options, Search, search
 from orderlab.properties.contracts.session.exploration.system import State, StoreExploration
-from orderlab.properties.contracts.session.validation.subject import Subject
+from orderlab.properties.contracts.session.subject import Subject
 from orderlab.properties.validation.effort import STATES, count
 from orderlab.properties.validation.findings import Findings, kind_of
 from orderlab.sim.stores.binding.results import Fetched

@@ -24,8 +24,8 @@ from orderlab.model.contracts.session.steps import (
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.strategies import HOSTILE_CLIENTS
+from orderlab.properties.contracts.session.subject import CLIENTS, DEFAULT_EXPIRY_MS, Subject, fitted_step
 from orderlab.properties.contracts.session.validation.scenarios import SCENARIOS
-from orderlab.properties.contracts.session.validation.subject import CLIENTS, DEFAULT_EXPIRY_MS, Subject, fitted_step
 from orderlab.properties.harness.keyspace import spellings
 from orderlab.properties.harness.recording import Record, RecordingStore
 from orderlab.properties.validation.findings import Findings

@@ -17,7 +17,7 @@ from orderlab.model.contracts.contract import Discrepancy
 from orderlab.model.contracts.session.steps import Acknowledge, Churn, Fetch, Publication, Quiesce, Release, Save, Step
 from orderlab.properties.contracts.session.machines.session import SessionMachine
 from orderlab.properties.contracts.session.steps import SessionRun
-from orderlab.properties.contracts.session.validation.subject import CLIENTS, Prepared, Subject, fitted_step, take_steps
+from orderlab.properties.contracts.session.subject import CLIENTS, Prepared, Subject, fitted_step, take_steps
 from orderlab.properties.machines.tally import tally_of
 from orderlab.properties.validation.effort import EXAMPLES
 from orderlab.properties.validation.findings import Findings

@@ -35,7 +35,7 @@ from orderlab.model.contracts.session.steps import (
 )
 from orderlab.properties.contracts.session.run import StepReport, replaced
 from orderlab.properties.contracts.session.steps import SessionRun
-from orderlab.properties.contracts.session.validation.subject import Subject, take_steps
+from orderlab.properties.contracts.session.subject import Subject, take_steps
 from orderlab.properties.harness.keyspace import items_of
 from orderlab.properties.validation.findings import Findings
 from orderlab.sim.stores.binding.binding import Binding

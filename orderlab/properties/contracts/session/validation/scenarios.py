@@ -22,7 +22,7 @@ from orderlab.model.contracts.session.steps import (
     Wait,
 )
 from orderlab.model.contracts.steps import Fault
-from orderlab.properties.contracts.session.validation.subject import (
+from orderlab.properties.contracts.session.subject import (
     CLIENTS,
     DEFAULT_EXPIRY_MS,
     Subject,

@@ -16,10 +16,10 @@ from hypothesis.database import ExampleDatabase
 
 from orderlab.properties.contracts.session.machines.on_store import FOOTPRINT_LAWS, machines_for, on_kernel
 from orderlab.properties.contracts.session.machines.store import LawViolated, StoreMachine
+from orderlab.properties.contracts.session.subject import Subject
 from orderlab.properties.contracts.session.validation.exploration import small_world
 from orderlab.properties.contracts.session.validation.footprint import measure_footprint
 from orderlab.properties.contracts.session.validation.scenarios import run_scenarios
-from orderlab.properties.contracts.session.validation.subject import Subject
 from orderlab.properties.contracts.session.validation.validation import SessionJudge
 from orderlab.properties.machines.tally import TALLIES, Tally
 from orderlab.properties.profiles import Profile

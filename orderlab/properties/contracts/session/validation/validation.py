@@ -11,6 +11,13 @@ from orderlab.model.contracts.session.contract import SessionTerms
 from orderlab.model.contracts.session.steps import Churn, Trace
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
+from orderlab.properties.contracts.session.subject import (
+    HEAVY,
+    REHEARSAL_MODULUS,
+    Reruns,
+    Subject,
+    heaviness,
+)
 from orderlab.properties.contracts.session.validation.exploration import MODULUS, explore_scopes, small_world
 from orderlab.properties.contracts.session.validation.footprint import Footprint, measure_footprint
 from orderlab.properties.contracts.session.validation.machine import run_machine
@@ -20,13 +27,6 @@ from orderlab.properties.contracts.session.validation.queue_at_limit import (
     try_boundaries,
 )
 from orderlab.properties.contracts.session.validation.scenarios import run_scenarios
-from orderlab.properties.contracts.session.validation.subject import (
-    HEAVY,
-    REHEARSAL_MODULUS,
-    Reruns,
-    Subject,
-    heaviness,
-)
 from orderlab.properties.contracts.session.validation.walks import walk_about
 from orderlab.properties.contracts.session.witness.confirmation import SessionPerformer
 from orderlab.properties.contracts.session.witness.explanation import explain

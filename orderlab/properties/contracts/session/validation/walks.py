@@ -31,7 +31,7 @@ from orderlab.model.contracts.session.steps import (
 )
 from orderlab.model.contracts.steps import Fault
 from orderlab.properties.contracts.session.steps import SessionRun
-from orderlab.properties.contracts.session.validation.subject import CLIENTS, DEFAULT_EXPIRY_MS, Subject, take_steps
+from orderlab.properties.contracts.session.subject import CLIENTS, DEFAULT_EXPIRY_MS, Subject, take_steps
 from orderlab.properties.validation.findings import Findings
 from orderlab.sim.stores.binding.binding import NEW, OLD
 from orderlab.sim.stores.faults import NODE_CONDITIONS

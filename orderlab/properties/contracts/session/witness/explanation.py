@@ -7,7 +7,7 @@ from typing import Any
 from orderlab.model.contracts.session.steps import Answer, Release, Serve, Step, Trace, Wait
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
-from orderlab.properties.contracts.session.validation.subject import Reruns
+from orderlab.properties.contracts.session.subject import Reruns
 from orderlab.properties.harness.recording import RecordingStore, line_to_look_at
 from orderlab.properties.validation.findings import was_stopped
 from orderlab.properties.witness.witness import Explanation

@@ -23,7 +23,7 @@ from orderlab.model.contracts.session.steps import (
     Trace,
     Wait,
 )
-from orderlab.properties.contracts.session.validation.subject import Reruns, Subject
+from orderlab.properties.contracts.session.subject import Reruns, Subject
 from orderlab.properties.validation.effort import SHORTENING_STEPS
 from orderlab.properties.witness.shortening import shortened
 

@@ -14,8 +14,8 @@ from orderlab.model.explorer.search import Options, search
 from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.session.exploration.catalogue import Parameters, explored
 from orderlab.properties.contracts.session.exploration.system import StoreExploration
+from orderlab.properties.contracts.session.subject import Subject
 from orderlab.properties.contracts.session.validation.exploration import CLIENT, fitted
-from orderlab.properties.contracts.session.validation.subject import Subject
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 

@@ -12,8 +12,8 @@ from orderlab.model.contracts.contract import Discrepancy
 from orderlab.model.contracts.session.steps import Acknowledge, Fetch, Save, Trace
 from orderlab.properties.contracts.session.machines.on_store import on_backend, on_kernel
 from orderlab.properties.contracts.session.machines.store import LawViolated, StoreMachine
+from orderlab.properties.contracts.session.subject import Subject
 from orderlab.properties.contracts.session.validation.single_law import search
-from orderlab.properties.contracts.session.validation.subject import Subject
 from orderlab.properties.machines.tally import rule
 from orderlab.properties.profiles import Profile
 from orderlab.sim.redis.backends import open_backend

@@ -10,8 +10,8 @@ import pytest
 from orderlab.properties.contracts.session.machines.on_cluster import real_cluster
 from orderlab.properties.contracts.session.machines.slots_on_the_move import on_cluster
 from orderlab.properties.contracts.session.machines.store import LawViolated
+from orderlab.properties.contracts.session.subject import Subject
 from orderlab.properties.contracts.session.validation.single_law import search
-from orderlab.properties.contracts.session.validation.subject import Subject
 from orderlab.properties.machines.tally import tally_of
 from orderlab.properties.profiles import Profile
 from orderlab.sim.stores.binding.binding import Binding

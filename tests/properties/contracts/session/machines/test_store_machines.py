@@ -17,9 +17,9 @@ from orderlab.properties.contracts.session.machines.on_store import ALL, machine
 from orderlab.properties.contracts.session.machines.queue import PacketIdentifiers
 from orderlab.properties.contracts.session.machines.session import Sessions
 from orderlab.properties.contracts.session.machines.store import LawViolated, StoreMachine
+from orderlab.properties.contracts.session.subject import Subject
 from orderlab.properties.contracts.session.validation.exploration import small_world
 from orderlab.properties.contracts.session.validation.single_law import search
-from orderlab.properties.contracts.session.validation.subject import Subject
 from orderlab.properties.machines.tally import TALLIES, tally_of
 from orderlab.properties.profiles import PROFILES, Profile
 from orderlab.properties.validation.findings import Findings

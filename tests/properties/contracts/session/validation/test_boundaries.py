@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from orderlab.model.laws import STORE_LAWS
+from orderlab.properties.contracts.session.subject import Subject
 from orderlab.properties.contracts.session.validation.queue_at_limit import (
     SOME_FROM,
     Length,
@@ -17,7 +18,6 @@ from orderlab.properties.contracts.session.validation.queue_at_limit import (
     runs,
     try_lengths,
 )
-from orderlab.properties.contracts.session.validation.subject import Subject
 from orderlab.properties.validation.effort import QUICK, STANDARD
 from orderlab.properties.validation.findings import Findings
 from orderlab.sim.stores.binding.loader import load_binding

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import pytest
 
 from orderlab.model.laws import STORE_LAWS
+from orderlab.properties.contracts.session.subject import Prepared, Subject
 from orderlab.properties.contracts.session.validation.exploration import small_world
 from orderlab.properties.contracts.session.validation.machine import cross_the_wrap, near_the_wrap, run_machine
 from orderlab.properties.contracts.session.validation.scenarios import run_scenarios
-from orderlab.properties.contracts.session.validation.subject import Prepared, Subject
 from orderlab.properties.contracts.session.validation.walks import walk_about
 from orderlab.properties.validation.findings import Findings
 from orderlab.sim.stores.binding.binding import Binding

@@ -13,11 +13,11 @@ from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.session.machines.on_store import machines_for
+from orderlab.properties.contracts.session.subject import Prepared, Reruns, Subject
 from orderlab.properties.contracts.session.validation.exploration import small_world
 from orderlab.properties.contracts.session.validation.machine import cross_the_wrap, near_the_wrap
 from orderlab.properties.contracts.session.validation.scenarios import run_scenarios
 from orderlab.properties.contracts.session.validation.single_law import run_law
-from orderlab.properties.contracts.session.validation.subject import Prepared, Reruns, Subject
 from orderlab.properties.contracts.session.validation.validation import validate, validate_isolated
 from orderlab.properties.contracts.session.witness.explanation import MANY, tell
 from orderlab.properties.contracts.session.witness.plainer import minimise, plain_limits

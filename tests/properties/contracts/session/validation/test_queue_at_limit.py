@@ -9,13 +9,13 @@ import pytest
 
 from orderlab.model.contracts.session.steps import Clear
 from orderlab.model.laws import STORE_LAWS
+from orderlab.properties.contracts.session.subject import Subject, take_steps
 from orderlab.properties.contracts.session.validation.queue_at_limit import (
     CLIENT,
     full_queues,
     queues_at_limit,
     run_queues_at_limit,
 )
-from orderlab.properties.contracts.session.validation.subject import Subject, take_steps
 from orderlab.properties.validation.findings import Findings
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding

@@ -13,12 +13,12 @@ from orderlab.model.contracts.session.steps import Acknowledge, Churn, Fetch, Pu
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome
+from orderlab.properties.contracts.session.subject import Prepared, Reruns, Subject
 from orderlab.properties.contracts.session.validation import footprint
 from orderlab.properties.contracts.session.validation.exploration import applies, explore_scope, fitted, small_world
 from orderlab.properties.contracts.session.validation.footprint import measure_footprint
 from orderlab.properties.contracts.session.validation.machine import machine_for, run_examples
 from orderlab.properties.contracts.session.validation.scenarios import run_scenarios
-from orderlab.properties.contracts.session.validation.subject import Prepared, Reruns, Subject
 from orderlab.properties.contracts.session.validation.validation import SessionValidation, validate
 from orderlab.properties.contracts.session.validation.walks import walk_about
 from orderlab.properties.contracts.session.witness.full_scale import at_full_scale, with_fewer_steps

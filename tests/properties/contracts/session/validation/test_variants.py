@@ -7,9 +7,9 @@ import pytest
 from orderlab.model.contracts.session.contract import SCOPES
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome
+from orderlab.properties.contracts.session.subject import Subject
 from orderlab.properties.contracts.session.validation.exploration import applies, explore_scope, fitted, small_world
 from orderlab.properties.contracts.session.validation.scenarios import run_scenarios
-from orderlab.properties.contracts.session.validation.subject import Subject
 from orderlab.properties.contracts.session.validation.validation import validate
 from orderlab.properties.contracts.session.validation.walks import walk_about
 from orderlab.properties.validation.findings import Findings
