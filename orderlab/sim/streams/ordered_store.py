@@ -34,6 +34,9 @@ class OrderedStore(View, Protocol):
     def delete_range(self, start: bytes, stop: bytes) -> None:
         """Remove the keys from ``start`` up to and without ``stop``."""
 
+    def sync(self) -> None:
+        """Return once what was written survives a machine that loses power."""
+
     def snapshot(self) -> View:
         """The store as it is now, whatever is written later."""
 
@@ -99,6 +102,9 @@ class MemoryStore:
         )
         self._now = _Blocks([block for block in left if block])
 
+    def sync(self) -> None:
+        """Nothing survives."""
+
     def snapshot(self) -> View:
         return self._now
 
@@ -133,6 +139,9 @@ class RocksStore:
     def delete_range(self, start: bytes, stop: bytes) -> None:
         if start < stop:  # RocksDB refuses the other order when it reads, not here
             self._db.delete_range(start, stop)
+
+    def sync(self) -> None:
+        self._db.flush_wal(sync=True)
 
     def snapshot(self) -> View:
         return _RocksSnapshot(self._db.iter())

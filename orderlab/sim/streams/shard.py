@@ -56,6 +56,8 @@ class Iterator:
     generation: int = 0
     key: bytes = b""
     is_done: bool = False
+    opening: int = 0
+    """How often the shard had been opened again when the round began."""
 
     def to_json(self) -> str:
         """One line."""
@@ -67,7 +69,7 @@ class Iterator:
         try:
             found = json.loads(text)
             iterator = Iterator(**{**found, "key": bytes.fromhex(found["key"])})
-            numbers = [getattr(iterator, name) for name in ("since", "until", "since_time", "until_time", "generation")]
+            numbers = [getattr(iterator, name) for name in ("since", "until", "since_time", "until_time", "generation", "opening")]
             if not all(type(number) is int and 0 <= number < 1 << 64 for number in numbers) or type(iterator.is_done) is not bool:
                 raise ValueError("places and times are whole numbers from 0 on, is_done is true or false")
             check_topic_filter(iterator.topic_filter)
@@ -85,11 +87,11 @@ class Dropped(Exception):
 
 
 class Rewound(Exception):
-    """The shard ends before the place that an iterator has reached: what a reader was given is gone, with the power of a machine that had not synced it.
-    What comes next would have the numbers of what is gone; ``iterator`` goes on at the end of the shard."""
+    """The shard was opened again and ended before the place that an iterator has reached: what a reader was given may be gone, with the power of a
+    machine that had not synced it. What came since has the numbers of what is gone; ``iterator`` goes on behind what is left, with all of that."""
 
     def __init__(self, sequence: int, iterator: Iterator) -> None:
-        super().__init__(f"the shard ends at {sequence}, before what the iterator has read; its store has lost what was not synced")
+        super().__init__(f"the shard ended at {sequence}, before what the iterator has read; its store has lost what was not synced")
         self.sequence, self.iterator = sequence, iterator
 
 
@@ -142,6 +144,8 @@ class Shard:
         self.generations: dict[int, _Generation] = {}
         self._heads_of = -1, -1
         self._heads: dict[str, bytes] = {}
+        self._openings: list[tuple[int, int]] = []
+        """The last number and time that the shard had each time that it was opened again."""
         facts = dict(store.seek(FACTS))
         if FACTS + b"last" in facts:
             self.sequence, self.time = _LAST.unpack(facts[FACTS + b"last"])
@@ -155,8 +159,17 @@ class Shard:
             raise InputError(f"offset_bits: the store was written with {self._newest.told['offset_bits']}; open it with the same")
         if facts:
             self._remove_before(min(self.generations))  # what an interrupted drop has left
+            self._open_again(facts)
         else:
             self.new_generation(schema or HashedLevels())
+
+    def _open_again(self, facts: dict[bytes, bytes]) -> None:
+        """Note where the shard ends now. On disk before anybody reads: else an opening that lost power with what it stored is taken for the next one."""
+        start = FACTS + b"opening"
+        self._openings = [_LAST.unpack(value) for key, value in sorted(facts.items()) if key.startswith(start)]
+        self.store.put([(start + len(self._openings).to_bytes(8, "big"), _LAST.pack(self.sequence, self.time))])
+        self.store.sync()
+        self._openings.append((self.sequence, self.time))
 
     @staticmethod
     def _opened(told: dict[str, Any], facts: dict[bytes, bytes], number: int) -> Schema:
@@ -251,12 +264,20 @@ class Shard:
         check_topic_filter(topic_filter)
         plain = split_shared(topic_filter)[1]
         since = min(max(since, self.generations[min(self.generations)].since), self.sequence)
-        return self._round(Iterator(plain, since, since, since_time, since_time, is_done=True))
+        return self._round(Iterator(plain, since, since, since_time, since_time, is_done=True, opening=len(self._openings)))
+
+    def _checked(self, iterator: Iterator) -> Iterator:
+        """The iterator as one of this opening. Raises Rewound if the shard has since been opened with less than the round has."""
+        known = replace(iterator, opening=len(self._openings))
+        sequence, time = min(self._openings[iterator.opening :], default=(self.sequence, self.time))
+        if iterator.opening < len(self._openings) and iterator.until <= sequence:
+            return known
+        if iterator.since <= sequence:  # what is left of the round is still to be read; it may begin at a time to come
+            raise Rewound(sequence, replace(known, until=sequence, until_time=max(time, iterator.since_time)))
+        raise Rewound(sequence, replace(known, since=sequence, until=sequence, since_time=time, until_time=time))
 
     def _round(self, iterator: Iterator) -> Iterator:
         """The round behind one that is over."""
-        if self.sequence < iterator.until:
-            raise Rewound(self.sequence, replace(iterator, since=self.sequence, until=self.sequence, since_time=self.time, until_time=self.time))
         before = [number for number, one in self.generations.items() if one.since <= iterator.until]
         if not before:
             oldest = min(self.generations)
@@ -264,7 +285,7 @@ class Shard:
         return Iterator(
             # a replay that begins at a time to come goes on waiting for it
             iterator.topic_filter, iterator.until, self.sequence, iterator.until_time, max(self.time, iterator.until_time), max(before),
-            is_done=self.sequence == iterator.until,
+            is_done=self.sequence == iterator.until, opening=iterator.opening,
         )  # fmt: skip
 
     def next(self, iterator: Iterator, most: int, view: View | None = None) -> tuple[list[Message], Iterator]:
@@ -275,6 +296,8 @@ class Shard:
     def next_pairs(self, iterator: Iterator, most: int, view: View | None = None) -> tuple[list[Pair], Iterator]:
         """As `next`, as stored."""
         view = view or self.store
+        if iterator.opening != len(self._openings):
+            iterator = self._checked(iterator)
         while True:
             if iterator.is_done:
                 iterator = self._round(iterator)

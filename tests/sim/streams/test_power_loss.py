@@ -15,7 +15,7 @@ import pytest
 
 from orderlab.sim.streams.keys import HashedLevels, LearnedPatterns
 from orderlab.sim.streams.ordered_store import MemoryStore, Pair, RocksStore
-from orderlab.sim.streams.shard import Message, Rewound, Shard
+from orderlab.sim.streams.shard import Iterator, Message, Rewound, Shard
 
 SHIM = """
 #define _GNU_SOURCE
@@ -89,39 +89,94 @@ def test_rocksdb_keeps_what_it_synced(tmp_path: Path, sync: str) -> None:
 
 
 class Machine(MemoryStore):
-    """Remembers what was synced: each batch, or with ``sync`` off none but the first ``kept``."""
+    """Remembers what is on disk: each batch, or without ``is_durable`` what came before the last `sync`."""
 
-    def __init__(self, sync: bool, kept: int) -> None:
+    def __init__(self, is_durable: bool) -> None:
         super().__init__()
-        self.sync, self.batches, self.kept = sync, list[list[Pair]](), kept
+        self.is_durable, self.batches, self.synced = is_durable, list[list[Pair]](), 0
 
     def put(self, batch: Iterable[Pair]) -> None:
         self.batches.append(list(batch))
         super().put(self.batches[-1])
 
-    def after_power_loss(self) -> MemoryStore:
-        store = MemoryStore()
-        for batch in self.batches if self.sync else self.batches[: self.kept]:
+    def sync(self) -> None:
+        self.synced = len(self.batches)
+
+    def after_power_loss(self) -> Machine:
+        store = Machine(self.is_durable)
+        for batch in self.batches if self.is_durable else self.batches[: self.synced]:
             store.put(batch)
+        store.sync()
         return store
 
 
-@pytest.mark.parametrize("sync", [True, False])
-def test_a_reader_of_what_is_gone_is_told(sync: bool) -> None:
-    machine = Machine(sync, 2)
+def numbered(*numbers: int) -> list[Message]:
+    return [Message(f"a/{number % 2}", "p", b"%d" % number) for number in numbers]
+
+
+@pytest.mark.parametrize("is_durable", [True, False])
+@pytest.mark.parametrize("since", [0, 1, 2, 5], ids=lambda count: f"{count} stored since")
+def test_a_reader_of_what_is_gone_is_told(is_durable: bool, since: int) -> None:
+    """However far the shard has grown since then, and once."""
+    machine = Machine(is_durable)
     shard = Shard(machine, lambda: 7, HashedLevels(2))
-    for number in range(3):
-        shard.append([Message("a/b", "p", b"%d" % number)])
+    shard.append(numbered(1))
+    machine.sync()
+    shard.append(numbered(2, 3))
     seen, iterator = shard.next(shard.replay("a/#"), 9)
-    again = Shard(machine.after_power_loss(), lambda: 7)
-    assert again.sequence == (3 if sync else 1)
-    if sync:
-        again.append([Message("a/b", "p", b"new")])
-        assert [one.payload for one in again.next(iterator, 9)[0]] == [b"new"]
-        return
-    _, iterator = shard.next(iterator, 9)  # it has read all
-    with pytest.raises(Rewound, match="the shard ends at 1") as told:
-        again.next(iterator, 9)
-    again.append([Message("a/b", "p", b"new")])
-    assert [one.payload for one in again.next(told.value.iterator, 9)[0]] == [b"new"]
     assert len(seen) == 3
+    _, iterator = shard.next(iterator, 9)  # it has read all
+    again = Shard(machine.after_power_loss(), lambda: 7)
+    assert again.sequence == (3 if is_durable else 1)
+    new = numbered(*range(100, 100 + since))
+    if new:
+        again.append(new)
+    if not is_durable:
+        with pytest.raises(Rewound, match="the shard ended at 1") as told:
+            again.next(iterator, 9)
+        iterator = Iterator.from_json(told.value.iterator.to_json())
+    assert sorted(one.payload for one in again.next(iterator, 9)[0]) == sorted(one.payload for one in new)
+
+
+def test_what_is_left_of_a_round_is_read_after_a_loss() -> None:
+    """It goes topic by topic: the page before had the one that is gone, and not one that is left."""
+    machine = Machine(False)
+    shard = Shard(machine, lambda: 7, HashedLevels(2))
+    shard.append(numbered(2, 1))
+    machine.sync()
+    shard.append(numbered(4, 3))
+    order = [one.payload for one in shard.next(shard.replay("a/#"), 9)[0]]
+    seen, iterator = shard.next(shard.replay("a/#"), 2)
+    again = Shard(machine.after_power_loss(), lambda: 7)
+    again.append(numbered(6, 5, 8, 7))
+    with pytest.raises(Rewound) as told:
+        again.next(iterator, 9)
+    found, iterator = again.next(told.value.iterator, 9)
+    found += again.next(iterator, 9)[0]
+    assert [one.payload for one in seen] == order[:2]
+    assert sorted(int(one.payload) for one in found) == sorted([*({1, 2} - {int(one.payload) for one in seen}), 5, 6, 7, 8])
+
+
+def test_an_opening_that_lost_power_is_not_taken_for_the_next() -> None:
+    machine = Machine(False)
+    shard = Shard(machine, lambda: 7, HashedLevels(2))
+    shard.append(numbered(1))
+    machine.sync()
+    for _ in range(3):
+        opened = Shard(machine.after_power_loss(), lambda: 7)
+        machine = opened.store  # type: ignore[assignment]
+        opened.append(numbered(2, 3))
+        iterator = opened.next(opened.next(opened.replay("a/#"), 9)[1], 9)[1]
+        following = Shard(machine.after_power_loss(), lambda: 7)
+        following.append(numbered(4, 5, 6))
+        with pytest.raises(Rewound):
+            following.next(iterator, 9)
+
+
+def test_an_iterator_of_another_store_is_told() -> None:
+    machine = Machine(True)
+    shard = Shard(machine, lambda: 7, HashedLevels(2))
+    shard.append(numbered(1))
+    reopened = Shard(Shard(machine.after_power_loss(), lambda: 7).store, lambda: 7)
+    with pytest.raises(Rewound):
+        shard.next(reopened.replay("a/#"), 9)
