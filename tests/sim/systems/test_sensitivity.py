@@ -4,7 +4,7 @@ import pytest
 
 from orderlab.model.errors import InputError
 from orderlab.sim.costs import load_costs
-from orderlab.sim.systems import sensitivity
+from tests.laboratory import cost_sensitivity as sensitivity
 
 
 def test_what_was_published_is_not_varied_and_every_number_of_a_table_is():
