@@ -7,8 +7,9 @@ Complexity: O(rows) time; memory grows with the messages. Assumes that all reade
 MQTT with several publishers do not, so it is judged when it is asked for. It can miss what no reader was handed (`at-least-once` has that),
 so let one of them list all from the start at the end. What was expired or trimmed is not missed.
 
-`no-repeat`. A reader was handed a message again, though its publisher had not sent it again since (or as often), and no fault began or healed
-between the two: what was sent again may be there twice, and after a fault a reader may begin where it last kept its place. Both are counted, as ``excused``.
+`no-repeat`. A reader was handed a message again, though its publisher had not sent it again since (or as often), and nothing befell that reader
+between the two: what was sent again may be there twice, and a reader that lost its connection or its session, or was struck by a fault, may begin where it last kept
+its place. Rows that name it as subscriber say so (`OF_READER`); what strikes others, or a node, does not excuse it. Both are counted, as ``excused``.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from orderlab.model.verdict import Outcome, Verdict
 
 LAW, REPEAT = "cursor-safe", "no-repeat"
 LAWS = (LAW, REPEAT)
+OF_READER = (EventKind.CONNECT, EventKind.DISCONNECT, EventKind.CLEAR, EventKind.SUBSCRIBE, EventKind.UNSUBSCRIBE, EventKind.FAULT, EventKind.HEAL)
+"""After these rows the subscriber that they name may go on from an earlier place."""
 Message = tuple[int, int, int, int]
 
 
@@ -40,25 +43,25 @@ class _Topic:
         self.again: dict[tuple[int, Message], int] = {}
         """How often a reader was handed a message, where it is more than once."""
         self.during: dict[tuple[int, Message], int] = {}
-        """How many faults had begun or healed at the last delivery, where there were any."""
+        """How many rows of the reader's own there were at the last delivery, where there were any."""
         self.repeats: list[tuple[int, int, Message]] = []
         """(event, reader, message)."""
         self.excused = 0
 
-    def hand(self, reader: int, message: Message, event: int, faults: int) -> None:
-        """A delivery, after so many faults have begun or healed."""
+    def hand(self, reader: int, message: Message, event: int, befallen: int) -> None:
+        """A delivery, after so many rows of the reader's own."""
         handed = self.handed.setdefault(reader, {})
         key = (reader, message)
         if message in handed:
             times = self.again[key] = self.again.get(key, 1) + 1
-            if self.sent.get(message, 1) >= times or faults > self.during.get(key, 0):
+            if self.sent.get(message, 1) >= times or befallen > self.during.get(key, 0):
                 self.excused += 1
             else:
                 self.repeats.append((event, reader, message))
         else:
             handed[message] = event
-        if faults:
-            self.during[key] = faults
+        if befallen:
+            self.during[key] = befallen
 
     def order(self) -> list[Message]:
         """The messages as the reader had them that was handed most."""
@@ -87,13 +90,14 @@ class _Topic:
 
 def check_cursors(batches: Iterable[EventBatch], names: Names) -> list[Verdict]:
     """The verdicts on both laws."""
-    started, topics, rows, faults = time.perf_counter(), dict[int, _Topic](), 0, 0
+    started, topics, rows, befallen = time.perf_counter(), dict[int, _Topic](), 0, dict[int, int]()
     for batch in batches:
         for row, kind, publisher, topic, qos, sequence, subscriber, event in zip(
             range(rows, rows + len(batch)), batch.kind.tolist(), batch.publisher.tolist(), batch.topic.tolist(), batch.qos.tolist(),
             batch.sequence.tolist(), batch.subscriber.tolist(), batch.event_id.tolist(), strict=True,
         ):  # fmt: skip
-            faults += kind in (EventKind.FAULT, EventKind.HEAL)
+            if kind in OF_READER and subscriber >= 0:
+                befallen[subscriber] = befallen.get(subscriber, 0) + 1
             if topic < 0:
                 continue
             at = topics.get(topic) or topics.setdefault(topic, _Topic())
@@ -102,7 +106,7 @@ def check_cursors(batches: Iterable[EventBatch], names: Names) -> list[Verdict]:
                 if at.published.setdefault(message, row) != row:
                     at.sent[message] = at.sent.get(message, 1) + 1
             elif kind == EventKind.DELIVER:
-                at.hand(subscriber, message, event, faults)
+                at.hand(subscriber, message, event, befallen.get(subscriber, 0))
             elif kind == EventKind.SUBSCRIBE:
                 at.subscribed.setdefault(subscriber, row)
             elif kind in (EventKind.EXPIRE, EventKind.TRIM):
@@ -136,7 +140,7 @@ def _repeated(topics: dict[int, _Topic], names: Names, rows: int, started: float
     if not found:
         return Verdict(REPEAT, Outcome.HOLDS if met else Outcome.UNKNOWN, None, work, () if met else (VACUOUS,))
     event, reader, (publisher, code, qos, sequence) = min(found)
-    why = f"{sequence} was handed over again, though it was not sent again and no fault lies between"
+    why = f"{sequence} was handed over again, though it was not sent again, and nothing befell the reader in between"
     shown = Finding(why, event, names.clients.label(publisher), names.topics.label(code), qos, sequence, names.clients.label(reader))
     return Verdict(REPEAT, Outcome.VIOLATED, shown, work)
 

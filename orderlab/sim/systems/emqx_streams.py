@@ -347,11 +347,17 @@ class _Reader:
         call_at(system.env, done + system.hop(), partial(self.receive, number, connection, page, iterator))
 
     def receive(self, number: int, connection: int, page: list[Message], iterator: Iterator) -> None:
-        """The page arrives, unless the connection is lost; the answer commits the iterator."""
+        """The page arrives, unless the connection is lost; its answer commits the iterator."""
         if connection != self.connections[number]:
             return
         self.under_way.pop(number, None)
         self.hand(number, page)
+        call_at(self.system.env, self.system.env.now + self.system.hop(), partial(self.answered, number, connection, iterator))
+
+    def answered(self, number: int, connection: int, iterator: Iterator) -> None:
+        """The broker hears that the page has arrived. If the connection is lost before, the next brings the page again."""
+        if connection != self.connections[number]:
+            return
         self.iterators[number] = self.committed[number] = iterator
         self.read(number, connection)
 
@@ -694,7 +700,9 @@ class StreamsSystem:
         self.counts["faults"] += 1
         node = -1 if name == "client-link-cut" else target
         self.series.struck.append((name, f"reader-{target}" if node < 0 else f"node-{target}", now))
-        self.recorder.add(EventKind.FAULT, np.array([now]), operation=self.operations.code(name), node=node)
+        # whose connection is lost is handed again what it had not answered; nobody else is
+        reader = -1 if node >= 0 else self.readers[0 if self.is_group else target].code
+        self.recorder.add(EventKind.FAULT, np.array([now]), operation=self.operations.code(name), node=node, subscriber=reader)
         call_at(self.env, until, lambda: self.recorder.add(EventKind.HEAL, np.array([int(self.env.now)])))
 
     # -- the run -----------------------------------------------------------------------------------------------

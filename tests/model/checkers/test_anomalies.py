@@ -68,6 +68,12 @@ ANOMALIES = [
     ("exactly-once", "S:t S:# P1q2 D1q2#7 D1q2#8 D1q2#9", (5, 1, "s", None), "S:t S:# S:+ P1q2 D1q2#7 D1q2#8 D1q2#9"),
     ("exactly-once", "Sq1:t S:# P1q2 D1q2#7 D1q2#8", (4, 1, "s", None), "Sq1:t S:# P1q2 D1q2#7 D1q2d1#8"),
     ("exactly-once", "S:t S:# C S:t P1q2 D1q2#7 D1q2#8", (6, 1, "s", None), "S:t S:$share/g/# P1q2 D1q2#7 D1q2#8"),
+    # What befell the reader itself excuses a repeat, and what its publisher sent again; what befell another, or a node, does not.
+    ("no-repeat", "P1 D1>a D1>a", (2, 1, "a", None), "P1 D1>a D1>b"),
+    ("no-repeat", "P1 D1>a F D1>a", (3, 1, "a", None), "P1 D1>a F ->a +>a D1>a"),
+    ("no-repeat", "P1 D1>a ->b +>b D1>a", (4, 1, "a", None), "P1 D1>a ->a +>a D1>a"),
+    ("no-repeat", "P1 ->a +>a D1>a D1>a", (4, 1, "a", None), "P1 D1>a ->a +>a D1>a"),
+    ("no-repeat", "P1 D1 D1 P1!", (2, 1, "s", None), "P1 D1 P1! D1"),
     # Never published, published later, or published to a session that has been cleared.
     ("no-phantom", "P1 D1 D2", (2, 2, "s", None), "P1 P2 D1 D2"),
     ("no-phantom", "D1 P1", (0, 1, "s", None), "P1 D1"),

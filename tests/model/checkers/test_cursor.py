@@ -10,17 +10,16 @@ from orderlab.model.verdict import Outcome
 
 A, B, C = 10, 11, 12
 """Readers."""
+OF_READER = {"f": EventKind.FAULT, "h": EventKind.HEAL, "s": EventKind.SUBSCRIBE, "-": EventKind.DISCONNECT, "+": EventKind.CONNECT}
 
 
 def judged(rows: str, law: str = LAW) -> tuple[Outcome, int]:
     """Words: ``p1`` publishes 1 of producer 0 (q1: of producer 1), ``A1``/``Aq1`` is handed over, ``e1`` expired, ``sA`` subscribed, ``f`` a fault
-    begins, ``h`` it has healed."""
+    begins, ``h`` it has healed, ``fA`` it strikes A, ``-A`` disconnected, ``+A`` connected."""
     columns: dict[str, list[int]] = {name: [] for name in ("kind", "publisher", "sequence", "subscriber")}
     for word in rows.split():
-        if word in ("f", "h"):
-            values = (EventKind.FAULT if word == "f" else EventKind.HEAL, -1, -1, -1)
-        elif word[0] == "s":
-            values = (EventKind.SUBSCRIBE, -1, -1, "ABC".index(word[1]) + A)
+        if word[0] in OF_READER:
+            values = (OF_READER[word[0]], -1, -1, "ABC".index(word[1]) + A if word[1:] else -1)
         else:
             publisher = int("q" in word)
             kind = {"p": EventKind.PUBLISH, "q": EventKind.PUBLISH, "e": EventKind.EXPIRE}.get(word[0], EventKind.DELIVER)
@@ -28,8 +27,8 @@ def judged(rows: str, law: str = LAW) -> tuple[Outcome, int]:
             values = (kind, publisher, int(word.lstrip("pqeABC")), reader)
         for name, value in zip(columns, values, strict=True):
             columns[name].append(value)
-    count = len(columns["kind"])
-    batch = EventBatch.of(event_id=range(count), time_us=range(count), topic=[-1 if kind in (EventKind.FAULT, EventKind.HEAL) else 0 for kind in columns["kind"]], qos=[1] * count, **columns)
+    count, topicless = len(columns["kind"]), {kind for kind in OF_READER.values() if kind != EventKind.SUBSCRIBE}
+    batch = EventBatch.of(event_id=range(count), time_us=range(count), topic=[-1 if kind in topicless else 0 for kind in columns["kind"]], qos=[1] * count, **columns)
     verdict = next(one for one in check_cursors([batch], Names()) if one.law == law)
     return verdict.outcome, int(verdict.work["violations"])
 
@@ -55,14 +54,31 @@ def test_near_misses(rows: str, expected: tuple[Outcome, int]) -> None:
     ("sA p1 p1 A1 A1", (Outcome.HOLDS, 0)),  # it was sent again, and may be there twice
     ("sA p1 p1 A1 A1 A1", (Outcome.VIOLATED, 1)),  # but not three times
     ("sA p1 A1 A1 p1", (Outcome.VIOLATED, 1)),  # sent again too late to be the reason
-    ("sA p1 A1 f A1", (Outcome.HOLDS, 0)),
-    ("sA p1 f A1 h A1", (Outcome.HOLDS, 0)),
-    ("sA f p1 A1 A1", (Outcome.VIOLATED, 1)),  # the fault lies before both
-    ("sA p1 f h A1 A1 A1", (Outcome.VIOLATED, 2)),
+    ("sA p1 A1 fA A1", (Outcome.HOLDS, 0)),
+    ("sA p1 A1 f A1", (Outcome.VIOLATED, 1)),  # a fault that does not strike the reader
+    ("sA sB p1 A1 B1 fB A1", (Outcome.VIOLATED, 1)),
+    ("sA p1 A1 -A +A A1", (Outcome.HOLDS, 0)),
+    ("sA sB p1 A1 B1 -B +B B1 A1", (Outcome.VIOLATED, 1)),
+    ("sA p1 A1 sA A1", (Outcome.HOLDS, 0)),  # it begins anew
+    ("sA fA p1 A1 A1", (Outcome.VIOLATED, 1)),  # the fault lies before both
+    ("sA p1 fA h A1 A1 A1", (Outcome.VIOLATED, 2)),
     ("sA p1", (Outcome.UNKNOWN, 0)),
 ])  # fmt: skip
 def test_what_is_handed_over_again(rows: str, expected: tuple[Outcome, int]) -> None:
     assert judged(rows, REPEAT) == expected
+
+
+def test_repeats_by_a_second_algorithm() -> None:
+    """For each delivery of the message but the first of its reader: the rows before it are looked through again."""
+    for rest in product(("p1", "A1", "B1", "f", "-A", "+B"), repeat=5):
+        words = ["p1", *rest]
+        repeats = 0
+        for at, word in enumerate(words):
+            before = [place for place in range(at) if words[place] == word]
+            if word in ("A1", "B1") and before:
+                own = any(each in ("-" + word[0], "+" + word[0]) for each in words[before[-1] : at])
+                repeats += not own and words[:at].count("p1") <= len(before)
+        assert judged(" ".join(words), REPEAT)[1] == repeats, words
 
 
 def test_every_reading_of_three_messages() -> None:

@@ -9,6 +9,7 @@ from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.sim.engine.clock import Station
+from orderlab.sim.systems import emqx_streams
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
 from orderlab.sim.systems.emqx_streams import StreamsSettings, StreamsSystem
 from orderlab.sim.systems.timeline import Tracer
@@ -75,6 +76,26 @@ def test_an_iterator_that_is_committed_before_its_page_arrives_passes_messages_o
     given["faults"] += " client-link-cut@0.5:0:5"  # and not back before the run is over: what was overtaken is lost all the same
     assert simulated(**given, commit="read")[1]["at-least-once"] is Outcome.VIOLATED
     assert Outcome.VIOLATED not in simulated(**given)[1].values()
+
+
+ALL = {"readers": 2, "topic_filter": "#", "flush_ms": 0.2, "faults": " ".join(f"client-link-cut@{0.1 + at / 50:g}:0:0.002" for at in range(22))}
+
+
+def test_a_page_whose_answer_is_lost_comes_again_to_that_reader_alone() -> None:
+    report, laws, _ = simulated(**ALL)
+    assert report["counts"]["repeated"] > 0
+    assert set(laws.values()) == {Outcome.HOLDS}
+
+
+def test_a_repeat_of_another_reader_is_not_excused_by_the_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hand(reader: Any, number: int, page: list[Any]) -> None:
+        handed(reader, number, page)
+        if reader.who(number) == who and 0.3 <= reader.system.env.now / 1e6 < 0.31:
+            handed(reader, number, page)
+
+    handed, who = emqx_streams._Reader.hand, "reader-1"
+    monkeypatch.setattr(emqx_streams._Reader, "hand", hand)
+    assert [law for law, outcome in simulated(**ALL)[1].items() if outcome is Outcome.VIOLATED] == ["no-repeat"]
 
 
 @pytest.mark.parametrize(
