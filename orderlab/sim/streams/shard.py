@@ -16,6 +16,7 @@ from collections.abc import Iterator as Pairs
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice, repeat
 from struct import Struct
+from time import monotonic_ns
 from typing import Any, NamedTuple, NoReturn
 
 from orderlab.model.errors import InputError
@@ -125,6 +126,8 @@ class _Generation:
     told: dict[str, Any]
     stored: int = 0
     """How many patterns of the schema the store has for this generation; they count when the batch with them is written, which may fail."""
+    closed_ms: int = 0
+    """When the next one began, or the store was opened since: by then its messages were stored, in elapsed time of this process."""
 
     @property
     def patterns(self) -> list[Pattern]:
@@ -136,8 +139,8 @@ class Shard:
     """Takes the last numbers and the schemas from what the store holds. ``clock`` gives ticks and may stand, jump or go back: a message's time
     is never less than that of the one before."""
 
-    def __init__(self, store: OrderedStore, clock: Callable[[], int], schema: Schema | None = None, buckets: TimeBuckets | None = None) -> None:
-        self.store, self.clock = store, clock
+    def __init__(self, store: OrderedStore, clock: Callable[[], int], schema: Schema | None = None, buckets: TimeBuckets | None = None, elapsed_ms: Callable[[], int] = lambda: monotonic_ns() // 1_000_000) -> None:
+        self.store, self.clock, self.elapsed_ms = store, clock, elapsed_ms
         self.buckets = buckets or TimeBuckets()
         self.cost = Cost()
         self.sequence = self.time = 0
@@ -154,7 +157,7 @@ class Shard:
                 told = json.loads(value)
                 number = int.from_bytes(key[-2:], "big")
                 self.generations[number] = found = _Generation(self._opened(told, facts, number), told["since"], told)
-                found.stored = len(found.patterns)
+                found.stored, found.closed_ms = len(found.patterns), elapsed_ms()
         if facts and self.buckets.offset_bits != self._newest.told["offset_bits"]:
             raise InputError(f"offset_bits: the store was written with {self._newest.told['offset_bits']}; open it with the same")
         if facts:
@@ -199,6 +202,8 @@ class Shard:
         known = len(begun.patterns)  # what it begins with, of an older one, is stored again under its own number
         self.store.put([(FACTS + b"generation" + number.to_bytes(2, "big"), json.dumps(told).encode()), *self._fresh(begun, number)])
         begun.stored = known
+        if self.generations:
+            self._newest.closed_ms = self.elapsed_ms()
         self.generations[number] = begun
         return number
 
@@ -254,9 +259,10 @@ class Shard:
         for start in (b"", FACTS + b"pattern"):
             self.store.delete_range(start + b"\0\0", start + number.to_bytes(2, "big"))
 
-    def expire(self, before: int) -> None:
-        """Retention by time: drop the generations all of whose messages are older. What is to be dropped in parts takes generations as often."""
-        while len(self.generations) > 1 and self.generations[min(self.generations) + 1].told["since_time"] < before:
+    def expire(self, age_ms: int) -> None:
+        """Retention by time: drop the generations that took their last message longer ago, by the elapsed time that this node has seen. Clocks of leaders, which jump,
+        have no part in it; after a reopening a node counts anew, so that it drops late and never early. What is to be dropped in parts takes generations as often."""
+        while len(self.generations) > 1 and self.elapsed_ms() - self.generations[min(self.generations)].closed_ms > age_ms:
             self.drop_generation(min(self.generations))
 
     def replay(self, topic_filter: str, since: int = 0, since_time: int = 0) -> Iterator:

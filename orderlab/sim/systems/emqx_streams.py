@@ -63,7 +63,7 @@ class StreamsSettings(Settings):
     lease_ms: float = Field(default=50.0, ge=0.1, le=60_000)
     """After which what a member of the group had goes to others, once its connection is lost."""
     retention_s: float = Field(default=0.0, ge=0, le=86_400, allow_inf_nan=False)
-    """What is older by the clock of the leader is dropped, by generations of half that time; 0 keeps all."""
+    """What was stored longer ago is dropped, by generations of half that time; 0 keeps all."""
     nodes: int = Field(default=3, ge=2, le=100)
     node_cores: int = Field(default=8, ge=1, le=1024)
     shards: int = Field(default=6, ge=1, le=1000)
@@ -102,17 +102,17 @@ class _Partition:
         self.under_way: list[tuple[_Publisher, int, Message]] = []
         """The batch that a follower copies."""
         self.is_flushing = False
-        self.shard = Shard(MemoryStore(), lambda: system.clock(self.leader), self.schema())
+        self.shard = Shard(MemoryStore(), lambda: system.clock(self.leader), self.schema(), elapsed_ms=lambda: int(system.env.now) // 1000)
 
     def schema(self) -> Schema:
         """A fresh one for a generation."""
         return LearnedPatterns() if self.system.settings.schema_kind == "learned" else HashedLevels()
 
     def expire(self, age_ms: int) -> None:
-        """Begin a generation, and drop those whose messages are all older than that."""
+        """Begin a generation, and drop those whose messages were all stored longer ago."""
         if self.shard.has_fresh:
             self.shard.new_generation(self.schema())
-        self.shard.expire(max(self.shard.time, self.shard.clock()) - age_ms)
+        self.shard.expire(age_ms)
         if self.system.watch is not None:
             self.system.watch.expired(self.number, self.dropped, self.system.env.now)
 

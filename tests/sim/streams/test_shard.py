@@ -324,17 +324,26 @@ def test_a_replay_that_begins_at_a_time_to_come_waits_for_it(offset_bits: int) -
     assert [one.payload for one in found] == [b"6", b"6", b"9"]
 
 
-def test_retention_by_time_drops_generations_that_are_old_as_a_whole() -> None:
-    clock = Clock()
-    shard = shard_of(HashedLevels(), clock)
-    for now in (3, 5, 9):
-        clock.now = now
-        shard.append([Message("a", "p", b"%d" % now)])
+def test_retention_goes_by_elapsed_time_and_not_by_clocks_of_leaders() -> None:
+    """The clock stands, goes back and leaps; what was stored a retention ago goes, nothing sooner."""
+    clock, elapsed, store = Clock(), Clock(), MemoryStore()
+    shard = Shard(store, clock, HashedLevels(), elapsed_ms=lambda: elapsed.now)
+    for at, now in ((3, 1000), (5, 2), (9, 10**6)):
+        elapsed.now, clock.now = at, now
+        shard.append([Message("a", "p", b"%d" % at)])
         shard.new_generation(HashedLevels())
     assert not shard.has_fresh
-    for before, kept in ((3, [b"3", b"5", b"9"]), (4, [b"5", b"9"]), (6, [b"9"]), (10**6, [])):
-        shard.expire(before)
-        assert [one.payload for one in read_all(shard, shard.replay("a"))[0]] == kept
+
+    def kept(shard: Shard, at: int) -> list[bytes]:
+        elapsed.now = at
+        shard.expire(10)
+        return [one.payload for one in read_all(shard, shard.replay("a"))[0]]
+
+    assert kept(shard, 13) == [b"3", b"5", b"9"]
+    assert kept(shard, 14) == [b"5", b"9"]
+    again = Shard(store, clock, elapsed_ms=lambda: elapsed.now)  # it has seen them for no time yet
+    assert kept(again, 24) == [b"5", b"9"]
+    assert kept(again, 25) == []
 
 
 def test_generations_that_are_replayed_side_by_side_break_the_order() -> None:
