@@ -21,6 +21,7 @@ cluster-test: .venv/installed
 
 check: .venv/installed
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
 
 bench: .venv/installed redis-server spin compiled

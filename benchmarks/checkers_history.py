@@ -1,4 +1,5 @@
-"""A made history for the checkers' benchmarks, and the query engines that judge it: fan-out, with a known handful of violations.
+"""A made history for the checkers' benchmarks, and the query engines that judge it: fan-out, with a known handful of
+violations.
 
 Each publisher has one topic and `FAN_OUT` subscribers; its messages are acknowledged, and delivered to each subscriber
 after that lane's own delay, so that deliveries of many lanes interleave. 1 % of the QoS 1 deliveries come again with
@@ -6,8 +7,8 @@ DUP, 0.1 % of all are trimmed instead. Planted per block: a swap of two first de
 that comes again without DUP.
 
 The peers judge first deliveries in order, no acknowledged message missing, QoS 2 once. Both get what helps them: plain
-integer codes, the lane packed into one number by the query itself, one pass of grouping from which all three answers come.
-They return the counts of violations.
+integer codes, the lane packed into one number by the query itself, one pass of grouping from which all three answers
+come. They return the counts of violations.
 """
 
 from __future__ import annotations

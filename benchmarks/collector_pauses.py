@@ -1,12 +1,14 @@
-"""How long a collector stops a broker: pauses and safepoints of a Java heap that lives as a broker's does, beside the model's defaults.
+"""How long a collector stops a broker: pauses and safepoints of a Java heap that lives as a broker's does, beside the
+model's defaults.
 
     python -m benchmarks.collector_pauses [--seconds 60] [--sessions N] [--rate MESSAGES_PER_S] [--heap-mb N] [--json]
 
-starts `CollectorPauses.java` in the launcher's single-file mode with ``-Xlog:gc*,safepoint`` and reads the log. A share of a broker is measured
-that fits the processors at hand, heap included: by default an eighth, 2 of 16 cores, of the published row of 200k msg/s. ``--rate 0`` lets the
-threads make as many messages as they can, which no broker does. Load of others lengthens pauses: the load average is told, and the mean pause is
-bounded from below by the processor time of the collector's threads, shared evenly among them. The rate, the sizes and the time a message is held are
-those of the published row; garbage a message, sessions' state and the heap are assumed: vary them.
+starts `CollectorPauses.java` in the launcher's single-file mode with ``-Xlog:gc*,safepoint`` and reads the log. A share
+of a broker is measured that fits the processors at hand, heap included: by default an eighth, 2 of 16 cores, of the
+published row of 200k msg/s. ``--rate 0`` lets the threads make as many messages as they can, which no broker does. Load
+of others lengthens pauses: the load average is told, and the mean pause is bounded from below by the processor time of
+the collector's threads, shared evenly among them. The rate, the sizes and the time a message is held are those of the
+published row; garbage a message, sessions' state and the heap are assumed: vary them.
 """
 
 from __future__ import annotations
@@ -33,18 +35,24 @@ SOURCE = Path(__file__).with_name("CollectorPauses.java")
 INSTALL = "apt-get install openjdk-17-jdk-headless"
 QUIET_BELOW = 0.2
 """Load average a processor up to which others hardly matter."""
-_PAUSE = re.compile(r"\[(?P<at>[\d.]+)s\].*\bGC\((?P<number>\d+)\) (?P<what>Pause [^\[]*?) \d+M->\d+M\(\d+M\) (?P<ms>[\d.]+)ms")
-_SHORT_PAUSE = re.compile(r"\[(?P<at>[\d.]+)s\].*\bGC\((?P<number>\d+)\) (?P<what>Pause (?:Remark|Cleanup)) .*?(?P<ms>[\d.]+)ms$")
+_PAUSE = re.compile(
+    r"\[(?P<at>[\d.]+)s\].*\bGC\((?P<number>\d+)\) (?P<what>Pause [^\[]*?) \d+M->\d+M\(\d+M\) (?P<ms>[\d.]+)ms"
+)
+_SHORT_PAUSE = re.compile(
+    r"\[(?P<at>[\d.]+)s\].*\bGC\((?P<number>\d+)\) (?P<what>Pause (?:Remark|Cleanup)) .*?(?P<ms>[\d.]+)ms$"
+)
 _CPU = re.compile(r"GC\((?P<number>\d+)\) User=(?P<user>[\d.]+)s Sys=(?P<sys>[\d.]+)s Real=(?P<real>[\d.]+)s")
 _WORKERS = re.compile(r"Parallel Workers: (\d+)")
 _SAFEPOINT = re.compile(
-    r'\[(?P<at>[\d.]+)s\].*Safepoint "(?P<what>\w+)".*Reaching safepoint:\s+(?P<reach>\d+) ns.*Total:\s+(?P<total>\d+) ns'
+    r'\[(?P<at>[\d.]+)s\].*Safepoint "(?P<what>\w+)".*Reaching safepoint:\s+(?P<reach>\d+) '
+    r"ns.*Total:\s+(?P<total>\d+) ns"
 )
 
 
 @dataclass(frozen=True)
 class Pause:
-    """One stop of the world by the collector; ``cpu_ms`` is that of all its threads, to 10 ms, where the log tells it."""
+    """One stop of the world by the collector; ``cpu_ms`` is that of all its threads, to 10 ms, where the log tells
+    it."""
 
     at_s: float
     what: str
@@ -73,7 +81,9 @@ def parse_log(text: str) -> Log:
         if found := _PAUSE.search(line) or _SHORT_PAUSE.search(line):
             pauses.append(Pause(float(found["at"]), found["what"].strip(), float(found["ms"])))
             numbers.append(found["number"])
-        elif (found := _CPU.search(line)) and numbers and numbers[-1] == found["number"]:  # the line follows that of its pause
+        elif (
+            (found := _CPU.search(line)) and numbers and numbers[-1] == found["number"]
+        ):  # the line follows that of its pause
             cpu[len(pauses) - 1] = 1000 * (float(found["user"]) + float(found["sys"]))
         elif found := _SAFEPOINT.search(line):
             safepoints.append((float(found["at"]), found["what"], int(found["total"]) / 1e6))
@@ -85,7 +95,9 @@ def parse_log(text: str) -> Log:
 def lognormal(values_ms: Sequence[float]) -> tuple[float, float]:
     """Median and spread of the logarithm of what fits best. Raises InputError for fewer than two."""
     if len(values_ms) < 2:
-        raise InputError(f"{len(values_ms)} pauses: no distribution; give more --seconds, a smaller --heap-mb, or a higher --rate")
+        raise InputError(
+            f"{len(values_ms)} pauses: no distribution; give more --seconds, a smaller --heap-mb, or a higher --rate"
+        )
     logs = [math.log(value) for value in values_ms]
     return math.exp(statistics.fmean(logs)), statistics.stdev(logs)
 
@@ -123,11 +135,26 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         place = Path(folder) / "gc.log"
         sizes = [f"-Xms{options.heap_mb}m", f"-Xmx{options.heap_mb}m", "-XX:+UseG1GC"]
         told = [f"-Xlog:gc*,safepoint:file={place}:uptime,tags:filecount=0"]
-        given = [options.seconds, options.sessions, options.rate, options.held_ms, options.message_bytes, options.garbage_bytes, options.threads]
+        given = [
+            options.seconds,
+            options.sessions,
+            options.rate,
+            options.held_ms,
+            options.message_bytes,
+            options.garbage_bytes,
+            options.threads,
+        ]
         done = subprocess.run([java, *sizes, *told, str(SOURCE), *map(str, given)], capture_output=True, text=True)
         if done.returncode:
-            said = [line for line in (done.stderr + done.stdout).splitlines() if line.startswith(("Exception", "Error", "Too ", "Could not"))]
-            raise InputError(f"java: {' '.join(said) or f'exit code {done.returncode}'}; a larger --heap-mb, or fewer --sessions, may help")
+            said = [
+                line
+                for line in (done.stderr + done.stdout).splitlines()
+                if line.startswith(("Exception", "Error", "Too ", "Could not"))
+            ]
+            raise InputError(
+                f"java: {' '.join(said) or f'exit code {done.returncode}'}; a larger --heap-mb, or fewer --sessions, "
+                "may help"
+            )
         log = parse_log(place.read_text())
     served = dict(word.split("=") for word in done.stdout.split())
     until_s = max((pause.at_s for pause in log.pauses), default=0.0)
@@ -142,15 +169,29 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print what was measured."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.collector_pauses", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.collector_pauses",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--seconds", type=int, default=60, help="how long")
-    parser.add_argument("--settle-s", type=float, default=5, help="pauses before that are left out: the heap is being filled, code compiled")
+    parser.add_argument(
+        "--settle-s",
+        type=float,
+        default=5,
+        help="pauses before that are left out: the heap is being filled, code compiled",
+    )
     parser.add_argument("--sessions", type=int, default=25_000, help="of publishers and subscribers")
     parser.add_argument("--rate", type=int, default=12_500, help="messages a second; 0: as many as the threads make")
     parser.add_argument("--heap-mb", type=int, default=1500)
     parser.add_argument("--held-ms", type=int, default=35, help="how long a message is held: the broker's latency")
     parser.add_argument("--message-bytes", type=int, default=302, help="of a packet, and of a record")
-    parser.add_argument("--garbage-bytes", type=int, default=8192, help="allocated for a message beside it, and dropped at once (assumed)")
+    parser.add_argument(
+        "--garbage-bytes",
+        type=int,
+        default=8192,
+        help="allocated for a message beside it, and dropped at once (assumed)",
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="one JSON object")
     options = parser.parse_args(arguments)
@@ -172,10 +213,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print("others work on this machine, or did in the last minute: the pauses may be too long", file=sys.stderr)
     print(f"{found['messages_per_s']} msg/s, {found['busy_s']:.1f} s of processor time in {options.seconds} s")
     print(
-        f"{found['pauses']} pauses, one in {found['every_s']:.2f} s ({found['share_of_time']:.2%} of the time): median {found['median_ms']:.1f} ms, "
+        f"{found['pauses']} pauses, one in {found['every_s']:.2f} s ({found['share_of_time']:.2%} of the time): "
+        f"median {found['median_ms']:.1f} ms, "
         f"sigma {found['sigma']:.2f}, 95 % below {found['p95_ms']:.1f} ms, longest {found['max_ms']:.1f} ms"
     )
-    print(f"mean {found['mean_ms']:.1f} ms; by the processor time of the collector's threads at least {found['mean_ms_at_least']:.1f} ms")
+    print(
+        f"mean {found['mean_ms']:.1f} ms; by the processor time of the collector's threads at least "
+        f"{found['mean_ms_at_least']:.1f} ms"
+    )
     print(f"{found['other_safepoints']} other safepoints, longest {found['other_safepoints_max_ms']:.2f} ms")
     print(f"the model's defaults: median {found['model']['median_ms']:g} ms, sigma {found['model']['sigma']:g}")
 

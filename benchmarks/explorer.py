@@ -4,10 +4,11 @@ Both visit every state and check that no manager commits while another aborts. S
 (-O2, safety only, hash table of 2^23 slots); so is our search loop, which the first, uncounted round leaves in the
 cache folder. Timed is what a user waits for afterwards: a process from start to exit, interpreter and imports included;
 ``inside_vs_spin`` is our search alone. ``detail`` tells what the very first run with an empty cache takes.
-``script_transitions_per_s`` explores the real scripts of ``lua/session`` (2 writers, 1 reader, 4 messages), each step judged, in seconds of
-one core from an empty memory: finding out what the scripts do, judging it, and the search itself. ``two_workers_vs_one`` is an interpreted search shared by two
-processes against the same search in one; it needs two cores that nobody else uses. Where others use them, the processor time in
-``detail`` tells more: SPIN's against ours, and one process's against that of the busier of two.
+``script_transitions_per_s`` explores the real scripts of ``lua/session`` (2 writers, 1 reader, 4 messages), each step
+judged, in seconds of one core from an empty memory: finding out what the scripts do, judging it, and the search itself.
+``two_workers_vs_one`` is an interpreted search shared by two processes against the same search in one; it needs two
+cores that nobody else uses. Where others use them, the processor time in ``detail`` tells more: SPIN's against ours,
+and one process's against that of the busier of two.
 """
 
 from __future__ import annotations
@@ -136,8 +137,8 @@ SCOPE = {"writers": 2, "readers": 1, "messages": 4, "crashes": 1, "lost_replies"
 
 
 def script_transitions(rounds: int) -> tuple[float, dict[str, Any]]:
-    """Transitions a second, the median of ``rounds`` whole explorations, and what was explored. Crashes, lost replies and
-    script-cache flushes may strike, each once on a path.
+    """Transitions a second, the median of ``rounds`` whole explorations, and what was explored. Crashes, lost replies
+    and script-cache flushes may strike, each once on a path.
     """
     rates: list[float] = []
     states = transitions = 0
@@ -167,7 +168,9 @@ def run(rounds: int = 5) -> dict[str, Any]:
         begun_s = time.perf_counter()
         ours.work()
         first_run_s = time.perf_counter() - begun_s
-        contenders = [Contender(name, lambda: None, work, of_all) for name, work in (("spin", spin.work), ("orderlab", ours.work))]
+        contenders = [
+            Contender(name, lambda: None, work, of_all) for name, work in (("spin", spin.work), ("orderlab", ours.work))
+        ]
         timings = take_turns(contenders, rounds)
     sharing = take_turns(
         [Contender(f"{n} workers", lambda: None, partial(shared_search, n), BusierOfTwo()) for n in (1, 2)], rounds

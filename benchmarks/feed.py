@@ -1,7 +1,8 @@
 """Requests per second of `zaqar-watch` and `zaqar-lua`, history recorded, every command on the kernel.
 
-Both run in turns within each round. The rate is that of one core: by processor time, so that other work on the machine changes it little. Requests that
-conflict are counted once, however often they begin again. Assembling and judging are not counted.
+Both run in turns within each round. The rate is that of one core: by processor time, so that other work on the machine
+changes it little. Requests that conflict are counted once, however often they begin again. Assembling and judging are
+not counted.
 """
 
 from __future__ import annotations
@@ -37,12 +38,18 @@ def run(rounds: int = ROUNDS_MIN) -> dict[str, Any]:
     for seed in range(rounds):
         for cure, name in SYSTEMS_TIMED.items():
             runs[cure].append(_timed(name, seed))
-    figures = {f"{cure}_requests_per_core_s": statistics.median(each[0] for each in done) for cure, done in runs.items()}
+    figures = {
+        f"{cure}_requests_per_core_s": statistics.median(each[0] for each in done) for cure, done in runs.items()
+    }
     detail = {
         "rounds": rounds,
         "requests": {cure: done[-1][2]["counts"]["requests"] for cure, done in runs.items()},
-        "requests_per_wall_s": {cure: round(statistics.median(each[1] for each in done)) for cure, done in runs.items()},
-        "conflicts_per_request": {cure: done[-1][2]["contention"]["conflicts_per_request"] for cure, done in runs.items()},
+        "requests_per_wall_s": {
+            cure: round(statistics.median(each[1] for each in done)) for cure, done in runs.items()
+        },
+        "conflicts_per_request": {
+            cure: done[-1][2]["contention"]["conflicts_per_request"] for cure, done in runs.items()
+        },
         "peers": {},
     }
     return report("feed", figures, detail)

@@ -1,9 +1,10 @@
-"""What statements on the two tables of the PostgreSQL store cost a server: CPU and log per row, for sim/costs/prototype.toml.
+"""What statements on the two tables of the PostgreSQL store cost a server: CPU and log per row, for
+sim/costs/prototype.toml.
 
     python -m benchmarks.postgres_costs SOCKET_FOLDER PORT POSTMASTER_PID
 
-against an idle server of your own that trusts local connections (autovacuum off, a long checkpoint_timeout); it drops and
-makes the two tables. CPU is that of the postmaster and all its children, from /proc; pgbench's own is not in it.
+against an idle server of your own that trusts local connections (autovacuum off, a long checkpoint_timeout); it drops
+and makes the two tables. CPU is that of the postmaster and all its children, from /proc; pgbench's own is not in it.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ class Server:
 
     def sql(self, text: str) -> str:
         """What psql prints."""
-        done = subprocess.run(["psql", *self.where, "-qtA", "postgres"], input=text, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["psql", *self.where, "-qtA", "postgres"], input=text, capture_output=True, text=True, check=True
+        )
         return done.stdout.strip()
 
     def cpu_s(self) -> float:
@@ -82,7 +85,18 @@ class Server:
             begun = self.sql("select pg_current_wal_insert_lsn()")
             time.sleep(0.3)  # so that the last backend is reaped, and its time counted
             before = self.cpu_s()
-            command = ["pgbench", *self.where, "-n", "-M", "prepared", "-t", str(transactions), "-f", script.name, "postgres"]
+            command = [
+                "pgbench",
+                *self.where,
+                "-n",
+                "-M",
+                "prepared",
+                "-t",
+                str(transactions),
+                "-f",
+                script.name,
+                "postgres",
+            ]
             subprocess.run(command, check=True, capture_output=True)
             time.sleep(0.5)
             used = self.cpu_s() - before
@@ -99,7 +113,10 @@ def main() -> None:
     for batch, transactions in ((1, 10_000), (10, 2_000), (50, 600)):
         for name, statement in STATEMENTS.items():
             cpu_us, log_bytes = server.measure(statement, batch, transactions)
-            print(f"{name:8} {batch:3} a transaction: {cpu_us:6.1f} us CPU, {log_bytes:5.0f} bytes of log per row", flush=True)
+            print(
+                f"{name:8} {batch:3} a transaction: {cpu_us:6.1f} us CPU, {log_bytes:5.0f} bytes of log per row",
+                flush=True,
+            )
     before = server.cpu_s()
     server.sql("vacuum device_publish_msg;")
     print(f"vacuum: {server.cpu_s() - before:.2f} s of CPU")

@@ -1,10 +1,12 @@
-"""Messages (published and delivered) of `tbmq-p2p`, history recorded, every message through the real Lua, beside the saves of a real server.
+"""Messages (published and delivered) of `tbmq-p2p`, history recorded, every message through the real Lua, beside the
+saves of a real server.
 
-Two sizes, the published rows 200k and 1M, and a real server with its client that saves messages one by one (`benchmarks.kernel`), each in turn: messages
-per second of processor time ÷ saves per second of processor time, server and client together. The share of the wall time that the scripts and the kernel
-take is measured in runs of their own, as watching takes time too; and beside them a plain SimPy program that only moves the same number of events as the
-run had. Each run has a process of its own, as one of `orderlab simulate` has: in a heap that other runs have left behind, the 1M row is 6 % slower. Assembling
-the system and judging the history are not counted; writing it to Parquet is.
+Two sizes, the published rows 200k and 1M, and a real server with its client that saves messages one by one
+(`benchmarks.kernel`), each in turn: messages per second of processor time ÷ saves per second of processor time, server
+and client together. The share of the wall time that the scripts and the kernel take is measured in runs of their own,
+as watching takes time too; and beside them a plain SimPy program that only moves the same number of events as the run
+had. Each run has a process of its own, as one of `orderlab simulate` has: in a heap that other runs have left behind,
+the 1M row is 6 % slower. Assembling the system and judging the history are not counted; writing it to Parquet is.
 """
 
 from __future__ import annotations
@@ -101,7 +103,9 @@ class _Saves:
     """A real server and its client."""
 
     def __init__(self, server: ServerProcess) -> None:
-        self._client = ClientContender(load_binding(STORE), CLIENTS["server"], lambda: redis.Redis(host=server.host, port=server.port))
+        self._client = ClientContender(
+            load_binding(STORE), CLIENTS["server"], lambda: redis.Redis(host=server.host, port=server.port)
+        )
         self._observer = Connection(server.host, server.port)
 
     def per_cpu_s(self) -> float:
@@ -157,9 +161,7 @@ def run(rounds: int = 5) -> dict[str, Any]:
             row: round(timed.kernel_s / timed.messages * 1e6, 2) for row, timed in watched.items()
         },
         "plain_simpy_events_per_s": round(statistics.median(baseline)),
-        "plain_simpy_s_for_the_events_of_the_200k_run": round(
-            runs["200k"][-1].events / statistics.median(baseline), 3
-        ),
+        "plain_simpy_s_for_the_events_of_the_200k_run": round(runs["200k"][-1].events / statistics.median(baseline), 3),
         "peers": {"simpy": simpy.__version__, "redis-py": redis.__version__},
     }
     return report("simulation", figures, detail)

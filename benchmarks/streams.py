@@ -1,4 +1,5 @@
-"""Replay and ingest of durable streams beside RocksDB's own iteration and batches, over 10^6 keys; seeks beside a full scan."""
+"""Replay and ingest of durable streams beside RocksDB's own iteration and batches, over 10^6 keys; seeks beside a full
+scan."""
 
 from __future__ import annotations
 
@@ -28,7 +29,18 @@ KINDS = ("temperature", "pressure")
 BATCH = 1_000
 INGESTED = 100_000
 PAYLOAD = bytes(60)
-FILTERS = ("#", "site/#", "site/+/temperature", "site/77/+", "+/77/temperature", "+/+/temperature", "+/77/#", "site/+/none", "none/#", "+/none/+")
+FILTERS = (
+    "#",
+    "site/#",
+    "site/+/temperature",
+    "site/77/+",
+    "+/77/temperature",
+    "+/+/temperature",
+    "+/77/#",
+    "site/+/none",
+    "none/#",
+    "+/none/+",
+)
 
 
 def messages(count: int, devices: int = DEVICES) -> list[Message]:
@@ -65,7 +77,8 @@ def replayed(shard: Shard, topic_filter: str) -> int:
 
 
 def seeks(shard: Shard) -> dict[str, dict[str, float]]:
-    """For each filter what the skip-scan asks of the store, and what a full scan says is needed. Raises AssertionError where they disagree."""
+    """For each filter what the skip-scan asks of the store, and what a full scan says is needed. Raises AssertionError
+    where they disagree."""
     pairs = list(data_keys(shard.store))
     indices = [KEY.unpack(key)[2] for key, _ in pairs]
     topics = [shard.unpacked(pair).topic for pair in pairs]
@@ -82,9 +95,13 @@ def seeks(shard: Shard) -> dict[str, dict[str, float]]:
         some, _ = shard.next_pairs(shard.replay(topic_filter), KEYS + 1)
         assert len(some) == matching, f"{topic_filter}: {len(some)} replayed, {matching} match"
         found[topic_filter] = {
-            "matches": matching, "runs": runs, "stretches": stretches, "seeks": shard.cost.seeks, "steps": shard.cost.steps,
+            "matches": matching,
+            "runs": runs,
+            "stretches": stretches,
+            "seeks": shard.cost.seeks,
+            "steps": shard.cost.steps,
             "seeks_per_needed": shard.cost.seeks / max(matching + runs, 1),
-        }  # fmt: skip
+        }
     return found
 
 
@@ -106,14 +123,20 @@ def run() -> dict[str, Any]:
             return count
 
         replay = take_turns(
-            [Contender("iteration", lambda: None, iterate), Contender("replay", lambda: None, lambda: replayed(shard, "site/#"))]
+            [
+                Contender("iteration", lambda: None, iterate),
+                Contender("replay", lambda: None, lambda: replayed(shard, "site/#")),
+            ]
         )
         opened: list[RocksStore] = []
         stack.callback(lambda: opened[-1].close())
         published = messages(INGESTED)
         learned = LearnedPatterns()
         raw = [
-            (KEY.pack(0, 0, learned.index(one.topic), 0, number), b"%b%b%b" % (one.topic.encode(), one.publisher.encode(), one.payload))
+            (
+                KEY.pack(0, 0, learned.index(one.topic), 0, number),
+                b"%b%b%b" % (one.topic.encode(), one.publisher.encode(), one.payload),
+            )
             for number, one in enumerate(published)
         ]
 

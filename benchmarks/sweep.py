@@ -6,12 +6,13 @@ starts the workers. The peers get the same lengths in the same order, one task a
 machine, compare with the peers of the same round: nobody reaches 1.
 
 Each part can be measured alone: ``orderlab bench sweep --part efficiency_50ms``, or, made small for a look,
-``python -m benchmarks.sweep --scale 0.1 --rounds 1 --events 1000000 spark_check_vs_duckdb``. On two quiet cores with five
-rounds: efficiency_1s 26 minutes, efficiency_50ms and efficiency_lognormal 13 each, spark_check_vs_duckdb about 15 (and 3 GB
-of disk, given back), driver_memory_ratio 3.
+``python -m benchmarks.sweep --scale 0.1 --rounds 1 --events 1000000 spark_check_vs_duckdb``. On two quiet cores with
+five rounds: efficiency_1s 26 minutes, efficiency_50ms and efficiency_lognormal 13 each, spark_check_vs_duckdb about 15
+(and 3 GB of disk, given back), driver_memory_ratio 3.
 
-DuckDB reads the history from Parquet with plain integer codes, so that it need not compare texts, and answers three laws in
-one query with two threads; ours (`local[2]`, keyed files, no shuffle) also judges phantoms and agreement, which come with the pass.
+DuckDB reads the history from Parquet with plain integer codes, so that it need not compare texts, and answers three
+laws in one query with two threads; ours (`local[2]`, keyed files, no shuffle) also judges phantoms and agreement, which
+come with the pass.
 """
 
 from __future__ import annotations
@@ -187,7 +188,9 @@ def _peak_of_a_driver(runs: int) -> float:
             f'system = "benchmarks.sweep_loads:trivial"\noutput = "{folder}/out"\n'
             f"[axes]\na = {{ from = 1, to = {runs // 10}, step = 1 }}\n[replications]\ncount = 10\n"
         )
-        summary = run_sweep(path, lambda results: SparkEngine(f"local[{CORES}]", results.path / "spark.log"), SweepOptions())
+        summary = run_sweep(
+            path, lambda results: SparkEngine(f"local[{CORES}]", results.path / "spark.log"), SweepOptions()
+        )
         assert summary.counts.rows == runs, summary
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 

@@ -36,6 +36,19 @@ from orderlab.sim.stores.binding import (
 )
 
 __all__ = [
-    "Assigned", "Binding", "Cleared", "CommandCall", "ErrorReply", "Failed", "Fetched", "FetchedMessage", "Fields", "Message",
-    "Opened", "Removed", "Result", "Saved", "ScriptCall",
-]  # fmt: skip
+    "Assigned",
+    "Binding",
+    "Cleared",
+    "CommandCall",
+    "ErrorReply",
+    "Failed",
+    "Fetched",
+    "FetchedMessage",
+    "Fields",
+    "Message",
+    "Opened",
+    "Removed",
+    "Result",
+    "Saved",
+    "ScriptCall",
+]

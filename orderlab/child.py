@@ -16,9 +16,11 @@ PR_SET_PDEATHSIG = 1
 
 @contextmanager
 def quiet_fork() -> Iterator[None]:
-    """Within it a fork is not warned of. Python 3.12 and later do so wherever there are threads, those of pytest-xdist for one.
+    """Within it a fork is not warned of. Python 3.12 and later do so wherever there are threads, those of pytest-xdist
+    for one.
 
-    A child made so runs what it was forked for and ends by ``os._exit``: it waits for no lock that a thread of its parent held.
+    A child made so runs what it was forked for and ends by ``os._exit``: it waits for no lock that a thread of its
+    parent held.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r".*multi-threaded.*fork", DeprecationWarning)
@@ -28,8 +30,8 @@ def quiet_fork() -> Iterator[None]:
 def dying_with_parent(parent: int | None = None) -> Callable[[], None]:
     """A function to be called in a child of ``parent`` (this process) before anything else.
 
-    Linux then kills the child when the thread that started it ends, however that happens. Elsewhere the child sees only whether
-    that has happened before.
+    Linux then kills the child when the thread that started it ends, however that happens. Elsewhere the child sees only
+    whether that has happened before.
     """
     parent = os.getpid() if parent is None else parent
     # Looked up before the fork: another thread may hold the loader's lock then.

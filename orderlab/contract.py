@@ -20,7 +20,8 @@
 >>> list(Counter().outcomes(2, Call.of("add", n=3), 0))
 [(5, 5)]
 
-``specification = "counter.py:Counter"`` in a ``store.toml`` names it; `orderlab validate FOLDER --trust-adapter` judges the store.
+``specification = "counter.py:Counter"`` in a ``store.toml`` names it; `orderlab validate FOLDER --trust-adapter` judges
+the store.
 """
 
 from __future__ import annotations

@@ -17,12 +17,21 @@ EXTRAS = {
     "streams": ("rocksdict",),
 }
 """Extra -> the modules that it brings, beside those of extras that it contains (``pyproject.toml``)."""
-WANTED = {"explore": "check", "check": "check", "simulate": "sim", "compare": "sim", "calibrate": "sim", "sweep": "spark", "bench": "all"}
+WANTED = {
+    "explore": "check",
+    "check": "check",
+    "simulate": "sim",
+    "compare": "sim",
+    "calibrate": "sim",
+    "sweep": "spark",
+    "bench": "all",
+}
 """The extra with all that a command needs; other commands need none but for single options."""
 
 
 def told(who: str, error: ImportError) -> str | None:
-    """One line for ``error``, raised on behalf of a command or of a public module; None where no extra brings the module."""
+    """One line for ``error``, raised on behalf of a command or of a public module; None where no extra brings the
+    module."""
     missing = (error.name or "").split(".")[0]
     bringing = [extra for extra, modules in EXTRAS.items() if missing in modules]
     if not bringing:

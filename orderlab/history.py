@@ -16,7 +16,8 @@ A recorder writes what happened, one row an event; whoever has the file asks aga
 ...     judge(open_history(file), Question(laws=("fifo",)))[0][0].outcome.value
 'holds'
 
-`correct_histories` and `histories_with` are Hypothesis's strategies of such lines. On the command line: ``orderlab check FILE``.
+`correct_histories` and `histories_with` are Hypothesis's strategies of such lines. On the command line: ``orderlab
+check FILE``.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ and so does one with rules of your own:
 ...             self.take(Acknowledge(label))
 >>> TestNewestFirst = on_kernel(NewestFirst, store, "NewestFirst").TestCase
 
-Feeds, job queues and stores with a contract of their owner's have one machine, which makes the calls of the contract; rules of your own add to it:
+Feeds, job queues and stores with a contract of their owner's have one machine, which makes the calls of the contract;
+rules of your own add to it:
 
 >>> from orderlab.machines import ContractMachine, contract_machine
 >>> TestJobs = contract_machine(load_binding("lua/job_queue")).TestCase
@@ -78,11 +79,50 @@ from orderlab.sim.redis.backends import Backend, open_backend
 from orderlab.sim.stores.binding import Binding, load_binding
 
 __all__ = [
-    "PROFILES", "Acknowledge", "Answer", "Backend", "Binding", "Churn", "Clear", "ConcurrentWriters", "ContractMachine",
-    "ContractViolated", "DrainQueue",
-    "Fault", "FeedMachine", "Fetch", "HandshakeBothWays", "HostileClients", "Interleave", "LawViolated", "Open",
-    "OperationsInTrouble", "PacketIdentifiers", "Profile", "Publication", "Quiesce", "Release", "Retry", "Save",
-    "SessionMachine", "Sessions", "SpecificationViolated", "Step", "StoreMachine", "Subject", "Trace",
-    "TrimAndExpiry", "Wait", "contract_machine", "feed_machine", "initialize", "load_binding", "machine_of", "on_backend", "on_kernel",
-    "open_backend", "rule", "st",
-]  # fmt: skip
+    "PROFILES",
+    "Acknowledge",
+    "Answer",
+    "Backend",
+    "Binding",
+    "Churn",
+    "Clear",
+    "ConcurrentWriters",
+    "ContractMachine",
+    "ContractViolated",
+    "DrainQueue",
+    "Fault",
+    "FeedMachine",
+    "Fetch",
+    "HandshakeBothWays",
+    "HostileClients",
+    "Interleave",
+    "LawViolated",
+    "Open",
+    "OperationsInTrouble",
+    "PacketIdentifiers",
+    "Profile",
+    "Publication",
+    "Quiesce",
+    "Release",
+    "Retry",
+    "Save",
+    "SessionMachine",
+    "Sessions",
+    "SpecificationViolated",
+    "Step",
+    "StoreMachine",
+    "Subject",
+    "Trace",
+    "TrimAndExpiry",
+    "Wait",
+    "contract_machine",
+    "feed_machine",
+    "initialize",
+    "load_binding",
+    "machine_of",
+    "on_backend",
+    "on_kernel",
+    "open_backend",
+    "rule",
+    "st",
+]

@@ -1,8 +1,9 @@
-"""How a program of this suite ends, and its exit code: the command line, and each module that is run by its name (``python -m``).
+"""How a program of this suite ends, and its exit code: the command line, and each module that is run by its name
+(``python -m``).
 
-Whatever is raised becomes one line on standard error and a code of ``ExitCode``; what nobody foresaw never ends with the
-code of a verdict, as Python's own 1 for an uncaught exception would. A command that a signal ended has the shell's code of that
-signal, which is no verdict either.
+Whatever is raised becomes one line on standard error and a code of ``ExitCode``; what nobody foresaw never ends with
+the code of a verdict, as Python's own 1 for an uncaught exception would. A command that a signal ended has the shell's
+code of that signal, which is no verdict either.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ SIGPIPE = 13
 
 
 class Terminated(BaseException):
-    """SIGTERM or SIGHUP asks this process to end, and what is half-written goes with it. The argument is the signal's number."""
+    """SIGTERM or SIGHUP asks this process to end, and what is half-written goes with it. The argument is the signal's
+    number."""
 
 
 def interrupted_by(error: KeyboardInterrupt | Terminated) -> int:
@@ -126,13 +128,15 @@ def _end_in_order() -> None:
             signal.signal(number, signal.SIG_DFL)
         listen()
 
-    # A forked worker dies at once, in machine code too. What comes before it is that far waits, or Python would forget it.
+    # A forked worker dies at once, in machine code too. What comes before it is that far waits, or Python would forget
+    # it.
     os.register_at_fork(before=wait, after_in_parent=listen, after_in_child=die)
 
 
 @contextlib.contextmanager
 def _deciding_the_end(name: str) -> Iterator[None]:
-    """Have no code that this process runs for a user (a contract, an adapter, a specification) end it with the code of a verdict."""
+    """Have no code that this process runs for a user (a contract, an adapter, a specification) end it with the code of
+    a verdict."""
     process, ends = os.getpid(), os._exit
 
     def guarded(call: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -140,7 +144,11 @@ def _deciding_the_end(name: str) -> Iterator[None]:
             is_end = call != "_exit" or (given or tuple(named.values()))[:1] <= (max(EXIT.values()),)
             if os.getpid() != process or not is_end:
                 return original(*given, **named)
-            tell(name, f"code that this command runs for you called os.{call} and would have ended it without a verdict; leave the call out")
+            tell(
+                name,
+                f"code that this command runs for you called os.{call} and would have ended it without a verdict; "
+                "leave the call out",
+            )
             ends(ExitCode.UNUSABLE)
 
         return instead

@@ -12,7 +12,8 @@ from hypothesis import settings
 
 settings.register_profile("same-examples", derandomize=True, database=None, deadline=None)
 settings.register_profile("fresh-seeds", max_examples=1000, database=None, deadline=None, print_blob=True)
-# `make test` tries the same examples for the same text on any machine; `make exhaustive` sets this and searches with a fresh seed.
+# `make test` tries the same examples for the same text on any machine; `make exhaustive` sets this and searches with a
+# fresh seed.
 IS_FRESH = os.environ.get("ORDERLAB_FRESH_EXAMPLES") == "1"
 settings.load_profile("fresh-seeds" if IS_FRESH else "same-examples")
 
@@ -39,8 +40,8 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"generated tests: seed {seed} (again: --hypothesis-seed={seed})"
 
 
-# A shell without job control starts what it puts into the background with Ctrl-C ignored, and children inherit that: the
-# tests that end a program by Ctrl-C would wait for ever, or find that it has gone on to its end.
+# A shell without job control starts what it puts into the background with Ctrl-C ignored, and children inherit that:
+# the tests that end a program by Ctrl-C would wait for ever, or find that it has gone on to its end.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1,4 +1,5 @@
-"""The command line called in this process: exit code and output as a process of its own would have them, without its start."""
+"""The command line called in this process: exit code and output as a process of its own would have them, without its
+start."""
 
 from __future__ import annotations
 

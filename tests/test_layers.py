@@ -1,4 +1,5 @@
-"""The rooms and what each may import: `notes/ARCHITECTURE.md` as a test. Type imports count; the lists of exceptions may only shrink."""
+"""The rooms and what each may import: `notes/ARCHITECTURE.md` as a test. Type imports count; the lists of exceptions
+may only shrink."""
 
 from __future__ import annotations
 
@@ -15,15 +16,25 @@ PACKAGE = Path(__file__).parents[1] / "orderlab"
 ROOMS = ("model", "sim", "properties", "spark_sweeps")
 ALLOWED: dict[str, tuple[str, ...]] = {
     "model": ("model",),
-    "sim": ("sim", "model.errors", "model.files", "model.history", "model.protocol.packet_id", "model.contracts.steps", "model.contracts.session.capabilities"),
+    "sim": (
+        "sim",
+        "model.errors",
+        "model.files",
+        "model.history",
+        "model.protocol.packet_id",
+        "model.contracts.steps",
+        "model.contracts.session.capabilities",
+    ),
     "properties": ("properties", "sim", "model"),
     # the notation of the setting `faults`, in which a question about random ones writes what it draws
     "spark_sweeps": ("spark_sweeps", "model", "sim.systems", "sim.engine", "sim.faults"),
 }
-"""What a room may import, as prefixes of modules. The command line and the public modules (`orderlab/*.py`) may import all.
-Of `model.protocol` sim may know how packet identifiers count: arithmetic that brokers do and specifications state, and that judges nothing."""
+"""What a room may import, as prefixes of modules. The command line and the public modules (`orderlab/*.py`) may import
+all. Of `model.protocol` sim may know how packet identifiers count: arithmetic that brokers do and specifications state,
+and that judges nothing."""
 SCRIPTS = ("spark_sweeps.main",)
-"""Run by their path, as the command line is by its name, and imported by nobody: they belong to it wherever they lie."""
+"""Run by their path, as the command line is by its name, and imported by nobody: they belong to it wherever they
+lie."""
 BELOW = ("program", "child")
 """How processes end: below every room, for each has modules that are run by name, or children."""
 EXCEPTIONS: frozenset[tuple[str, str]] = frozenset()
@@ -32,12 +43,24 @@ CIRCLES: dict[str, int] = {"sim.redis": 2}
 
 
 OF_SESSIONS = (
-    "properties.contracts.session", "properties.strategies.mqtt", "properties.strategies.histories", "properties.machines.handshake",
-)  # fmt: skip
-"""Modules of `properties` that are about MQTT itself. All others are generic in the kind of store and say none of its words."""
-SESSION_WORDS = re.compile(r"packet[ _-]?id|epoch|pubrel|in[ _-]?flight|clean[ _-]?start|\bqos\b|modulus", re.IGNORECASE)
-KINDS_OF_STORES = ("model.contracts.session", "model.contracts.sequential", "properties.contracts.session", "properties.contracts.sequential")
-"""What nobody imports but each kind itself and the table of the kinds; the public modules (`orderlab/*.py`) are facades over them."""
+    "properties.contracts.session",
+    "properties.strategies.mqtt",
+    "properties.strategies.histories",
+    "properties.machines.handshake",
+)
+"""Modules of `properties` that are about MQTT itself. All others are generic in the kind of store and say none of its
+words."""
+SESSION_WORDS = re.compile(
+    r"packet[ _-]?id|epoch|pubrel|in[ _-]?flight|clean[ _-]?start|\bqos\b|modulus", re.IGNORECASE
+)
+KINDS_OF_STORES = (
+    "model.contracts.session",
+    "model.contracts.sequential",
+    "properties.contracts.session",
+    "properties.contracts.sequential",
+)
+"""What nobody imports but each kind itself and the table of the kinds; the public modules (`orderlab/*.py`) are facades
+over them."""
 KNOW_SESSIONS: frozenset[str] = frozenset()
 """Exceptions. May only shrink."""
 
@@ -97,7 +120,11 @@ def test_nobody_imports_a_script() -> None:
 
 
 def test_the_product_imports_neither_its_laboratory_nor_its_tests() -> None:
-    found = [name for name, path in modules().items() if re.search(r"^\s*(?:from|import) (?:tests|benchmarks)\b", path.read_text(), re.MULTILINE)]
+    found = [
+        name
+        for name, path in modules().items()
+        if re.search(r"^\s*(?:from|import) (?:tests|benchmarks)\b", path.read_text(), re.MULTILINE)
+    ]
     assert not found
 
 
@@ -144,7 +171,13 @@ def words_of(tree: ast.Module) -> Iterator[str]:
     papers = {id(one.value) for body in bodies for one in body if isinstance(one, ast.Expr)}
     for node in ast.walk(tree):
         match node:
-            case ast.Name(id=word) | ast.Attribute(attr=word) | ast.arg(arg=word) | ast.FunctionDef(name=word) | ast.ClassDef(name=word):
+            case (
+                ast.Name(id=word)
+                | ast.Attribute(attr=word)
+                | ast.arg(arg=word)
+                | ast.FunctionDef(name=word)
+                | ast.ClassDef(name=word)
+            ):
                 yield word
             case ast.keyword(arg=str(word)):
                 yield word
@@ -154,7 +187,11 @@ def words_of(tree: ast.Module) -> Iterator[str]:
 
 def told_of_sessions(known: dict[str, Path]) -> dict[str, set[str]]:
     """Generic module -> what it says in words of sessions."""
-    said = {name: {word for word in words_of(parsed(path.read_text())) if SESSION_WORDS.search(word)} for name, path in known.items() if is_generic(name)}
+    said = {
+        name: {word for word in words_of(parsed(path.read_text())) if SESSION_WORDS.search(word)}
+        for name, path in known.items()
+        if is_generic(name)
+    }
     return {name: words for name, words in said.items() if words}
 
 
@@ -180,20 +217,30 @@ def test_nobody_but_a_kind_imports_it() -> None:
 
 def test_nobody_but_the_table_of_kinds_asks_what_a_store_calls_its_specification() -> None:
     for name, path in modules().items():
-        if not (is_generic(name) or name.split(".")[0] in ("commands", "report")) or name == "properties.contracts.kind":
+        if (
+            not (is_generic(name) or name.split(".")[0] in ("commands", "report"))
+            or name == "properties.contracts.kind"
+        ):
             continue
         for node in ast.walk(parsed(path.read_text())):
             if isinstance(node, ast.Compare):
                 asked = [one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)]
                 texts = [one.value for one in ast.walk(node) if isinstance(one, ast.Constant)]
-                assert "specification" not in asked, f"{name}: line {node.lineno} asks for the specification's name; ask the kind"
-                assert not {"session", "pending"} & set(map(str, texts)), f"{name}: line {node.lineno} knows a specification's name; ask the kind"
+                assert "specification" not in asked, (
+                    f"{name}: line {node.lineno} asks for the specification's name; ask the kind"
+                )
+                assert not {"session", "pending"} & set(map(str, texts)), (
+                    f"{name}: line {node.lineno} knows a specification's name; ask the kind"
+                )
 
 
 def test_a_word_of_sessions_is_seen(tmp_path: Path) -> None:
     (tmp_path / "properties").mkdir()
     file = tmp_path / "properties" / "story.py"
-    file.write_text('"""Of packet identifiers."""\ndef told(step):\n    """PUBREL."""\n    return f"as {step.packet_id}", "in-flight"\n')
+    file.write_text(
+        '"""Of packet identifiers."""\ndef told(step):\n    """PUBREL."""\n    return f"as {step.packet_id}", '
+        '"in-flight"\n'
+    )
     assert told_of_sessions(modules(tmp_path)) == {"properties.story": {"packet_id", "in-flight"}}
     file.write_text("def told(step):\n    return step.name\n")
     assert told_of_sessions(modules(tmp_path)) == {}

@@ -1,4 +1,5 @@
-"""The papers name what is there: paths, modules, commands and their options, in the notes, the README and the docstrings."""
+"""The papers name what is there: paths, modules, commands and their options, in the notes, the README and the
+docstrings."""
 
 from __future__ import annotations
 
@@ -15,15 +16,47 @@ from orderlab.application import command
 from orderlab.cli import COMMANDS
 
 ROOT = Path(__file__).parents[1]
-PAPERS = (ROOT / "README.md", *sorted((ROOT / "notes").glob("*.md")), *sorted((ROOT / "orderlab" / "lua").rglob("*.md")))
-ROOMS = ("benchmarks", "commands", "lua", "model", "notes", "orderlab", "properties", "report", "sim", "spark_sweeps", "tests")
+PAPERS = (
+    ROOT / "README.md",
+    *sorted((ROOT / "notes").glob("*.md")),
+    *sorted((ROOT / "orderlab" / "lua").rglob("*.md")),
+)
+ROOMS = (
+    "benchmarks",
+    "commands",
+    "lua",
+    "model",
+    "notes",
+    "orderlab",
+    "properties",
+    "report",
+    "sim",
+    "spark_sweeps",
+    "tests",
+)
 FOLDERS = (ROOT, ROOT / "orderlab", ROOT / "orderlab" / "sim" / "redis", ROOT / "orderlab" / "sim" / "mqtt",
            ROOT / "orderlab" / "spark_sweeps", ROOT / "orderlab" / "lua")  # fmt: skip
 """What a path is written from: the root, or the room that a note is about."""
-NAMED_ONLY = frozenset((
-    "conftest.py", "grid.py", "limiter.py", "lock.py", "mine.py", "model.py", "peterson.py", "store.toml", "mine.toml", "sweep.toml", "save.lua",
-    "fetch.lua", "list.lua", "push.lua", "sweep.json", "history.json",
-))  # fmt: skip
+NAMED_ONLY = frozenset(
+    (
+        "conftest.py",
+        "grid.py",
+        "limiter.py",
+        "lock.py",
+        "mine.py",
+        "model.py",
+        "peterson.py",
+        "store.toml",
+        "mine.toml",
+        "sweep.toml",
+        "save.lua",
+        "fetch.lua",
+        "list.lua",
+        "push.lua",
+        "sweep.json",
+        "history.json",
+    )
+)
 """Files of a reader, in examples."""
 CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 PATH = re.compile(rf"^(?:(?:{'|'.join(ROOMS)}|[a-z_]+)/)[\w./*{{}},-]*$")
@@ -37,7 +70,9 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 
 @cache
 def names_in_the_repository() -> frozenset[str]:
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
+        "\n"
+    )
     return frozenset(Path(name).name for name in listed)
 
 
@@ -115,7 +150,11 @@ def test_a_paper_names_what_is_there(paper: Path) -> None:
     wrong += [dotted for dotted in DOTTED.findall(text) if not is_defined(dotted)]
     for name, rest in COMMAND.findall(text):
         wrong += [f"orderlab {name} {option}" for option in OPTION.findall(rest) if option not in options_of(name)]
-        wrong += [word for word in rest.split() if word.split("/")[0] in ROOMS and PATH.match(word) and not is_there(word, paper)]
+        wrong += [
+            word
+            for word in rest.split()
+            if word.split("/")[0] in ROOMS and PATH.match(word) and not is_there(word, paper)
+        ]
     wrong += [option for option in set(PLUGIN.findall(text)) if option not in plugin_options()]
     for module in MODULE.findall(text):
         file = ROOT / Path(*module.split("."))
@@ -149,9 +188,14 @@ def test_what_docstrings_call_by_a_path_exists() -> None:
 
 def test_the_checks_of_papers_see_what_is_missing() -> None:
     note = ROOT / "notes" / "none.md"
-    assert [path for path in paths_in("`sim/nowhere.py`, `sim/redis/shard.py`, `found.json`, `nowhere.md`") if not is_there(path, note)] == [
-        "sim/nowhere.py", "nowhere.md",
-    ]  # fmt: skip
+    assert [
+        path
+        for path in paths_in("`sim/nowhere.py`, `sim/redis/shard.py`, `found.json`, `nowhere.md`")
+        if not is_there(path, note)
+    ] == [
+        "sim/nowhere.py",
+        "nowhere.md",
+    ]
     assert not is_defined("orderlab.sim.nowhere")
     assert not is_defined("orderlab.sim.redis.shard.Nothing")
     assert is_defined("orderlab.sim.redis.shard.Shard")

@@ -51,7 +51,9 @@ def bench(
     if part and name not in PARTED:
         raise InputError(f"bench {name}: --part {part[0]}: only {', '.join(PARTED)} has parts; leave it out")
     if not Path(__file__).parents[2].joinpath("benchmarks", "__init__.py").is_file():
-        raise InputError(f"bench {name}: the benchmarks are no part of an installation; run it in a clone of the repository")
+        raise InputError(
+            f"bench {name}: the benchmarks are no part of an installation; run it in a clone of the repository"
+        )
     for chosen in BENCHMARKS if name == ALL else (name,):
         module = importlib.import_module(BENCHMARKS[chosen])
         options: dict[str, Any] = {"quick": True} if quick and chosen in QUICK else {}

@@ -17,13 +17,18 @@ from orderlab.model.errors import InputError
 if TYPE_CHECKING:
     from orderlab.sim.redis.backends.server import ServerBackend
 
-HEAD = """What commands cost one Redis node, measured by `orderlab calibrate`; the other tables are those of {base}.toml.
-Not measured: the append-only file, the network card, a cluster's bus, long queues, commands that the scripts do not call."""
+HEAD = """What commands cost one Redis node, measured by `orderlab calibrate`; the other tables are those of
+{base}.toml. Not measured: the append-only file, the network card, a cluster's bus, long queues, commands that the
+scripts do not call."""
 
 
 def calibrate(
-    server: Annotated[str, typer.Argument(help="redis://HOST:PORT/DB of an empty database; auto: a server of our own.")],
-    out: Annotated[Path | None, typer.Option(help="Write the cost model there, for `simulate --set costs=FILE`.")] = None,
+    server: Annotated[
+        str, typer.Argument(help="redis://HOST:PORT/DB of an empty database; auto: a server of our own.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Write the cost model there, for `simulate --set costs=FILE`.")
+    ] = None,
     base: Annotated[str, typer.Option(help="The cost model that gives what is not measured.")] = "cluster",
     calls: Annotated[int, typer.Option(help="Of each operation.")] = 20_000,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

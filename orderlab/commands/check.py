@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from orderlab.report.report import Subject
 
 OBJECTS = ("register", "cas-register", "queue", "set", "kv", "kafka", "total-queue")
-"""``MODEL_NAMES`` of `orderlab.model.checkers.judge`, which takes long to import, for the help; a test keeps them the same."""
+"""``MODEL_NAMES`` of `orderlab.model.checkers.judge`, which takes long to import, for the help; a test keeps them the
+same."""
 _LOG_LINE = re.compile(r"(?m)^\s*(?:(?:\d.*\s)?\[?[A-Z]{4,5}\b.*\s)?:?[\w-]+\s+:(?:invoke|ok|fail|info)\s+:")
 _WORST_FIRST = (ExitCode.VIOLATED, ExitCode.UNUSABLE, ExitCode.UNKNOWN, ExitCode.HOLDS)
 
@@ -36,9 +37,7 @@ def check(
             help="Histories (.parquet, .jsonl, .csv), folders of parts of one, or logs of operations (.edn, .log).",
         ),
     ],
-    model: Annotated[
-        str | None, typer.Option(help=f"The object of store operations: {', '.join(OBJECTS)}.")
-    ] = None,
+    model: Annotated[str | None, typer.Option(help=f"The object of store operations: {', '.join(OBJECTS)}.")] = None,
     law: Annotated[list[str] | None, typer.Option(help="Judge this law only; --law '?' names them all.")] = None,
     drain_bound_ms: Annotated[float | None, typer.Option(min=0, help="A backlog must be gone within this.")] = None,
     expiry_tolerance_ms: Annotated[float, typer.Option(min=0, help="By how much recorded times may be off.")] = 0.0,
@@ -52,14 +51,17 @@ def check(
     ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Printed; checking draws nothing at random.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a file, each on a line.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every law, and how often it was put to the test.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="List every law, and how often it was put to the test.")
+    ] = False,
     report: Annotated[list[str] | None, typer.Option(metavar="FORM=FILE", help=REPORT_HELP)] = None,
 ) -> None:
     """Judge histories: order, loss, duplicates, phantoms, retransmission, expiry, packets in flight, agreement,
     linearizability, and the anomalies of queues and of logs with offsets and transactions.
 
-    Exit code 0: every law that was put to the test holds; 1: one is violated; 2: the input is unusable; 3: the budget did
-    not suffice, or vacuous: no law was put to the test, or not one that --law names. Of several files the worst: 1, 2, 3, 0.
+    Exit code 0: every law that was put to the test holds; 1: one is violated; 2: the input is unusable; 3: the budget
+    did not suffice, or vacuous: no law was put to the test, or not one that --law names. Of several files the worst: 1,
+    2, 3, 0.
     """
     from orderlab.model.checkers.judge import Question
     from orderlab.report.output import made_report, replayable, wanted_reports, write_reports
@@ -104,7 +106,14 @@ def _microseconds(option: str, milliseconds: float) -> int:
 
 
 def _check(
-    file: Path, question: Question, master: str | None, allow_vacuous: bool, seed: int, as_json: bool, verbose: bool, subjects: list[Subject]
+    file: Path,
+    question: Question,
+    master: str | None,
+    allow_vacuous: bool,
+    seed: int,
+    as_json: bool,
+    verbose: bool,
+    subjects: list[Subject],
 ) -> ExitCode:
     """Judge one file, print what was found, and add it to ``subjects``."""
     from orderlab.model.checkers.judge import judge, judge_operations

@@ -14,7 +14,15 @@ from orderlab.commands.simulate import NAMES as SYSTEMS
 from orderlab.model.errors import InputError
 from orderlab.program import ExitCode
 
-STORES = ("lua/session", "lua/pending", "lua/specimens/published", "postgres", "postgres-async", "lua/feed", "lua/job_queue")
+STORES = (
+    "lua/session",
+    "lua/pending",
+    "lua/specimens/published",
+    "postgres",
+    "postgres-async",
+    "lua/feed",
+    "lua/job_queue",
+)
 TABLES = ("postgres", "postgres-async")
 """``TABLES`` of `orderlab.properties.contracts.kind`, for the help; a test keeps them the same."""
 NONE = "none"
@@ -23,17 +31,32 @@ FORMS = ("html", "json", "markdown")
 
 def compare(
     stores: Annotated[
-        str, typer.Option(help=f"Folders of stores, with commas between; {', '.join(TABLES)} are tables of PostgreSQL; {NONE} for none.")
+        str,
+        typer.Option(
+            help=f"Folders of stores, with commas between; {', '.join(TABLES)} are tables of PostgreSQL; {NONE} "
+            "for none."
+        ),
     ] = ",".join(STORES),
-    systems: Annotated[str, typer.Option(help=f"Of `orderlab simulate --list`, with commas between; {NONE} for none.")] = ",".join(SYSTEMS),
-    effort: Annotated[str, typer.Option(help="Of each store's validation: quick, standard, thorough, or a number (quick is 1).")] = "quick",
+    systems: Annotated[
+        str, typer.Option(help=f"Of `orderlab simulate --list`, with commas between; {NONE} for none.")
+    ] = ",".join(SYSTEMS),
+    effort: Annotated[
+        str, typer.Option(help="Of each store's validation: quick, standard, thorough, or a number (quick is 1).")
+    ] = "quick",
     seed: Annotated[int, typer.Option(help="Of every random draw.")] = 0,
-    trust_adapter: Annotated[bool, typer.Option(help="Run the Python that a store names: its adapter, its contract.")] = False,
+    trust_adapter: Annotated[
+        bool, typer.Option(help="Run the Python that a store names: its adapter, its contract.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     report: Annotated[
-        list[str] | None, typer.Option(metavar="FORM=FILE", help=f"Write it as well: FORM one of {', '.join(FORMS)}; may be given several times.")
+        list[str] | None,
+        typer.Option(
+            metavar="FORM=FILE", help=f"Write it as well: FORM one of {', '.join(FORMS)}; may be given several times."
+        ),
     ] = None,
-    note: Annotated[Path | None, typer.Option(help="Write the table into this Markdown file, between its marks.")] = None,
+    note: Annotated[
+        Path | None, typer.Option(help="Write the table into this Markdown file, between its marks.")
+    ] = None,
 ) -> None:
     """Put stores and systems side by side: laws kept, what a message costs, what falls under each fault.
 

@@ -30,7 +30,8 @@ GROUP = "streams"
 
 
 def entries(wanted: str | None = None) -> dict[str, CatalogueEntry]:
-    """Every specification that can be explored, by name; those of the first room that has the one ``wanted``, as the others take long to import."""
+    """Every specification that can be explored, by name; those of the first room that has the one ``wanted``, as the
+    others take long to import."""
     found: dict[str, CatalogueEntry] = {}
     for module in CATALOGUES:
         found |= {entry.name: entry for entry in import_module(module).CATALOGUE}
@@ -96,7 +97,10 @@ def explore(
     wanted = wanted_reports(report)
     if specification == GROUP:
         if settings or checkpoint or graph or walks or wanted or constraint:
-            raise InputError(f"explore {GROUP}: all its protocols as they stand; --set, --checkpoint, --graph, --walks, --constraint and --report go with one of them")
+            raise InputError(
+                f"explore {GROUP}: all its protocols as they stand; --set, --checkpoint, --graph, --walks, "
+                "--constraint and --report go with one of them"
+            )
         _explore_group(budget, max_states, max_bytes, as_json)
     own = own_file(specification)
     known, name = chosen_in_file(own, specification) if own else (entries(specification), specification)
@@ -136,9 +140,25 @@ def explore(
     line.clear()
     if graph is not None:
         _write_graph(found, graph)
-    options_again = (("--set", settings), ("--law", law), ("--constraint", constraint), ("--walks", [walks] if walks else None), ("--depth", [depth] if walks else None))
-    again = ["orderlab", "explore", specification, *(str(part) for option, given in options_again for one in given or () for part in (option, one))]
-    again += [*(["--continue"] if keep_going else []), *(["--symmetry"] if symmetry else []), *(["--reduction"] if reduction else []), *(["--seed", str(seed)] if seed else [])]
+    options_again = (
+        ("--set", settings),
+        ("--law", law),
+        ("--constraint", constraint),
+        ("--walks", [walks] if walks else None),
+        ("--depth", [depth] if walks else None),
+    )
+    again = [
+        "orderlab",
+        "explore",
+        specification,
+        *(str(part) for option, given in options_again for one in given or () for part in (option, one)),
+    ]
+    again += [
+        *(["--continue"] if keep_going else []),
+        *(["--symmetry"] if symmetry else []),
+        *(["--reduction"] if reduction else []),
+        *(["--seed", str(seed)] if seed else []),
+    ]
     subject = subject_of_specification(found, again, specification)
     if as_json:
         typer.echo(json.dumps({**found.to_json(), "seed": seed}, default=str))
@@ -174,7 +194,9 @@ def _explore_group(budget: float | None, max_states: int | None, max_bytes: int 
     if as_json:
         typer.echo(json.dumps({"outcome": worst, "specifications": told}, default=str))
     else:
-        typer.echo(f"{worst}; one of them in full: orderlab explore NAME, with --set protocol=… for what is wrong nearby")
+        typer.echo(
+            f"{worst}; one of them in full: orderlab explore NAME, with --set protocol=… for what is wrong nearby"
+        )
     raise typer.Exit(EXIT[worst])
 
 

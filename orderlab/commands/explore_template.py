@@ -116,4 +116,6 @@ class Lock(Specification):
         """The lock is used at all."""
         return bool(s.entries > 0)
 
-    no_starvation: ClassVar[LeadsToDeclaration] = leads_to("is_waiting", "is_inside", "Who waits comes in.", c="everyone")
+    no_starvation: ClassVar[LeadsToDeclaration] = leads_to(
+        "is_waiting", "is_inside", "Who waits comes in.", c="everyone"
+    )

@@ -34,7 +34,8 @@ def mutate(
     limit: Annotated[int | None, typer.Option(min=1, help="Judge so many, drawn by the seed.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes at once.")] = os.cpu_count() or 1,
     effort: Annotated[
-        str, typer.Option(help="quick, standard, thorough, or a number (quick is 1), as of validate: work on each mutant.")
+        str,
+        typer.Option(help="quick, standard, thorough, or a number (quick is 1), as of validate: work on each mutant."),
     ] = "standard",
     budget: Annotated[
         float, typer.Option(min=0.1, help="Cap in processor seconds for a mutant that nothing kills.")
@@ -43,7 +44,9 @@ def mutate(
     out: Annotated[Path | None, typer.Option(help="Folder of results, resumed from; by default in the cache.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Judge again what is known, and keep nothing.")] = False,
     list_them: Annotated[bool, typer.Option("--list", help="List the mutants, judge none.")] = False,
-    trust_adapter: Annotated[bool, typer.Option(help="Run the Python that a store names: its adapter, its contract.")] = False,
+    trust_adapter: Annotated[
+        bool, typer.Option(help="Run the Python that a store names: its adapter, its contract.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Make mutants of a store's scripts and validate each: killed by a law, survived, equivalent, or timed out.
@@ -71,7 +74,9 @@ def mutate(
         return
     if not mutants:
         if not binding.scripts:
-            raise InputError(f"{binding.place}: no scripts, and flaws are put into Lua alone; name a store that has some")
+            raise InputError(
+                f"{binding.place}: no scripts, and flaws are put into Lua alone; name a store that has some"
+            )
         raise InputError(f"{binding.place}: these operators make no mutant of its scripts; leave --only out")
     folder = None if fresh else out or _cache(binding.path)
     campaign = Campaign(binding, mutants, seed, budget, jobs, folder, work)
@@ -80,12 +85,22 @@ def mutate(
     line.clear()
     score = Score(judged, tuple(kind_of(binding).terms(binding).laws))
     if as_json:
-        found = {"store": str(binding.path), "seed": seed, "effort": name_of_effort(work), "budget_s": budget, "interrupted": campaign.interrupted}
+        found = {
+            "store": str(binding.path),
+            "seed": seed,
+            "effort": name_of_effort(work),
+            "budget_s": budget,
+            "interrupted": campaign.interrupted,
+        }
         print(json.dumps({**found, **score.to_json(), "scope": campaign.scope, "of": len(mutants)}))
     else:
         console = Console()
         console.print(render_score(binding.name, score, campaign.scope, len(mutants)))
-        console.print(f"results: {folder or 'not kept'}\neffort: {name_of_effort(work)}\nseed: {seed}", highlight=False, soft_wrap=True)
+        console.print(
+            f"results: {folder or 'not kept'}\neffort: {name_of_effort(work)}\nseed: {seed}",
+            highlight=False,
+            soft_wrap=True,
+        )
     raise typer.Exit(_exit_code(campaign.interrupted, bool(score.survivors)))
 
 
@@ -104,7 +119,9 @@ def _specification(path: str, only: list[str], limit: int | None, seed: int, lis
         _list(sample(mutants_of_system(specification_named(name), only), limit, seed), as_json)
         return
     line = ProgressLine(name)
-    found = mutate_specification(name, only, limit, seed, lambda done, of, text: line.show(f"{done} of {of} mutants, {text}", done / max(of, 1)))
+    found = mutate_specification(
+        name, only, limit, seed, lambda done, of, text: line.show(f"{done} of {of} mutants, {text}", done / max(of, 1))
+    )
     line.clear()
     if as_json:
         print(json.dumps({**found.to_json(), "seed": seed}))

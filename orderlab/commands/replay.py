@@ -1,4 +1,5 @@
-"""`orderlab replay`: take the steps of a recorded trace again, on any backend, judge each, and export them for others."""
+"""`orderlab replay`: take the steps of a recorded trace again, on any backend, judge each, and export them for
+others."""
 
 from __future__ import annotations
 
@@ -31,18 +32,29 @@ UNREPLAYED = {"one-slot": "the keys that each call names", "bounded": "the work 
 
 
 def replay(
-    file: Annotated[Path, typer.Argument(help="A trace, a JSON report, or what validate --json or explore --json printed.")],
+    file: Annotated[
+        Path, typer.Argument(help="A trace, a JSON report, or what validate --json or explore --json printed.")
+    ],
     store: Annotated[Path | None, typer.Option(help="The store to replay on; by default the one in the trace.")] = None,
     law: Annotated[str | None, typer.Option(help="Which witness of a validation; by default the first.")] = None,
     finding: Annotated[int | None, typer.Option(min=1, help="Which finding of a report, by its number.")] = None,
     base: Annotated[
-        str | None, typer.Option(metavar="REV|PATH", help="The old scripts, where a trace needs them; by default those of the report.")
+        str | None,
+        typer.Option(
+            metavar="REV|PATH", help="The old scripts, where a trace needs them; by default those of the report."
+        ),
     ] = None,
     backend: Annotated[str, typer.Option(help="kernel, fakeredis, auto or redis://HOST:PORT.")] = "kernel",
-    step: Annotated[bool, typer.Option("--step", help="Step by step, with what each changed; at a terminal it waits for you.")] = False,
-    first: Annotated[int | None, typer.Option("--from", min=1, metavar="N", help="With --step: begin to tell at this step.")] = None,
+    step: Annotated[
+        bool, typer.Option("--step", help="Step by step, with what each changed; at a terminal it waits for you.")
+    ] = False,
+    first: Annotated[
+        int | None, typer.Option("--from", min=1, metavar="N", help="With --step: begin to tell at this step.")
+    ] = None,
     export: Annotated[list[str] | None, typer.Option(metavar="FORM=FILE", help=EXPORT_HELP)] = None,
-    trust_adapter: Annotated[bool, typer.Option(help="Run the Python that the store names: its adapter, its contract.")] = False,
+    trust_adapter: Annotated[
+        bool, typer.Option(help="Run the Python that the store names: its adapter, its contract.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Take the steps of a trace again and judge each.
@@ -59,16 +71,23 @@ def replay(
     recording = read_recording(file, law, finding)
     if isinstance(recording, Told):
         if backend != "kernel" or store is not None or base is not None:
-            raise InputError(f"{file}: {recording.what}; there is no store to take its steps on: leave out --backend, --base and --store")
+            raise InputError(
+                f"{file}: {recording.what}; there is no store to take its steps on: leave out --backend, --base "
+                "and --store"
+            )
         for form, _ in wanted:
             if form in RUNNING_EXPORTS:
-                raise InputError(f"--export {form}: {file} is {recording.what}, which makes no calls; export svg, mermaid or states")
+                raise InputError(
+                    f"--export {form}: {file} is {recording.what}, which makes no calls; export svg, mermaid or states"
+                )
         from orderlab.properties.export.export import write_transcript
 
         told = recording.transcript
         _reach(first, len(told.moves))
         write_files([(target, write_transcript(form, told)) for form, target in wanted])
-        is_broken = _tell(iter([told.start, *told.moves]), len(told.moves), recording.what, None, step, first, as_json, "")
+        is_broken = _tell(
+            iter([told.start, *told.moves]), len(told.moves), recording.what, None, step, first, as_json, ""
+        )
     else:
         _reach(first, len(recording.trace.steps))
         is_broken = _replay_store(recording, file, store, base, backend, trust_adapter, wanted, step, first, as_json)
@@ -81,9 +100,17 @@ def _reach(first: int | None, count: int) -> None:
 
 
 def _replay_store(
-    recorded: OnStore, file: Path, store: Path | None, base: str | None, backend: str, trust_adapter: bool, wanted: Any, step: bool,
-    first: int | None, as_json: bool,
-) -> bool:  # fmt: skip
+    recorded: OnStore,
+    file: Path,
+    store: Path | None,
+    base: str | None,
+    backend: str,
+    trust_adapter: bool,
+    wanted: Any,
+    step: bool,
+    first: int | None,
+    as_json: bool,
+) -> bool:
     """Whether a law was broken. The exports that were asked for always tell what the kernel does."""
     from orderlab.properties.comparison.base import old_store
 
@@ -108,7 +135,14 @@ def _load(path: Path, trust_adapter: bool) -> Binding:
 
 
 def _replay_on(
-    binding: Binding, trace: AnyTrace, file: Path, backend: str, wanted: Any, step: bool, first: int | None, as_json: bool
+    binding: Binding,
+    trace: AnyTrace,
+    file: Path,
+    backend: str,
+    wanted: Any,
+    step: bool,
+    first: int | None,
+    as_json: bool,
 ) -> bool:
     from orderlab.properties.contracts.kind import kind_of
     from orderlab.properties.export.transcript import recorded
@@ -124,7 +158,10 @@ def _replay_on(
         moves = recorded(kind, trace, binding, opened)
         is_broken = _tell(moves, len(trace.steps), place, trace.seed, step, first, as_json, str(binding.path))
     if not is_broken and not as_json and trace.law in UNREPLAYED:
-        print(f"{trace.law} is not judged by taking steps: it speaks of {UNREPLAYED[trace.law]}; orderlab validate judges it")
+        print(
+            f"{trace.law} is not judged by taking steps: it speaks of {UNREPLAYED[trace.law]}; orderlab validate "
+            "judges it"
+        )
     return is_broken
 
 
@@ -138,11 +175,19 @@ def _exports(kind: Kind, trace: AnyTrace, binding: Binding, wanted: Any) -> list
     return [(target, write_plan(form, plan)) for form, target in wanted]
 
 
-# -- telling ---------------------------------------------------------------------------------------------------------------
+# -- telling
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def _tell(
-    moves: Iterator[Move], count: int, place: str, seed: int | None, step: bool, first: int | None, as_json: bool, store: str
+    moves: Iterator[Move],
+    count: int,
+    place: str,
+    seed: int | None,
+    step: bool,
+    first: int | None,
+    as_json: bool,
+    store: str,
 ) -> bool:
     """Print the steps as they are taken; whether one broke a law."""
     start = next(moves)
@@ -248,7 +293,8 @@ def _asked(at: int, count: int, ask: Callable[[str], str]) -> int:
         print(f"   give a number from 1 to {count}, q, or nothing")
 
 
-# -- reading ---------------------------------------------------------------------------------------------------------------
+# -- reading
+# ---------------------------------------------------------------------------------------------------------------
 
 
 class OnStore(NamedTuple):
@@ -315,19 +361,26 @@ def _of_verdicts(data: Mapping[str, Any], file: Path, law: str | None) -> Told:
         found = [(one["law"], one["witness"]) for one in judged if law in (None, one["law"]) and one.get("witness")]
         found = [(broken, witness) for broken, witness in found if witness.keys() & {"initial", "events", "operations"}]
         if not found:
-            raise InputError(f"{file}: no witness{f' of {law}' if law else ''} with steps in it; name another law with --law")
+            raise InputError(
+                f"{file}: no witness{f' of {law}' if law else ''} with steps in it; name another law with --law"
+            )
         broken, witness = found[0]
         if "initial" in witness:
             return _behaviour(witness, broken, name, str(file))
         return _events(finding_of_events(Verdict(broken, Outcome.VIOLATED, witness), name), "history")
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise InputError(f"{file}: no verdicts ({type(error).__name__}: {error}); give what explore --json or check --json printed") from None
+        raise InputError(
+            f"{file}: no verdicts ({type(error).__name__}: {error}); give what explore --json or check --json printed"
+        ) from None
 
 
 def _events(finding: Finding, kind: str) -> Told:
     from orderlab.properties.export.transcript import transcript_of_events
 
-    return Told(f"events of a {kind}", transcript_of_events(finding.law, finding.headline, [(s.lane, s.action) for s in finding.steps]))
+    return Told(
+        f"events of a {kind}",
+        transcript_of_events(finding.law, finding.headline, [(s.lane, s.action) for s in finding.steps]),
+    )
 
 
 def _behaviour(data: Mapping[str, Any], law: str, name: str, place: str) -> Told:
@@ -337,7 +390,10 @@ def _behaviour(data: Mapping[str, Any], law: str, name: str, place: str) -> Told
     try:
         return Told("a behaviour of a specification", transcript_of_behaviour(law, name or "specification", data))
     except (KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{place}: no behaviour ({type(error).__name__}: {error}); give what explore --json or --report json=FILE wrote") from None
+        raise InputError(
+            f"{place}: no behaviour ({type(error).__name__}: {error}); give what explore --json or --report "
+            "json=FILE wrote"
+        ) from None
 
 
 def _of_report(data: Any, file: Path, law: str | None, finding: int | None) -> OnStore | Told:
@@ -354,7 +410,11 @@ def _of_report(data: Any, file: Path, law: str | None, finding: int | None) -> O
     findings = [(subject, one) for subject in report.subjects for one in subject.findings]
     if finding is not None and finding > len(findings):
         raise InputError(f"{file}: --finding {finding}: it has {len(findings)}; name one of them")
-    asked = findings[finding - 1 : finding] if finding is not None else [one for one in findings if law in (None, one[1].law)]
+    asked = (
+        findings[finding - 1 : finding]
+        if finding is not None
+        else [one for one in findings if law in (None, one[1].law)]
+    )
     if not asked:
         raise InputError(f"{file}: no finding{f' of {law}' if law else ''} in it; every such law held")
     subject, one = asked[0]
@@ -363,5 +423,8 @@ def _of_report(data: Any, file: Path, law: str | None, finding: int | None) -> O
     if one.witness is not None and "initial" in one.witness:
         return _behaviour(one.witness, one.law, subject.name, str(file))
     if not one.steps:
-        raise InputError(f"{file}: {one.law} has no steps in this report: {one.headline[:120]}; choose another with --finding or --law")
+        raise InputError(
+            f"{file}: {one.law} has no steps in this report: {one.headline[:120]}; choose another with --finding "
+            "or --law"
+        )
     return _events(one, subject.kind)

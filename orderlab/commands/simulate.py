@@ -34,8 +34,20 @@ if TYPE_CHECKING:
 JUDGING = "judging the history by every law"
 BELOW_MS, TOLERANCE, SHRINK_RUNS = 100.0, 0.02, 150
 DRAIN_BOUND_MS_MAX = 86_400_000.0
-NAMES = ("tbmq-p2p", "tbmq-postgres", "tbmq-jedis", "tbmq-lettuce", "tbmq-application", "tbmq-fan-out", "zaqar-watch", "zaqar-lua", "zaqar-race", "emqx-streams")
-"""``SYSTEMS`` of `orderlab.sim.systems.catalogue`, which takes long to import, for the help; a test keeps them the same."""
+NAMES = (
+    "tbmq-p2p",
+    "tbmq-postgres",
+    "tbmq-jedis",
+    "tbmq-lettuce",
+    "tbmq-application",
+    "tbmq-fan-out",
+    "zaqar-watch",
+    "zaqar-lua",
+    "zaqar-race",
+    "emqx-streams",
+)
+"""``SYSTEMS`` of `orderlab.sim.systems.catalogue`, which takes long to import, for the help; a test keeps them the
+same."""
 
 
 def simulate(
@@ -45,34 +57,49 @@ def simulate(
     list_them: Annotated[bool, typer.Option("--list", help="List the systems and their settings.")] = False,
     history: Annotated[Path | None, typer.Option(help="Keep the history: .parquet, .jsonl or .csv.")] = None,
     replications: Annotated[int, typer.Option(help="Independent runs; means then carry Student-t intervals.")] = 1,
-    trace: Annotated[Path | None, typer.Option(help="Write a timeline for Perfetto (Chrome trace events, JSON).")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Write a timeline for Perfetto (Chrome trace events, JSON).")
+    ] = None,
     trace_window: Annotated[
         str | None, typer.Option(metavar="BEGIN:END", help="Of the trace, in simulated seconds; 20 ms after warm-up.")
     ] = None,
-    timeline: Annotated[Path | None, typer.Option(help="Write the run, or the mean of --replications, over time: .html or .parquet.")] = None,
-    against: Annotated[Path | None, typer.Option(help="Compare with a run that --json has told into this file.")] = None,
+    timeline: Annotated[
+        Path | None, typer.Option(help="Write the run, or the mean of --replications, over time: .html or .parquet.")
+    ] = None,
+    against: Annotated[
+        Path | None, typer.Option(help="Compare with a run that --json has told into this file.")
+    ] = None,
     sustainable: Annotated[
         bool, typer.Option("--sustainable", help="Search the highest rate whose mean latency stays under a limit.")
     ] = False,
-    below_ms: Annotated[float | None, typer.Option(help="With --sustainable: the limit.", show_default=str(BELOW_MS))] = None,
+    below_ms: Annotated[
+        float | None, typer.Option(help="With --sustainable: the limit.", show_default=str(BELOW_MS))
+    ] = None,
     tolerance: Annotated[
-        float | None, typer.Option(help="With --sustainable: how close to come, relatively.", show_default=str(TOLERANCE))
+        float | None,
+        typer.Option(help="With --sustainable: how close to come, relatively.", show_default=str(TOLERANCE)),
     ] = None,
     drain_bound_ms: Annotated[
         float | None, typer.Option(help="Judge `drain`: how long after the last heal a backlog may last.")
     ] = None,
     shrink: Annotated[
-        bool, typer.Option("--shrink", help="Of each law that breaks: search a smaller run that breaks it by the same cause.")
+        bool,
+        typer.Option(
+            "--shrink", help="Of each law that breaks: search a smaller run that breaks it by the same cause."
+        ),
     ] = False,
     shrink_runs: Annotated[
-        int | None, typer.Option(min=1, help="With --shrink: so many runs at most for a law.", show_default=str(SHRINK_RUNS))
+        int | None,
+        typer.Option(min=1, help="With --shrink: so many runs at most for a law.", show_default=str(SHRINK_RUNS)),
     ] = None,
     allow_vacuous: Annotated[
         bool, typer.Option("--allow-vacuous", help="Exit 0, not 3, where no law was put to the test.")
     ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of every random draw; printed.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every law, and how often it was put to the test.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="List every law, and how often it was put to the test.")
+    ] = False,
     report: Annotated[list[str] | None, typer.Option(metavar="FORM=FILE", help=REPORT_HELP)] = None,
 ) -> None:
     """Simulate a broker system: throughput, latency, utilisation, and the verdict of every pipeline law.
@@ -103,20 +130,44 @@ def simulate(
     wanted = wanted_reports(report)
     if not SYSTEMS[system].has_rate and (sustainable or trace is not None):
         option = "--sustainable" if sustainable else "--trace"
-        raise InputError(f"{option}: {system} has no publishers at a rate and no timeline, its producers wait for answers; leave it out")
+        raise InputError(
+            f"{option}: {system} has no publishers at a rate and no timeline, its producers wait for answers; "
+            "leave it out"
+        )
     if shrink and (sustainable or replications > 1):
-        raise InputError("--shrink: makes one run smaller; leave out --sustainable and --replications, and give the --seed that breaks a law")
+        raise InputError(
+            "--shrink: makes one run smaller; leave out --sustainable and --replications, and give the --seed that "
+            "breaks a law"
+        )
     if sustainable:
         if wanted:
             raise InputError("--report: --sustainable judges no law; leave one of them out")
-        if history is not None or trace is not None or timeline is not None or against is not None or replications != 1 or drain_bound_ms is not None:
+        if (
+            history is not None
+            or trace is not None
+            or timeline is not None
+            or against is not None
+            or replications != 1
+            or drain_bound_ms is not None
+        ):
             raise InputError(
                 "simulate: --sustainable runs many times, keeps nothing of them, and judges no law; "
                 "leave out --history, --trace, --timeline, --against, --replications, --drain-bound-ms"
             )
-        _search(system, chosen, seed, BELOW_MS if below_ms is None else below_ms, TOLERANCE if tolerance is None else tolerance, as_json)
+        _search(
+            system,
+            chosen,
+            seed,
+            BELOW_MS if below_ms is None else below_ms,
+            TOLERANCE if tolerance is None else tolerance,
+            as_json,
+        )
         return
-    for option, given_with, value in (("--below-ms", "--sustainable", below_ms), ("--tolerance", "--sustainable", tolerance), ("--shrink-runs", "--shrink", shrink_runs)):
+    for option, given_with, value in (
+        ("--below-ms", "--sustainable", below_ms),
+        ("--tolerance", "--sustainable", tolerance),
+        ("--shrink-runs", "--shrink", shrink_runs),
+    ):
         if value is not None and not (shrink and given_with == "--shrink"):
             raise InputError(f"{option} {value:g}: says how {given_with} searches; add {given_with}, or leave it out")
     if replications < 1:
@@ -125,7 +176,11 @@ def simulate(
         raise InputError("--trace: shows one run; leave out --replications, or trace the seed that it prints")
     if replications > 1 and against is not None:
         raise InputError("--against: shows one run; leave out --replications")
-    histories = [history] * replications if history is None or replications == 1 else [history.with_stem(f"{history.stem}-{number}") for number in range(replications)]
+    histories = (
+        [history] * replications
+        if history is None or replications == 1
+        else [history.with_stem(f"{history.stem}-{number}") for number in range(replications)]
+    )
     for each in histories:
         if each is not None:
             checked_place(f"--history {each}", each, is_read_again=True)
@@ -133,13 +188,21 @@ def simulate(
         checked_timeline(timeline)
     if trace is not None:
         checked_place(f"--trace {trace}", trace)
-    _check_places(*(("--history", each) for each in histories), ("--trace", trace), ("--timeline", timeline), *(("--report", one.file) for one in wanted))
+    _check_places(
+        *(("--history", each) for each in histories),
+        ("--trace", trace),
+        ("--timeline", timeline),
+        *(("--report", one.file) for one in wanted),
+    )
     other_run = None if against is None else run_to_compare(against, system)
     window = None if trace is None else _window(trace_window, chosen)
     if trace is None and trace_window is not None:
         raise InputError("--trace-window: of which trace? add --trace FILE.json")
     if drain_bound_ms is not None and not 0 < drain_bound_ms <= DRAIN_BOUND_MS_MAX:
-        raise InputError(f"--drain-bound-ms {drain_bound_ms:g}: a positive number of milliseconds, {DRAIN_BOUND_MS_MAX:g} (a day) at most")
+        raise InputError(
+            f"--drain-bound-ms {drain_bound_ms:g}: a positive number of milliseconds, {DRAIN_BOUND_MS_MAX:g} (a "
+            "day) at most"
+        )
     bound_us = None if drain_bound_ms is None else round(drain_bound_ms * 1000)
     question = Question(drain_bound_us=bound_us, is_feed=SYSTEMS[system].is_feed)
     runs = []
@@ -147,14 +210,25 @@ def simulate(
         runs.append(_run(system, chosen, replication_seed(seed, number), place, trace, window, question))
     told = [verdict for run in runs for verdict in run.verdicts]
     outcome = overall(told, question.named, allow_vacuous)
-    subjects = [subject_of_simulation(run.result, run.verdicts, overall(run.verdicts, question.named, allow_vacuous)) for run in runs]
+    subjects = [
+        subject_of_simulation(run.result, run.verdicts, overall(run.verdicts, question.named, allow_vacuous))
+        for run in runs
+    ]
     series = [run.series for run in runs]
     if replications == 1:
         if timeline is not None:
             write_timeline(timeline, f"{system} over time", seed, series[0], runs[0].report.get("recovery", []))
         smaller = _shrunk(system, chosen, runs[0], question, shrink_runs or SHRINK_RUNS) if shrink else []
-        told_smaller = {"shrunk": [{"command": each.command(bound_us), **each.to_json()} for each in smaller]} if shrink else {}
-        _print(replace(runs[0], result={**runs[0].result, "outcome": str(outcome), **told_smaller}), subjects[0], as_json, verbose, other_run)
+        told_smaller = (
+            {"shrunk": [{"command": each.command(bound_us), **each.to_json()} for each in smaller]} if shrink else {}
+        )
+        _print(
+            replace(runs[0], result={**runs[0].result, "outcome": str(outcome), **told_smaller}),
+            subjects[0],
+            as_json,
+            verbose,
+            other_run,
+        )
         if not as_json and outcome is Outcome.VIOLATED:
             print_shrunk(Console(), [(each, each.command(bound_us)) for each in smaller], runs[0].result, shrink)
     else:
@@ -187,10 +261,15 @@ def _shrunk(system: str, chosen: Settings, run: _Run, question: Question, runs_m
     broken = [verdict.law for verdict in run.verdicts if verdict.outcome is Outcome.VIOLATED]
 
     def tell(best: Shrunk) -> None:
-        line.show(f"shrinking {best.verdict.law}: {best.runs} runs, {best.size['clients']:g} clients, {best.size['messages']:g} messages")
+        line.show(
+            f"shrinking {best.verdict.law}: {best.runs} runs, {best.size['clients']:g} clients, "
+            f"{best.size['messages']:g} messages"
+        )
 
     try:
-        found = [shrunk(system, chosen, run.seed, law, question, runs_max, tell if line.is_shown else None) for law in broken]
+        found = [
+            shrunk(system, chosen, run.seed, law, question, runs_max, tell if line.is_shown else None) for law in broken
+        ]
     finally:
         line.clear()
     return [each for each in found if each is not None]
@@ -245,7 +324,9 @@ def _run(
             line = ProgressLine()
             report = assembled.run(_telling(line) if line.is_shown else None)
             if not report["counts"].get("published"):
-                raise InputError(f"simulate {system}: nobody published anything in this run; set duration_s or rate higher")
+                raise InputError(
+                    f"simulate {system}: nobody published anything in this run; set duration_s or rate higher"
+                )
         ran_s = time.perf_counter() - started - assembled_s
         line.show(JUDGING)
         stack.callback(line.clear)
@@ -284,26 +365,45 @@ def _window(text: str | None, chosen: Settings) -> tuple[int, int]:
 
 
 def _print_replications(
-    system: str, chosen: Settings, seed: int, outcome: Outcome, runs: list[_Run], recovery: list[dict[str, Any]], as_json: bool
+    system: str,
+    chosen: Settings,
+    seed: int,
+    outcome: Outcome,
+    runs: list[_Run],
+    recovery: list[dict[str, Any]],
+    as_json: bool,
 ) -> None:
     from orderlab.model.verdict import joint_verdicts
     from orderlab.report.simulation import print_replications
     from orderlab.sim.engine.statistics import report_means
 
     result = {
-        "system": system, "seed": seed, "outcome": str(outcome), "settings": chosen.model_dump(),
-        "warm_up": {"rule": "fixed", "cut_s": runs[0].report["warm_up"]["cut_s"],
-                    "settled_runs": sum(bool(run.report["warm_up"]["has_settled"]) for run in runs)},
-        "means": report_means([{name: each for name, each in run.report.items() if name != "recovery"} for run in runs]),
+        "system": system,
+        "seed": seed,
+        "outcome": str(outcome),
+        "settings": chosen.model_dump(),
+        "warm_up": {
+            "rule": "fixed",
+            "cut_s": runs[0].report["warm_up"]["cut_s"],
+            "settled_runs": sum(bool(run.report["warm_up"]["has_settled"]) for run in runs),
+        },
+        "means": report_means(
+            [{name: each for name, each in run.report.items() if name != "recovery"} for run in runs]
+        ),
         "recovery": recovery,
         "verdicts": joint_verdicts([(run.seed, run.verdicts) for run in runs]),
         "replications": [
-            {"seed": run.seed, "outcome": run.result["outcome"], "history_digest": run.result["history_digest"],
-             "history_rows": run.result["history_rows"], "verdicts": [verdict.to_json() for verdict in run.verdicts],
-             **run.report}
+            {
+                "seed": run.seed,
+                "outcome": run.result["outcome"],
+                "history_digest": run.result["history_digest"],
+                "history_rows": run.result["history_rows"],
+                "verdicts": [verdict.to_json() for verdict in run.verdicts],
+                **run.report,
+            }
             for run in runs
         ],
-    }  # fmt: skip
+    }
     if as_json:
         typer.echo(json.dumps(result))
     else:
@@ -334,7 +434,15 @@ def _print(run: _Run, subject: Subject, as_json: bool, verbose: bool, other: dic
 
     if as_json:
         verdicts = [verdict.to_json() for verdict in run.verdicts]
-        told = {} if other is None else {"against": [dict(zip(("figure", "before", "now"), row, strict=True)) for row in compared(run.result, other)]}
+        told = (
+            {}
+            if other is None
+            else {
+                "against": [
+                    dict(zip(("figure", "before", "now"), row, strict=True)) for row in compared(run.result, other)
+                ]
+            }
+        )
         typer.echo(json.dumps({**run.result, "verdicts": verdicts, "wall": run.wall, **told}))
         return
     print_simulation(Console(), run.result, run.wall, subject, run.verdicts, verbose)
@@ -377,7 +485,10 @@ def _print_catalogue(as_json: bool) -> None:
             typer.echo(f"    row: one of {', '.join(about['rows'])}")
         for key, schema in about["settings"].items():
             typer.echo(f"    {key} = {schema.get('default')}")
-    typer.echo('faults, for --set faults="NAME@SECONDS:TARGET:DURATION" (the last two may be left out) and fault_rates="NAME=RATE/s":')
+    typer.echo(
+        'faults, for --set faults="NAME@SECONDS:TARGET:DURATION" (the last two may be left out) and '
+        'fault_rates="NAME=RATE/s":'
+    )
     for name, kind in FAULTS.items():
         needs = f" Needs {kind.needs}." if kind.needs else ""
         typer.echo(f"    {name}: {kind.summary}{needs}")

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 def specimens(
     names: Annotated[list[str] | None, typer.Argument(help="Folders or ids (S5); all by default.")] = None,
-    effort: Annotated[str, typer.Option(help="quick, standard, thorough, or a number; of work, not of time.")] = "standard",
+    effort: Annotated[
+        str, typer.Option(help="quick, standard, thorough, or a number; of work, not of time.")
+    ] = "standard",
     seed: Annotated[int, typer.Option(min=0, help="Of the random draws; printed.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:

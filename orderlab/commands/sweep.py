@@ -48,9 +48,10 @@ def sweep(
 ) -> None:
     """Run a sweep file: every run a row with its parameters, metrics, verdicts, and the command that replays it.
 
-    A file with a [question] is answered: capacity, sensitivity, risk, rare-event, cheapest, comparison (notes/spark.md).
-    The same command goes on where it was stopped. Exit code 0: every run came to its end and held every law; 1: a run
-    violates one; 2: the input is unusable; 3: runs failed, were not done, or left their laws unknown (none was put to the test, or there is none: --allow-vacuous); 130: interrupted. With a question 1: its
+    A file with a [question] is answered: capacity, sensitivity, risk, rare-event, cheapest, comparison
+    (notes/spark.md). The same command goes on where it was stopped. Exit code 0: every run came to its end and held
+    every law; 1: a run violates one; 2: the input is unusable; 3: runs failed, were not done, or left their laws
+    unknown (none was put to the test, or there is none: --allow-vacuous); 130: interrupted. With a question 1: its
     target is missed; 3: it stayed open.
     """
     from orderlab.extras import find
@@ -106,7 +107,8 @@ def sweep(
         print_summary(Console(), summary, outcome)
     if outcome is Outcome.UNKNOWN and outcome_of(summary, allow_vacuous=True) is Outcome.HOLDS:
         typer.echo(
-            f"vacuous: {summary.vacuous:,} runs put no law to the test (a function has none unless it returns verdicts), so the outcome is "
+            f"vacuous: {summary.vacuous:,} runs put no law to the test (a function has none unless it returns "
+                "verdicts), so the outcome is "
             "unknown (exit code 3); --allow-vacuous makes it 0", err=as_json,
         )  # fmt: skip
     raise typer.Exit(EXIT[outcome])
@@ -126,7 +128,13 @@ def _print_answer(found: Answer, asked: Mapping[str, Any], as_json: bool) -> Non
     from orderlab.report.sweep import print_answer
 
     if as_json:
-        told = {"kind": found.kind, "seed": found.seed, "folder": str(found.folder), "rows": found.rows, "warnings": found.warnings}
+        told = {
+            "kind": found.kind,
+            "seed": found.seed,
+            "folder": str(found.folder),
+            "rows": found.rows,
+            "warnings": found.warnings,
+        }
         typer.echo(json.dumps({**told, "notes": found.notes, "outcome": str(found.outcome)}))
     else:
         print_answer(Console(), found, asked)
@@ -171,12 +179,19 @@ def _dry_run(file: Path, seed: int | None, as_json: bool) -> None:
     found = preview(plan, cores_here())
     if as_json:
         shown: dict[str, Any] = {
-            "file": str(file), "seed": sweep_file.seed, "runs": found.runs, "points": found.points, "cores": found.cores,
-            "estimated_cpu_s": found.cpu_s, "estimated_wall_s": found.wall_s,
-            "pilot": [{"run": one.item, "status": one.status, "error": one.error, "wall_s": one.usage.wall_s}
-                      for one in found.pilot],
+            "file": str(file),
+            "seed": sweep_file.seed,
+            "runs": found.runs,
+            "points": found.points,
+            "cores": found.cores,
+            "estimated_cpu_s": found.cpu_s,
+            "estimated_wall_s": found.wall_s,
+            "pilot": [
+                {"run": one.item, "status": one.status, "error": one.error, "wall_s": one.usage.wall_s}
+                for one in found.pilot
+            ],
             "first": [{"run": run.number, "seed": run.seed, "parameters": run.parameters} for run in found.first],
-        }  # fmt: skip
+        }
         typer.echo(json.dumps(shown))
     else:
         print_preview(Console(), found, plan, str(file))

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 def validate(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Folders of stores, or their store.toml.")],
     effort: Annotated[
-        str, typer.Option(help="quick, standard, thorough, or a number (quick is 1): of work, the same on every machine.")
+        str,
+        typer.Option(help="quick, standard, thorough, or a number (quick is 1): of work, the same on every machine."),
     ] = "standard",
     budget: Annotated[
         float | None, typer.Option(min=0.1, max=1e6, help="Cap in seconds for each store; what it cuts off is told.")
@@ -40,12 +41,18 @@ def validate(
     law: Annotated[list[str] | None, typer.Option(help="Judge this law only; may be given several times.")] = None,
     base: Annotated[
         str | None,
-        typer.Option(metavar="REV|PATH", help="Judge the change from these old scripts: a git revision, a folder, a script."),
+        typer.Option(
+            metavar="REV|PATH", help="Judge the change from these old scripts: a git revision, a folder, a script."
+        ),
     ] = None,
     strict: Annotated[bool, typer.Option(help="With --base: fail for what was broken before as well.")] = False,
-    trust_adapter: Annotated[bool, typer.Option(help="Run the Python that a store names: its adapter, its contract.")] = False,
+    trust_adapter: Annotated[
+        bool, typer.Option(help="Run the Python that a store names: its adapter, its contract.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per store.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also list what was not covered, and every law.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also list what was not covered, and every law.")
+    ] = False,
     report: Annotated[list[str] | None, typer.Option(metavar="FORM=FILE", help=REPORT_HELP)] = None,
 ) -> None:
     """Judge stores by the laws of their contract: footprint, every interleaving of small scopes, random runs.
@@ -64,7 +71,10 @@ def validate(
     wanted = wanted_reports(report)
     bindings = [load_binding(path, trust_adapter=trust_adapter) for path in paths]
     kinds = [kind_of(binding) for binding in bindings]
-    laws = [[kind.check_law(binding, name) for name in law] if law else None for kind, binding in zip(kinds, bindings, strict=True)]
+    laws = [
+        [kind.check_law(binding, name) for name in law] if law else None
+        for kind, binding in zip(kinds, bindings, strict=True)
+    ]
     console = Console(width=None if sys.stdout.isatty() else WIDTH_IN_PIPE)
     outcomes = []
     subjects = []
@@ -79,7 +89,9 @@ def validate(
                 if not as_json and not wanted:
                     print_subject(console, subjects[-1], seed, name_of_effort(work), verbose, trust_adapter)
                 continue
-            line = ProgressLine(binding.name, f"validate {binding.path} {work} {wanted_laws} {server is not None}", budget)
+            line = ProgressLine(
+                binding.name, f"validate {binding.path} {work} {wanted_laws} {server is not None}", budget
+            )
             found = kind.validate(binding, work, seed, wanted_laws, server, line.show, budget)
             line.clear()
             outcomes.append(found.outcome)
@@ -90,7 +102,9 @@ def validate(
             if not as_json and not wanted:
                 print_subject(console, subjects[-1], seed, name_of_effort(work), verbose, trust_adapter)
     cap = f"capped at {budget:g} s a store" if budget else ""
-    whole = replayable(made_report("validate", worst(outcomes), subjects, seed, name_of_effort(work), cap), wanted, trust_adapter)
+    whole = replayable(
+        made_report("validate", worst(outcomes), subjects, seed, name_of_effort(work), cap), wanted, trust_adapter
+    )
     if base is not None and as_json:
         print(whole.model_dump_json(), flush=True)
     write_reports(whole, wanted)
@@ -122,7 +136,14 @@ def confirming(spec: str) -> Iterator[Backend | None]:
 
 
 def _compared(
-    kind: Kind, binding: Binding, base: str, work: float, seed: int, server: Backend | None, laws: list[str] | None, trust_adapter: bool
+    kind: Kind,
+    binding: Binding,
+    base: str,
+    work: float,
+    seed: int,
+    server: Backend | None,
+    laws: list[str] | None,
+    trust_adapter: bool,
 ) -> Comparison:
     """The store beside its old scripts."""
     from orderlab.properties.comparison.base import old_store

@@ -4,10 +4,10 @@ The index (`new_table`) leads from a pair of integers to a number and a companio
 words a slot (first key, second key, number, companion), so that a hit costs one cache line.
 
 The sets, one per owner, mostly grow upwards: runs for what ascends, a hash table for the rest. An owner's numbers that
-arrive in ascending order form runs [start, end]; the run that grows lies in `last`, closed ones in an append-only list per
-owner with jump pointers (Myers' skew-binary stack), so that membership costs O(log runs) whatever the history does. A
-number that arrives below the highest one and is in no run goes to `late`. Adding in ascending order without gaps costs one
-cache line and no memory.
+arrive in ascending order form runs [start, end]; the run that grows lies in `last`, closed ones in an append-only list
+per owner with jump pointers (Myers' skew-binary stack), so that membership costs O(log runs) whatever the history does.
+A number that arrives below the highest one and is in no run goes to `late`. Adding in ascending order without gaps
+costs one cache line and no memory.
 
 Compiled code cannot grow an array that it was handed; its caller makes room ahead of each chunk.
 """
@@ -34,7 +34,8 @@ def new_table(slots: int = 1024) -> Table:
 @njit(cache=True, inline="always")
 def slot_of(table: Any, first: Any, second: Any) -> Any:
     """The slot that holds the pair, or the empty one where it belongs."""
-    # Publishers, topics and sequences count up from 0: without the mixing neighbours would lie in one long run of slots.
+    # Publishers, topics and sequences count up from 0: without the mixing neighbours would lie in one long run of
+    # slots.
     mask = np.uint64(table.shape[0] - 1)
     mixed = np.uint64(first) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(second) * np.uint64(0xC2B2AE3D27D4EB4F)
     mixed ^= mixed >> np.uint64(29)
@@ -56,7 +57,8 @@ def _rehash(old: Any, new: Any) -> None:
 
 
 def with_room(table: Table, used: int, more: int) -> Table:
-    """The table, rebuilt larger if `more` entries would fill it beyond one half: linear probing is short up to there."""
+    """The table, rebuilt larger if `more` entries would fill it beyond one half: linear probing is short up to
+    there."""
     slots = table.shape[0]
     while 2 * (used + more) > slots:
         slots *= 2
@@ -84,8 +86,8 @@ _PREV, _JUMP, _DEPTH, _OWNER = 2, 3, 4, 5  # further words of a row of `nodes`
 class Arrays(NamedTuple):
     """What compiled code reads and writes.
 
-    A tuple of arrays and no class of numba's, whose machine code cannot be kept between runs. Compiled code cannot assign to
-    a field of a tuple, so numbers that change lie in an array too (`used`).
+    A tuple of arrays and no class of numba's, whose machine code cannot be kept between runs. Compiled code cannot
+    assign to a field of a tuple, so numbers that change lie in an array too (`used`).
     """
 
     last: npt.NDArray[np.int64]
@@ -267,7 +269,10 @@ def _merge_touching(owner: Any, start: Any, end: Any) -> Any:
 
 
 def segments(
-    owner: npt.NDArray[np.int64], start: npt.NDArray[np.int64], end: npt.NDArray[np.int64], weight: npt.NDArray[np.int64]
+    owner: npt.NDArray[np.int64],
+    start: npt.NDArray[np.int64],
+    end: npt.NDArray[np.int64],
+    weight: npt.NDArray[np.int64],
 ) -> tuple[npt.NDArray[np.int64], ...]:
     """(owner, start, end, total weight) of the pieces into which overlapping intervals cut each other; O(n log n)."""
     at, whose = np.concatenate([start, end + 1]), np.concatenate([owner, owner])

@@ -14,7 +14,8 @@ class InputError(Exception):
 
 
 class Defect(Exception):
-    """A fault of this suite, not of the input: a promise to itself is broken (exit code 70, like any uncaught exception)."""
+    """A fault of this suite, not of the input: a promise to itself is broken (exit code 70, like any uncaught
+    exception)."""
 
 
 class WorkerDied(Defect):

@@ -1,4 +1,5 @@
-"""Files: written whole or not at all, read as TOML and JSON, and the folder of what was made once and can be made again."""
+"""Files: written whole or not at all, read as TOML and JSON, and the folder of what was made once and can be made
+again."""
 
 from __future__ import annotations
 
@@ -22,9 +23,9 @@ from orderlab.model.errors import InputError, shortened
 class WholeFile:
     """A file that appears whole or not at all: written beside its place, then renamed over it.
 
-    A symbolic link is followed: what it leads to is replaced, the link stays. What is no plain file (a device, a pipe), or is where
-    standard output goes already, is never replaced; it is written into when the rest is whole. Raises InputError where nothing can be
-    written.
+    A symbolic link is followed: what it leads to is replaced, the link stays. What is no plain file (a device, a pipe),
+    or is where standard output goes already, is never replaced; it is written into when the rest is whole. Raises
+    InputError where nothing can be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,7 +46,10 @@ class WholeFile:
                 os.fsync(self.file.fileno())
                 self.file.close()
             if self._into:
-                with open(self.file.name, "rb") as whole, open(os.open(self.path, os.O_WRONLY | os.O_APPEND), "wb") as out:
+                with (
+                    open(self.file.name, "rb") as whole,
+                    open(os.open(self.path, os.O_WRONLY | os.O_APPEND), "wb") as out,
+                ):
                     shutil.copyfileobj(whole, out)
                 self.drop()
                 return
@@ -125,7 +129,8 @@ def _is_written_into(path: Path) -> bool:
     return False
 
 
-# -- reading -------------------------------------------------------------------------------------------------------------
+# -- reading
+# -------------------------------------------------------------------------------------------------------------
 
 PATH_PARTS_MAX = 64
 _PART = r"(?:[A-Za-z0-9_-]++|\"[^\"\n]*+\"|'[^'\n]*+')"
@@ -141,7 +146,9 @@ def toml_of(content: bytes, place: str) -> dict[str, Any]:
             raise InputError(f"{place}: a dotted key of more than {PATH_PARTS_MAX} parts; give a shorter one")
         return tomllib.loads(text)
     except RecursionError:
-        raise InputError(f"{place}: not usable: tables or arrays nested too deeply; write key = value, one a line") from None
+        raise InputError(
+            f"{place}: not usable: tables or arrays nested too deeply; write key = value, one a line"
+        ) from None
     except UnicodeDecodeError as error:
         raise InputError(f"{place}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
     except ValueError as error:  # of the syntax, or of a number with thousands of digits
@@ -154,7 +161,8 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def json_of(content: bytes | str, place: str, cure: str = "give a JSON document") -> Any:
-    """The value of a JSON document, in which no object has a key twice. Raises InputError with the place, what is wrong, and the cure."""
+    """The value of a JSON document, in which no object has a key twice. Raises InputError with the place, what is
+    wrong, and the cure."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -190,8 +198,8 @@ def _content(path: Path) -> bytes:
 def cache_folder(name: str) -> Path:
     """A folder that can be written: ``$XDG_CACHE_HOME/orderlab/NAME``, or in ``~/.cache``.
 
-    Where neither can be written (a container with a read-only image and no home) it is one of this user in the folder of
-    temporary files, or at last a new one for this process alone.
+    Where neither can be written (a container with a read-only image and no home) it is one of this user in the folder
+    of temporary files, or at last a new one for this process alone.
     """
     for base in (_of_user(), _temporary()):
         if base is not None and is_writable(base / name):

@@ -111,7 +111,8 @@ _ALL = (
         "Commands per operation are bounded by a stated function of batch and queue length; the estimated time that "
         "the script blocks its node stays under a stated budget at the configured limit.",
         (),
-        "the time is an estimate from a cost model of commands, not a measurement; what Lua does between them is not in it",
+        "the time is an estimate from a cost model of commands, not a measurement; what Lua does between them is "
+        "not in it",
     ),
     Law(
         "fifo",
@@ -166,7 +167,8 @@ _ALL = (
     Law(
         "receive-maximum",
         "pipeline",
-        "On one connection never more PUBLISH packets with QoS above 0 are unacknowledged than the Receive Maximum of its "
+        "On one connection never more PUBLISH packets with QoS above 0 are unacknowledged than the Receive "
+        "Maximum of its "
         "CONNECT allows.",
         ("MQTT-3.3.4-9",),
         "a history holds what arrived: packets that were sent and lost with a connection are not counted",
@@ -174,28 +176,34 @@ _ALL = (
     Law(
         "subscribed",
         "pipeline",
-        "A message is handed only to a client whose session had a matching subscription at some instant between the publish and the delivery.",
+        "A message is handed only to a client whose session had a matching subscription at some instant between the "
+        "publish and the delivery.",
         ("3.3.4", "MQTT-3.10.4-2", "MQTT-3.1.2-4"),
-        "what was published before a subscription began passes if it comes after that; No Local is not known; the row of a SUBSCRIBE may follow within 100 ms",
+        "what was published before a subscription began passes if it comes after that; No Local is not known; the "
+        "row of a SUBSCRIBE may follow within 100 ms",
     ),
     Law(
         "granted-qos",
         "pipeline",
-        "The QoS of a delivery is the lower of that of the publish and that which a subscription that matched it was granted.",
+        "The QoS of a delivery is the lower of that of the publish and that which a subscription that matched it was "
+        "granted.",
         ("MQTT-3.8.4-8", "MQTT-3.3.4-2"),
         "of overlapping subscriptions a copy at the lowest granted QoS passes, be it the only one",
     ),
     Law(
         "handshake",
         "pipeline",
-        "Of a QoS 2 message PUBREL comes after PUBREC, PUBCOMP after PUBREL, and PUBREC after PUBLISH, under one packet identifier.",
+        "Of a QoS 2 message PUBREL comes after PUBREC, PUBCOMP after PUBREL, and PUBREC after PUBLISH, under one "
+        "packet identifier.",
         ("MQTT-4.3.3-4", "MQTT-4.3.3-8", "MQTT-4.3.3-11"),
-        "an identifier whose PUBLISH is not in the rows, of a session that may be older than the recording, says nothing",
+        "an identifier whose PUBLISH is not in the rows, of a session that may be older than the recording, "
+        "says nothing",
     ),
     Law(
         "will",
         "pipeline",
-        "The Will Message of a connection is published once when the connection has ended without DISCONNECT and its delay has passed or its session is "
+        "The Will Message of a connection is published once when the connection has ended without DISCONNECT and its "
+        "delay has passed or its session is "
         "over, and not at all if the client has connected anew before that.",
         ("MQTT-3.1.2-8", "MQTT-3.1.2-10", "MQTT-3.1.3-9", "MQTT-3.14.4-3"),
         "a CONNECT within 10 ms of the end of the delay excuses either, as a CONNECT is no instant",

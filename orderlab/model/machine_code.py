@@ -1,8 +1,9 @@
 """numba's ``njit``, with machine code that is kept safely between runs, wherever this package lies.
 
-numba keeps it beside the module or in the home of the user, ends the program where neither can be written, and takes old
-code for new when a function that is called, or a constant, changes in another file. Here it lies under a digest of every module that
-compiled functions and their constants come from; where nothing at all can be written, it is made anew.
+numba keeps it beside the module or in the home of the user, ends the program where neither can be written, and takes
+old code for new when a function that is called, or a constant, changes in another file. Here it lies under a digest of
+every module that compiled functions and their constants come from; where nothing at all can be written, it is made
+anew.
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ def sources() -> dict[Path, bytes]:
     """The modules that compiled functions are made of, with their text."""
     texts = {path: path.read_bytes() for path in sorted(ROOM.rglob("*.py"))}
     constants = {ROOM / name for name in CONSTANTS}
-    return {path: text for path, text in texts.items() if path in constants or b"model.machine_code import njit" in text}
+    return {
+        path: text for path, text in texts.items() if path in constants or b"model.machine_code import njit" in text
+    }
 
 
 @cache
@@ -125,8 +128,8 @@ class _Implementation(CompileResultCacheImpl):
 
 
 class RunTimeCache(FunctionCache):
-    """A cache of which machine code is loaded without the compiler: what numba prepares before it looks takes half a second, and
-    is prepared again where it compiles after all. Loaded code needs only what the run-time defines."""
+    """A cache of which machine code is loaded without the compiler: what numba prepares before it looks takes half a
+    second, and is prepared again where it compiles after all. Loaded code needs only what the run-time defines."""
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         """The machine code; None where there is none."""

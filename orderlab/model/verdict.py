@@ -86,8 +86,9 @@ def overall(verdicts: Iterable[Verdict], named: Collection[str] = (), allow_vacu
 
 
 def joint_verdicts(runs: Sequence[tuple[int, Sequence[Verdict]]]) -> list[dict[str, Any]]:
-    """Per law the worst outcome over the runs that put it to the test, how often each came ("vacuous" where it was not),
-    and the first run that has that outcome, unless it holds, by its seed. A law that no run tests is unknown, vacuous.
+    """Per law the worst outcome over the runs that put it to the test, how often each came ("vacuous" where it was
+    not), and the first run that has that outcome, unless it holds, by its seed. A law that no run tests is unknown,
+    vacuous.
     """
     by_law: dict[str, list[tuple[int, Verdict]]] = {}
     for seed, verdicts in runs:
@@ -97,7 +98,9 @@ def joint_verdicts(runs: Sequence[tuple[int, Sequence[Verdict]]]) -> list[dict[s
     for law, told in by_law.items():
         outcome = overall(verdict for _, verdict in told)
         vacuous = all(verdict.vacuous for _, verdict in told)
-        first = next((seed for seed, verdict in told if verdict.outcome is outcome and verdict.vacuous == vacuous), None)
+        first = next(
+            (seed for seed, verdict in told if verdict.outcome is outcome and verdict.vacuous == vacuous), None
+        )
         joint.append({
             "law": law, "outcome": str(outcome), "vacuous": vacuous,
             "runs": dict(Counter("vacuous" if verdict.vacuous else str(verdict.outcome) for _, verdict in told)),

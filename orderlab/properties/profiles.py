@@ -49,7 +49,11 @@ class Profile:
         )
 
     def run(
-        self, machine: type[RuleBasedStateMachine], number: int, database: ExampleDatabase | None = None, shrinks: bool = True
+        self,
+        machine: type[RuleBasedStateMachine],
+        number: int,
+        database: ExampleDatabase | None = None,
+        shrinks: bool = True,
     ) -> None:
         """One round of a machine; ``number`` is the seed. Raises what the machine does, the first failure only."""
         phases = [Phase.generate, *([Phase.shrink] if shrinks else [])]

@@ -1,8 +1,9 @@
 """Stores and systems side by side on one workload: what `orderlab compare` puts into its table.
 
-A store's laws are those of its own contract, from a validation at the effort that is named; its costs come from one workload of its kind, counted on
-the kernel and priced by the cost model. A system is run in virtual time with a light load, once without and once with each fault that it can have,
-and its history is judged. Nothing is timed on this machine: the same seed and effort give the same table.
+A store's laws are those of its own contract, from a validation at the effort that is named; its costs come from one
+workload of its kind, counted on the kernel and priced by the cost model. A system is run in virtual time with a light
+load, once without and once with each fault that it can have, and its history is judged. Nothing is timed on this
+machine: the same seed and effort give the same table.
 """
 
 from __future__ import annotations
@@ -34,12 +35,26 @@ SCHEMA = 1
 LOAD: Mapping[str, Any] = {"publishers": 10_000, "rate": 1.0, "duration_s": 0.4, "warm_up_s": 0.2, "subscribers": 50}
 """What latency and busy nodes are of: much of what the one-node systems can carry, little for the cluster."""
 STRUCK: Mapping[str, Any] = {
-    "publishers": 60, "rate": 20.0, "brokers": 2, "kafka_brokers": 3, "redis_nodes": 3, "redis_replica_lag_ms": 100.0, "warm_up_s": 0.1,
-    "duration_s": 0.9, "drain_s": 3.0, "offline_share": 0.4, "offline_s": 0.3, "session_timeout_s": 0.2, "request_timeout_s": 0.2,
-    "command_timeout_s": 0.2, "pack_pause_s": 0.1, "expiry_s": 30.0, "subscribers": 20,
-}  # fmt: skip
-"""What faults strike, as far as a system has the setting: the small system of ``notes/guarantees.md``, whose timeouts are so short that faults
-outlast them."""
+    "publishers": 60,
+    "rate": 20.0,
+    "brokers": 2,
+    "kafka_brokers": 3,
+    "redis_nodes": 3,
+    "redis_replica_lag_ms": 100.0,
+    "warm_up_s": 0.1,
+    "duration_s": 0.9,
+    "drain_s": 3.0,
+    "offline_share": 0.4,
+    "offline_s": 0.3,
+    "session_timeout_s": 0.2,
+    "request_timeout_s": 0.2,
+    "command_timeout_s": 0.2,
+    "pack_pause_s": 0.1,
+    "expiry_s": 30.0,
+    "subscribers": 20,
+}
+"""What faults strike, as far as a system has the setting: the small system of ``notes/guarantees.md``, whose timeouts
+are so short that faults outlast them."""
 STRIKES_AT = "0.5"
 DRAIN_BOUND_MS = 500
 Progress = Callable[[str], None]
@@ -54,9 +69,11 @@ class Cost:
     bytes: float | None
     """Of commands and replies between client and server, before packets."""
     latency_ms: float | None
-    """A store: of one save (of a feed a post, of a job queue an add) on an idle node. A system: mean, from publish to delivery; of a feed, of a request."""
+    """A store: of one save (of a feed a post, of a job queue an add) on an idle node. A system: mean, from publish to
+    delivery; of a feed, of a request."""
     per_s: float | None
-    """Messages per second that a node's processor can carry; of PostgreSQL one core's; of a system its busiest node's, linearly."""
+    """Messages per second that a node's processor can carry; of PostgreSQL one core's; of a system its busiest node's,
+    linearly."""
     blocking_ms: float | None = None
     blocking_by: str = ""
     memory_bytes: float | None = None
@@ -101,7 +118,12 @@ class Table:
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
-        return {"schema": SCHEMA, **asdict(self), "stores": [asdict(one) for one in self.stores], "systems": [asdict(one) for one in self.systems]}
+        return {
+            "schema": SCHEMA,
+            **asdict(self),
+            "stores": [asdict(one) for one in self.stores],
+            "systems": [asdict(one) for one in self.systems],
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Table:
@@ -178,7 +200,9 @@ def _run(name: str, given: Mapping[str, Any], seed: int) -> tuple[dict[str, Any]
     system = known.assemble(settings_of(name, given), seed, [batches.append])
     report = system.run()
     bound_us = None if known.is_feed else DRAIN_BOUND_MS * 1000  # producers in closed loops leave no queue empty
-    verdicts, _ = judge(in_memory("run", batches, system.names()), Question(drain_bound_us=bound_us, is_feed=known.is_feed))
+    verdicts, _ = judge(
+        in_memory("run", batches, system.names()), Question(drain_bound_us=bound_us, is_feed=known.is_feed)
+    )
     return report, verdicts
 
 

@@ -1,12 +1,14 @@
 """A simulated run judged, its witnesses told where the message was, and made shorter.
 
-A run follows from its system, settings and seed, so what a history says is missing is looked for in the same run, watched.
+A run follows from its system, settings and seed, so what a history says is missing is looked for in the same run,
+watched.
 
-Made shorter (``shrunk``) means: fewer clients, messages, faults and nodes, faults that last less, an earlier end, settings at their defaults, as long as the same law is broken by the
-same cause. That is: the same finding but for its numbers, the fault of the same name to blame, the same stage that had the message last or turned the
-order, and lost or withheld alike. Which fault is to blame is not asked where faults are left out: one that the violation does without goes, though it was
-blamed. The search is greedy, tries what is smallest first, and is the same each time; what it ends with can be shortened by no
-single change that it knows, or the runs that it may make are over.
+Made shorter (``shrunk``) means: fewer clients, messages, faults and nodes, faults that last less, an earlier end,
+settings at their defaults, as long as the same law is broken by the same cause. That is: the same finding but for its
+numbers, the fault of the same name to blame, the same stage that had the message last or turned the order, and lost or
+withheld alike. Which fault is to blame is not asked where faults are left out: one that the violation does without
+goes, though it was blamed. The search is greedy, tries what is smallest first, and is the same each time; what it ends
+with can be shortened by no single change that it knows, or the runs that it may make are over.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ from orderlab.sim.systems.whereabouts import FeedWatch, Wanted, Watch
 
 
 def located(verdicts: Iterable[Verdict], system: str, settings: Settings, seed: int) -> list[Verdict]:
-    """The verdicts of a run, their witnesses completed with what became of the message; the run is made once more if one names a message."""
+    """The verdicts of a run, their witnesses completed with what became of the message; the run is made once more if
+    one names a message."""
     verdicts = list(verdicts)
     wanted: dict[Wanted, int] = {}
     asked: dict[int, list[int]] = {}
@@ -43,7 +46,10 @@ def located(verdicts: Iterable[Verdict], system: str, settings: Settings, seed: 
             continue
         sequences = [number for number in (finding.sequence, finding.other_sequence) if number is not None]
         topic = finding.topic if topic_matters else None
-        asked[index] = [wanted.setdefault(Wanted(finding.publisher, number, finding.subscriber, topic), len(wanted)) for number in sequences]
+        asked[index] = [
+            wanted.setdefault(Wanted(finding.publisher, number, finding.subscriber, topic), len(wanted))
+            for number in sequences
+        ]
     watch = _watched(system, settings, seed, list(wanted)) if wanted else None
     if watch is None:
         return verdicts
@@ -51,11 +57,15 @@ def located(verdicts: Iterable[Verdict], system: str, settings: Settings, seed: 
         finding = verdicts[index].witness
         if not numbers:
             continue
-        never = finding.event_id is None or verdicts[index].law == "cursor-safe"  # the row of which is of what came instead
+        never = (
+            finding.event_id is None or verdicts[index].law == "cursor-safe"
+        )  # the row of which is of what came instead
         told = _told(watch, numbers[0], not never, finding)
         _name_row(told, finding)
         if told is not None and len(numbers) > 1:
-            told["turned_stage"], told["turned_at"] = watch.turned(*sorted(numbers, key=lambda number: watch.wanted[number].sequence))
+            told["turned_stage"], told["turned_at"] = watch.turned(
+                *sorted(numbers, key=lambda number: watch.wanted[number].sequence)
+            )
             told["other_way"] = (_told(watch, numbers[1], True, finding) or {}).get("way")
         verdicts[index] = replace(verdicts[index], witness=replace(finding, where=told))
     return verdicts
@@ -78,9 +88,11 @@ def _name_row(told: dict[str, Any] | None, finding: Finding) -> None:
     if told is not None and told["fault"]:
         fault = told["fault"]
         rows = [
-            event for event in finding.events
-            if (event["kind"], event["time_us"], event.get("operation"), event.get("node", fault["node"])) == ("fault", fault["at_us"], fault["name"], fault["node"])
-        ]  # fmt: skip
+            event
+            for event in finding.events
+            if (event["kind"], event["time_us"], event.get("operation"), event.get("node", fault["node"]))
+            == ("fault", fault["at_us"], fault["name"], fault["node"])
+        ]
         fault["event_id"] = rows[0]["event_id"] if rows and ("node" in rows[0] or len(rows) == 1) else None
 
 
@@ -98,14 +110,29 @@ def _watched(system: str, settings: Settings, seed: int, wanted: Sequence[Wanted
     return of_feed
 
 
-# -- the shortest run ----------------------------------------------------------------------------------------------------------
+# -- the shortest run
+# ----------------------------------------------------------------------------------------------------------
 
 SHRINK_RUNS = 150
 CLIENTS = ("publishers", "producers")
 COUNTS = (
-    "queues", "readers", "messages", "applications", "shared_groups", "group_members", "brokers", "redis_nodes", "redis_processes", "kafka_brokers",
-    "partitions", "application_partitions", "shared_partitions", "topics", "shards", "nodes",
-)  # fmt: skip
+    "queues",
+    "readers",
+    "messages",
+    "applications",
+    "shared_groups",
+    "group_members",
+    "brokers",
+    "redis_nodes",
+    "redis_processes",
+    "kafka_brokers",
+    "partitions",
+    "application_partitions",
+    "shared_partitions",
+    "topics",
+    "shards",
+    "nodes",
+)
 SCALED = {*CLIENTS, *COUNTS, "rate", "warm_up_s", "duration_s", "drain_s", "faults", "fault_rates"}
 """What has a pass of its own; all else goes back to its default."""
 LADDER = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500)
@@ -113,7 +140,8 @@ GRAIN_S = 0.005
 """By less nothing is made earlier."""
 SECONDS = (0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 SEEDS = (0, 1, 2)
-"""Fewer clients are other clients: which of them are hit is drawn anew, so a few seeds are tried beside the one given."""
+"""Fewer clients are other clients: which of them are hit is drawn anew, so a few seeds are tried beside the one
+given."""
 
 
 @dataclass(frozen=True)
@@ -155,25 +183,44 @@ class Shrunk:
     def command(self, drain_bound_us: int | None = None) -> str:
         """The command line that makes the run again."""
         defaults = type(self.settings)().model_dump()
-        changed = {key: value for key, value in self.settings.model_dump().items() if value != defaults[key] and value is not None}
+        changed = {
+            key: value
+            for key, value in self.settings.model_dump().items()
+            if value != defaults[key] and value is not None
+        }
         bound = [] if drain_bound_us is None else ["--drain-bound-ms", f"{drain_bound_us / 1000:g}"]
         told = (f"{key}={_written(value)}" for key, value in changed.items())
-        return shlex.join(["orderlab", "simulate", self.system, "--seed", str(self.seed), *bound, *(part for each in told for part in ("--set", each))])
+        return shlex.join(
+            [
+                "orderlab",
+                "simulate",
+                self.system,
+                "--seed",
+                str(self.seed),
+                *bound,
+                *(part for each in told for part in ("--set", each)),
+            ]
+        )
 
     def to_json(self) -> dict[str, Any]:
         """All but the command, for which the question is needed."""
         return {
-            "law": self.verdict.law, "seed": self.seed, "settings": self.settings.model_dump(), "size": dict(self.size), "runs": self.runs,
-            "is_finished": self.is_finished, "witness": self.verdict.to_json()["witness"],
-        }  # fmt: skip
+            "law": self.verdict.law,
+            "seed": self.seed,
+            "settings": self.settings.model_dump(),
+            "size": dict(self.size),
+            "runs": self.runs,
+            "is_finished": self.is_finished,
+            "witness": self.verdict.to_json()["witness"],
+        }
 
 
 def shrunk(
     system: str, settings: Settings, seed: int, law: str, question: Question, runs_max: int = SHRINK_RUNS,
     on_run: Callable[[Shrunk], None] | None = None,
 ) -> Shrunk | None:  # fmt: skip
-    """A run that breaks ``law`` by the same cause as the one given and is as small as a greedy search makes it; None if that one does not break it.
-    ``on_run`` hears of the best so far after every run."""
+    """A run that breaks ``law`` by the same cause as the one given and is as small as a greedy search makes it; None if
+    that one does not break it. ``on_run`` hears of the best so far after every run."""
     search = _Search(system, replace(question, laws=(law,)), runs_max, on_run)
     best = search.run(settings, seed)
     if best is None:
@@ -196,9 +243,16 @@ class _Search:
     def shortest(self) -> Shrunk:
         """Go through all passes until none has found anything."""
         passes = (
-            self._written_faults, self._fewer_clients, self._fewer_faults, self._closer_faults, self._shorter_faults, self._earlier_end,
-            self._fewer_messages, self._fewer_nodes, self._plainer,
-        )  # fmt: skip
+            self._written_faults,
+            self._fewer_clients,
+            self._fewer_faults,
+            self._closer_faults,
+            self._shorter_faults,
+            self._earlier_end,
+            self._fewer_messages,
+            self._fewer_nodes,
+            self._plainer,
+        )
         before = None
         while before is not self.best and self.runs < self.runs_max:
             before = self.best
@@ -221,18 +275,25 @@ class _Search:
         self._struck = _struck(assembled)
         given = settings.model_dump()
         size = {
-            "clients": next(given[name] for name in CLIENTS if name in given), "messages": counts.get("published", 0),
-            "faults": counts.get("faults", 0), "published_for_s": round(given["warm_up_s"] + given["duration_s"], 6),
-        }  # fmt: skip
+            "clients": next(given[name] for name in CLIENTS if name in given),
+            "messages": counts.get("published", 0),
+            "faults": counts.get("faults", 0),
+            "published_for_s": round(given["warm_up_s"] + given["duration_s"], 6),
+        }
         (verdict,) = located([verdict], self.system, settings, seed)
         return Shrunk(self.system, settings, seed, verdict, size)
 
     def _try(self, changes: Mapping[str, Any], seed: int | None = None, by_any_fault: bool = False) -> bool:
-        """Whether the best with these changes breaks the law by the same cause (``by_any_fault``: but for the fault to blame); it is the best then."""
+        """Whether the best with these changes breaks the law by the same cause (``by_any_fault``: but for the fault to
+        blame); it is the best then."""
         seed = self.best.seed if seed is None else seed
         given = {**self.best.settings.model_dump(), **changes}
         key = repr(sorted(given.items())), seed
-        if key in self._tried or self.runs >= self.runs_max or (given, seed) == (self.best.settings.model_dump(), self.best.seed):
+        if (
+            key in self._tried
+            or self.runs >= self.runs_max
+            or (given, seed) == (self.best.settings.model_dump(), self.best.seed)
+        ):
             return False
         self._tried.add(key)
         try:
@@ -240,7 +301,12 @@ class _Search:
         except InputError:  # a system that cannot be, or a fault that strikes nothing there
             return False
         cause = None if found is None else Cause.of(found.verdict)
-        if cause is not None and by_any_fault and replace(cause, fault=self.cause.fault) == self.cause and self._is_cut <= self._was_cut:
+        if (
+            cause is not None
+            and by_any_fault
+            and replace(cause, fault=self.cause.fault) == self.cause
+            and self._is_cut <= self._was_cut
+        ):
             self.cause = cause
         is_same = cause == self.cause and self._is_cut <= self._was_cut
         if found is not None and is_same:
@@ -314,9 +380,15 @@ class _Search:
             faults = sorted(_words(self._now("faults")), key=lambda each: each[1])
             gap_s = faults[index][1] - faults[index - 1][1]
             self._first(
-                {"faults": " ".join(_word(name, at_s - (gap_s - closer_s if place >= index else 0.0), rest) for place, (name, at_s, rest) in enumerate(faults))}
-                for closer_s in sorted({*SECONDS, round(gap_s / 2, 3)}) if closer_s <= gap_s - GRAIN_S
-            )  # fmt: skip
+                {
+                    "faults": " ".join(
+                        _word(name, at_s - (gap_s - closer_s if place >= index else 0.0), rest)
+                        for place, (name, at_s, rest) in enumerate(faults)
+                    )
+                }
+                for closer_s in sorted({*SECONDS, round(gap_s / 2, 3)})
+                if closer_s <= gap_s - GRAIN_S
+            )
 
     def _earlier_end(self) -> None:
         """Nobody publishes long after the last fault, nor long before the first; and the run is over soon after."""
@@ -328,14 +400,19 @@ class _Search:
         ends = [round(last_s + more, 6) for more in SECONDS] + [round((last_s + end_s) / 2, 6), round(end_s, 6)]
         self._first({"warm_up_s": 0.0, "duration_s": each} for each in ends if each <= end_s - GRAIN_S or each == end_s)
         faults = list(_words(self._now("faults")))
-        end_s, first_s = self._now("warm_up_s") + self._now("duration_s"), min((at_s for _, at_s, _ in faults), default=0.0)
+        end_s, first_s = (
+            self._now("warm_up_s") + self._now("duration_s"),
+            min((at_s for _, at_s, _ in faults), default=0.0),
+        )
         self._first(
             {
                 "faults": " ".join(_word(name, at_s - first_s + start_s, rest) for name, at_s, rest in faults),
-                "warm_up_s": 0.0, "duration_s": round(end_s - first_s + start_s, 6),
+                "warm_up_s": 0.0,
+                "duration_s": round(end_s - first_s + start_s, 6),
             }
-            for start_s in (*SECONDS, round(first_s / 2, 3)) if start_s <= first_s - GRAIN_S
-        )  # fmt: skip
+            for start_s in (*SECONDS, round(first_s / 2, 3))
+            if start_s <= first_s - GRAIN_S
+        )
 
     def _fewer_messages(self) -> None:
         rate = self._now("rate")

@@ -1,4 +1,5 @@
-"""The page of an answer: the answer in a sentence, its drawing, its table, what was asked. Self-contained, as that of a sweep."""
+"""The page of an answer: the answer in a sentence, its drawing, its table, what was asked. Self-contained, as that of a
+sweep."""
 
 from __future__ import annotations
 
@@ -48,17 +49,32 @@ def write_answer_page(answer: Answer, sweep: SweepFile) -> Path:
     if is_one:
         rows = [{"": name, "value": value} for name, value in rows[0].items()]
     page = template("answer.html.j2").render(
-        title=f"{answer.kind}: {sweep.system}", description=sweep.description, outcome=str(answer.outcome), answered=answered(answer.outcome), rows=rows, is_one=is_one,
-        sentence=sentence(answer, sweep.question or {}), seed=answer.seed, versions=versions(),
-        warnings=answer.warnings, notes=answer.notes, commands=[(name, command) for name, command in commands if command],
+        title=f"{answer.kind}: {sweep.system}",
+        description=sweep.description,
+        outcome=str(answer.outcome),
+        answered=answered(answer.outcome),
+        rows=rows,
+        is_one=is_one,
+        sentence=sentence(answer, sweep.question or {}),
+        seed=answer.seed,
+        versions=versions(),
+        warnings=answer.warnings,
+        notes=answer.notes,
+        commands=[(name, command) for name, command in commands if command],
         replays=answer.replays,
-        drawing=drawn(answer, sweep), asked=[{"": f"question.{name}", "value": _plain(value)} for name, value in
-                                             (sweep.question or {}).items()],
-        axes=[{"axis": name, "values": _plain(axis.model_dump(mode="json", by_alias=True, exclude_defaults=True))}
-              for name, axis in sweep.axes.items()],
-        fixed=[row for row in held_fixed(sweep, list(sweep.axes)) if answer.kind not in ADAPTIVE or row["parameter"] not in DECIDED],
+        drawing=drawn(answer, sweep),
+        asked=[{"": f"question.{name}", "value": _plain(value)} for name, value in (sweep.question or {}).items()],
+        axes=[
+            {"axis": name, "values": _plain(axis.model_dump(mode="json", by_alias=True, exclude_defaults=True))}
+            for name, axis in sweep.axes.items()
+        ],
+        fixed=[
+            row
+            for row in held_fixed(sweep, list(sweep.axes))
+            if answer.kind not in ADAPTIVE or row["parameter"] not in DECIDED
+        ],
         digests=[{"": "code", "digest": code_digest()}, {"": "scripts", "digest": scripts_digest()}],
-    )  # fmt: skip
+    )
     folder = Path(answer.folder) / "report"
     folder.mkdir(exist_ok=True)
     write_whole(folder / "index.html", harmless(page).encode())
@@ -71,7 +87,8 @@ def _plain(value: Any) -> str:
     return ", ".join(str(one) for one in value) if isinstance(value, (list, tuple)) else str(value)
 
 
-# -- its drawing -------------------------------------------------------------------------------------------------------------
+# -- its drawing
+# -------------------------------------------------------------------------------------------------------------
 
 
 def drawn(answer: Answer, sweep: SweepFile) -> dict[str, Any] | None:
@@ -93,7 +110,9 @@ def drawn(answer: Answer, sweep: SweepFile) -> dict[str, Any] | None:
     return {"caption": caption, "under": under, "svg": svg, "is_alone": True}
 
 
-def _sensitivity(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str], lead: Callable[[Mapping[str, Any]], Lead]) -> tuple[str, str, str]:
+def _sensitivity(
+    rows: Rows, asked: Mapping[str, Any], settings: Sequence[str], lead: Callable[[Mapping[str, Any]], Lead]
+) -> tuple[str, str, str]:
     columns = {"total": "total", "first": "its own"} if "total" in rows[0] else {"mean_absolute_effect": ""}
     made = []
     for row in rows[:ROWS_MAX]:
@@ -106,11 +125,15 @@ def _sensitivity(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str], 
         made.append(Row(str(row["parameter"]), ", ".join(words_of), marks))
     unit = "share of the variance" if "total" in rows[0] else f"mean effect on {with_unit(asked['metric'])}"
     caption = f"Influence on {asked['metric']}"
-    under = ("filled: what it has a part in; hollow: its own part; " if "total" in rows[0] else "") + "nominal 95 % intervals"
+    under = (
+        "filled: what it has a part in; hollow: its own part; " if "total" in rows[0] else ""
+    ) + "nominal 95 % intervals"
     return caption, under, rows_of_intervals(caption, made, Axis(unit, _scale(made, (0.0,))), [(0.0, "")])
 
 
-def _cheapest(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str], lead: Callable[[Mapping[str, Any]], Lead]) -> tuple[str, str, str]:
+def _cheapest(
+    rows: Rows, asked: Mapping[str, Any], settings: Sequence[str], lead: Callable[[Mapping[str, Any]], Lead]
+) -> tuple[str, str, str]:
     """Price against the first target, the front as a line of steps."""
     target = next(iter(asked["targets"]))
     means, highs = target_columns(asked["targets"])
@@ -118,23 +141,33 @@ def _cheapest(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str], lea
     bound = asked["targets"][target]
     curves = []
     for is_front, name in ((True, "front"), (False, "")):
-        mine = sorted((row for row in rows if row[metric] is not None and row["on_front"] == is_front), key=lambda row: row["price"])
+        mine = sorted(
+            (row for row in rows if row[metric] is not None and row["on_front"] == is_front),
+            key=lambda row: row["price"],
+        )
         marks = [
             Mark(row["price"], row[metric], None if row[high] is None else 2 * row[metric] - row[high], row[high],
-                 f"{named(row, settings)}\nprice {cell(row['price'])}, {with_unit(target)} {cell(row[metric])}: {'meets' if row['meets'] else 'does not meet'}{lead(row).told}",
+                 f"{named(row, settings)}\nprice {cell(row['price'])}, {with_unit(target)} {cell(row[metric])}: "
+                     f"{'meets' if row['meets'] else 'does not meet'}{lead(row).told}",
                  lead(row).link, is_open=not row["meets"])
             for row in mine
         ]  # fmt: skip
         curves.append(Curve(name if len(mine) > 1 else "", marks, is_step=is_front, is_cloud=not is_front))
     told = [mark for curve in curves for mark in curve.marks]
-    y = Axis(with_unit(target), scale_of([end for mark in told for end in (mark.y, *([mark.high] if mark.high is not None else []))] + [bound]))
+    y = Axis(
+        with_unit(target),
+        scale_of([end for mark in told for end in (mark.y, *([mark.high] if mark.high is not None else []))] + [bound]),
+    )
     x = Axis("price", scale_of(mark.x for mark in told))
     caption = f"{with_unit(target)} by price"
     return caption, "filled: meets every target; hollow: does not", panel(caption, curves, x, y, [(bound, "target")])
 
 
-def _comparison(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str], lead: Callable[[Mapping[str, Any]], Lead]) -> tuple[str, str, str]:
-    """Differences relative to a, so that metrics of any unit share an axis; of 0 nothing is a share, and nothing is drawn."""
+def _comparison(
+    rows: Rows, asked: Mapping[str, Any], settings: Sequence[str], lead: Callable[[Mapping[str, Any]], Lead]
+) -> tuple[str, str, str]:
+    """Differences relative to a, so that metrics of any unit share an axis; of 0 nothing is a share, and nothing is
+    drawn."""
     made = []
     for row in rows[:ROWS_MAX]:
         others = named(row, settings)
@@ -148,14 +181,39 @@ def _comparison(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str], l
         scale = 100 / abs(row["a"])
         low, high = (None, None) if row["low"] is None else (row["low"] * scale, row["high"] * scale)
         words = f"{row['difference'] * scale:+.3g} %{'' if row['differs'] else ', not told from 0'}"
-        told = f"{with_unit(row['metric'])}: {cell(row['a'])} and {cell(row['b'])}, {counted(row.get('pairs', 0), 'pair')} of runs"
-        made.append(Row(name, words, [Mark(row["difference"] * scale, 0, low, high, told + lead(row).told, lead(row).link, is_open=not row["differs"])]))
+        told = (
+            f"{with_unit(row['metric'])}: {cell(row['a'])} and {cell(row['b'])}, "
+            f"{counted(row.get('pairs', 0), 'pair')} of runs"
+        )
+        made.append(
+            Row(
+                name,
+                words,
+                [
+                    Mark(
+                        row["difference"] * scale,
+                        0,
+                        low,
+                        high,
+                        told + lead(row).told,
+                        lead(row).link,
+                        is_open=not row["differs"],
+                    )
+                ],
+            )
+        )
     caption = f"Difference of {asked['b']} from {asked['a']}"
     axis = Axis(f"% of the value at {asked['a']}", _scale(made, (0.0,)))
-    return caption, "with intervals, over pairs of runs of one seed", rows_of_intervals(caption, made, axis, [(0.0, "")])
+    return (
+        caption,
+        "with intervals, over pairs of runs of one seed",
+        rows_of_intervals(caption, made, axis, [(0.0, "")]),
+    )
 
 
-def _capacity(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str], lead: Callable[[Mapping[str, Any]], Lead]) -> tuple[str, str, str]:
+def _capacity(
+    rows: Rows, asked: Mapping[str, Any], settings: Sequence[str], lead: Callable[[Mapping[str, Any]], Lead]
+) -> tuple[str, str, str]:
     parameter = asked["parameter"]
     kept, broken, _ = capacity_columns(parameter, asked["metric"])
     made = []
@@ -164,19 +222,38 @@ def _capacity(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str], lea
         open_top = "and more" if row[kept] >= asked["to"] else "at least"
         open_end = open_top if row[broken] is None else f"to {cell(end)}"
         words = f"{cell(row[kept])} {open_end}"
-        told = f"{cell(row[kept])} is kept, {'nothing that was tried' if row[broken] is None else cell(end)} is not; {counted(row.get('runs', 0), 'run')}"
-        made.append(Row(named(row, settings) or "capacity", words, [Mark(row[kept], 0, row[kept], end, told + lead(row).told, lead(row).link)]))
+        told = (
+            f"{cell(row[kept])} is kept, {'nothing that was tried' if row[broken] is None else cell(end)} is not; "
+            f"{counted(row.get('runs', 0), 'run')}"
+        )
+        made.append(
+            Row(
+                named(row, settings) or "capacity",
+                words,
+                [Mark(row[kept], 0, row[kept], end, told + lead(row).told, lead(row).link)],
+            )
+        )
     caption = f"Highest {parameter} that is kept"
-    return caption, "the bar: the capacity lies within", rows_of_intervals(caption, made, Axis(with_unit(parameter), _scale(made, (0.0,))))
+    return (
+        caption,
+        "the bar: the capacity lies within",
+        rows_of_intervals(caption, made, Axis(with_unit(parameter), _scale(made, (0.0,)))),
+    )
 
 
-def _probability(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str], lead: Callable[[Mapping[str, Any]], Lead]) -> tuple[str, str, str]:
+def _probability(
+    rows: Rows, asked: Mapping[str, Any], settings: Sequence[str], lead: Callable[[Mapping[str, Any]], Lead]
+) -> tuple[str, str, str]:
     """The probability with its interval, beside what is acceptable and what is not, or what plain runs show."""
     (row,) = rows
-    made = [Row("probability", _between(row, "probability", "low", "high"), [_estimate(row, "probability", "low", "high")])]
+    made = [
+        Row("probability", _between(row, "probability", "low", "high"), [_estimate(row, "probability", "low", "high")])
+    ]
     if row.get("plain") is not None:
         words = _between(row, "plain", "plain_low", "plain_high")
-        made.append(Row(f"by {row['plain_runs']} plain runs", words, [_estimate(row, "plain", "plain_low", "plain_high")]))
+        made.append(
+            Row(f"by {row['plain_runs']} plain runs", words, [_estimate(row, "plain", "plain_low", "plain_high")])
+        )
     limits = [(asked[name], name) for name in ("acceptable", "unacceptable") if name in asked]
     axis = Axis("probability", _scale(made, tuple(value for value, _ in limits)))
     kind = "nominal 95 % interval" if "levels" in row else "exact 95 % interval"

@@ -1,7 +1,8 @@
 """Charts as SVG text for the pages: curves with intervals along an axis, and intervals in rows below each other.
 
-Each curve is told by its name at its end, and has a dash and a marker of its own, so that no colour has to be told from another.
-Charts are as wide as a telephone, so that several stand beside each other on a screen; marks lead to their row of the page's table.
+Each curve is told by its name at its end, and has a dash and a marker of its own, so that no colour has to be told from
+another. Charts are as wide as a telephone, so that several stand beside each other on a screen; marks lead to their row
+of the page's table.
 """
 
 from __future__ import annotations
@@ -108,7 +109,8 @@ class Scale:
 
 
 def scale_of(values: Iterable[float], is_log: bool | None = None, room: float = 0.05, from_zero: bool = True) -> Scale:
-    """The scale on which all finite values lie, with a little room; from 0 where they reach near to it. ``is_log``: None to see."""
+    """The scale on which all finite values lie, with a little room; from 0 where they reach near to it. ``is_log``:
+    None to see."""
     found = sorted(one for one in values if is_drawn(one))
     if not found:
         return Scale(0.0, 1.0)
@@ -139,7 +141,8 @@ def figure(value: float) -> str:
 
 
 def panel(title: str, curves: Sequence[Curve], x: Axis, y: Axis, limits: Sequence[tuple[float, str]] = ()) -> str:
-    """One chart of at most LINES_MAX curves. ``limits``: values of y at which a dotted line is drawn, with its words."""
+    """One chart of at most LINES_MAX curves. ``limits``: values of y at which a dotted line is drawn, with its
+    words."""
     curves = [one._replace(marks=_drawable(one.marks)) for one in curves]
     ticks = [(tick, figure(tick)) for tick in y.ticks]
     left = 14 + LABEL_PX * max((len(text) for _, text in ticks), default=1)
@@ -166,7 +169,10 @@ def panel(title: str, curves: Sequence[Curve], x: Axis, y: Axis, limits: Sequenc
         number = place if one.style is None else one.style
         colour, placed = COLOURS[number % LINES_MAX], [at(mark.x, mark.y) for mark in one.marks]
         if not one.is_cloud and len(placed) > 1:
-            parts.append(f'<path class="curve" d="{_path(placed, one.is_step)}" stroke="{colour}" stroke-dasharray="{DASHES[number % LINES_MAX] or "none"}"/>')
+            parts.append(
+                f'<path class="curve" d="{_path(placed, one.is_step)}" stroke="{colour}" '
+                f'stroke-dasharray="{DASHES[number % LINES_MAX] or "none"}"/>'
+            )
         for mark, (px, py) in zip(one.marks, placed, strict=True):
             parts.append(_mark(mark, px, py, number, [at(mark.x, end)[1] for end in _ends(mark)], upright=True))
         ends.append((placed[-1], one.name, number))
@@ -197,7 +203,9 @@ def rows_of_intervals(title: str, rows: Sequence[Row], x: Axis, limits: Sequence
             parts.append(_text(left, y - 3, _short(words, ROW_MAX), "over", one.name))
         for number, mark in enumerate(one.marks):
             if is_drawn(mark.x):
-                parts.append(_mark(mark, at(mark.x), y + line / 2, number, [at(end) for end in _ends(mark)], upright=False))
+                parts.append(
+                    _mark(mark, at(mark.x), y + line / 2, number, [at(end) for end in _ends(mark)], upright=False)
+                )
             y += line
         y += 6
     return _svg(title, parts, round(height))
@@ -214,7 +222,12 @@ def _drawable(marks: Sequence[Mark]) -> list[Mark]:
 
 
 def _ends(mark: Mark) -> list[float]:
-    if mark.low is None or mark.high is None or not (is_drawn(mark.low) and is_drawn(mark.high)) or mark.low == mark.high:
+    if (
+        mark.low is None
+        or mark.high is None
+        or not (is_drawn(mark.low) and is_drawn(mark.high))
+        or mark.low == mark.high
+    ):
         return []
     return [mark.low, mark.high]
 
@@ -234,7 +247,9 @@ def _below(x: Axis, left: float, right: float, bottom: float) -> Iterator[str]:
     yield _text((left + right) / 2, bottom + 30, x.name, "axis middle")
 
 
-def _names(ends: Sequence[tuple[tuple[float, float], str, int]], right: float, top: float, bottom: float) -> Iterator[str]:
+def _names(
+    ends: Sequence[tuple[tuple[float, float], str, int]], right: float, top: float, bottom: float
+) -> Iterator[str]:
     """The name of each curve at its end, none upon another."""
     wanted = sorted((one for one in ends if one[1]), key=lambda one: one[0][1])
     places: list[float] = []

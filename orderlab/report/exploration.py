@@ -44,7 +44,8 @@ def exploration_lines(found: Exploration, subject: Subject) -> list[str]:
         )
     run = found.run
     lines.append(
-        f"{run['seconds']} s, {run['states_per_s']:,} states/s, {run['transitions_per_s']:,} transitions/s, {run['engine']} engine"
+        f"{run['seconds']} s, {run['states_per_s']:,} states/s, {run['transitions_per_s']:,} transitions/s, "
+        f"{run['engine']} engine"
     )
     return lines
 
@@ -59,7 +60,9 @@ def witness_lines(verdict: Verdict) -> list[str]:
         if verdict.witness.statement:
             lines.append(f"    law: {' '.join(verdict.witness.statement.split())}")
         lines.append(f"    why: {verdict.witness.why}")
-        lines.append(f"    witness: {counted(len(verdict.witness.steps), 'step')}, {switches} switches between processes")
+        lines.append(
+            f"    witness: {counted(len(verdict.witness.steps), 'step')}, {switches} switches between processes"
+        )
         return [*lines, *("    " + line for line in story(verdict.witness)), ""]
     told = [f"    {name.replace('_', ' ')}: {_listed(value)}" for name, value in verdict.witness.items() if value]
     return [*lines, *told, ""]

@@ -10,7 +10,8 @@ from orderlab.report.words import harmless, looked_at, one_line, story
 
 
 def junit(report: Report) -> str:
-    """The text of the file. A violated law is a failure, an undecided one is skipped with its reason: JUnit has no third word."""
+    """The text of the file. A violated law is a failure, an undecided one is skipped with its reason: JUnit has no
+    third word."""
     root = ElementTree.Element("testsuites", name=f"orderlab {report.command}")
     for subject in report.subjects:
         _suite(root, subject, report)
@@ -26,14 +27,24 @@ def _suite(root: ElementTree.Element, subject: Subject, report: Report) -> None:
         "errors": 0,
         "skipped": len(subject.named(Outcome.UNKNOWN)),
     }
-    suite = ElementTree.SubElement(root, "testsuite", {"name": harmless(subject.name), **{name: str(number) for name, number in counted.items()}})
+    suite = ElementTree.SubElement(
+        root, "testsuite", {"name": harmless(subject.name), **{name: str(number) for name, number in counted.items()}}
+    )
     properties = ElementTree.SubElement(suite, "properties")
-    told = {"seed": str(report.seed), "effort": report.effort, "budget": report.budget, **report.versions, **subject.facts}
+    told = {
+        "seed": str(report.seed),
+        "effort": report.effort,
+        "budget": report.budget,
+        **report.versions,
+        **subject.facts,
+    }
     for name, value in told.items():
         if value:
             ElementTree.SubElement(properties, "property", name=name, value=harmless(value))
     for law in laws:
-        case = ElementTree.SubElement(suite, "testcase", classname=harmless(f"{subject.kind}.{subject.name}"), name=harmless(law.law))
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=harmless(f"{subject.kind}.{subject.name}"), name=harmless(law.law)
+        )
         found = [one for one in subject.findings if one.law == law.law and one.is_certain]
         if law.outcome is Outcome.VIOLATED:
             headline = found[0].headline if found else law.because

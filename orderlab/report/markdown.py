@@ -16,8 +16,8 @@ MARK = {Outcome.HOLDS: "✅", Outcome.VIOLATED: "❌", Outcome.UNKNOWN: "❔"}
 
 
 def markdown(report: Report, size_max: int = SIZE_MAX) -> str:
-    """The text of the comment: the answer, then each root cause with its witness folded; the last ones are left out, and it is
-    said, where they would not fit."""
+    """The text of the comment: the answer, then each root cause with its witness folded; the last ones are left out,
+    and it is said, where they would not fit."""
     head = f"{MARK[report.outcome]} **orderlab {report.command}**: {_plain(report.sentence)}\n"
     foot = _foot(report)
     left = size_max - len(head) - len(foot) - 200
@@ -56,7 +56,10 @@ def _root(root: list[Finding]) -> str:
     lines += [f"  - {_code(one.law)}: {_plain(one.headline)}\n" for one in root[1:]]
     told = "\n".join(f"  {one_line(line, PART_MAX)}" for line in story(first))
     fence = "`" * max(3, _longest_run(told) + 1)
-    lines.append(f"\n  <details><summary>{counted(len(first.steps), 'step')}</summary>\n\n  {fence}\n{told}\n  {fence}\n\n  </details>\n")
+    lines.append(
+        f"\n  <details><summary>{counted(len(first.steps), 'step')}</summary>\n\n  {fence}\n{told}\n  {fence}\n\n  "
+        "</details>\n"
+    )
     return "".join(lines)
 
 

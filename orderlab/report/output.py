@@ -87,9 +87,15 @@ def made_report(
 ) -> Report:
     """The report of a whole run. ``exit_code``: where it is not that of the outcome."""
     return Report(
-        command=command, outcome=outcome, exit_code=EXIT[outcome] if exit_code is None else exit_code, subjects=tuple(subjects), seed=seed, effort=effort,
-        budget=budget, versions=versions(),
-    )  # fmt: skip
+        command=command,
+        outcome=outcome,
+        exit_code=EXIT[outcome] if exit_code is None else exit_code,
+        subjects=tuple(subjects),
+        seed=seed,
+        effort=effort,
+        budget=budget,
+        versions=versions(),
+    )
 
 
 def replayable(report: Report, wanted: Sequence[Wanted], is_trusted: bool = False) -> Report:
@@ -103,7 +109,22 @@ def replayable(report: Report, wanted: Sequence[Wanted], is_trusted: bool = Fals
         findings = []
         for one in subject.findings:
             number += 1
-            findings.append(one.model_copy(update={"replay": shlex.join(["orderlab", "replay", str(file), "--finding", str(number), *([TRUSTED] if is_trusted else [])])}))
+            findings.append(
+                one.model_copy(
+                    update={
+                        "replay": shlex.join(
+                            [
+                                "orderlab",
+                                "replay",
+                                str(file),
+                                "--finding",
+                                str(number),
+                                *([TRUSTED] if is_trusted else []),
+                            ]
+                        )
+                    }
+                )
+            )
         subjects.append(subject.model_copy(update={"findings": tuple(findings)}))
     return report.model_copy(update={"subjects": tuple(subjects)})
 

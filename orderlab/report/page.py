@@ -55,8 +55,14 @@ def page(report: Report) -> str:
     """The text of the page."""
     return harmless(
         template("report.html.j2").render(
-            title=f"orderlab {report.command}: {report.outcome}", report=report, subjects=report.subjects,
-            Change=Change, drawing=drawing, holding=holding, undecided=undecided, said=_said,
+            title=f"orderlab {report.command}: {report.outcome}",
+            report=report,
+            subjects=report.subjects,
+            Change=Change,
+            drawing=drawing,
+            holding=holding,
+            undecided=undecided,
+            said=_said,
         )
     )
 
@@ -123,5 +129,7 @@ def key_rows(before: dict[str, str], after: dict[str, str]) -> list[KeyRow]:
 def _said(subject: Subject) -> dict[str, str]:
     """What each law says, and the clauses that it rests on."""
     return {
-        one.law: f"{one.statement}{f' ({clauses})' if (clauses := ', '.join(one.clauses)) else ''}" for one in subject.laws if one.statement
+        one.law: f"{one.statement}{f' ({clauses})' if (clauses := ', '.join(one.clauses)) else ''}"
+        for one in subject.laws
+        if one.statement
     }

@@ -1,7 +1,9 @@
-"""Progress of long work: one line on standard error that is written over, with the time so far and the time that is left.
+"""Progress of long work: one line on standard error that is written over, with the time so far and the time that is
+left.
 
-There is none where standard error is no terminal. The time left is told where something is known of it: the share that is done, else
-how long the same work took the last time on this machine, else the cap that was set; where nothing is known nothing is told.
+There is none where standard error is no terminal. The time left is told where something is known of it: the share that
+is done, else how long the same work took the last time on this machine, else the cap that was set; where nothing is
+known nothing is told.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ COMPILING = "compiling the checkers, once after an installation, about 20 s of w
 
 
 class ProgressLine:
-    """The line of one piece of work. ``work`` is what makes another piece the same: its time is remembered under that."""
+    """The line of one piece of work. ``work`` is what makes another piece the same: its time is remembered under
+    that."""
 
     def __init__(
         self, name: str = "", work: str = "", cap_s: float | None = None, to: TextIO | None = None,

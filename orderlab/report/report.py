@@ -1,8 +1,8 @@
 """The report: what one command found, in the one form that every page, file and comment is made of.
 
-`Report` has a subject for each store, specification or history that was judged; a subject has its laws, and a finding for
-each cause under which a law fell. The JSON of it is what ``--report json=FILE`` writes; its schema lies beside this module
-(``report.schema.json``).
+`Report` has a subject for each store, specification or history that was judged; a subject has its laws, and a finding
+for each cause under which a law fell. The JSON of it is what ``--report json=FILE`` writes; its schema lies beside this
+module (``report.schema.json``).
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class Line(_Part):
 
 
 class Step(_Part):
-    """One step of a witness. ``keys`` are those of the store after it, where they are few; None where they were not noted."""
+    """One step of a witness. ``keys`` are those of the store after it, where they are few; None where they were not
+    noted."""
 
     lane: str
     """Who acts: a client, a producer, `time`, `node`, a process of the specification."""
@@ -137,7 +138,8 @@ class JudgedLaw(_Part):
     tested: int | None = None
     """How often it was put to the test; None where that is not counted."""
     because: str = ""
-    """Why the outcome is unknown, or the law not applicable; else how it was decided, where that is otherwise than asked for."""
+    """Why the outcome is unknown, or the law not applicable; else how it was decided, where that is otherwise than
+    asked for."""
     is_applicable: bool = True
 
 
@@ -198,7 +200,9 @@ class Subject(_Part):
     @property
     def sentence(self) -> str:
         """The verdict, and the plainest finding if there is one."""
-        certain = [one for one in self.findings if one.is_certain and one.change in (Change.NONE, Change.NEW, Change.MIX)]
+        certain = [
+            one for one in self.findings if one.is_certain and one.change in (Change.NONE, Change.NEW, Change.MIX)
+        ]
         return f"{self.answer}; {certain[0].law}: {certain[0].headline}" if certain else self.answer
 
 

@@ -16,7 +16,8 @@ FINGERPRINT = "orderlab/v1"
 
 
 def sarif(report: Report, root: Path | None = None) -> str:
-    """The text of the file. Paths are told relative to ``root`` (the working directory), as code scanning wants them."""
+    """The text of the file. Paths are told relative to ``root`` (the working directory), as code scanning wants
+    them."""
     return escaped(json.dumps(sarif_log(report, root or Path.cwd()), indent=2, ensure_ascii=False)) + "\n"
 
 
@@ -27,7 +28,9 @@ def sarif_log(report: Report, root: Path) -> dict[str, Any]:
         for law in subject.laws:
             rules.setdefault(law.law, law)
         for one in subject.findings:
-            rules.setdefault(one.law, JudgedLaw(law=one.law, statement=f"The same {one.law} as before", outcome=Outcome.HOLDS))
+            rules.setdefault(
+                one.law, JudgedLaw(law=one.law, statement=f"The same {one.law} as before", outcome=Outcome.HOLDS)
+            )
     numbers = {name: number for number, name in enumerate(rules)}
     run = {
         "tool": {
@@ -50,15 +53,24 @@ def sarif_log(report: Report, root: Path) -> dict[str, Any]:
         ],
         "columnKind": "utf16CodeUnits",
         "results": [
-            _result(finding, subject, numbers[finding.law], root) for subject in report.subjects for finding in subject.findings
+            _result(finding, subject, numbers[finding.law], root)
+            for subject in report.subjects
+            for finding in subject.findings
         ]
         + [
             _undecided(law, subject, numbers[law.law], root)
             for subject in report.subjects
             for law in subject.laws
-            if law.is_applicable and law.outcome is Outcome.UNKNOWN and law.law not in {one.law for one in subject.findings}
+            if law.is_applicable
+            and law.outcome is Outcome.UNKNOWN
+            and law.law not in {one.law for one in subject.findings}
         ],
-        "properties": {"seed": report.seed, "effort": report.effort, "budget": report.budget, "versions": report.versions},
+        "properties": {
+            "seed": report.seed,
+            "effort": report.effort,
+            "budget": report.budget,
+            "versions": report.versions,
+        },
     }
     return {"$schema": SCHEMA, "version": VERSION, "runs": [run]}
 

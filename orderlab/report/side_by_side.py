@@ -16,9 +16,26 @@ NOTHING = "–"
 STORES, SYSTEMS = "stores", "systems"
 MARKS = ("<!-- the table below is written by: make compare -->", "<!-- end of the table -->")
 STORE_COLUMNS = (
-    "store", "laws", "broken", "commands/msg", "bytes/msg", "save, ms", "msg/s a node", "blocks, ms", "by", "memory, bytes/msg",
-)  # fmt: skip
-SYSTEM_COLUMNS = ("system", "laws", "broken", "commands/msg", "latency, ms", "msg/s at full load", "faults without a violation")
+    "store",
+    "laws",
+    "broken",
+    "commands/msg",
+    "bytes/msg",
+    "save, ms",
+    "msg/s a node",
+    "blocks, ms",
+    "by",
+    "memory, bytes/msg",
+)
+SYSTEM_COLUMNS = (
+    "system",
+    "laws",
+    "broken",
+    "commands/msg",
+    "latency, ms",
+    "msg/s at full load",
+    "faults without a violation",
+)
 
 
 def cells_of_store(row: Row) -> dict[str, str]:
@@ -28,7 +45,13 @@ def cells_of_store(row: Row) -> dict[str, str]:
     if cost is None:
         return dict(zip(STORE_COLUMNS, [row.name, *told, *[NOTHING] * 7], strict=True))
     numbers = [_number(one) for one in (cost.commands, cost.bytes, cost.latency_ms, cost.per_s, cost.blocking_ms)]
-    return dict(zip(STORE_COLUMNS, [row.name, *told, *numbers, cost.blocking_by or NOTHING, _number(cost.memory_bytes)], strict=True))
+    return dict(
+        zip(
+            STORE_COLUMNS,
+            [row.name, *told, *numbers, cost.blocking_by or NOTHING, _number(cost.memory_bytes)],
+            strict=True,
+        )
+    )
 
 
 def cells_of_system(row: Row) -> dict[str, str]:
@@ -50,27 +73,39 @@ def fault_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
 def limits(table: Table) -> Iterator[str]:
     """What the numbers are, and what they are not."""
     yield (
-        f"Laws: kept of those that the store is held to, from `orderlab validate --effort {table.effort}`, seed {table.seed}; a law that is neither kept nor "
+        f"Laws: kept of those that the store is held to, from `orderlab validate --effort {table.effort}`, seed "
+        f"{table.seed}; a law that is neither kept nor "
         "broken is unknown at this effort. The tables of PostgreSQL: random runs on the simulated tables."
     )
     yield (
-        "Costs of a store, by one workload of its kind, messages of 62 bytes, one client. Sessions: QoS 1, saved one at a time, fetched in pages of 10, acknowledged one at a time. "
-        "Feeds: posted one at a time, listed and claimed in pages of 10, deleted one at a time. Job queues: added, taken and completed one at a time. What a store has no operation for is left out."
+        "Costs of a store, by one workload of its kind, messages of 62 bytes, one client. Sessions: QoS 1, saved one "
+        "at a time, fetched in pages of 10, acknowledged one at a time. "
+        "Feeds: posted one at a time, listed and claimed in pages of 10, deleted one at a time. Job queues: added, "
+        "taken and completed one at a time. What a store has no operation for is left out."
     )
     yield (
-        "Commands: those of scripts, of PostgreSQL statements. Bytes: commands and replies, before packets (of PostgreSQL as psycopg sends them, and each of its fetches returns all that waits). "
-        "Save (a post, an add) and msg/s a node: processor time of the commands within scripts, not of the Lua between them, by the cost "
-        "model sim/costs/redis.toml (of PostgreSQL, one core and the wait for the log, by prototype.toml): estimates, without the network and the driver."
+        "Commands: those of scripts, of PostgreSQL statements. Bytes: commands and replies, before packets (of "
+        "PostgreSQL as psycopg sends them, and each of its fetches returns all that waits). "
+        "Save (a post, an add) and msg/s a node: processor time of the commands within scripts, not of the Lua "
+        "between them, by the cost "
+        "model sim/costs/redis.toml (of PostgreSQL, one core and the wait for the log, by prototype.toml): "
+        "estimates, without the network and the driver."
     )
     yield (
-        f"Blocks: the longest of these at {LIMIT:,} messages; on Redis nobody else is served meanwhile. Sessions: one save, fetch of everything, acknowledge, clear. Feeds: a post, a delete; "
-        "list, claim, renew and release of everything, and a claim once all claims have lapsed. Job queues: each operation once, and take once the leases of all have lapsed. "
-        f"Memory: what MEMORY USAGE says of {WAITING:,} waiting messages of one client; of PostgreSQL, both tables on disk with their indexes (pg_total_relation_size, by the layout of its blocks)."
+        f"Blocks: the longest of these at {LIMIT:,} messages; on Redis nobody else is served meanwhile. Sessions: "
+        "one save, fetch of everything, acknowledge, clear. Feeds: a post, a delete; "
+        "list, claim, renew and release of everything, and a claim once all claims have lapsed. Job queues: each "
+        "operation once, and take once the leases of all have lapsed. "
+        f"Memory: what MEMORY USAGE says of {WAITING:,} waiting messages of one client; of PostgreSQL, both tables "
+        "on disk with their indexes (pg_total_relation_size, by the layout of its blocks)."
     )
     yield (
-        f"Systems, as published: {LOAD['publishers']:,} publishers, one message a second each, in virtual time, costs as `orderlab simulate --list` names them; latency from publish to "
-        "delivery, mean (zaqar: of a request, 18 producers in closed loops); msg/s at full load goes on linearly from the busiest node under that load, so it is no ceiling that was reached (`--sustainable` searches one). "
-        f"Faults strike once a run, a small system with short timeouts as in notes/guarantees.md; {DRAIN_BOUND_MS:,} ms to drain. One run each: what is not named showed no violation "
+        f"Systems, as published: {LOAD['publishers']:,} publishers, one message a second each, in virtual time, "
+        "costs as `orderlab simulate --list` names them; latency from publish to "
+        "delivery, mean (zaqar: of a request, 18 producers in closed loops); msg/s at full load goes on linearly "
+        "from the busiest node under that load, so it is no ceiling that was reached (`--sustainable` searches one). "
+        f"Faults strike once a run, a small system with short timeouts as in notes/guarantees.md; {DRAIN_BOUND_MS:,} "
+        "ms to drain. One run each: what is not named showed no violation "
         "in this run, and may in another."
     )
 
@@ -115,14 +150,20 @@ def _as_markdown(tables: Sequence[tuple[str, list[dict[str, str]]]]) -> list[str
     for title, rows in tables:
         if rows:
             lines = [f"{title[0].upper()}{title[1:]}:", "", f"| {' | '.join(rows[0])} |", "|---" * len(rows[0]) + "|"]
-            parts.append("\n".join([*lines, *(f"| {' | '.join(_escaped(one) for one in row.values())} |" for row in rows)]))
+            parts.append(
+                "\n".join([*lines, *(f"| {' | '.join(_escaped(one) for one in row.values())} |" for row in rows)])
+            )
     return parts
 
 
 def page(table: Table) -> str:
     """The page, which needs nothing else."""
     tables = [{"title": title, "rows": rows} for title, rows in _tables(table) if rows]
-    return harmless(template("side_by_side.html.j2").render(title="orderlab compare", tables=tables, limits=list(limits(table)), seed=table.seed))
+    return harmless(
+        template("side_by_side.html.j2").render(
+            title="orderlab compare", tables=tables, limits=list(limits(table)), seed=table.seed
+        )
+    )
 
 
 def _kept(row: Row) -> str:

@@ -1,4 +1,5 @@
-"""A simulation as text: throughput, latencies, utilisation, what went wrong, the verdicts; the highest rate that is sustained; measured costs."""
+"""A simulation as text: throughput, latencies, utilisation, what went wrong, the verdicts; the highest rate that is
+sustained; measured costs."""
 
 from __future__ import annotations
 
@@ -26,13 +27,19 @@ BAR = 24
 EACH_MAX = 12
 """Nodes whose utilisation is told one by one; --json tells it of all."""
 CENSORED = 0.01
-"""From this share on it is told how many messages are missing; below, it may be that the interval begins and ends elsewhere for brokers than for publishers."""
+"""From this share on it is told how many messages are missing; below, it may be that the interval begins and ends
+elsewhere for brokers than for publishers."""
 BUSY = 0.9
 """From this utilisation on a processor is the limit."""
 
 
 def print_simulation(
-    console: Console, result: Mapping[str, Any], wall: Mapping[str, float], subject: Subject, verdicts: Sequence[Verdict], verbose: bool
+    console: Console,
+    result: Mapping[str, Any],
+    wall: Mapping[str, float],
+    subject: Subject,
+    verdicts: Sequence[Verdict],
+    verbose: bool,
 ) -> None:
     """The verdict, then everything else that `--json` holds and a reader wants."""
     history = f"history of {result['history_rows']:,} rows, {result['history_digest']}"
@@ -69,25 +76,41 @@ def print_simulation(
 
 def censored_line(result: Mapping[str, Any]) -> str | None:
     """Whether latencies lack what had not arrived when the run ended: the latest."""
-    arrived, published = (result["latency"].get("publish_to_delivery") or {}).get("count"), result["throughput_per_s"]["in"] * result["measured_s"]
+    arrived, published = (
+        (result["latency"].get("publish_to_delivery") or {}).get("count"),
+        result["throughput_per_s"]["in"] * result["measured_s"],
+    )
     counts = result["counts"]
-    if arrived is None or counts.get("delivered", 0) >= counts.get("published", 0) or arrived > (1 - CENSORED) * published:
+    if (
+        arrived is None
+        or counts.get("delivered", 0) >= counts.get("published", 0)
+        or arrived > (1 - CENSORED) * published
+    ):
         return None
-    return f"publish to delivery is of {arrived / published:.1%} of what was published in that time: the rest did not arrive before the end of the run, and its latency is in no figure"
+    return (
+        f"publish to delivery is of {arrived / published:.1%} of what was published in that time: the rest did "
+        "not arrive before the end of the run, and its latency is in no figure"
+    )
 
 
 def what_decides(result: Mapping[str, Any]) -> Iterator[str]:
     """Where the time goes: the parts of the way, packs of consumers, batches of producers; and how long faults hurt."""
     if result.get("stages_ms"):
-        yield "on the way, ms: " + ", ".join(f"{name.replace('_', ' ')} {mean:g}" for name, mean in result["stages_ms"].items())
+        yield "on the way, ms: " + ", ".join(
+            f"{name.replace('_', ' ')} {mean:g}" for name, mean in result["stages_ms"].items()
+        )
     for kind, packs in result.get("packs", {}).items():
         sizes, cycles, busy = packs["records"], packs["cycle_ms"], packs["busy_ms"]
         yield (
-            f"packs of {kind}: {_mean(sizes):.4g} records ({min(sizes):g} to {max(sizes):g} over {len(sizes)} consumers), one in {_mean(cycles):.3g} ms "
+            f"packs of {kind}: {_mean(sizes):.4g} records ({min(sizes):g} to {max(sizes):g} over {len(sizes)} "
+            f"consumers), one in {_mean(cycles):.3g} ms "
             f"({min(cycles):g} to {max(cycles):g}), {_mean(busy):.3g} ms from poll to commit"
         )
     for kind, batch in result.get("batches", {}).items():
-        yield f"batches to {kind}: {batch['records']:g} records; {batch['full']:.0%} were full, {1 - batch['full']:.0%} had lingered"
+        yield (
+            f"batches to {kind}: {batch['records']:g} records; {batch['full']:.0%} were full, "
+            f"{1 - batch['full']:.0%} had lingered"
+        )
     for one in result.get("recovery", ()):
         after = f"recovery not told: {one['why']}"
         if one["recovered_s"] is not None:
@@ -99,21 +122,31 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def print_shrunk(console: Console, found: Sequence[tuple[Shrunk, str]], result: Mapping[str, Any], was_asked: bool) -> None:
+def print_shrunk(
+    console: Console, found: Sequence[tuple[Shrunk, str]], result: Mapping[str, Any], was_asked: bool
+) -> None:
     """The smaller runs, each with the command that makes it."""
     if not was_asked:
-        console.print("--shrink searches a smaller run that breaks the law by the same cause", highlight=False, soft_wrap=True)
+        console.print(
+            "--shrink searches a smaller run that breaks the law by the same cause", highlight=False, soft_wrap=True
+        )
     for each, command in found:
         size = each.size
-        told = ", ".join((
-            counted(int(size["clients"]), "client"), counted(int(size["messages"]), "message"), counted(int(size["faults"]), "fault"),
-            f"nobody publishes after {size['published_for_s']:g} s",
-        ))  # fmt: skip
+        told = ", ".join(
+            (
+                counted(int(size["clients"]), "client"),
+                counted(int(size["messages"]), "message"),
+                counted(int(size["faults"]), "fault"),
+                f"nobody publishes after {size['published_for_s']:g} s",
+            )
+        )
         more = "" if each.is_finished else "; a larger --shrink-runs may find a smaller one"
         console.print(
-            f"\nsmaller, by the same cause ({result['counts'].get('published', 0):,} messages before): {told}; found in {counted(each.runs, 'run')}{more}",
-            highlight=False, soft_wrap=True,
-        )  # fmt: skip
+            f"\nsmaller, by the same cause ({result['counts'].get('published', 0):,} messages before): {told}; found "
+            f"in {counted(each.runs, 'run')}{more}",
+            highlight=False,
+            soft_wrap=True,
+        )
         print_witness(console, each.verdict)
         console.print(f"  again: {command}", highlight=False, soft_wrap=True, markup=False)
 
@@ -123,11 +156,19 @@ AGAINST_MAX = 60
 
 def print_comparison(console: Console, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """What another run, told before, has otherwise: settings, then figures."""
-    settings = {key: (before["settings"].get(key), now["settings"].get(key)) for key in {**before["settings"], **now["settings"]}}
+    settings = {
+        key: (before["settings"].get(key), now["settings"].get(key))
+        for key in {**before["settings"], **now["settings"]}
+    }
     changed = [f"system {before['system']} → {now['system']}"] if before["system"] != now["system"] else []
     changed += [f"{key} {old} → {new}" for key, (old, new) in settings.items() if old != new]
     seeds = "" if before["seed"] == now["seed"] else f"; seed {before['seed']} → {now['seed']}"
-    console.print(printable(f"against the other run: {', '.join(changed) or 'the same settings'}{seeds}"), highlight=False, soft_wrap=True, markup=False)
+    console.print(
+        printable(f"against the other run: {', '.join(changed) or 'the same settings'}{seeds}"),
+        highlight=False,
+        soft_wrap=True,
+        markup=False,
+    )
     rows = compared(now, before)
     if not rows:
         console.print("no figure differs")
@@ -135,7 +176,9 @@ def print_comparison(console: Console, before: Mapping[str, Any], now: Mapping[s
     table = Table("figure", "before", "now", "change")
     for name, old, new in rows[:AGAINST_MAX]:
         change = f"{(new - old) / abs(old):+.1%}" if old and new is not None else ""
-        table.add_row(escape(printable(name)), *("–" if each is None else f"{each:,.6g}" for each in (old, new)), change)
+        table.add_row(
+            escape(printable(name)), *("–" if each is None else f"{each:,.6g}" for each in (old, new)), change
+        )
     console.print(table)
     if len(rows) > AGAINST_MAX:
         console.print(f"{len(rows) - AGAINST_MAX} more: --json tells them all")
@@ -159,7 +202,12 @@ HIDDEN = ("half_width", "count", "p95", "p99.9", "p50", "p90")
 def print_replications(console: Console, result: Mapping[str, Any], outcome: Outcome) -> None:
     """The verdict of all, then means with intervals over the replications."""
     runs = result["replications"]
-    console.print(f"{joint_answer(result)} (exit code {int(EXIT[outcome])})", style=STYLE[outcome], highlight=False, soft_wrap=not console.is_terminal)
+    console.print(
+        f"{joint_answer(result)} (exit code {int(EXIT[outcome])})",
+        style=STYLE[outcome],
+        highlight=False,
+        soft_wrap=not console.is_terminal,
+    )
     table = Table("figure", "mean", "±95 %", "least", "greatest")
     table.columns[0].overflow = "fold"
     for path, mean in result["means"].items():
@@ -167,7 +215,11 @@ def print_replications(console: Console, result: Mapping[str, Any], outcome: Out
             half = mean["half_width"]
             cells = [mean["mean"], half, mean["min"], mean["max"]]
             table.add_row(path, *("" if cell is None else f"{cell:,g}" for cell in cells))
-    console.print(f"{result['system']}: {len(runs)} independent replications; ±: the longer half of the 95 % interval of the mean", highlight=False)
+    console.print(
+        f"{result['system']}: {len(runs)} independent replications; ±: the longer half of the 95 % interval of "
+        "the mean",
+        highlight=False,
+    )
     warm_up = result["warm_up"]
     console.print(
         f"warm-up: the first {warm_up['cut_s']:g} s of each are cut (fixed); by MSER-5 on the mean latency "
@@ -183,9 +235,16 @@ def print_replications(console: Console, result: Mapping[str, Any], outcome: Out
     laws = Table("law", "verdict of all", "runs", "first seed")
     for verdict in result["verdicts"]:
         counted = ", ".join(f"{count} {outcome}" for outcome, count in verdict["runs"].items())
-        laws.add_row(verdict["law"], f"{verdict['outcome']}{' (vacuous)' if verdict['vacuous'] else ''}", counted, "" if verdict["seed"] is None else str(verdict["seed"]))
+        laws.add_row(
+            verdict["law"],
+            f"{verdict['outcome']}{' (vacuous)' if verdict['vacuous'] else ''}",
+            counted,
+            "" if verdict["seed"] is None else str(verdict["seed"]),
+        )
     console.print(laws)
-    console.print(f"seed: {result['seed']}; of the replications: {', '.join(str(run['seed']) for run in runs)}", highlight=False)
+    console.print(
+        f"seed: {result['seed']}; of the replications: {', '.join(str(run['seed']) for run in runs)}", highlight=False
+    )
 
 
 def recovery_line(one: Mapping[str, Any]) -> str:
@@ -196,17 +255,31 @@ def recovery_line(one: Mapping[str, Any]) -> str:
     if one["recovered_s"] is not None:
         told += f", on average after {one['recovered_s']:g} s"
         if one["low_s"] is not None:
-            told += f" (95 % interval {one['low_s']:g} to {one['high_s']:g}; {one['least_s']:g} to {one['greatest_s']:g} in single runs)"
+            told += (
+                f" (95 % interval {one['low_s']:g} to {one['high_s']:g}; {one['least_s']:g} to "
+                f"{one['greatest_s']:g} in single runs)"
+            )
     return told + (f"; else: {one['why']}" if one["why"] else "")
 
 
 def joint_answer(result: Mapping[str, Any]) -> str:
     """The verdict of all replications in a sentence."""
-    named = {outcome: [one["law"] for one in result["verdicts"] if one["outcome"] == outcome and not one["vacuous"]] for outcome in Outcome}
+    named = {
+        outcome: [one["law"] for one in result["verdicts"] if one["outcome"] == outcome and not one["vacuous"]]
+        for outcome in Outcome
+    }
     first = next((one for one in result["verdicts"] if one["outcome"] == Outcome.VIOLATED), None)
-    told = [f"{', '.join(named[outcome])} {word}" for outcome, word in ((Outcome.VIOLATED, "violated"), (Outcome.UNKNOWN, "undecided")) if named[outcome]]
+    told = [
+        f"{', '.join(named[outcome])} {word}"
+        for outcome, word in ((Outcome.VIOLATED, "violated"), (Outcome.UNKNOWN, "undecided"))
+        if named[outcome]
+    ]
     seed = f", first with seed {first['seed']}" if first is not None else ""
-    held = f"{len(named[Outcome.HOLDS])} laws hold in {len(result['replications'])} replications" if named[Outcome.HOLDS] else ""
+    held = (
+        f"{len(named[Outcome.HOLDS])} laws hold in {len(result['replications'])} replications"
+        if named[Outcome.HOLDS]
+        else ""
+    )
     return f"{result['system']}: {'; '.join(filter(None, (*told, held))) or 'no law was put to the test'}{seed}"
 
 
@@ -228,7 +301,12 @@ def usage_table(result: Mapping[str, Any]) -> Table:
     for kind, used in result["utilisation"].items():
         waiting = result["mean_queue_length"][kind]
         table.add_row(
-            kind, str(len(used)), f"{sum(used) / len(used):.1%}", " ".join(f"{each:.0%}" for each in used[:EACH_MAX]) + (" …" if len(used) > EACH_MAX else ""), f"{max(used):.1%}", f"{max(result['offered_load'][kind]):.1%}",
+            kind,
+            str(len(used)),
+            f"{sum(used) / len(used):.1%}",
+            " ".join(f"{each:.0%}" for each in used[:EACH_MAX]) + (" …" if len(used) > EACH_MAX else ""),
+            f"{max(used):.1%}",
+            f"{max(result['offered_load'][kind]):.1%}",
             f"{sum(waiting) / len(waiting):.3g}",
         )
     return table
@@ -253,14 +331,24 @@ def print_ceiling(console: Console, result: Mapping[str, Any]) -> None:
     table = Table("published/s", "delivered/s", "mean latency, ms", "growth, ms/s", "±, of this run", "measured, s", "")
     for run in result["runs"]:
         table.add_row(
-            f"{run['rate_per_s']:,.0f}", f"{run['out_per_s']:,}",
-            *("–" if told is None else f"{told:.{digits}g}" for told, digits in ((run["mean_ms"], 4), (run["growth_ms_per_s"], 3), (run["growth_half_width_ms_per_s"], 3))),
-            f"{run['measured_s']:g}", _word(run["sustained"]),
-        )  # fmt: skip
+            f"{run['rate_per_s']:,.0f}",
+            f"{run['out_per_s']:,}",
+            *(
+                "–" if told is None else f"{told:.{digits}g}"
+                for told, digits in (
+                    (run["mean_ms"], 4),
+                    (run["growth_ms_per_s"], 3),
+                    (run["growth_half_width_ms_per_s"], 3),
+                )
+            ),
+            f"{run['measured_s']:g}",
+            _word(run["sustained"]),
+        )
     console.print(table)
     sustained, overloaded = result["sustainable_per_s"], result["overloaded_per_s"]
     console.print(
-        f"{result['system']}: {sustained['in_and_out']:,} msg/s in and out ({sustained['in']:,} published) keep the mean "
+        f"{result['system']}: {sustained['in_and_out']:,} msg/s in and out ({sustained['in']:,} published) keep "
+        "the mean "
         f"latency under {result['below_ms']:g} ms; {overloaded['in_and_out']:,} do not"
     )
     report = result["at_the_ceiling"]
@@ -268,12 +356,16 @@ def print_ceiling(console: Console, result: Mapping[str, Any]) -> None:
     console.print("busy there: " + ", ".join(f"{kind} {used:.0%}" for kind, used in busy.items()) + "; " + _limit(busy))
     commands = report["redis_commands_per_s"]
     if commands["per_node"]:
-        console.print(f"Redis: {max(commands['per_node']):,} commands/s on the busiest node, {commands['all']:,} in all")
+        console.print(
+            f"Redis: {max(commands['per_node']):,} commands/s on the busiest node, {commands['all']:,} in all"
+        )
     console.print(
-        f"seed: {result['seed']}; the search draws its clients once, and another seed has another ceiling: try some, or ask a "
+        f"seed: {result['seed']}; the search draws its clients once, and another seed has another ceiling: try some, "
+        "or ask a "
         "capacity question (orderlab sweep) for an interval",
-        highlight=False, soft_wrap=True,
-    )  # fmt: skip
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def _limit(busy: Mapping[str, float]) -> str:

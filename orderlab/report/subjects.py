@@ -38,7 +38,8 @@ KEYS_NOTED = 60
 """Of a state after a step; larger ones are left out."""
 
 
-# -- stores ----------------------------------------------------------------------------------------------------------------
+# -- stores
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def subject_of_store(found: Validation) -> Subject:
@@ -52,16 +53,28 @@ def subject_of_store(found: Validation) -> Subject:
         findings += [_of_witness(one, found.binding.name, is_certain=False) for one in uncertain]
         laws.append(
             JudgedLaw(
-                law=result.law, statement=found.terms.laws[result.law], clauses=tuple(found.terms.clauses(result.law)),
-                outcome=result.outcome, tested=result.tested if "antecedents" in result.verdict.work else None,
-                is_applicable=not result.not_applicable, because="" if certain else result.because,
+                law=result.law,
+                statement=found.terms.laws[result.law],
+                clauses=tuple(found.terms.clauses(result.law)),
+                outcome=result.outcome,
+                tested=result.tested if "antecedents" in result.verdict.work else None,
+                is_applicable=not result.not_applicable,
+                because="" if certain else result.because,
             )
-        )  # fmt: skip
+        )
     return Subject(
-        name=found.binding.name, path=_file_of(found.binding.path), kind="store", outcome=found.outcome, laws=tuple(laws),
-        findings=_plainest_first(findings), facts=found.facts, assumptions=found.assumptions, notes=found.remarks,
-        not_covered=found.gaps, scope=(*_work(found.work), *found.scope),
-    )  # fmt: skip
+        name=found.binding.name,
+        path=_file_of(found.binding.path),
+        kind="store",
+        outcome=found.outcome,
+        laws=tuple(laws),
+        findings=_plainest_first(findings),
+        facts=found.facts,
+        assumptions=found.assumptions,
+        notes=found.remarks,
+        not_covered=found.gaps,
+        scope=(*_work(found.work), *found.scope),
+    )
 
 
 def _of_witness(one: Witness, store: str, is_certain: bool = True) -> Finding:
@@ -119,18 +132,30 @@ def subject_of_comparison(found: Comparison, base: str, is_strict: bool = False)
     findings = [
         _of_witness(one.witness, found.new.name, one.is_certain).model_copy(update={"change": kind})
         for kind, changes in (
-            (Change.NEW, found.newly_broken), (Change.MIX, found.rolling.broken), (Change.SAME, found.still_broken), (Change.FIXED, found.fixed)
+            (Change.NEW, found.newly_broken),
+            (Change.MIX, found.rolling.broken),
+            (Change.SAME, found.still_broken),
+            (Change.FIXED, found.fixed),
         )
         for one in changes
         if one.witness is not None
-    ]  # fmt: skip
+    ]
     findings += [_of_difference(one, found) for one in found.differences if not (one.breaks or one.broke)]
     return Subject(
-        name=f"{found.new.name} against {base}", path=_file_of(found.new.path), kind="change", outcome=found.outcome(is_strict),
-        laws=tuple(laws), findings=tuple(_on_the_store(one, found) for one in findings), assumptions=judged_after.assumptions,
-        notes=(*found.not_in_both, *found.costs), not_covered=(*found.gaps, *found.rolling.gaps), scope=(*_work(found.work), *found.scope, *found.rolling.scope),
-        verdict=_verdict(found), changed=tuple(_changed_files(found)), base=base,
-    )  # fmt: skip
+        name=f"{found.new.name} against {base}",
+        path=_file_of(found.new.path),
+        kind="change",
+        outcome=found.outcome(is_strict),
+        laws=tuple(laws),
+        findings=tuple(_on_the_store(one, found) for one in findings),
+        assumptions=judged_after.assumptions,
+        notes=(*found.not_in_both, *found.costs),
+        not_covered=(*found.gaps, *found.rolling.gaps),
+        scope=(*_work(found.work), *found.scope, *found.rolling.scope),
+        verdict=_verdict(found),
+        changed=tuple(_changed_files(found)),
+        base=base,
+    )
 
 
 def _on_the_store(one: Finding, found: Comparison) -> Finding:
@@ -142,12 +167,17 @@ def _verdict(found: Comparison) -> str:
     if found.is_same_text:
         return "equivalent: the scripts and the binding are the same"
     if found.is_equivalent:
-        return f"equivalent within the scope{', of what both have' if found.not_in_both else ''}{', at another cost' if found.costs else ''}"
+        return (
+            "equivalent within the "
+            f"scope{', of what both have' if found.not_in_both else ''}{', at another cost' if found.costs else ''}"
+        )
     told = [
         (len({one.law for one in changes}), words)
         for changes, words in (
-            (found.newly_broken, "newly broken"), (found.rolling.broken, "broken during the rolling upgrade"),
-            (found.fixed, "fixed"), (found.still_broken, "broken as before"),
+            (found.newly_broken, "newly broken"),
+            (found.rolling.broken, "broken during the rolling upgrade"),
+            (found.fixed, "fixed"),
+            (found.still_broken, "broken as before"),
         )
     ]
     parts = [f"{counted(number, 'law')} {words}" for number, words in told if number]
@@ -163,21 +193,42 @@ def _of_difference(one: Difference, found: Comparison) -> Finding:
 
     words = found.after.terms.state_words
     keyspaces = one.new.keyspaces or (None,) * len(one.trace.steps)
-    told = zip(one.trace.steps, one.told_steps, one.new.told, one.old.told, changes_told(one.new.states), keyspaces, strict=True)
+    told = zip(
+        one.trace.steps,
+        one.told_steps,
+        one.new.told,
+        one.old.told,
+        changes_told(one.new.states),
+        keyspaces,
+        strict=True,
+    )
     lua = one.new.lua
     return Finding(
-        law=one.kind, headline=one.text, cause=f"{one.kind}\0{one.text}", change=Change.BEHAVIOUR,
+        law=one.kind,
+        headline=one.text,
+        cause=f"{one.kind}\0{one.text}",
+        change=Change.BEHAVIOUR,
         fingerprint=fingerprint_of(found.new.name, one.kind, _name(lua), lua.source, one.text.split(" ", 1)[0]),
         steps=tuple(
             Step(
-                lane=lane_of(step, one.trace.steps), action=action, answer=answer,
-                before=before if before != answer else "", state=f"{words}: {live}" if live else "", fault=_fault(step), keys=_keys(keys),
+                lane=lane_of(step, one.trace.steps),
+                action=action,
+                answer=answer,
+                before=before if before != answer else "",
+                state=f"{words}: {live}" if live else "",
+                fault=_fault(step),
+                keys=_keys(keys),
             )
             for step, action, answer, before, live, keys in told
         ),
-        before=shown_keyspace(one.old.after), after=shown_keyspace(one.new.after), line=_line(lua), call=lua.call,
-        found_by="comparison of both scripts", is_certain=not one.small_scope, witness=one.trace.to_json(),
-    )  # fmt: skip
+        before=shown_keyspace(one.old.after),
+        after=shown_keyspace(one.new.after),
+        line=_line(lua),
+        call=lua.call,
+        found_by="comparison of both scripts",
+        is_certain=not one.small_scope,
+        witness=one.trace.to_json(),
+    )
 
 
 def _changed_files(found: Comparison) -> Iterable[ChangedFile]:
@@ -236,14 +287,17 @@ def _written(lua: LuaLine) -> tuple[Line, ...]:
     """The line with which a script had written before it failed."""
     place, _, call = lua.written.partition(": ")
     path, _, number = place.rpartition(":")
-    return (Line(path=path, line=int(number), source=call, role="written before it failed"),) if number.isdigit() else ()
+    return (
+        (Line(path=path, line=int(number), source=call, role="written before it failed"),) if number.isdigit() else ()
+    )
 
 
 def _work(work: Mapping[str, float]) -> Iterable[str]:
     return [", ".join(f"{number:,} {name}" for name, number in work.items())] if work else []
 
 
-# -- histories, specifications, simulations ----------------------------------------------------------------------------------
+# -- histories, specifications, simulations
+# ----------------------------------------------------------------------------------
 
 
 def subject_of_history(name: str, rows: int, verdicts: Sequence[Verdict], outcome: Outcome, path: str = "") -> Subject:
@@ -267,7 +321,8 @@ def subject_of_simulation(result: Mapping[str, Any], verdicts: Sequence[Verdict]
     for stage, latency in result["latency"].items():
         if latency["count"]:
             facts[f"latency {stage.replace('_', ' ')}, ms"] = (
-                f"mean {latency['mean_ms']:g}, 50 % {latency['p50_ms']:g}, 99 % {latency['p99_ms']:g}, max {latency['max_ms']:g}"
+                f"mean {latency['mean_ms']:g}, 50 % {latency['p50_ms']:g}, 99 % {latency['p99_ms']:g}, max "
+                f"{latency['max_ms']:g}"
             )
     for kind, used in result["utilisation"].items():
         facts[f"utilisation {kind}"] = f"mean {sum(used) / len(used):.1%}, max {max(used):.1%} of {len(used)}"
@@ -287,7 +342,9 @@ def _judged(verdicts: Iterable[Verdict]) -> tuple[JudgedLaw, ...]:
             clauses=LAWS[one.law].clauses if one.law in LAWS else (),
             outcome=Outcome.UNKNOWN if one.vacuous else one.outcome,
             tested=int(one.work["antecedents"]) if "antecedents" in one.work else None,
-            because="" if one.outcome is not Outcome.UNKNOWN and not one.vacuous else "; ".join(one.not_covered) or "vacuous",
+            because=""
+            if one.outcome is not Outcome.UNKNOWN and not one.vacuous
+            else "; ".join(one.not_covered) or "vacuous",
             is_applicable=not one.vacuous,
         )
         for one in verdicts
@@ -303,7 +360,11 @@ def finding_of_events(verdict: Verdict, name: str) -> Finding:
     """The finding for a law that a history breaks, its events as steps."""
     witness = to_plain(verdict.witness)
     events = witness.get("events") or witness.get("operations") or ()
-    where = {key: witness[key] for key in ("publisher", "topic", "qos", "subscriber", "sequence", "key") if witness.get(key) is not None}
+    where = {
+        key: witness[key]
+        for key in ("publisher", "topic", "qos", "subscriber", "sequence", "key")
+        if witness.get(key) is not None
+    }
     place = ", ".join(f"{key} {value}" for key, value in where.items())
     return Finding(
         law=verdict.law,
@@ -332,7 +393,8 @@ def _pairs(fields: Mapping[str, Any]) -> str:
 
 
 def subject_of_specification(found: Exploration, command: Sequence[str] = (), path: str = "") -> Subject:
-    """The subject for an explored specification. ``command``: what shows it again; ``path``: its name, or file and name."""
+    """The subject for an explored specification. ``command``: what shows it again; ``path``: its name, or file and
+    name."""
     parameters = dict(found.parameters)
     rewritten = [f"with fewer identifiers: {line}" for line in parameters.pop("rewritten", [])]
     scope = ", ".join(f"{name}={value}" for name, value in parameters.items())
@@ -341,17 +403,25 @@ def subject_of_specification(found: Exploration, command: Sequence[str] = (), pa
     size = f"{found.distinct_states:,} distinct states, {found.transitions:,} transitions, depth {found.depth}, {whole}"
     fired = "actions: " + ", ".join(f"{name} {times:,}" for name, times in found.actions.items())
     return Subject(
-        name=f"{found.specification}({scope})", path=path.rpartition(":")[0], kind="specification", outcome=found.outcome,
+        name=f"{found.specification}({scope})",
+        path=path.rpartition(":")[0],
+        kind="specification",
+        outcome=found.outcome,
         laws=tuple(
             JudgedLaw(
-                law=one.law, statement=_statement(one), outcome=one.outcome,
+                law=one.law,
+                statement=_statement(one),
+                outcome=one.outcome,
                 tested=int(one.work["antecedents"]) if "antecedents" in one.work else None,
                 because="; ".join(one.not_covered) if one.outcome is Outcome.UNKNOWN else one.how,
             )
             for one in found.verdicts
         ),
-        findings=findings, notes=found.notes, scope=(size, fired, *rewritten), not_covered=_gaps(found.verdicts),
-    )  # fmt: skip
+        findings=findings,
+        notes=found.notes,
+        scope=(size, fired, *rewritten),
+        not_covered=_gaps(found.verdicts),
+    )
 
 
 def _statement(verdict: Verdict) -> str:
@@ -388,4 +458,8 @@ def _transitions(witness: Behaviour) -> Iterable[Step]:
         given = ", ".join(f"{name}={value}" for name, value in step.arguments.items())
         again = "from here on again and again: " if number == witness.loop_start else ""
         after = ", ".join(f"{place} = {value}" for place, value in changed.items())
-        yield Step(lane=step.actor, action=f"{step.actor}: {again}{step.action}{f'({given})' if given else ''}", state=f"then {after}" if after else "")
+        yield Step(
+            lane=step.actor,
+            action=f"{step.actor}: {again}{step.action}{f'({given})' if given else ''}",
+            state=f"then {after}" if after else "",
+        )

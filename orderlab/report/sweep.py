@@ -1,4 +1,5 @@
-"""A sweep in words: the answer in a sentence, progress on one line, what came out, what failed and how to see it happen again."""
+"""A sweep in words: the answer in a sentence, progress on one line, what came out, what failed and how to see it happen
+again."""
 
 from __future__ import annotations
 
@@ -32,25 +33,32 @@ def progress_line(progress: RunsProgress) -> tuple[str, float]:
     counts, total = progress.counts, progress.total
     new = counts.rows - progress.before
     rate = new / progress.wall_s if progress.wall_s > 0 else 0.0
-    text = f"{counts.rows:,} of {total:,} runs, {counts.failed:,} failed, {counts.violated:,} violating, {rate:.3g} runs/s"
+    text = (
+        f"{counts.rows:,} of {total:,} runs, {counts.failed:,} failed, {counts.violated:,} violating, {rate:.3g} runs/s"
+    )
     return text, new / max(total - progress.before, 1)
 
 
 def print_summary(console: Console, summary: Summary, outcome: Outcome) -> None:
-    """The verdict with its exit code, counts, the first failures and violations with their commands, where the rows are."""
+    """The verdict with its exit code, counts, the first failures and violations with their commands, where the rows
+    are."""
     counts = summary.counts
-    console.print(f"{swept(summary)} (exit code {int(EXIT[outcome])})", style=STYLE[outcome], highlight=False, soft_wrap=True)
+    console.print(
+        f"{swept(summary)} (exit code {int(EXIT[outcome])})", style=STYLE[outcome], highlight=False, soft_wrap=True
+    )
     console.print(
         f"{counts.rows:,} of {summary.runs:,} runs done ({summary.before:,} of them before), {counts.failed:,} failed, "
         f"{counts.violated:,} violating a law; {summary.wall_s:.1f} s, {summary.cpu_s:.1f} s of CPU in runs",
         highlight=False,
     )
     if summary.unknown > summary.vacuous:
-        console.print(
-            f"{summary.unknown - summary.vacuous:,} runs left laws undecided", highlight=False
-        )
+        console.print(f"{summary.unknown - summary.vacuous:,} runs left laws undecided", highlight=False)
     if summary.unsettled:
-        console.print(f"warning: {unsettled_line(summary.unsettled, counts.rows - counts.failed)}", highlight=False, soft_wrap=True)
+        console.print(
+            f"warning: {unsettled_line(summary.unsettled, counts.rows - counts.failed)}",
+            highlight=False,
+            soft_wrap=True,
+        )
     if summary.failure_kinds:
         console.print(f"failed: {said(counted_kinds(summary.failure_kinds))}", highlight=False, soft_wrap=True)
     if summary.spared:
@@ -60,9 +68,7 @@ def print_summary(console: Console, summary: Summary, outcome: Outcome) -> None:
     for title, rows in (("failed", summary.failures), ("violating", summary.violations)):
         for row in rows:
             told = row["error"] or ", ".join(law for law, verdict in row["verdicts"] if verdict == "violated")
-            console.print(
-                f"run {row['run']} {title} ({row['status']}): {said(told)}", highlight=False, soft_wrap=True
-            )
+            console.print(f"run {row['run']} {title} ({row['status']}): {said(told)}", highlight=False, soft_wrap=True)
             console.print(f"    {escape(row['replay'])}", highlight=False, soft_wrap=True)
         total = counts.failed if title == "failed" else counts.violated
         if total > len(rows):
@@ -76,9 +82,15 @@ def print_summary(console: Console, summary: Summary, outcome: Outcome) -> None:
 
 def swept(summary: Summary) -> str:
     """What became of the runs, in a sentence."""
-    counts, held = summary.counts, summary.counts.rows - summary.counts.failed - summary.counts.violated - summary.unknown
+    counts, held = (
+        summary.counts,
+        summary.counts.rows - summary.counts.failed - summary.counts.violated - summary.unknown,
+    )
     parts = [
-        f"{counts.violated:,} of {counted(summary.runs, 'run')} {'violates' if counts.violated == 1 else 'violate'} a law" if counts.violated else "",
+        f"{counts.violated:,} of {counted(summary.runs, 'run')} "
+        f"{'violates' if counts.violated == 1 else 'violate'} a law"
+        if counts.violated
+        else "",
         f"{counts.failed:,} failed" if counts.failed else "",
         f"{summary.runs - counts.rows:,} are not done" if counts.rows < summary.runs else "",
         f"{summary.vacuous:,} put no law to the test" if summary.vacuous else "",
@@ -131,8 +143,8 @@ def print_run(console: Console, row: Mapping[str, Any], seconds: float) -> None:
 
 
 def print_answer(console: Console, answer: Answer, asked: Mapping[str, Any]) -> None:
-    """The answer in a sentence with its exit code, then its table; one row alone stands upright. Commands are printed below, to
-    be copied."""
+    """The answer in a sentence with its exit code, then its table; one row alone stands upright. Commands are printed
+    below, to be copied."""
     console.print(
         f"{answered(answer.outcome)}: {said(sentence(answer, asked))} (exit code {int(EXIT[answer.outcome])})",
         style=STYLE[answer.outcome], highlight=False, soft_wrap=True,
@@ -160,7 +172,9 @@ def print_answer(console: Console, answer: Answer, asked: Mapping[str, Any]) -> 
             console.print(f"{name.replace('_', ' ')}:\n    {escape(command)}", highlight=False, soft_wrap=True)
     for note in answer.notes:
         console.print(escape(note), highlight=False, soft_wrap=True)
-    console.print(f"{escape(str(answer.folder))}/answer.json, answer.csv; seed: {answer.seed}", highlight=False, soft_wrap=True)
+    console.print(
+        f"{escape(str(answer.folder))}/answer.json, answer.csv; seed: {answer.seed}", highlight=False, soft_wrap=True
+    )
 
 
 def said(text: str) -> str:
@@ -169,12 +183,21 @@ def said(text: str) -> str:
     return escape(shown if len(shown) <= SAID_MAX else shown[:SAID_MAX] + "...")
 
 
-# -- the answer in a sentence ------------------------------------------------------------------------------------------------
+# -- the answer in a sentence
+# ------------------------------------------------------------------------------------------------
 
 UNITS = (
-    ("_per_s", "per s"), ("per_s", "per s"), ("_ms", "ms"), ("_us", "µs"), ("_s", "s"), ("_mib", "MiB"), ("_bytes", "bytes"),
-    ("_percent", "%"), ("_share", "share of 1"), ("_ratio", "ratio"),
-)  # fmt: skip
+    ("_per_s", "per s"),
+    ("per_s", "per s"),
+    ("_ms", "ms"),
+    ("_us", "µs"),
+    ("_s", "s"),
+    ("_mib", "MiB"),
+    ("_bytes", "bytes"),
+    ("_percent", "%"),
+    ("_share", "share of 1"),
+    ("_ratio", "ratio"),
+)
 
 
 def unit_of(metric: str) -> str:
@@ -196,7 +219,9 @@ def with_unit(metric: str) -> str:
 
 def answered(outcome: Outcome) -> str:
     """What an outcome means of a question."""
-    return {Outcome.VIOLATED: "the target is missed", Outcome.UNKNOWN: "the question stayed open"}.get(outcome, "answered")
+    return {Outcome.VIOLATED: "the target is missed", Outcome.UNKNOWN: "the question stayed open"}.get(
+        outcome, "answered"
+    )
 
 
 def named(row: Mapping[str, Any], settings: Sequence[str]) -> str:
@@ -221,7 +246,10 @@ def _said_sensitivity(rows: Rows, asked: Mapping[str, Any], settings: Sequence[s
         share = f"a part in {100 * first['total']:.0f} ± {100 * first['total_half_width']:.0f} % of its variance"
         return f"{asked['metric']} depends most on {first['parameter']}: {share}{rest}"
     effect = f"{cell(float(first['mean_absolute_effect']))} ± {cell(float(first['half_width']))}"
-    return f"{with_unit(asked['metric'])} depends most on {first['parameter']}: across its range it moves by {effect} on average"
+    return (
+        f"{with_unit(asked['metric'])} depends most on {first['parameter']}: across its range it moves by "
+        f"{effect} on average"
+    )
 
 
 def _said_cheapest(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:
@@ -230,7 +258,10 @@ def _said_cheapest(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]
     if not meeting:
         return f"none of {counted(len(rows), 'configuration')} meets {targets}"
     best = min(meeting, key=lambda row: row["price"])
-    return f"the cheapest that meets {targets}: {named(best, settings)}, at price {cell(best['price'])} ({len(meeting)} of {len(rows)} meet it)"
+    return (
+        f"the cheapest that meets {targets}: {named(best, settings)}, at price {cell(best['price'])} "
+        f"({len(meeting)} of {len(rows)} meet it)"
+    )
 
 
 def _said_comparison(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:
@@ -266,12 +297,18 @@ def _said_capacity(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]
     if len(rows) == 1:
         return f"{limit}: {told(rows[0])}"
     best, worst = max(rows, key=lambda row: row[kept]), min(rows, key=lambda row: row[kept])
-    return f"{limit}: most at {named(best, settings)}, where {told(best)}; least at {named(worst, settings)}, where {told(worst)}"
+    return (
+        f"{limit}: most at {named(best, settings)}, where {told(best)}; least at {named(worst, settings)}, where "
+        f"{told(worst)}"
+    )
 
 
 def _said_risk(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:
     (row,) = rows
-    words = {"acceptable": f"acceptable (at most {asked['acceptable']:g})", "unacceptable": f"unacceptable (at least {asked['unacceptable']:g})"}
+    words = {
+        "acceptable": f"acceptable (at most {asked['acceptable']:g})",
+        "unacceptable": f"unacceptable (at least {asked['unacceptable']:g})",
+    }
     told = f"{row['violations']} of {row['runs']} runs, {cell(row['low'])} to {cell(row['high'])}, exact 95 %"
     return f"the risk that a law breaks is {words.get(row['decision'], 'undecided')}: {told}"
 
@@ -280,12 +317,19 @@ def _said_rare_event(rows: Rows, asked: Mapping[str, Any], settings: Sequence[st
     (row,) = rows
     event = "a law breaks" if asked.get("above") is None else f"{asked['score']} exceeds {cell(asked['above'])}"
     if not row["probability"]:
-        return f"in {counted(row['runs'], 'run')} it was not reached that {event}; the probability stayed open, at most {cell(row['high'])}"
+        return (
+            f"in {counted(row['runs'], 'run')} it was not reached that {event}; the probability stayed open, at "
+            f"most {cell(row['high'])}"
+        )
     low, high = cell(row["low"]), cell(row["high"])
     return f"{event} with a probability of {cell(row['probability'])} ({low} to {high}, nominal 95 %)"
 
 
 _SENTENCES: dict[str, Callable[[Rows, Mapping[str, Any], Sequence[str]], str]] = {
-    "sensitivity": _said_sensitivity, "cheapest": _said_cheapest, "comparison": _said_comparison, "capacity": _said_capacity,
-    "risk": _said_risk, "rare-event": _said_rare_event,
-}  # fmt: skip
+    "sensitivity": _said_sensitivity,
+    "cheapest": _said_cheapest,
+    "comparison": _said_comparison,
+    "capacity": _said_capacity,
+    "risk": _said_risk,
+    "rare-event": _said_rare_event,
+}

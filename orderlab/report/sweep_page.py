@@ -87,7 +87,8 @@ class Behind(NamedTuple):
 
 @dataclass
 class Runs:
-    """What is told of single runs: of each point those behind it; what is bad, by number; how many were judged, and not."""
+    """What is told of single runs: of each point those behind it; what is bad, by number; how many were judged, and
+    not."""
 
     behind: dict[int, Behind]
     bad: list[dict[str, Any]]
@@ -121,19 +122,39 @@ def write_report(path: Path) -> Path:
     panels, undrawn = drawings(points, axes, own, metrics, runs.behind)
     table, columns = points_table(points, metrics), point_columns(points, metrics)
     planned, evidence = int(wanted.sum()), _evidence(points, metrics)
-    page = harmless(template("sweep.html.j2").render(
-        title=f"Sweep of {sweep.system}", description=manifest.get("description", ""), outcome=_outcome(counts, planned, runs),
-        sentence=_sentence(counts, planned, runs, points, metrics, cliffs, along), runs=planned, counts=counts,
-        spared=int((~wanted).sum()), until=sweep.replications.until, seed=sweep.seed, versions=versions(),
-        warnings=[unsettled_line(runs.unsettled, counts.rows - counts.failed)] * bool(runs.unsettled) + evidence.warnings,
-        nominal=NOMINAL,
-        cliffs=cliffs[:POINTS_SHOWN], cliff_axis=along, cliff_metric=latency, panels=panels, undrawn=undrawn,
-        heats=heat_maps(points, own, metrics), varied=list(plan.parameter_names), replications=sweep.replications.count,
-        shown=runs.bad[:BAD_SHOWN], hidden=max(0, len(runs.bad) - BAD_SHOWN),
-        points=[_shown_point(one, metrics, columns) for one in points[:POINTS_SHOWN]], behind=runs.behind,
-        points_hidden=max(0, len(points) - POINTS_SHOWN), left_out=_left_out(counts, planned, runs, sweep, evidence),
-        fixed=held_fixed(sweep, plan.parameter_names), digests=_digests(manifest, sweep),
-    ))  # fmt: skip
+    page = harmless(
+        template("sweep.html.j2").render(
+            title=f"Sweep of {sweep.system}",
+            description=manifest.get("description", ""),
+            outcome=_outcome(counts, planned, runs),
+            sentence=_sentence(counts, planned, runs, points, metrics, cliffs, along),
+            runs=planned,
+            counts=counts,
+            spared=int((~wanted).sum()),
+            until=sweep.replications.until,
+            seed=sweep.seed,
+            versions=versions(),
+            warnings=[unsettled_line(runs.unsettled, counts.rows - counts.failed)] * bool(runs.unsettled)
+            + evidence.warnings,
+            nominal=NOMINAL,
+            cliffs=cliffs[:POINTS_SHOWN],
+            cliff_axis=along,
+            cliff_metric=latency,
+            panels=panels,
+            undrawn=undrawn,
+            heats=heat_maps(points, own, metrics),
+            varied=list(plan.parameter_names),
+            replications=sweep.replications.count,
+            shown=runs.bad[:BAD_SHOWN],
+            hidden=max(0, len(runs.bad) - BAD_SHOWN),
+            points=[_shown_point(one, metrics, columns) for one in points[:POINTS_SHOWN]],
+            behind=runs.behind,
+            points_hidden=max(0, len(points) - POINTS_SHOWN),
+            left_out=_left_out(counts, planned, runs, sweep, evidence),
+            fixed=held_fixed(sweep, plan.parameter_names),
+            digests=_digests(manifest, sweep),
+        )
+    )
     out = Path(path) / "report"
     out.mkdir(exist_ok=True)
     for name, content in (
@@ -180,8 +201,14 @@ def _runs(folder: ResultFolder, planned: int) -> Runs:
         others = f" of {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else ""
         behind[point] = Behind(replay, f"run {number}{others}")
     return Runs(
-        behind, [bad[number] for number in sorted(bad)], outcomes["holds"], outcomes["unknown"], outcomes[None], tuple(sorted(laws)), unsettled,
-    )  # fmt: skip
+        behind,
+        [bad[number] for number in sorted(bad)],
+        outcomes["holds"],
+        outcomes["unknown"],
+        outcomes[None],
+        tuple(sorted(laws)),
+        unsettled,
+    )
 
 
 def _outcome(counts: Counts, planned: int, runs: Runs) -> Outcome:
@@ -191,12 +218,22 @@ def _outcome(counts: Counts, planned: int, runs: Runs) -> Outcome:
 
 
 def _sentence(
-    counts: Counts, planned: int, runs: Runs, points: Sequence[PointRows], metrics: Sequence[str], cliffs: Sequence[Mapping[str, Any]], along: str | None
+    counts: Counts,
+    planned: int,
+    runs: Runs,
+    points: Sequence[PointRows],
+    metrics: Sequence[str],
+    cliffs: Sequence[Mapping[str, Any]],
+    along: str | None,
 ) -> str:
-    """The answer: what became of the runs, and where latency leaves two digits, or between what the first metric lies."""
+    """The answer: what became of the runs, and where latency leaves two digits, or between what the first metric
+    lies."""
     total = counted(planned, "run")
     if counts.violated:
-        done = f"{counts.violated:,} of {total} {'breaks' if counts.violated == 1 else 'break'} {_listed(runs.laws)}{f', {counts.failed:,} failed' if counts.failed else ''}"
+        done = (
+            f"{counts.violated:,} of {total} {'breaks' if counts.violated == 1 else 'break'} "
+            f"{_listed(runs.laws)}{f', {counts.failed:,} failed' if counts.failed else ''}"
+        )
     elif counts.failed:
         done = f"all {total} failed" if counts.failed == planned > 1 else f"{counts.failed:,} of {total} failed"
     elif counts.rows < planned:
@@ -210,15 +247,22 @@ def _sentence(
     crossed = [row for row in cliffs if row["last_below"] is not None and row["first_beyond"] is not None]
     if crossed:
         first = crossed[0]
-        where = f"the mean latency leaves two digits between {along} {cell(first['last_below'])} and {cell(first['first_beyond'])}"
+        where = (
+            f"the mean latency leaves two digits between {along} {cell(first['last_below'])} and "
+            f"{cell(first['first_beyond'])}"
+        )
         more = f" in the first of {len(cliffs)} settings" if len(cliffs) > 1 else ""
         return f"{done}; {where}{more}"
     for metric in (metric for metric in metrics if varies(points, metric)):
-        means = [(i.estimate, one) for one in points if (i := one.interval(metric)) is not None and is_drawn(i.estimate)]
+        means = [
+            (i.estimate, one) for one in points if (i := one.interval(metric)) is not None and is_drawn(i.estimate)
+        ]
         if len({mean for mean, _ in means}) > 1:
             low, high = min(means, key=lambda pair: pair[0]), max(means, key=lambda pair: pair[0])
             unit = f" {unit_of(metric)}" if unit_of(metric) else ""
-            return f"{done}; {metric} is {cell(low[0])} to {cell(high[0])}{unit}, the most at {_named(high[1].parameters)}"
+            return (
+                f"{done}; {metric} is {cell(low[0])} to {cell(high[0])}{unit}, the most at {_named(high[1].parameters)}"
+            )
     return done
 
 
@@ -244,11 +288,17 @@ def _is_numeric_axis(points: list[PointRows], name: str) -> bool:
 
 
 def _named(parameters: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {cell(value) if isinstance(value, float) else value}" for name, value in parameters.items())
+    return ", ".join(
+        f"{name} {cell(value) if isinstance(value, float) else value}" for name, value in parameters.items()
+    )
 
 
 def drawings(
-    points: Sequence[PointRows], axes: Sequence[str], varied: Sequence[str], metrics: Sequence[str], behind: Mapping[int, Behind]
+    points: Sequence[PointRows],
+    axes: Sequence[str],
+    varied: Sequence[str],
+    metrics: Sequence[str],
+    behind: Mapping[int, Behind],
 ) -> tuple[list[dict[str, Any]], int]:
     """Small multiples, and how many more there would be: each metric along each axis of numbers; without one, a row of
     intervals for each point."""
@@ -262,17 +312,25 @@ def drawings(
     return found[:PANELS_MAX], max(0, len(found) - PANELS_MAX)
 
 
-def panels(points: Sequence[PointRows], axis: str, metric: str, behind: Mapping[int, Behind] | None = None) -> list[dict[str, Any]]:
-    """The metric along a numeric axis: a chart for each setting of what the curves do not tell apart, all on one scale. Each
-    curve is named by what differs between curves."""
+def panels(
+    points: Sequence[PointRows], axis: str, metric: str, behind: Mapping[int, Behind] | None = None
+) -> list[dict[str, Any]]:
+    """The metric along a numeric axis: a chart for each setting of what the curves do not tell apart, all on one scale.
+    Each curve is named by what differs between curves."""
     groups: dict[tuple[tuple[str, Any], ...], list[PointRows]] = {}
     for one in points:
-        groups.setdefault(tuple((name, value) for name, value in one.parameters.items() if name != axis), []).append(one)
+        groups.setdefault(tuple((name, value) for name, value in one.parameters.items() if name != axis), []).append(
+            one
+        )
     told = [i for one in points if (i := one.interval(metric)) is not None]
     limits = [(TWO_DIGITS, "100 ms")] if metric.endswith("_ms") and any(i.estimate >= TWO_DIGITS for i in told) else []
     y = Axis(with_unit(metric), scale_of([end for i in told for end in _reach(i)] + [value for value, _ in limits]))
     values = sorted({one.parameters[axis] for one in points})
-    x = Axis(with_unit(axis), scale_of(values, room=0.04, from_zero=False), tuple(value for value in values if is_drawn(value)))
+    x = Axis(
+        with_unit(axis),
+        scale_of(values, room=0.04, from_zero=False),
+        tuple(value for value in values if is_drawn(value)),
+    )
     names = [name for name, _ in next(iter(groups), ())]
     differing = [name for name in names if len({repr(dict(key).get(name)) for key in groups}) > 1]
     among = _among(groups, differing)
@@ -287,16 +345,27 @@ def panels(points: Sequence[PointRows], axis: str, metric: str, behind: Mapping[
             part = curves[begin : begin + LINES_MAX]
             marked = [Curve(name, _marks(mine, axis, metric, behind or {})) for name, mine in part]
             which = f"curves {begin + 1} to {begin + len(part)} of {len(curves)}" if len(curves) > LINES_MAX else ""
-            under = "; ".join(filter(None, (facet, which, _runs_behind([one for _, mine in part for one in mine], metric))))
-            found.append({"caption": f"{with_unit(metric)} along {axis}", "under": under, "is_alone": False,
-                          "svg": panel(f"{metric} along {axis}{f', {facet}' if facet else ''}", marked, x, y, limits)})  # fmt: skip
+            under = "; ".join(
+                filter(None, (facet, which, _runs_behind([one for _, mine in part for one in mine], metric)))
+            )
+            found.append(
+                {
+                    "caption": f"{with_unit(metric)} along {axis}",
+                    "under": under,
+                    "is_alone": False,
+                    "svg": panel(f"{metric} along {axis}{f', {facet}' if facet else ''}", marked, x, y, limits),
+                }
+            )
     return found
 
 
 def _among(groups: Iterable[tuple[tuple[str, Any], ...]], differing: Sequence[str]) -> tuple[str, ...]:
-    """What the curves of one chart differ in: the parameter with the most values that one chart holds; all, where few differ."""
+    """What the curves of one chart differ in: the parameter with the most values that one chart holds; all, where few
+    differ."""
     keys = list(groups)
-    if len(keys) <= LINES_MAX and all(len(_named({name: dict(key).get(name) for name in differing})) <= LABEL_MAX for key in keys):
+    if len(keys) <= LINES_MAX and all(
+        len(_named({name: dict(key).get(name) for name in differing})) <= LABEL_MAX for key in keys
+    ):
         return tuple(differing)
     many = {name: len({repr(dict(key).get(name)) for key in keys}) for name in differing}
     fitting = [name for name in differing if many[name] <= LINES_MAX] or list(differing)
@@ -347,9 +416,18 @@ def _runs_behind(points: Sequence[PointRows], metric: str) -> str:
 def _rows(points: Sequence[PointRows], metric: str, behind: Mapping[int, Behind]) -> dict[str, Any]:
     marks = [(one, _mark(one, 0.0, metric, behind, upright=False)) for one in points]
     told = [i for one in points if (i := one.interval(metric)) is not None]
-    rows = [Row(_named(one.parameters), _mean(i), [mark]) for one, mark in marks if mark is not None and (i := one.interval(metric)) is not None]
+    rows = [
+        Row(_named(one.parameters), _mean(i), [mark])
+        for one, mark in marks
+        if mark is not None and (i := one.interval(metric)) is not None
+    ]
     x = Axis(with_unit(metric), scale_of(end for i in told for end in _reach(i)))
-    return {"caption": with_unit(metric), "under": _runs_behind(points, metric), "is_alone": False, "svg": rows_of_intervals(metric, rows, x)}
+    return {
+        "caption": with_unit(metric),
+        "under": _runs_behind(points, metric),
+        "is_alone": False,
+        "svg": rows_of_intervals(metric, rows, x),
+    }
 
 
 def heat_maps(points: Sequence[PointRows], varied: Sequence[str], metrics: Sequence[str]) -> list[dict[str, Any]]:
@@ -382,10 +460,23 @@ def heat_map(points: Sequence[PointRows], axis_x: str, axis_y: str, metric: str)
             mine, mean = there.get((row, column), []), means.get((row, column))
             grey = 255 if mean is None else round(245 - 165 * scale.place(mean))
             failed = "x " if any(one.failed for one in mine) else ""
-            line.append({"text": failed + ("" if mean is None else cell(mean)), "grey": grey, "ink": "#000" if grey > 140 else "#fff",
-                         "link": f"point-{mine[0].point}" if len(mine) == 1 else "", "tip": _over(row, column, axis_x, axis_y, mine)})  # fmt: skip
+            line.append(
+                {
+                    "text": failed + ("" if mean is None else cell(mean)),
+                    "grey": grey,
+                    "ink": "#000" if grey > 140 else "#fff",
+                    "link": f"point-{mine[0].point}" if len(mine) == 1 else "",
+                    "tip": _over(row, column, axis_x, axis_y, mine),
+                }
+            )
         drawn.append({"name": _value(row), "cells": line})
-    return {"metric": with_unit(metric), "x": axis_x, "y": axis_y, "columns": [_value(column) for column in columns], "rows": drawn}
+    return {
+        "metric": with_unit(metric),
+        "x": axis_x,
+        "y": axis_y,
+        "columns": [_value(column) for column in columns],
+        "rows": drawn,
+    }
 
 
 def _over(row: Any, column: Any, axis_x: str, axis_y: str, mine: Sequence[PointRows]) -> str:
@@ -403,12 +494,18 @@ def _order(value: Any) -> tuple[int, Any]:
 
 
 def _digests(manifest: dict[str, Any], sweep: Any) -> list[dict[str, Any]]:
-    told = {"system": sweep.system, "code": manifest["code"], "scripts": manifest["scripts"], "subject": manifest.get("subject", "")}
+    told = {
+        "system": sweep.system,
+        "code": manifest["code"],
+        "scripts": manifest["scripts"],
+        "subject": manifest.get("subject", ""),
+    }
     return [{"": name, "digest": value} for name, value in told.items()]
 
 
 def _shown_point(one: PointRows, metrics: list[str], columns: PointColumns) -> dict[str, Any]:
-    """A row of the page by column: what is shown, and the number by which it is sorted. A mean and its interval share a cell."""
+    """A row of the page by column: what is shown, and the number by which it is sorted. A mean and its interval share a
+    cell."""
     row: dict[str, Any] = {"point": (one.point, one.point)}
     row |= {columns.parameters[name]: (cell(value), _number(value)) for name, value in one.parameters.items()}
     row |= {"runs": (one.runs, one.runs), "failed": (one.failed, one.failed), "violated": (one.violated, one.violated)}

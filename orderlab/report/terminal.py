@@ -25,8 +25,11 @@ CUT = ("the cap of", "interrupted")
 """How gaps begin that a user has asked for, so to speak: they are told without ``--verbose`` too."""
 
 
-def print_subject(console: Console, subject: Subject, seed: int, effort: str, verbose: bool = False, is_trusted: bool = False) -> None:
-    """The whole report of one store, of which the Python was allowed to run if ``is_trusted``. In a pipe no line is broken, so that it can be searched."""
+def print_subject(
+    console: Console, subject: Subject, seed: int, effort: str, verbose: bool = False, is_trusted: bool = False
+) -> None:
+    """The whole report of one store, of which the Python was allowed to run if ``is_trusted``. In a pipe no line is
+    broken, so that it can be searched."""
     soft = not console.is_terminal
     print_summary(console, subject)
     for number, root in enumerate(subject.roots, 1):
@@ -43,7 +46,8 @@ def _lines(told: Iterator[tuple[str, str]]) -> list[Text]:
 
 
 def summary(subject: Subject) -> Iterator[tuple[str, str]]:
-    """The verdict with its exit code, a line for each root cause, one for all laws that hold, and the undecided ones."""
+    """The verdict with its exit code, a line for each root cause, one for all laws that hold, and the undecided
+    ones."""
     where = f"{subject.path}; " if subject.path and subject.path != subject.name else ""
     yield f"{subject.answer} ({where}exit code {int(EXIT[subject.outcome])})", STYLE[subject.outcome]
     for number, root in enumerate(subject.roots, 1):
@@ -93,7 +97,9 @@ def story(number: int, root: list[Finding]) -> Iterator[tuple[str, str]]:
             yield f"     {step.state}", "dim"
     changed = {key for key in {*first.before, *first.after} if first.before.get(key) != first.after.get(key)}
     names = ("after the last step, by the old scripts", "by the new ones")
-    for name, keys in zip(names if first.change is Change.BEHAVIOUR else AROUND, (first.before, first.after), strict=True):
+    for name, keys in zip(
+        names if first.change is Change.BEHAVIOUR else AROUND, (first.before, first.after), strict=True
+    ):
         yield f"  the store's keys {name}:", ""
         yield from _keys(keys, changed)
     if first.line is not None:
@@ -133,8 +139,11 @@ def law_table(subject: Subject) -> Table:
     return table
 
 
-def remarks(subject: Subject, seed: int, effort: str, verbose: bool = False, is_trusted: bool = False) -> Iterator[tuple[str, str]]:
-    """Assumptions and notes; effort and what it left out; how to replay; and at the end what was shown, in one sentence."""
+def remarks(
+    subject: Subject, seed: int, effort: str, verbose: bool = False, is_trusted: bool = False
+) -> Iterator[tuple[str, str]]:
+    """Assumptions and notes; effort and what it left out; how to replay; and at the end what was shown, in one
+    sentence."""
     yield from ((f"assumed: {one}", "") for one in subject.assumptions)
     yield from ((f"note: {one}", "") for one in subject.notes)
     gaps = [one for one in subject.not_covered if not one.startswith(CUT)]
@@ -147,7 +156,11 @@ def remarks(subject: Subject, seed: int, effort: str, verbose: bool = False, is_
         yield from ((one, "") for one in subject.scope[1:])
         yield from ((f"not covered: {one}", "") for one in gaps)
     elif gaps:
-        yield f"not covered: {counted(len(gaps), 'limit')} of what was looked at; -v lists them, a larger --effort looks further", ""
+        yield (
+            f"not covered: {counted(len(gaps), 'limit')} of what was looked at; -v lists them, a larger --effort "
+            "looks further",
+            "",
+        )
     work = f": {subject.scope[0]}" if subject.scope else ""
     yield f"effort: {effort}{work}", ""
     yield f"seed: {seed}", ""
@@ -163,7 +176,11 @@ def shown(subject: Subject, effort: str, is_trusted: bool = False) -> str:
         confirmed = sum(one.confirmation.startswith("confirmed") for one in certain)
         server = f", {confirmed} of them confirmed by a real server" if confirmed else ""
         trusted = f" {TRUSTED}" if is_trusted else ""
-        replay = f"; to replay them: --report json=found.json, then orderlab replay found.json --finding N{trusted}" if certain else ""
+        replay = (
+            f"; to replay them: --report json=found.json, then orderlab replay found.json --finding N{trusted}"
+            if certain
+            else ""
+        )
         return f"Shown: {counted(len(certain), 'witness')} on the scripts as they are{server}{replay}."
     if subject.outcome is Outcome.UNKNOWN:
         is_cut = any(one.startswith(CUT[0]) for one in subject.not_covered)

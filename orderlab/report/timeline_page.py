@@ -36,30 +36,54 @@ def checked_timeline(path: Path) -> Path:
 
 
 def write_timeline(
-    path: Path, title: str, seed: int, rows: Sequence[Mapping[str, float | None]], faults: Sequence[Mapping[str, Any]], replications: int = 1
+    path: Path,
+    title: str,
+    seed: int,
+    rows: Sequence[Mapping[str, float | None]],
+    faults: Sequence[Mapping[str, Any]],
+    replications: int = 1,
 ) -> None:
     """Write the slices of a run, or of the mean of some, to ``path``; ``faults`` as the report tells their recovery."""
     if path.suffix == ".parquet":
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        struck = [[f"{one['fault']} {one['node']}".rstrip() for one in faults if one["at_s"] is not None and last < one["at_s"] <= row["at_s"]]
-                  for last, row in zip([0.0, *(row["at_s"] for row in rows)], rows, strict=False)]  # fmt: skip
+        struck = [
+            [
+                f"{one['fault']} {one['node']}".rstrip()
+                for one in faults
+                if one["at_s"] is not None and last < one["at_s"] <= row["at_s"]
+            ]
+            for last, row in zip([0.0, *(row["at_s"] for row in rows)], rows, strict=False)
+        ]
         sink = pa.BufferOutputStream()
-        pq.write_table(pa.Table.from_pylist([{**row, "faults": names} for row, names in zip(rows, struck, strict=True)]), sink)
+        pq.write_table(
+            pa.Table.from_pylist([{**row, "faults": names} for row, names in zip(rows, struck, strict=True)]), sink
+        )
         write_whole(path, sink.getvalue().to_pybytes())
         return
     slice_ms = round(1000 * (rows[0]["at_s"] or 0.0)) if rows else 0
     page = template("timeline.html.j2").render(
-        title=title, seed=seed, panels=list(panels(rows, faults)), faults=[_headed(one) for one in faults], slices=len(rows), slice_ms=slice_ms, replications=replications
+        title=title,
+        seed=seed,
+        panels=list(panels(rows, faults)),
+        faults=[_headed(one) for one in faults],
+        slices=len(rows),
+        slice_ms=slice_ms,
+        replications=replications,
     )
     write_whole(path, page.encode())
 
 
 HEADS = {
-    "at_s": "at, s", "recovered_runs": "runs recovered", "recovered_s": "recovered after, s", "low_s": "from, s", "high_s": "to, s", "least_s": "least, s",
+    "at_s": "at, s",
+    "recovered_runs": "runs recovered",
+    "recovered_s": "recovered after, s",
+    "low_s": "from, s",
+    "high_s": "to, s",
+    "least_s": "least, s",
     "greatest_s": "greatest, s",
-}  # fmt: skip
+}
 """What the columns of the table of faults are called, for those who read no field names."""
 
 
@@ -73,29 +97,56 @@ def panels(rows: Sequence[Mapping[str, float | None]], faults: Sequence[Mapping[
     drawn = rows[::every] if every else rows
     x = Axis("simulated seconds", scale_of([row["at_s"] or 0.0 for row in drawn], is_log=False))
     for caption, wanted in PANELS:
-        names = wanted if isinstance(wanted, dict) else {
-            key.removeprefix(wanted): key for key in (rows[0] if rows else {}) if key.startswith(wanted) and not key.endswith(("_low", "_high"))
-        }  # fmt: skip
-        curves = [Curve(name, marks) for name, key in names.items() if (marks := [mark for row in drawn if (mark := _mark(name, key, row)) is not None])]
+        names = (
+            wanted
+            if isinstance(wanted, dict)
+            else {
+                key.removeprefix(wanted): key
+                for key in (rows[0] if rows else {})
+                if key.startswith(wanted) and not key.endswith(("_low", "_high"))
+            }
+        )
+        curves = [
+            Curve(name, marks)
+            for name, key in names.items()
+            if (marks := [mark for row in drawn if (mark := _mark(name, key, row)) is not None])
+        ]
         if not curves:
             continue  # not every system has all
         means = [mark.y for curve in curves for mark in curve.marks]
         ends = [mark.high for curve in curves for mark in curve.marks if mark.high is not None]
-        room = 2 * max(means, default=0.0)  # intervals of two or three runs may reach far beyond: they are cut, and told by hovering
+        room = 2 * max(
+            means, default=0.0
+        )  # intervals of two or three runs may reach far beyond: they are cut, and told by hovering
         y = Axis(caption, scale_of([0.0, *means, *(min(end, room) for end in ends)], is_log=False))
         struck = list(_struck(faults, LINES_MAX - len(curves), y.scale))
         yield {"caption": caption, "under": "", "is_alone": False, "svg": panel(caption, [*curves, *struck], x, y)}
 
 
 def _struck(faults: Sequence[Mapping[str, Any]], room: int, y: Scale) -> Iterator[Curve]:
-    """A curve for each kind of fault, at most as many as there is ``room`` for: it goes up and down where one struck, and along the axis between them."""
+    """A curve for each kind of fault, at most as many as there is ``room`` for: it goes up and down where one struck,
+    and along the axis between them."""
     told = [one for one in faults if one["at_s"] is not None]
     kinds = list(dict.fromkeys(one["fault"] for one in told))
     alone = kinds if len(kinds) <= room else kinds[: room - 1]
     names = [*alone, *(["other faults"] if len(alone) < len(kinds) else [])]
-    for style, name in zip(range(LINES_MAX - 1, -1, -1), names, strict=False):  # from the end: the same in every chart, and no other curve's
-        at = sorted((one["at_s"], f"{one['fault']} on {one['node']}") for one in told if (one["fault"] if one["fault"] in alone else "other faults") == name)
-        yield Curve(name, [mark for at_s, what in at for mark in (Mark(at_s, y.low), Mark(at_s, y.high, told=what), Mark(at_s, y.low))], style=style)
+    for style, name in zip(
+        range(LINES_MAX - 1, -1, -1), names, strict=False
+    ):  # from the end: the same in every chart, and no other curve's
+        at = sorted(
+            (one["at_s"], f"{one['fault']} on {one['node']}")
+            for one in told
+            if (one["fault"] if one["fault"] in alone else "other faults") == name
+        )
+        yield Curve(
+            name,
+            [
+                mark
+                for at_s, what in at
+                for mark in (Mark(at_s, y.low), Mark(at_s, y.high, told=what), Mark(at_s, y.low))
+            ],
+            style=style,
+        )
 
 
 def _mark(name: str, key: str, row: Mapping[str, float | None]) -> Mark | None:
@@ -117,12 +168,26 @@ def compared(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[tuple[st
     return found + [(name, old, None) for name, old in then.items()]
 
 
-COMPARED = ("throughput_per_s", "latency", "stages_ms", "packs", "batches", "utilisation", "contention", "streams", "postgres", "lag_at_the_end", "counts", "recovery")
+COMPARED = (
+    "throughput_per_s",
+    "latency",
+    "stages_ms",
+    "packs",
+    "batches",
+    "utilisation",
+    "contention",
+    "streams",
+    "postgres",
+    "lag_at_the_end",
+    "counts",
+    "recovery",
+)
 """Parts of a report."""
 
 
 def numbers(report: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """The figures of a report that are compared: throughput, latencies, stages, packs, batches, utilisation, contention, streams, recovery, counts. Of nodes and consumers, the mean."""
+    """The figures of a report that are compared: throughput, latencies, stages, packs, batches, utilisation,
+    contention, streams, recovery, counts. Of nodes and consumers, the mean."""
     for part in COMPARED:
         yield from _numbers(part, report.get(part) or {})
 
@@ -142,15 +207,23 @@ def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
 
 
 def run_to_compare(path: Path, system: str) -> dict[str, Any]:
-    """The run that ``orderlab simulate --json`` has told before, whatever its system. Raises InputError for what no run tells."""
+    """The run that ``orderlab simulate --json`` has told before, whatever its system. Raises InputError for what no run
+    tells."""
     cure = f"keep one with: orderlab simulate {system} --json > FILE"
     try:
         told = json_of(path.read_bytes(), str(path))
     except OSError as error:
-        raise InputError(f"--against {path}: cannot be read ({error.strerror}); keep a run with: orderlab simulate {system} --json > {path}") from None
+        raise InputError(
+            f"--against {path}: cannot be read ({error.strerror}); keep a run with: orderlab simulate {system} "
+            f"--json > {path}"
+        ) from None
     except InputError:
         told = None
-    if not isinstance(told, dict) or not isinstance(told.get("latency"), dict) or not isinstance(told.get("settings"), dict):
+    if (
+        not isinstance(told, dict)
+        or not isinstance(told.get("latency"), dict)
+        or not isinstance(told.get("settings"), dict)
+    ):
         raise InputError(f"--against {path}: not one run; {cure}")
     for place, value, wanted in _wrong(told):
         raise InputError(printable(f"--against {path}: {place}: {repr(value)[:60]} is not {wanted}; {cure}"))
@@ -180,7 +253,11 @@ def _wrong(told: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
     if not (strikes is None or isinstance(strikes, list)):
         yield "recovery", strikes, "a list of faults"
     for number, one in enumerate(strikes or ()):
-        if not (isinstance(one, Mapping) and isinstance(one.get("fault"), str) and (one.get("recovered_s") is None or _is_number(one["recovered_s"]))):
+        if not (
+            isinstance(one, Mapping)
+            and isinstance(one.get("fault"), str)
+            and (one.get("recovered_s") is None or _is_number(one["recovered_s"]))
+        ):
             yield f"recovery[{number}]", one, "a fault with the seconds until the system recovered"
 
 

@@ -20,7 +20,9 @@ WAY_SHOWN = 8
 _COLOUR = {Outcome.HOLDS: "green", Outcome.VIOLATED: "red", Outcome.UNKNOWN: "yellow"}
 
 
-def print_verdicts(console: Console, title: str, subject: Subject, verdicts: Sequence[Verdict], verbose: bool = False) -> None:
+def print_verdicts(
+    console: Console, title: str, subject: Subject, verdicts: Sequence[Verdict], verbose: bool = False
+) -> None:
     """Print the answer, the witnesses, what is not covered; with ``verbose`` a line for each law, and the work."""
     print_summary(console, subject)
     for verdict in verdicts:
@@ -31,12 +33,16 @@ def print_verdicts(console: Console, title: str, subject: Subject, verdicts: Seq
     if verbose:
         _print_table(console, title, verdicts)
     else:
-        console.print(f"{escape(printable(title))}; -v lists how often each law was put to the test", highlight=False, soft_wrap=True)
+        console.print(
+            f"{escape(printable(title))}; -v lists how often each law was put to the test",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def notes_of(verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """What verdicts do not cover, each once with its laws; why laws are undecided is told with them. A budget that ended the
-    work is told with what would finish it.
+    """What verdicts do not cover, each once with its laws; why laws are undecided is told with them. A budget that
+    ended the work is told with what would finish it.
     """
     found: dict[str, list[str]] = {}
     for verdict in verdicts:
@@ -111,7 +117,8 @@ def print_witness(console: Console, verdict: Verdict) -> None:
 
 
 def whereabouts(where: Mapping[str, Any]) -> Iterator[str]:
-    """What became of the message of a simulation: its state, who had it last, who has it still, the fault; then its way."""
+    """What became of the message of a simulation: its state, who had it last, who has it still, the fault; then its
+    way."""
     if not where:
         return
     if where["state"] != "delivered":
@@ -126,7 +133,11 @@ def whereabouts(where: Mapping[str, Any]) -> Iterator[str]:
         row = "" if fault.get("event_id") is None else f" (event {fault['event_id']})"
         yield f"fault: {fault['name']} on {fault['node']} at {fault['at_us'] / 1e6:.6f} s{row}"
     if where["way"]:
-        yield "its way: " + "; ".join(where["way"][:WAY_SHOWN]) + (f"; {len(where['way']) - WAY_SHOWN} more" if len(where["way"]) > WAY_SHOWN else "")
+        yield (
+            "its way: "
+            + "; ".join(where["way"][:WAY_SHOWN])
+            + (f"; {len(where['way']) - WAY_SHOWN} more" if len(where["way"]) > WAY_SHOWN else "")
+        )
 
 
 def _event(event: Mapping[str, Any]) -> str:

@@ -58,7 +58,12 @@ def holding(subject: Subject) -> str:
 
 def looked_at(subject: Subject) -> list[str]:
     """How far was looked, what was assumed, and what was not covered, a line each."""
-    kinds = (("scope", subject.scope), ("assumed", subject.assumptions), ("note", subject.notes), ("not covered", subject.not_covered))
+    kinds = (
+        ("scope", subject.scope),
+        ("assumed", subject.assumptions),
+        ("note", subject.notes),
+        ("not covered", subject.not_covered),
+    )
     return [one_line(f"{kind}: {line}") for kind, lines in kinds for line in lines]
 
 
@@ -111,7 +116,8 @@ def harmless(text: str) -> str:
 
 
 def escaped(json: str) -> str:
-    """The same JSON, with the escapes of JSON for `CONTROLS`, which it may hold as they are: for who prints the file."""
+    """The same JSON, with the escapes of JSON for `CONTROLS`, which it may hold as they are: for who prints the
+    file."""
     return CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", json)
 
 

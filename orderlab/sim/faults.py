@@ -1,13 +1,14 @@
 """Every fault that can strike a broker system, by the name that operators use; and which strike when.
 
-Each is a function of the system, the number of what it strikes (a broker, a Redis node, a Kafka broker) and how long it lasts,
-in microseconds. It returns the instant at which it has healed, or None if it cannot strike as things stand (a node that is
-down already).
+Each is a function of the system, the number of what it strikes (a broker, a Redis node, a Kafka broker) and how long it
+lasts, in microseconds. It returns the instant at which it has healed, or None if it cannot strike as things stand (a
+node that is down already).
 
-A schedule is ``name@seconds``, ``name@seconds:target`` or ``name@seconds:target:duration``, separated by blanks; the target is the
-number of a broker, a Redis node or a Kafka broker, as the fault says. Rates are ``name=rate/s``, separated by blanks: faults of
-that name strike at the instants of a Poisson process, each time a target drawn at random, from a random stream of their own,
-until nobody publishes any more. Each leaves a row in the history, and one when all have healed.
+A schedule is ``name@seconds``, ``name@seconds:target`` or ``name@seconds:target:duration``, separated by blanks; the
+target is the number of a broker, a Redis node or a Kafka broker, as the fault says. Rates are ``name=rate/s``,
+separated by blanks: faults of that name strike at the instants of a Poisson process, each time a target drawn at
+random, from a random stream of their own, until nobody publishes any more. Each leaves a row in the history, and one
+when all have healed.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ SKEW_US = 60_000_000
 """By how much a clock is ahead while it is wrong."""
 SLOTS_MOVED_MAX = 50
 ELECTION_US = 750_000
-"""From the loss of a master to the vote for its replica: 500 ms and up to 500 ms more at random (Redis Cluster specification), here the mean."""
+"""From the loss of a master to the vote for its replica: 500 ms and up to 500 ms more at random (Redis Cluster
+specification), here the mean."""
 RESYNC_US = 500_000
 KAFKA_BACK_US = 500_000
 """After which a Kafka broker that died leads again what nobody else may lead."""
@@ -122,8 +124,8 @@ def broker_crash_after_commit(world: World, target: int, _duration_us: int) -> f
 
 @_fault("broker", 0.6)
 def consumer_rebalance(world: World, target: int, duration_us: int) -> float | None:
-    """A consumer stands still with a pack in its hands for longer than the rebalance, loses its partitions, and goes on with
-    the pack later."""
+    """A consumer stands still with a pack in its hands for longer than the rebalance, loses its partitions, and goes on
+    with the pack later."""
     broker = world.brokers[target]
     if broker.is_dead:
         return None
@@ -178,7 +180,8 @@ def producer_retry(world: World, target: int, _duration_us: int) -> float | None
 
 @_fault("broker", 0.5)
 def broker_pause(world: World, target: int, duration_us: int) -> float | None:
-    """A broker stands still: its collector stops the world. If that is longer than the session timeout, its partitions go to the others."""
+    """A broker stands still: its collector stops the world. If that is longer than the session timeout, its partitions
+    go to the others."""
     broker = world.brokers[target]
     if broker.is_dead:
         return None
@@ -204,8 +207,8 @@ def broker_clock_skew(world: World, target: int, duration_us: int) -> float | No
 
 @_fault("broker")
 def lost_puback(world: World, target: int, _duration_us: int) -> float | None:
-    """Publishers do not get their next PUBACKs, and lose their connections with them; they connect anew and publish all again that
-    has none, with DUP."""
+    """Publishers do not get their next PUBACKs, and lose their connections with them; they connect anew and publish all
+    again that has none, with DUP."""
     world.brokers[target].lose_pubacks(50)
     return world.env.now + 2.0 * world.traffic.reconnect_us
 
@@ -232,8 +235,9 @@ def slow_consumer(world: World, target: int, duration_us: int) -> float | None:
 
 @_fault("broker", 0.5)
 def client_link_cut(world: World, target: int, duration_us: int) -> float | None:
-    """The links between a broker and its subscribers let nothing through, and nobody is told. What is sent meanwhile comes with TCP's next attempt, unless Keep
-    Alive ends the connection first: then clients connect anew when the link is there again."""
+    """The links between a broker and its subscribers let nothing through, and nobody is told. What is sent meanwhile
+    comes with TCP's next attempt, unless Keep Alive ends the connection first: then clients connect anew when the link
+    is there again."""
     heals_us = int(world.env.now) + duration_us
     connection_ends.cut(world, _subscribers_of(world, target), heals_us)
     return heals_us + 2.0 * world.traffic.reconnect_us
@@ -241,8 +245,8 @@ def client_link_cut(world: World, target: int, duration_us: int) -> float | None
 
 @_fault("broker", 0.3)
 def client_half_open(world: World, target: int, duration_us: int) -> float | None:
-    """The connections of a broker's subscribers die on the way: what the broker writes goes nowhere, and it believes in them until Keep Alive or a
-    new CONNECT tells. The clients notice after a while, and connect to the next broker."""
+    """The connections of a broker's subscribers die on the way: what the broker writes goes nowhere, and it believes in
+    them until Keep Alive or a new CONNECT tells. The clients notice after a while, and connect to the next broker."""
     notice_us = int(world.env.now) + duration_us
     connection_ends.half_open(world, _subscribers_of(world, target), notice_us)
     return float(notice_us)
@@ -265,8 +269,9 @@ def client_link_slow(world: World, target: int, duration_us: int) -> float | Non
 
 @_fault("broker", 0.5)
 def publisher_link_cut(world: World, target: int, duration_us: int) -> float | None:
-    """The links between a broker and its publishers let nothing through. What is sent meanwhile comes with TCP's next attempt, unless Keep Alive ends the
-    connections first: then publishers connect anew when the links are there again, and send all again that has no PUBACK."""
+    """The links between a broker and its publishers let nothing through. What is sent meanwhile comes with TCP's next
+    attempt, unless Keep Alive ends the connections first: then publishers connect anew when the links are there again,
+    and send all again that has no PUBACK."""
     if world.brokers[target].is_dead:
         return None
     return connection_ends.cut_publishers(world, target, int(world.env.now) + duration_us)
@@ -274,8 +279,8 @@ def publisher_link_cut(world: World, target: int, duration_us: int) -> float | N
 
 @_fault("broker", 0.3, needs="two brokers")
 def publisher_half_open(world: World, target: int, duration_us: int) -> float | None:
-    """The connections of a broker's publishers die on the way: what they send goes nowhere. They notice after a while, connect to the next broker, and send
-    all again that has no PUBACK."""
+    """The connections of a broker's publishers die on the way: what they send goes nowhere. They notice after a while,
+    connect to the next broker, and send all again that has no PUBACK."""
     if world.brokers[target].is_dead:
         return None
     world.brokers[target].publisher_links().kill()
@@ -295,8 +300,9 @@ def publisher_link_slow(world: World, target: int, duration_us: int) -> float | 
 
 @_fault("broker", 0.05, needs="two brokers")
 def publisher_takeover(world: World, target: int, duration_us: int) -> float | None:
-    """The links of a broker's publishers become slow, by as much as the fault lasts. After twice that time they connect to the next broker, while what they
-    have sent is on its way over their old connections: the old broker reads it until it knows of the new ones."""
+    """The links of a broker's publishers become slow, by as much as the fault lasts. After twice that time they connect
+    to the next broker, while what they have sent is on its way over their old connections: the old broker reads it
+    until it knows of the new ones."""
     if world.brokers[target].is_dead:
         return None
     world.brokers[target].publisher_links().slow_down(duration_us)
@@ -313,7 +319,8 @@ def _subscribers_of(world: World, broker: int) -> list[int]:
 
 @_fault("redis", 0.2, needs="replicas")
 def redis_failover(world: World, target: int, duration_us: int) -> float | None:
-    """A Redis master dies; its replica takes over with what had reached it. The dead one comes back as the new replica."""
+    """A Redis master dies; its replica takes over with what had reached it. The dead one comes back as the new
+    replica."""
     node = world.storage.nodes[target]
     if node.is_replica_away:  # there is none to promote: the dead one has to come back itself
         world.count("failovers_without_replica")
@@ -323,13 +330,16 @@ def redis_failover(world: World, target: int, duration_us: int) -> float | None:
 
 @_fault("redis", 1.5, needs="replicas")
 def redis_old_master(world: World, target: int, duration_us: int) -> float | None:
-    """A Redis master is cut off from the other nodes and from all brokers but one, which writes to it until it notices after cluster-node-timeout.
-    If that takes longer than an election, its replica is promoted, and what it took meanwhile is lost."""
+    """A Redis master is cut off from the other nodes and from all brokers but one, which writes to it until it notices
+    after cluster-node-timeout. If that takes longer than an election, its replica is promoted, and what it took
+    meanwhile is lost."""
     node, now = world.storage.nodes[target], int(world.env.now)
     if node.is_down or node.is_replica_away:
         return None
     stays = target % len(world.brokers)
-    heal = world.network.partition({f"broker-{number}" for number in range(len(world.brokers)) if number != stays}, {node.name})
+    heal = world.network.partition(
+        {f"broker-{number}" for number in range(len(world.brokers)) if number != stays}, {node.name}
+    )
     node.isolate()
     rules, shard = node.rules, node.shard
     promoted_us = now + rules.node_timeout_us + ELECTION_US
@@ -359,8 +369,8 @@ def redis_old_master(world: World, target: int, duration_us: int) -> float | Non
 
 @_fault("redis", needs="replicas")
 def redis_full_resync(world: World, target: int, duration_us: int) -> float | None:
-    """The replica of a Redis node was away for longer than the backlog reaches: the master forks, and until all has been sent it has nobody to fail
-    over to."""
+    """The replica of a Redis node was away for longer than the backlog reaches: the master forks, and until all has
+    been sent it has nobody to fail over to."""
     node = world.storage.nodes[target]
     if node.is_down or node.is_replica_away:
         return None
@@ -371,8 +381,8 @@ def redis_full_resync(world: World, target: int, duration_us: int) -> float | No
 
 @_fault("redis", 0.2)
 def redis_restart(world: World, target: int, duration_us: int) -> float | None:
-    """A Redis process dies and starts again with its append-only file, if it has one: all that it had run is in it, as the
-    system keeps what was written."""
+    """A Redis process dies and starts again with its append-only file, if it has one: all that it had run is in it, as
+    the system keeps what was written."""
     node = world.storage.nodes[target]
     if node.file is not None and not node.is_down:
         node.file.catch_up(int(world.env.now) + node.file.lag_us)
@@ -381,7 +391,8 @@ def redis_restart(world: World, target: int, duration_us: int) -> float | None:
 
 @_fault("redis", 0.2)
 def redis_machine_crash(world: World, target: int, duration_us: int) -> float | None:
-    """The machine of a Redis node dies and starts again with what of the append-only file was on disk, by ``appendfsync``."""
+    """The machine of a Redis node dies and starts again with what of the append-only file was on disk, by
+    ``appendfsync``."""
     return _start_again(world, world.storage.nodes[target], duration_us)
 
 
@@ -454,12 +465,15 @@ def script_cache_flush(world: World, target: int, _duration_us: int) -> float | 
 
 @_fault("redis", 0.3, needs="two nodes")
 def slot_migration(world: World, target: int, duration_us: int) -> float | None:
-    """The slots of a node that hold sessions move to the next node one by one, as redis-cli moves them: at most fifty."""
+    """The slots of a node that hold sessions move to the next node one by one, as redis-cli moves them: at most
+    fifty."""
     moving, other = world.storage.slots, (target + 1) % len(world.storage.nodes)
     assert moving is not None, "needs two nodes of a cluster"
     if moving.is_migrating or world.storage.nodes[target].is_down or world.storage.nodes[other].is_down:
         return None
-    slot_of = {one: moving.slot_of(world.traffic.subscribers.name(one)) for one in range(len(world.traffic.subscribers))}
+    slot_of = {
+        one: moving.slot_of(world.traffic.subscribers.name(one)) for one in range(len(world.traffic.subscribers))
+    }
     slots = sorted({slot for slot in slot_of.values() if moving.owner(slot) == target})[:SLOTS_MOVED_MAX]
     moving.move(slots, target, other, duration_us)
     return float(world.env.now) + duration_us
@@ -524,7 +538,8 @@ def postgres_stall(world: World, target: int, duration_us: int) -> float | None:
 
 @_fault("postgres")
 def postgres_connection_loss(world: World, target: int, _duration_us: int) -> float | None:
-    """Every broker loses its connections to the database: nobody knows of an open transaction whether it is committed."""
+    """Every broker loses its connections to the database: nobody knows of an open transaction whether it is
+    committed."""
     for broker in world.brokers:
         broker.driver.lose(target)
     return float(world.env.now)
@@ -535,8 +550,9 @@ def postgres_connection_loss(world: World, target: int, _duration_us: int) -> fl
 
 @_fault("kafka", needs="two Kafka brokers")
 def kafka_leader_change(world: World, target: int, duration_us: int) -> float | None:
-    """A Kafka broker dies: the partitions that it led, and the groups that it coordinated, go to the next one, without what had not been replicated. If the next one is not in sync it
-    leads where an unclean election is allowed; else the dead one leads again when it is back."""
+    """A Kafka broker dies: the partitions that it led, and the groups that it coordinated, go to the next one, without
+    what had not been replicated. If the next one is not in sync it leads where an unclean election is allowed; else the
+    dead one leads again when it is back."""
     cluster, healed_us = world.kafka.cluster, 0
     for partition in _led_by(world, target):
         truncations = len(partition.truncations)
@@ -554,7 +570,8 @@ def kafka_leader_change(world: World, target: int, duration_us: int) -> float | 
 
 @_fault("kafka", 0.5, needs="two Kafka brokers")
 def kafka_isr_shrink(world: World, target: int, duration_us: int) -> float | None:
-    """The followers of what a Kafka broker leads cannot keep up, and leave the in-sync replicas after replica.lag.time.max.ms."""
+    """The followers of what a Kafka broker leads cannot keep up, and leave the in-sync replicas after
+    replica.lag.time.max.ms."""
     cluster = world.kafka.cluster
     for partition in (*_led_by(world, target), *(offsets for offsets in cluster.offsets if offsets.leader == target)):
         cluster.follow_no_more(partition, duration_us)
@@ -563,8 +580,8 @@ def kafka_isr_shrink(world: World, target: int, duration_us: int) -> float | Non
 
 @_fault("kafka", needs="two Kafka brokers")
 def kafka_coordinator_loss(world: World, target: int, duration_us: int) -> float | None:
-    """A Kafka broker dies as a coordinator of consumer groups: commits of those that it coordinates wait for the next one, which goes on with the
-    offsets that it has."""
+    """A Kafka broker dies as a coordinator of consumer groups: commits of those that it coordinates wait for the next
+    one, which goes on with the offsets that it has."""
     if not any(group.coordinator == target for group in world.kafka.groups):
         return None
     return float(max(_change_coordinators(world, target, duration_us), world.env.now))
@@ -588,7 +605,12 @@ def _change_coordinators(world: World, target: int, back_us: int) -> int:
 
 
 def _led_by(world: World, leader: int) -> list[Partition]:
-    return [partition for partitions in world.kafka.cluster.topics.values() for partition in partitions if partition.leader == leader]
+    return [
+        partition
+        for partitions in world.kafka.cluster.topics.values()
+        for partition in partitions
+        if partition.leader == leader
+    ]
 
 
 def _refresh(world: World) -> None:
@@ -661,8 +683,9 @@ def draw_faults(world: World, rates: dict[str, float], until_us: int) -> Iterato
 
 
 def schedule(world: World, text: str, rates_text: str, until_us: int, over_us: int) -> None:
-    """Let the faults of a schedule strike, and until ``until_us`` those that are drawn at rates. Raises InputError, before
-    anything runs, for a fault that makes no sense in this system, or that strikes when the run is over, at ``over_us``."""
+    """Let the faults of a schedule strike, and until ``until_us`` those that are drawn at rates. Raises InputError,
+    before anything runs, for a fault that makes no sense in this system, or that strikes when the run is over, at
+    ``over_us``."""
     faults, rates = parse_faults(text), parse_rates(rates_text)
     for fault in faults:
         _check(world, "faults", fault.name)
@@ -696,7 +719,9 @@ class _Healing:
         world, kind = self.world, FAULTS[fault.name]
         if kind.among == "redis":
             world.ensure_open_on(fault.target)
-        healed_us = kind.strike(world, fault.target, kind.duration_us if fault.duration_us is None else fault.duration_us)
+        healed_us = kind.strike(
+            world, fault.target, kind.duration_us if fault.duration_us is None else fault.duration_us
+        )
         if healed_us is None:
             world.count("faults_skipped")
             return

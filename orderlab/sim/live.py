@@ -1,4 +1,5 @@
-"""A real Redis server, or a cluster of them, as child processes: found, started on free loopback ports, stopped by their own process ids.
+"""A real Redis server, or a cluster of them, as child processes: found, started on free loopback ports, stopped by
+their own process ids.
 
 The server is looked for on PATH first, then among the files of installed Python distributions (some wheels ship one).
 It keeps everything in memory (no snapshot, no append-only file) and lives in a temporary directory that goes away
@@ -203,9 +204,9 @@ class ClusterProcess:
 
     ``nodes[i]`` is a connection to master ``i``, which answers for itself and follows no redirection.
 
-    The judge of slot behaviour. Nodes are formed into a cluster with plain commands (``CLUSTER MEET``, ``CLUSTER ADDSLOTSRANGE``), and slots
-    are moved as an operator moves them: ``SETSLOT IMPORTING`` on the target, ``SETSLOT MIGRATING`` on the source, ``MIGRATE`` for the keys,
-    ``SETSLOT NODE``.
+    The judge of slot behaviour. Nodes are formed into a cluster with plain commands (``CLUSTER MEET``, ``CLUSTER
+    ADDSLOTSRANGE``), and slots are moved as an operator moves them: ``SETSLOT IMPORTING`` on the target, ``SETSLOT
+    MIGRATING`` on the source, ``MIGRATE`` for the keys, ``SETSLOT NODE``.
     """
 
     def __init__(self, masters: int = 3) -> None:

@@ -1,9 +1,9 @@
-"""A real PostgreSQL server as a child process: found, started on a private socket in a temporary folder, killed and started again,
-ended by its own process ids.
+"""A real PostgreSQL server as a child process: found, started on a private socket in a temporary folder, killed and
+started again, ended by its own process ids.
 
-It is looked for on PATH, then where Debian puts it. initdb refuses root, so that root hands server and folder to an unprivileged
-user. ``fsync`` is off: what is tested is the end of all its processes, after which the operating system still has what they wrote,
-and not the end of the machine.
+It is looked for on PATH, then where Debian puts it. initdb refuses root, so that root hands server and folder to an
+unprivileged user. ``fsync`` is off: what is tested is the end of all its processes, after which the operating system
+still has what they wrote, and not the end of the machine.
 """
 
 from __future__ import annotations
@@ -47,10 +47,15 @@ SETTINGS = {
 
 
 def find_programs() -> Path:
-    """The folder with ``initdb`` and ``postgres``. Raises InputError, with the command that installs them, when there is none."""
+    """The folder with ``initdb`` and ``postgres``. Raises InputError, with the command that installs them, when there
+    is none."""
     on_path = shutil.which("initdb")
     folders = [Path(on_path).resolve().parent] if on_path else []
-    folders += sorted(DEBIAN.glob("*/bin"), key=lambda path: [int(part) for part in re.findall(r"\d+", path.parent.name)], reverse=True)
+    folders += sorted(
+        DEBIAN.glob("*/bin"),
+        key=lambda path: [int(part) for part in re.findall(r"\d+", path.parent.name)],
+        reverse=True,
+    )
     for folder in folders:
         if os.access(folder / "initdb", os.X_OK) and os.access(folder / "postgres", os.X_OK):
             return folder
@@ -61,7 +66,8 @@ class PostgresProcess:
     """One running server; a context manager. ``stop`` ends it, and is idempotent."""
 
     def __init__(self) -> None:
-        """Make a cluster of databases, start a server on it, and wait until it answers. Raises InputError when it does not."""
+        """Make a cluster of databases, start a server on it, and wait until it answers. Raises InputError when it does
+        not."""
         self.programs = find_programs()
         self._folder = tempfile.TemporaryDirectory(prefix="orderlab-postgres-", ignore_cleanup_errors=True)
         self._process: subprocess.Popen[bytes] | None = None
@@ -93,16 +99,32 @@ class PostgresProcess:
                 return pwd.getpwnam(name)
             except KeyError:
                 continue
-        raise InputError(f"PostgreSQL does not run as root, and there is no user {' or '.join(USERS)}; run as another user")
+        raise InputError(
+            f"PostgreSQL does not run as root, and there is no user {' or '.join(USERS)}; run as another user"
+        )
 
     def _initialise(self) -> None:
-        command = [str(self.programs / "initdb"), "-D", self._data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
+        command = [
+            str(self.programs / "initdb"),
+            "-D",
+            self._data,
+            "-U",
+            "postgres",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--locale=C",
+            "--no-sync",
+        ]
         done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False, **self._as_user)
         if done.returncode:
             lines = (done.stderr or done.stdout).strip().splitlines()
             raise InputError(f"{command[0]}: {lines[-1] if lines else 'it failed'}; try {CURE}")
         with open(os.path.join(self._data, "postgresql.conf"), "a") as file:
-            file.writelines(f"{name} = '{value}'\n" for name, value in {**SETTINGS, "unix_socket_directories": self.folder}.items())
+            file.writelines(
+                f"{name} = '{value}'\n" for name, value in {**SETTINGS, "unix_socket_directories": self.folder}.items()
+            )
 
     def _start(self) -> None:
         log = os.path.join(self.folder, "log")
@@ -120,11 +142,15 @@ class PostgresProcess:
             except _driver().OperationalError:
                 time.sleep(0.02)
         lines = Path(log).read_text(errors="replace").splitlines()
-        raise InputError(f"{self.programs / 'postgres'}: the server did not start ({lines[-1] if lines else 'no log'}); try {CURE}")
+        raise InputError(
+            f"{self.programs / 'postgres'}: the server did not start ({lines[-1] if lines else 'no log'}); try {CURE}"
+        )
 
     def connect(self) -> psycopg.Connection[Any]:
         """A connection of its own; statements commit themselves outside of ``transaction()``."""
-        connection: psycopg.Connection[Any] = _driver().connect(host=self.folder, user="postgres", dbname="postgres", autocommit=True)
+        connection: psycopg.Connection[Any] = _driver().connect(
+            host=self.folder, user="postgres", dbname="postgres", autocommit=True
+        )
         return connection
 
     @property
@@ -134,7 +160,8 @@ class PostgresProcess:
         return self._process.pid
 
     def hold_log_writer(self) -> None:
-        """Stop the process that writes the log behind commits which do not wait for it: from now on only commits that wait do."""
+        """Stop the process that writes the log behind commits which do not wait for it: from now on only commits that
+        wait do."""
         with self.connect() as connection:
             found = connection.execute("SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'").fetchall()
         for (pid,) in found:

@@ -1,8 +1,8 @@
 """Histories judged on Spark by the checkers of one process: without a shuffle where the files are keyed, with one else.
 
 A keyed history is a folder whose ``history.json`` says that each logical FIFO lies whole in one part, rows without one
-(subscribe, connect, clear, heal, ...) lie in every part, and ``subscribers_whole`` tells whether each subscriber's rows lie
-in one part, too. Partial results are merged in the driver; no row reaches it but those that the witnesses show.
+(subscribe, connect, clear, heal, ...) lie in every part, and ``subscribers_whole`` tells whether each subscriber's rows
+lie in one part, too. Partial results are merged in the driver; no row reaches it but those that the witnesses show.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ def history_parts(folder: Path) -> HistoryParts:
 
 
 class KeyedHistoryWriter:
-    """Writes batches to FOLDER in ``parts`` files. The folder appears whole, when the block is left without an error."""
+    """Writes batches to FOLDER in ``parts`` files. The folder appears whole, when the block is left without an
+    error."""
 
     def __init__(self, folder: Path, names: Names, parts: int) -> None:
         if folder.exists():
@@ -207,8 +208,8 @@ class Task:
 
 @dataclass(frozen=True)
 class PartResult:
-    """What one part came to, by checker. ``delivery_if``: the same if other parts have publish rows and this one has none;
-    ``file``: the part, if it is one, which then has all rows that show its findings.
+    """What one part came to, by checker. ``delivery_if``: the same if other parts have publish rows and this one has
+    none; ``file``: the part, if it is one, which then has all rows that show its findings.
     """
 
     file: str | None
@@ -243,7 +244,9 @@ def judge_part(task: Task, names: Names, batches: Iterable[EventBatch], file: st
     partial = None if deliveries is None else deliveries.partial(task.end_us)
     published = 0 if partial is None else partial.counts.get("published", 0)
     other = deliveries.partial(task.end_us, published_elsewhere=True) if deliveries and not published else None
-    return PartResult(file, task.laws, partial, other, published, {name: checker.partial() for name, checker in passes.items()}, seen)
+    return PartResult(
+        file, task.laws, partial, other, published, {name: checker.partial() for name, checker in passes.items()}, seen
+    )
 
 
 def judge_file(task: Task, path: str) -> PartResult:
@@ -347,7 +350,9 @@ def _shuffled(
     count = max(2, session.sparkContext.defaultParallelism * 2)
     everywhere = [F.lit(number) for number in range(count * len(roles))]
     is_answer = F.col("kind").isin([kind.label for kind in ANSWERS])
-    is_again = (F.col("kind") == EventKind.PUBLISH.label) & (F.coalesce(F.col("dup"), F.lit(False)) if "dup" in frame.columns else F.lit(False))
+    is_again = (F.col("kind") == EventKind.PUBLISH.label) & (
+        F.coalesce(F.col("dup"), F.lit(False)) if "dup" in frame.columns else F.lit(False)
+    )
     nowhere = F.array().cast("array<int>")
     places: list[Any] = []
     for number, role in enumerate(roles):
@@ -359,7 +364,9 @@ def _shuffled(
         ) else F.col("publisher").isNotNull() if role == BY_FIFO else F.lit(True)  # fmt: skip
         to_one = F.when(concerned, F.array(place)).otherwise(nowhere)
         of_role = F.array(*everywhere[number * count : (number + 1) * count])
-        places.append(F.when(is_again, of_role).otherwise(to_one) if role == BY_SUBSCRIBER else to_one)  # whoever may have a copy
+        places.append(
+            F.when(is_again, of_role).otherwise(to_one) if role == BY_SUBSCRIBER else to_one
+        )  # whoever may have a copy
     keyed_row = is_answer | F.col("publisher").isNotNull()
     targets = F.when(keyed_row, F.flatten(F.array(*places))).otherwise(F.array(*everywhere))
     spread = frame.withColumn("part", F.explode(targets))

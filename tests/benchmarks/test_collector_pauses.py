@@ -20,7 +20,7 @@ LOG = """
 [6.201s][safepoint   ] Safepoint "ICBufferFull", Time since last: 1 ns, Reaching safepoint: 2 ns, Cleanup: 3 ns, At safepoint: 4 ns, Total: 40000 ns
 [7.500s][gc          ] GC(3) Pause Young (Mixed) (G1 Evacuation Pause) 725M->542M(1500M) 80.000ms
 [7.500s][gc,cpu      ] GC(3) User=0.06s Sys=0.00s Real=0.08s
-"""
+"""  # noqa: E501
 
 
 def test_pauses_are_told_from_what_runs_beside_the_program():
@@ -36,7 +36,12 @@ def test_pauses_are_told_from_what_runs_beside_the_program():
 
 def test_figures_leave_out_what_came_before_the_heap_was_full():
     told = figures(parse_log(LOG), 0, 10)
-    assert (told["pauses"], told["median_ms"], told["max_ms"], told["mean_ms_at_least"]) == (3, pytest.approx(20), 80, 25)
+    assert (told["pauses"], told["median_ms"], told["max_ms"], told["mean_ms_at_least"]) == (
+        3,
+        pytest.approx(20),
+        80,
+        25,
+    )
     assert (told["other_safepoints"], told["other_safepoints_max_ms"]) == (1, 0.04)
     assert figures(parse_log(LOG), 5, 10)["pauses"] == 2
     with pytest.raises(InputError, match="no distribution"):

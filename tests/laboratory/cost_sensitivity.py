@@ -1,7 +1,8 @@
 """How much the results depend on each number that nobody has published: the tables of ``notes/calibration.md``.
 
-``python -m tests.laboratory.cost_sensitivity tbmq-p2p`` takes every cost whose source is not "published", halves and doubles it, one at a
-time, and prints what the system says then. Short runs, one seed: differences below the half-widths say nothing.
+``python -m tests.laboratory.cost_sensitivity tbmq-p2p`` takes every cost whose source is not "published", halves and
+doubles it, one at a time, and prints what the system says then. Short runs, one seed: differences below the half-widths
+say nothing.
 """
 
 from __future__ import annotations
@@ -73,7 +74,11 @@ def table(system: str, patterns: Sequence[str], more: Mapping[str, Any]) -> Iter
             continue
         told = [figures(system, f"{name} {cost}={type(value)(value * factor)}", more) for factor in FACTORS]
         same = all(each == base for each in told)
-        cells = ["no difference"] + [""] * (len(base) - 1) if same else [", ".join(each[what] for each in told) for what in base]
+        cells = (
+            ["no difference"] + [""] * (len(base) - 1)
+            if same
+            else [", ".join(each[what] for each in told) for what in base]
+        )
         yield f"| `{cost}` {value:g} | " + " | ".join(cells) + " |"
 
 

@@ -147,7 +147,11 @@ def by_simulation(binding: Binding, seed: int, seconds: float) -> Found:
     while not broken and time.process_time() - began < seconds:
         draw = RandomStreams(seed).stream(f"schedule {count}")
         strikes = [
-            Strike(ROUND_MS * draw.randint(1, publishing_ms(WAITING) // ROUND_MS), draw.choice(ANYWHERE), draw.randint(0, 1))
+            Strike(
+                ROUND_MS * draw.randint(1, publishing_ms(WAITING) // ROUND_MS),
+                draw.choice(ANYWHERE),
+                draw.randint(0, 1),
+            )
             for _ in range(draw.randint(1, 3))
         ]
         settings = {**WAITING, "limit": draw.choice([3, 10_000]), **draw.choice([{}, {"expiry_s": 1}])}

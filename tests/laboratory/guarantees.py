@@ -1,7 +1,9 @@
-"""Which law of the delivery pipeline survives which fault, as published and repaired: the table of ``notes/guarantees.md``.
+"""Which law of the delivery pipeline survives which fault, as published and repaired: the table of
+``notes/guarantees.md``.
 
-``python -m tests.laboratory.guarantees`` runs every fault on both variants with several seeds, judges the histories, and writes the
-tables into the note, between their marks: with QoS 1, with QoS 2, and with Wills. "Broken" is proved by a history; "kept" means that these runs showed no violation.
+``python -m tests.laboratory.guarantees`` runs every fault on both variants with several seeds, judges the histories,
+and writes the tables into the note, between their marks: with QoS 1, with QoS 2, and with Wills. "Broken" is proved by
+a history; "kept" means that these runs showed no violation.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ LAWS = {
     "QoS 2": ("fifo", "at-least-once", "exactly-once", "retransmission", "packet-id", "drain"),
     "Wills": ("will", "fifo", "at-least-once", "no-phantom", "packet-id", "drain"),
 }
-"""By table. Wills have one of their own: with them come as many watchers, messages and subscriptions again, another system."""
+"""By table. Wills have one of their own: with them come as many watchers, messages and subscriptions again, another
+system."""
 DRAIN_BOUND_MS = 500
 LATER_MS = (750, 1000, 1500, 2000, 3000)
 """Where queues are not empty within the bound, by when they are."""
@@ -46,12 +49,28 @@ WRONG_BROKERS = (
     ("late ownership, last event counts", (("takeover_share", "0.5"), ("ownership", "last-event")), WOKEN),
     ("late ownership, broker-crash", (LATE, ("faults", f"broker-crash@{STRIKES_AT}:0")), WOKEN),
     ("late ownership, network-partition", (LATE, ("faults", f"network-partition@{STRIKES_AT}:0")), WOKEN),
-    ("late ownership, client-half-open", (LATE, ("keep_alive_s", "0.4"), ("faults", f"client-half-open@{STRIKES_AT}:0")), WOKEN),
+    (
+        "late ownership, client-half-open",
+        (LATE, ("keep_alive_s", "0.4"), ("faults", f"client-half-open@{STRIKES_AT}:0")),
+        WOKEN,
+    ),
     ("late ownership, publisher-takeover", (LATE, ("faults", f"publisher-takeover@{STRIKES_AT}:0")), WOKEN),
-    ("late ownership, publisher-takeover from a broker cut off", (LATE, ("faults", f"network-partition@0.45:0 publisher-takeover@{STRIKES_AT}:0")), WOKEN),
-    ("publisher-link-cut, Keep Alive 0.2 s", (("keep_alive_s", "0.2"), ("faults", f"publisher-link-cut@{STRIKES_AT}:0")), ()),
+    (
+        "late ownership, publisher-takeover from a broker cut off",
+        (LATE, ("faults", f"network-partition@0.45:0 publisher-takeover@{STRIKES_AT}:0")),
+        WOKEN,
+    ),
+    (
+        "publisher-link-cut, Keep Alive 0.2 s",
+        (("keep_alive_s", "0.2"), ("faults", f"publisher-link-cut@{STRIKES_AT}:0")),
+        (),
+    ),
     ("client-link-cut, Keep Alive 0.2 s", (("keep_alive_s", "0.2"), ("faults", f"client-link-cut@{STRIKES_AT}:0")), ()),
-    ("slow-consumer, sockets of 4 packets", (("socket_packets", "4"), ("faults", f"slow-consumer@{STRIKES_AT}:0")), (("on_full_socket", "read-anew"),)),
+    (
+        "slow-consumer, sockets of 4 packets",
+        (("socket_packets", "4"), ("faults", f"slow-consumer@{STRIKES_AT}:0")),
+        (("on_full_socket", "read-anew"),),
+    ),
     ("Receive Maximum 1 of the server", (("server_receive_maximum", "1"),), ()),
     ("brokers read while Kafka owes 10 answers", (("producer_records_max", "10"),), ()),
 )
@@ -64,18 +83,34 @@ WRONG_SERVERS = (
     ("ISR of one, unclean election", (*ISR, ("unclean_election", "true")), (("min_insync_replicas", "2"),)),
     ("ISR of one, clean election", ISR, ()),
     ("coordinator loses all commits", (("offsets_lag_ms", "1000"), ("faults", COORDINATORS)), ()),
-    ("coordinator loses 0.2 s, broker-crash", (("offsets_lag_ms", "200"), ("faults", f"{COORDINATORS} broker-crash@0.51:0")), ()),
+    (
+        "coordinator loses 0.2 s, broker-crash",
+        (("offsets_lag_ms", "200"), ("faults", f"{COORDINATORS} broker-crash@0.51:0")),
+        (),
+    ),
     ("producer-retry, 1 in flight", (("max_in_flight", "1"), ("faults", f"producer-retry@{STRIKES_AT}:0")), ()),
     ("CLUSTERDOWN for 0.6 s", (*PARTS, ("redis_nodes", "10"), ("faults", f"redis-restart@{STRIKES_AT}:0:0.8")), ()),
     ("redis-old-master, promoted", (*PARTS, ("faults", f"redis-old-master@{STRIKES_AT}:0")), ()),
-    ("failover during a full resync", (("resync_s", "0.4"), ("faults", "redis-failover@0.3:0:0.1 redis-failover@0.6:0:0.1")), ()),
+    (
+        "failover during a full resync",
+        (("resync_s", "0.4"), ("faults", "redis-failover@0.3:0:0.1 redis-failover@0.6:0:0.1")),
+        (),
+    ),
     ("broker-pause, 0.15 s", (("faults", f"broker-pause@{STRIKES_AT}:0:0.15"),), ()),
     ("collector pauses, one in 0.3 s", (("gc_every_s", "0.3"),), ()),
 )
 """The same for Kafka, Redis Cluster and collectors."""
 WILL_DELAYS = ("0", "0.1")
 CLAIMED = (*WOKEN, ("wills", "claimed"))
-WILL_FAULTS = ("broker-crash", "network-partition", "broker-pause", "client-half-open", "session-takeover", "producer-retry", "kafka-leader-change")
+WILL_FAULTS = (
+    "broker-crash",
+    "network-partition",
+    "broker-pause",
+    "client-half-open",
+    "session-takeover",
+    "producer-retry",
+    "kafka-leader-change",
+)
 """What strikes brokers that have Wills to publish, or what a Will goes through."""
 MARKS = ("<!-- the table below is written by: python -m tests.laboratory.guarantees -->", "<!-- end of the table -->")
 
@@ -117,7 +152,8 @@ def rows(name: str) -> Iterator[Row]:
 
 
 def _rows_with_wills() -> Iterator[Row]:
-    """Each fault with Wills that are due at once and with such that have a delay, published by the broker that had the connection."""
+    """Each fault with Wills that are due at once and with such that have a delay, published by the broker that had the
+    connection."""
     for delay_s in WILL_DELAYS:
         base, title = (LATE, ("will_delay_s", delay_s)), "no delay" if delay_s == "0" else f"{delay_s} s"
         yield Row(f"{title}, no fault", base, CLAIMED)
@@ -136,7 +172,8 @@ def settings_of(variant: str, row: Row, folder: Path) -> P2PSettings:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a run tells. ``drained_ms``: where ``drain`` is violated, the bound within which it is not, if one of LATER_MS is."""
+    """What a run tells. ``drained_ms``: where ``drain`` is violated, the bound within which it is not, if one of
+    LATER_MS is."""
 
     seed: int
     verdicts: Mapping[str, Verdict]
@@ -210,7 +247,8 @@ class Known:
         return cls(lines, frozenset(line for line in text.splitlines() if line.startswith("    ")))
 
     def row(self, name: str, row: Row, variant: str) -> tuple[str, str | None] | None:
-        """(line of the table, command where a law is broken); None if the note lacks the row, or has one of other laws or settings."""
+        """(line of the table, command where a law is broken); None if the note lacks the row, or has one of other laws
+        or settings."""
         line = self.lines.get((name, row.title, variant))
         if line is None or line.count("|") != len(head(name)) + 1:
             return None
@@ -228,7 +266,9 @@ def measured(row: Row, variant: str, seeds: Sequence[int], folder: Path, name: s
     """(line of the table, command) of a row and variant; the command where a law is broken."""
     laws = LAWS[name]
     told = [run(settings_of(variant, row, folder), seed) for seed in seeds]
-    cells = [drain_cell(told) if law == "drain" else cell([(each.seed, each.verdicts[law]) for each in told]) for law in laws]
+    cells = [
+        drain_cell(told) if law == "drain" else cell([(each.seed, each.verdicts[law]) for each in told]) for law in laws
+    ]
     bad = [each.seed for each in told if any(each.verdicts[law].outcome is Outcome.VIOLATED for law in laws)]
     title = f"`{row.title}`" if variant == VARIANTS[0] else ""
     line = f"| {title} | {variant} | {told_seeds(seeds)} | {' | '.join(cells)} |"
@@ -236,10 +276,15 @@ def measured(row: Row, variant: str, seeds: Sequence[int], folder: Path, name: s
 
 
 def table(
-    seeds: Sequence[int], folder: Path, name: str, show: Callable[[str], object] | None = None, only: Sequence[str] = (), known: Known | None = None
+    seeds: Sequence[int],
+    folder: Path,
+    name: str,
+    show: Callable[[str], object] | None = None,
+    only: Sequence[str] = (),
+    known: Known | None = None,
 ) -> str:
-    """A table, and below it a command for each broken cell's row. ``only``: patterns of the rows to measure; the others, where they are
-    ``known``, stay as they are, with the seeds that they were measured with."""
+    """A table, and below it a command for each broken cell's row. ``only``: patterns of the rows to measure; the
+    others, where they are ``known``, stay as they are, with the seeds that they were measured with."""
     lines = [f"| {' | '.join(head(name))} |", "|---" * len(head(name)) + "|"]
     commands = []
     for row in rows(name):
@@ -269,19 +314,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Write the table."""
     parser = argparse.ArgumentParser(prog="python -m tests.laboratory.guarantees", description=__doc__)
     parser.add_argument("--seeds", type=int, default=3, help="how many, from 1 on")
-    parser.add_argument("--rows", nargs="*", default=[], metavar="ROW", help="measure these rows alone (* and ?), and those that the note lacks")
+    parser.add_argument(
+        "--rows",
+        nargs="*",
+        default=[],
+        metavar="ROW",
+        help="measure these rows alone (* and ?), and those that the note lacks",
+    )
     parser.add_argument("--note", type=Path, default=NOTE)
     given = parser.parse_args(arguments)
     if given.seeds < 1:
         raise InputError(f"--seeds {given.seeds}: at least 1 run a row")
     for pattern in given.rows:
         if not any(fnmatchcase(row.title, pattern) for name in LAWS for row in rows(name)):
-            raise InputError(f"--rows {pattern}: no row of the table is called so; its first column names them, * and ? stand for any letters")
+            raise InputError(
+                f"--rows {pattern}: no row of the table is called so; its first column names them, * and ? stand for "
+                "any letters"
+            )
     note = given.note.read_text()
     put(note, "")
     folder, seeds = NOTE.parent / "guarantees", range(1, given.seeds + 1)
     written = [
-        table(seeds, folder, name, lambda what: print(what, file=sys.stderr), given.rows, Known.of(note)) for name in LAWS
+        table(seeds, folder, name, lambda what: print(what, file=sys.stderr), given.rows, Known.of(note))
+        for name in LAWS
     ]
     write_whole(given.note, put(note, "\n".join(written)).encode())
 

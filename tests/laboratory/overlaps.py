@@ -1,10 +1,13 @@
-"""Two transactions on the real tables, in every order of their statements: does each end as if one had come after the other?
+"""Two transactions on the real tables, in every order of their statements: does each end as if one had come after the
+other?
 
-The simulated tables carry transactions out one after the other. So every interleaving on the server, each carried out anew on the same rows, is
-held against the simulated tables with the transactions that were committed, in either order: the rows must be those of one of them. A transaction that
-the server refuses (SQLSTATE) must leave nothing. One that waits for a lock of the other takes its turn when the other is over.
+The simulated tables carry transactions out one after the other. So every interleaving on the server, each carried out
+anew on the same rows, is held against the simulated tables with the transactions that were committed, in either order:
+the rows must be those of one of them. A transaction that the server refuses (SQLSTATE) must leave nothing. One that
+waits for a lock of the other takes its turn when the other is over.
 
-``python -m tests.laboratory.overlaps`` tells it of the pairs in ``PAIRS`` at each isolation level, on a server that it starts.
+``python -m tests.laboratory.overlaps`` tells it of the pairs in ``PAIRS`` at each isolation level, on a server that it
+starts.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ Rows = tuple[list[SessionRow], list[MessageRow]]
 
 
 class Operation(NamedTuple):
-    """An operation of the client: a save of a message, or what a packet identifier or the whole session is asked for."""
+    """An operation of the client: a save of a message, or what a packet identifier or the whole session is asked
+    for."""
 
     do: str
     number: int = 0
@@ -157,7 +161,9 @@ class _Transaction:
         self.connection.close()
 
 
-def interleavings(make: Callable[[], RealTables], before: Sequence[Operation], pair: Pair, isolation: str) -> Iterator[Ended]:
+def interleavings(
+    make: Callable[[], RealTables], before: Sequence[Operation], pair: Pair, isolation: str
+) -> Iterator[Ended]:
     """Every order of the statements of the two, each from the rows that ``before`` leaves on new tables."""
     ways: list[tuple[int, ...]] = [()]
     while ways:
@@ -200,10 +206,15 @@ def one_after_the_other(before: Sequence[Operation], committed: Sequence[Operati
     return found
 
 
-def anomalies(make: Callable[[], RealTables], before: Sequence[Operation], pair: Pair, isolation: str) -> tuple[list[Ended], list[Ended]]:
+def anomalies(
+    make: Callable[[], RealTables], before: Sequence[Operation], pair: Pair, isolation: str
+) -> tuple[list[Ended], list[Ended]]:
     """(all interleavings, those that end as no order of the committed transactions does)."""
     ends = list(interleavings(make, before, pair, isolation))
-    orders = {how: one_after_the_other(before, [one for one, said in zip(pair, how, strict=True) if said == "ok"]) for how in {one.how for one in ends}}
+    orders = {
+        how: one_after_the_other(before, [one for one, said in zip(pair, how, strict=True) if said == "ok"])
+        for how in {one.how for one in ends}
+    }
     return ends, [one for one in ends if one.rows not in orders[one.how]]
 
 
@@ -214,7 +225,10 @@ def main() -> None:
             for before, pair in PAIRS:
                 ends, odd = anomalies(lambda: RealTables(process), before, pair, isolation)
                 how = ", ".join(sorted({" and ".join(one.how) for one in ends}))
-                print(f"{isolation}: {' and '.join(map(str, pair))}{', one message there' if before else ''}: {len(ends)} interleavings ({how}), {len(odd)} as no order")
+                print(
+                    f"{isolation}: {' and '.join(map(str, pair))}{', one message there' if before else ''}: "
+                    f"{len(ends)} interleavings ({how}), {len(odd)} as no order"
+                )
                 if odd:
                     print(f"  turns {odd[0].turns} leave {odd[0].rows}")
 

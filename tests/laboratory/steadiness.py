@@ -1,8 +1,8 @@
 """Are the machines steady? Every correct store stays green and every specimen turns red, whatever the seed.
 
-`python -m tests.laboratory.steadiness --seeds 50` runs the machines of the profile ``ci`` and prints one line a store: for a
-correct store the number of seeds with an accusation (must be 0), for a specimen the number of seeds without (must be 0),
-and the examples and CPU seconds until it was found. Exit code 1 when one of them is not 0.
+`python -m tests.laboratory.steadiness --seeds 50` runs the machines of the profile ``ci`` and prints one line a store:
+for a correct store the number of seeds with an accusation (must be 0), for a specimen the number of seeds without (must
+be 0), and the examples and CPU seconds until it was found. Exit code 1 when one of them is not 0.
 """
 
 from __future__ import annotations
@@ -116,7 +116,10 @@ def main() -> int:
     bindings = stores(given.stores)
     profile = PROFILES[given.profile]
     seeds = range(given.first, given.first + given.seeds)
-    print(f"profile {profile.name}: {profile.examples} examples of {profile.steps} steps a machine; seeds {seeds}", flush=True)
+    print(
+        f"profile {profile.name}: {profile.examples} examples of {profile.steps} steps a machine; seeds {seeds}",
+        flush=True,
+    )
     wrong = 0
     for binding in bindings:
         result = measure(binding, seeds, profile)

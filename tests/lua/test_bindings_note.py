@@ -32,23 +32,48 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_store_of_the_note_is_judged_from_the_command_line(folder: Path) -> None:
-    """Save and fetch are all it has: what needs an acknowledgement is not applicable, and everything else has its verdict."""
+    """Save and fetch are all it has: what needs an acknowledgement is not applicable, and everything else has its
+    verdict."""
     asked = [arg for law in ("expiry", "all-or-nothing", "legal-trim", "retransmission") for arg in ("--law", law)]
     done = orderlab("validate", "--json", "--effort", "0.1", "--backend", "kernel", *asked, folder)
     assert (done.returncode, done.stderr) == (1, "")
     told = {law["law"]: law for law in json.loads(done.stdout)["laws"]}
-    assert {name for name, law in told.items() if law["outcome"] == "violated"} >= {"expiry", "all-or-nothing", "legal-trim"}
+    assert {name for name, law in told.items() if law["outcome"] == "violated"} >= {
+        "expiry",
+        "all-or-nothing",
+        "legal-trim",
+    }
     assert told["retransmission"]["not_applicable"] == "the store has no release"
     assert told["retransmission"]["outcome"] == "unknown"
 
 
 @pytest.mark.exhaustive
 def test_the_store_of_the_note_is_judged_by_every_law(folder: Path) -> None:
-    command = [sys.executable, "-m", "orderlab.cli", "validate", "--json", "--effort", "quick", "--backend", "kernel", str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "orderlab.cli",
+        "validate",
+        "--json",
+        "--effort",
+        "quick",
+        "--backend",
+        "kernel",
+        str(folder),
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, "")
     fallen = {law["law"] for law in json.loads(done.stdout)["laws"] if law["outcome"] == "violated"}
-    assert fallen >= {"packet-id", "legal-trim", "expiry", "no-residue", "all-or-nothing", "one-slot", "no-phantom", "drain"}
+    assert fallen >= {
+        "packet-id",
+        "legal-trim",
+        "expiry",
+        "no-residue",
+        "all-or-nothing",
+        "one-slot",
+        "no-phantom",
+        "drain",
+    }
 
 
 @pytest.mark.server

@@ -41,8 +41,8 @@ class Kept:
 
 @dataclass
 class SessionModel:
-    """One client's session, or its absence (``epoch`` is None). ``pending``: as far as lua/pending goes; ``fenced``: lua/inbound, where whoever
-    opens a queue shuts out those before him."""
+    """One client's session, or its absence (``epoch`` is None). ``pending``: as far as lua/pending goes; ``fenced``:
+    lua/inbound, where whoever opens a queue shuts out those before him."""
 
     modulus: int
     pending: bool = False

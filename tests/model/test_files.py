@@ -16,7 +16,8 @@ from orderlab.model.history.events import Names
 
 
 def _device(path: Path, minor: int) -> Path:
-    """A node made for the test: 7 is that of /dev/full, 3 that of /dev/null. A user without the right to make one gets a pipe."""
+    """A node made for the test: 7 is that of /dev/full, 3 that of /dev/null. A user without the right to make one gets
+    a pipe."""
     try:
         os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, minor))
     except PermissionError:

@@ -30,10 +30,13 @@ from orderlab.model import adding, machine_code
 before = set(machine_code.kept_in().rglob("*.nbc"))
 print(adding.add(1), adding.add.stats.cache_hits[adding.add.signatures[0]] if before else 0)
 """
-COMPILER = RUN + """
+COMPILER = (
+    RUN
+    + """
 import sys
 print("numba.np.arraymath" in sys.modules, adding.add(1.5), "numba.np.arraymath" in sys.modules)
 """
+)
 """Was the compiler made ready to load, and for what is not kept yet?"""
 
 
@@ -129,7 +132,9 @@ def test_compiled_functions_of_checkers_keep_their_code_by_this_module() -> None
     for path in sorted(machine_code.ROOM.rglob("*.py")):
         if path not in (Path(machine_code.__file__), machine_code.ROOM / "explorer/compiled/kernel_text.py"):
             text = path.read_text()
-            assert "from numba import" not in text or "njit(cache" not in text or "machine_code import njit" in text, path
+            assert "from numba import" not in text or "njit(cache" not in text or "machine_code import njit" in text, (
+                path
+            )
 
 
 def test_a_folder_that_another_user_could_fill_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

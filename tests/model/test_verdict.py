@@ -1,4 +1,5 @@
-"""The outcome of several laws together: what was not put to the test neither holds nor stands in the way of what was."""
+"""The outcome of several laws together: what was not put to the test neither holds nor stands in the way of what
+was."""
 
 import pytest
 
@@ -45,7 +46,13 @@ def test_one_run_that_breaks_a_law_breaks_it_for_all():
 
     runs = [(1, told(Outcome.HOLDS)), (5, told(Outcome.VIOLATED)), (6, told(Outcome.VIOLATED))]
     fifo, expiry = joint_verdicts(runs)
-    assert fifo == {"law": "fifo", "outcome": "violated", "vacuous": False, "runs": {"holds": 1, "violated": 2}, "seed": 5}
+    assert fifo == {
+        "law": "fifo",
+        "outcome": "violated",
+        "vacuous": False,
+        "runs": {"holds": 1, "violated": 2},
+        "seed": 5,
+    }
     assert expiry["seed"] is None
 
 
@@ -55,4 +62,9 @@ def test_a_law_that_no_run_tests_is_vacuous_and_one_that_some_run_tests_is_not()
     (none,) = joint_verdicts([(1, [untested]), (2, [untested])])
     assert (none["outcome"], none["vacuous"], none["runs"], none["seed"]) == ("unknown", True, {"vacuous": 2}, 1)
     (some,) = joint_verdicts([(1, [untested]), (2, [tested])])
-    assert (some["outcome"], some["vacuous"], some["runs"], some["seed"]) == ("holds", False, {"vacuous": 1, "holds": 1}, None)
+    assert (some["outcome"], some["vacuous"], some["runs"], some["seed"]) == (
+        "holds",
+        False,
+        {"vacuous": 1, "holds": 1},
+        None,
+    )

@@ -46,7 +46,9 @@ def test_an_unknown_benchmark_is_one_line() -> None:
         bench("kernle")
 
 
-def test_only_a_benchmark_with_parts_has_parts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_a_benchmark_with_parts_has_parts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     asked: list[list[str]] = []
     module = SimpleNamespace(run=lambda parts: asked.append(parts) or MEASURED, TO_REACH={})
     monkeypatch.setattr("orderlab.commands.bench.importlib.import_module", lambda name: module)

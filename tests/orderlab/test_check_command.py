@@ -65,7 +65,9 @@ def test_an_unfinished_check_exits_3(tmp_path):
     assert check(history(tmp_path, "S P1 A1 H"), "--law", "drain", "--drain-bound-ms", 50).exit_code == 3
 
 
-@pytest.mark.parametrize("line", ["P1 A1", "S P1", "D1#1", "P1%3", "+", "X", "0(write:1 0)", "0(enqueue:1 0)", "0(read 0?"])
+@pytest.mark.parametrize(
+    "line", ["P1 A1", "S P1", "D1#1", "P1%3", "+", "X", "0(write:1 0)", "0(enqueue:1 0)", "0(read 0?"]
+)
 def test_where_no_law_is_put_to_the_test_the_exit_code_is_3(tmp_path, line):
     file = history(tmp_path, line)
     result = check(file)
@@ -86,11 +88,15 @@ def test_a_law_asked_for_by_name_has_to_be_put_to_the_test(tmp_path):
     assert "vacuous: exactly-once, asked for by name, was not put to the test" in named.stdout
     assert check(file, "--law", "fifo", "--law", "exactly-once", "--allow-vacuous").exit_code == 0
     assert check(file, "--drain-bound-ms", 5).exit_code == 3  # nothing has healed
-    assert check(file, "--law", "exactly-once", "--budget", 0, "--allow-vacuous").exit_code == 3  # unfinished, not vacuous
+    assert (
+        check(file, "--law", "exactly-once", "--budget", 0, "--allow-vacuous").exit_code == 3
+    )  # unfinished, not vacuous
 
 
 def test_several_files_are_judged_each_and_the_worst_is_the_exit_code(tmp_path):
-    good, bad, idle = (history(tmp_path, line, f"{name}.jsonl") for name, line in (("g", GOOD), ("b", BAD), ("i", "P1")))
+    good, bad, idle = (
+        history(tmp_path, line, f"{name}.jsonl") for name, line in (("g", GOOD), ("b", BAD), ("i", "P1"))
+    )
     assert check(good, good).exit_code == 0
     assert check(good, idle).exit_code == 3
     result = check(idle, bad, tmp_path / "none.csv", good)
@@ -160,9 +166,26 @@ def test_the_process_prints_one_line_and_exits_2(tmp_path):
 
 def test_what_a_file_holds_moves_no_terminal(tmp_path):
     rows = [
-        {"event_id": 0, "time_us": 0, "kind": "publish", "publisher": "\x1b[31m", "topic": "t", "qos": 1, "sequence": 2},
-        {"event_id": 1, "time_us": 0, "kind": "deliver", "publisher": "\x1b[31m", "topic": "t", "qos": 1, "sequence": 1, "subscriber": "\x1b]0;x\x07"},
-    ]  # fmt: skip
+        {
+            "event_id": 0,
+            "time_us": 0,
+            "kind": "publish",
+            "publisher": "\x1b[31m",
+            "topic": "t",
+            "qos": 1,
+            "sequence": 2,
+        },
+        {
+            "event_id": 1,
+            "time_us": 0,
+            "kind": "deliver",
+            "publisher": "\x1b[31m",
+            "topic": "t",
+            "qos": 1,
+            "sequence": 1,
+            "subscriber": "\x1b]0;x\x07",
+        },
+    ]
     file = tmp_path / "h.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     result = check(file)
@@ -190,8 +213,15 @@ def test_a_value_may_be_nested_and_not_without_end(tmp_path, depth):
 
 def test_what_is_no_number_is_the_value_that_was_written(tmp_path):
     edn = tmp_path / "h.edn"
-    said = [(":invoke", ":write", "##NaN"), (":ok", ":write", "##NaN"), (":invoke", ":read", "nil"), (":ok", ":read", "##NaN")]
-    edn.write_text("".join(f"{{:process 0 :type {kind} :f {function} :value {value}}}\n" for kind, function, value in said))
+    said = [
+        (":invoke", ":write", "##NaN"),
+        (":ok", ":write", "##NaN"),
+        (":invoke", ":read", "nil"),
+        (":ok", ":read", "##NaN"),
+    ]
+    edn.write_text(
+        "".join(f"{{:process 0 :type {kind} :f {function} :value {value}}}\n" for kind, function, value in said)
+    )
     assert check(edn).exit_code == 0
 
 

@@ -25,7 +25,8 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", NOTE, re.MULTILINE | re.DOTALL)
 
 
-# -- YAML, as much of it as these files use: anything else is refused ---------------------------------------------------------
+# -- YAML, as much of it as these files use: anything else is refused
+# ---------------------------------------------------------
 
 
 def read_yaml(text: str) -> Any:
@@ -93,13 +94,17 @@ def _scalar(text: str) -> Any:
 
 
 def test_the_reader_of_yaml_refuses_what_it_does_not_know() -> None:
-    assert read_yaml('a:\n  - b: 1\n    c: ["x", "y"]\n  - d\ne: |\n  f\n  g\n') == {"a": [{"b": 1, "c": ["x", "y"]}, "d"], "e": "f\ng\n"}
+    assert read_yaml('a:\n  - b: 1\n    c: ["x", "y"]\n  - d\ne: |\n  f\n  g\n') == {
+        "a": [{"b": 1, "c": ["x", "y"]}, "d"],
+        "e": "f\ng\n",
+    }
     for bad in ("a: &b c\n", "a: b: c\n", "a: 1\na: 2\n", "a:\n  b: 1\n c: 2\n"):
         with pytest.raises((AssertionError, IndexError)):
             read_yaml(bad)
 
 
-# -- a repository with a change ------------------------------------------------------------------------------------------------
+# -- a repository with a change
+# ------------------------------------------------------------------------------------------------
 
 
 class Repository(NamedTuple):
@@ -113,15 +118,26 @@ class Repository(NamedTuple):
     def run(self, script: str, **more: str) -> subprocess.CompletedProcess[str]:
         """As a runner does: `bash -e` on the text."""
         return subprocess.run(
-            ["bash", "-e", "-o", "pipefail", "-c", script], cwd=self.place, env={**self.environment, **more}, capture_output=True, text=True, timeout=300
+            ["bash", "-e", "-o", "pipefail", "-c", script],
+            cwd=self.place,
+            env={**self.environment, **more},
+            capture_output=True,
+            text=True,
+            timeout=300,
         )
 
     def git(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(["git", *words], cwd=self.place, env=self.environment, capture_output=True, text=True, timeout=300)
+        return subprocess.run(
+            ["git", *words], cwd=self.place, env=self.environment, capture_output=True, text=True, timeout=300
+        )
 
 
 CHANGES = {
-    "breaks": ("release.lua", "if redis.call('GET', KEYS[1]) ~= ARGV[1] then", "if redis.call('EXISTS', KEYS[1]) == 0 then"),
+    "breaks": (
+        "release.lua",
+        "if redis.call('GET', KEYS[1]) ~= ARGV[1] then",
+        "if redis.call('EXISTS', KEYS[1]) == 0 then",
+    ),
     "refactors": ("release.lua", "return redis.call('DEL'", "-- the lease alone\nreturn redis.call('DEL'"),
 }
 CODES = {"breaks": 1, "refactors": 0}
@@ -142,16 +158,21 @@ def repository(change: str, tmp_path: Path) -> Repository:
         (programs / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {said}\n')
     (programs / "sudo").write_text('#!/bin/sh\nexec "$@"\n')
     (programs / "orderlab").write_text(
-        f"#!{sys.executable}\nimport sys\nsys.argv += ['--effort', '{EFFORT}', '--law', '{LAW}', '--backend', 'kernel', '--trust-adapter']\n"
+        f"#!{sys.executable}\nimport sys\nsys.argv += ['--effort', '{EFFORT}', '--law', '{LAW}', '--backend', "
+        "'kernel', '--trust-adapter']\n"
         f"sys.path.insert(0, {str(ROOT)!r})\nfrom orderlab.cli import main\nsys.exit(main())\n"
     )
     for file in programs.iterdir():
         file.chmod(0o755)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment |= {"PATH": f"{programs}:{environment['PATH']}", "HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1"}
-    environment |= {f"GIT_{role}_{what}": "someone@example.org" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    environment |= {
+        f"GIT_{role}_{what}": "someone@example.org" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
+    }
     origin = Repository(tmp_path / "origin", environment, said)
-    shutil.copytree(ROOT / "lua" / "lock", origin.place / "scripts" / "store", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "lua" / "lock", origin.place / "scripts" / "store", ignore=shutil.ignore_patterns("__pycache__")
+    )
     origin.git("init", "-q", "-b", "main")
     origin.git("add", "-A")
     assert origin.git("commit", "-qm", "the store").returncode == 0
@@ -203,9 +224,18 @@ def test_the_job_of_gitlab(repository: Repository, change: str) -> None:
     assert repository.run("\n".join(job["before_script"])).returncode == 0
     ran = repository.run("\n".join(job["script"]), CI_MERGE_REQUEST_TARGET_BRANCH_NAME="main")
     assert ran.returncode == CODES[change], ran.stdout + ran.stderr
-    places = {"CI_API_V4_URL": "https://gitlab.example.org/api/v4", "CI_PROJECT_ID": "5", "CI_MERGE_REQUEST_IID": "9", "ORDERLAB_TOKEN": "t"}
+    places = {
+        "CI_API_V4_URL": "https://gitlab.example.org/api/v4",
+        "CI_PROJECT_ID": "5",
+        "CI_MERGE_REQUEST_IID": "9",
+        "ORDERLAB_TOKEN": "t",
+    }
     assert repository.run("\n".join(job["after_script"]), **places).returncode == 0
-    assert repository.said.read_text().splitlines()[-1].endswith("body@findings.md https://gitlab.example.org/api/v4/projects/5/merge_requests/9/notes")
+    assert (
+        repository.said.read_text()
+        .splitlines()[-1]
+        .endswith("body@findings.md https://gitlab.example.org/api/v4/projects/5/merge_requests/9/notes")
+    )
     suites = ElementTree.parse(repository.place / job["artifacts"]["reports"]["junit"]).getroot()
     assert bool(list(suites.iter("failure"))) == (change == "breaks")
     assert job["artifacts"]["when"] == "always"
@@ -233,7 +263,9 @@ def test_the_hooks_before_a_commit(repository: Repository, change: str) -> None:
 
 
 def test_unusable_input_and_what_is_undecided_have_codes_of_their_own(repository: Repository, change: str) -> None:
-    assert repository.run("orderlab validate scripts/store --base origin/nowhere --report sarif=it.sarif").returncode == 2
+    assert (
+        repository.run("orderlab validate scripts/store --base origin/nowhere --report sarif=it.sarif").returncode == 2
+    )
     assert not (repository.place / "it.sarif").exists()
     assert repository.run("(exit 3) || [ $? -eq 3 ]").returncode == 0
     assert repository.run("(exit 1) || [ $? -eq 3 ]").returncode == 1

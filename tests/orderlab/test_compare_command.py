@@ -1,4 +1,5 @@
-"""`orderlab compare`: the table in the README is the committed one, wrong flags are one line, and what is known to differ does."""
+"""`orderlab compare`: the table in the README is the committed one, wrong flags are one line, and what is known to
+differ does."""
 
 from __future__ import annotations
 
@@ -61,7 +62,17 @@ def test_a_wrong_flag_is_one_line(arguments: tuple[str, ...], said: str) -> None
 
 def test_the_tables_are_compared_and_the_seed_decides(tmp_path: Path) -> None:
     def told(name: str, stores: str) -> Table:
-        done = orderlab("compare", "--stores", stores, "--systems", "none", "--effort", "0.02", "--report", f"json={tmp_path / name}")
+        done = orderlab(
+            "compare",
+            "--stores",
+            stores,
+            "--systems",
+            "none",
+            "--effort",
+            "0.02",
+            "--report",
+            f"json={tmp_path / name}",
+        )
         assert done.returncode == 0, done.stderr
         return Table.from_json(json.loads((tmp_path / name).read_text()))
 

@@ -1,7 +1,9 @@
-"""Whatever stands in a file that a user names, a command ends with a verdict or with one line, and never with a defect of ours.
+"""Whatever stands in a file that a user names, a command ends with a verdict or with one line, and never with a defect
+of ours.
 
-Each input begins as one that is read to its end; then values in it are exchanged, lines are dropped, doubled or moved, bytes are cut
-or turned. What comes of it is a verdict (0, 1, 3), or exit code 2 with one line on standard error and nothing on standard output.
+Each input begins as one that is read to its end; then values in it are exchanged, lines are dropped, doubled or moved,
+bytes are cut or turned. What comes of it is a verdict (0, 1, 3), or exit code 2 with one line on standard error and
+nothing on standard output.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from orderlab.model.history.notation import parse_history
 from tests.in_process import ROOT, orderlab
 
 STANDARD = 8
-"""Mutants of each input in every run of the tests; ORDERLAB_MUTANTS sets another number, and fresh seeds come with `make exhaustive`."""
+"""Mutants of each input in every run of the tests; ORDERLAB_MUTANTS sets another number, and fresh seeds come with
+`make exhaustive`."""
 SECONDS = 60
 """A command that takes longer hangs."""
 
@@ -78,7 +81,10 @@ def told(name: str, made_by: list[object], *command: object) -> Input:
     return Input(make, lambda file: [*command, file])
 
 
-SMALL = "publishers = 4\nbrokers = 1\nduration_s = 0.05\npartitions = 2\nqos = 1\nrate = 20.0\nfaults = \"redis-stall@0.02:0:0.01\"\n"
+SMALL = (
+    "publishers = 4\nbrokers = 1\nduration_s = 0.05\npartitions = 2\nqos = 1\nrate = 20.0\nfaults = "
+    '"redis-stall@0.02:0:0.01"\n'
+)
 QUICK = ["--set", "publishers=4", "--set", "duration_s=0.05", "--set", "brokers=1"]
 EDN = """{:index 0, :type :invoke, :process 0, :f :send, :key nil, :value [[:send 0 1]], :time 10}
 {:index 1, :type :ok, :process 0, :f :send, :value [[:send 0 [0 1]]], :time 20}
@@ -96,23 +102,66 @@ INPUTS = {
         lambda folder: Path(shutil.copy(ROOT / "orderlab" / "sim" / "costs" / "cluster.toml", folder / "c.toml")),
         lambda file: ["simulate", "tbmq-p2p", "--json", *QUICK, "--set", f"costs={file}"],
     ),
-    "an earlier run": told("r.json", ["simulate", "tbmq-p2p", "--json", *QUICK], "simulate", "tbmq-p2p", *QUICK, "--against"),
+    "an earlier run": told(
+        "r.json", ["simulate", "tbmq-p2p", "--json", *QUICK], "simulate", "tbmq-p2p", *QUICK, "--against"
+    ),
     "sweep": Input(
-        lambda folder: Path(shutil.copy(ROOT / "orderlab" / "spark_sweeps" / "examples" / "fault_risk.toml", folder / "s.toml")),
+        lambda folder: Path(
+            shutil.copy(ROOT / "orderlab" / "spark_sweeps" / "examples" / "fault_risk.toml", folder / "s.toml")
+        ),
         lambda file: ["sweep", file, "--dry-run"],
     ),
     "trace": told(
-        "t.json", ["validate", "lua/specimens/fetch-removes", "--law", "no-loss", "--effort", "0.01", "--json"], "replay"
+        "t.json",
+        ["validate", "lua/specimens/fetch-removes", "--law", "no-loss", "--effort", "0.01", "--json"],
+        "replay",
     ),
-    "path of an exploration": told("e.json", ["explore", "two-phase-commit", "--set", "flaw=abort-after-vote", "--json"], "replay"),
+    "path of an exploration": told(
+        "e.json", ["explore", "two-phase-commit", "--set", "flaw=abort-after-vote", "--json"], "replay"
+    ),
 }
 
 ODD = [
-    "0", "-1", "1", "9223372036854775808", "-9223372036854775809", "9" * 5000, "1e400", "nan", "inf", "1.5", "true", "null", '""',
-    '"\\u0000"', '"\\ud800"', '"<qos|modulo:0>"', '"<packet_id:0>"', '"<packet_id|modulo:0>"', '"<nothing>"', '"../../etc/passwd"',
-    '"/dev/zero"', '"' + "a" * 70_000 + '"', '"{"', '"%s%n"', "[]", "{}", "[[]]", '["a", 1]', "[" * 200_000, '{"a": ' * 5_000,
-    "1979-05-27T07:32:00Z", "0x10", "1_000", '{"a" = 1}', "{a = {b = {c = 1}}}", '"redis://127.0.0.1:1/0"', "#", "\x00", "é",
-]  # fmt: skip
+    "0",
+    "-1",
+    "1",
+    "9223372036854775808",
+    "-9223372036854775809",
+    "9" * 5000,
+    "1e400",
+    "nan",
+    "inf",
+    "1.5",
+    "true",
+    "null",
+    '""',
+    '"\\u0000"',
+    '"\\ud800"',
+    '"<qos|modulo:0>"',
+    '"<packet_id:0>"',
+    '"<packet_id|modulo:0>"',
+    '"<nothing>"',
+    '"../../etc/passwd"',
+    '"/dev/zero"',
+    '"' + "a" * 70_000 + '"',
+    '"{"',
+    '"%s%n"',
+    "[]",
+    "{}",
+    "[[]]",
+    '["a", 1]',
+    "[" * 200_000,
+    '{"a": ' * 5_000,
+    "1979-05-27T07:32:00Z",
+    "0x10",
+    "1_000",
+    '{"a" = 1}',
+    "{a = {b = {c = 1}}}",
+    '"redis://127.0.0.1:1/0"',
+    "#",
+    "\x00",
+    "é",
+]
 VALUE = re.compile(rb'"(?:[^"\\\n]|\\.)*"|[-+]?\d+(?:\.\d+)?|\b(?:true|false|null|nil)\b')
 
 
@@ -122,7 +171,9 @@ def mutant(content: bytes, draw: random.Random) -> bytes:
         lines = content.split(b"\n")
         at = draw.randrange(len(lines))
         values = list(VALUE.finditer(content))
-        what = draw.choice(("value",) * 8 + ("values swapped", "drop", "double", "move", "cut", "byte", "bytes", "append"))
+        what = draw.choice(
+            ("value",) * 8 + ("values swapped", "drop", "double", "move", "cut", "byte", "bytes", "append")
+        )
         if what == "value" and values:
             begin, end = draw.choice(values).span()
             content = content[:begin] + draw.choice(ODD).encode() + content[end:]

@@ -83,15 +83,18 @@ def test_validate(code: Code, monkeypatch: pytest.MonkeyPatch, outcome: Outcome,
 
 @pytest.mark.parametrize(("is_right", "told"), [(True, 0), (False, 1)])
 def test_specimens(code: Code, monkeypatch: pytest.MonkeyPatch, is_right: bool, told: int) -> None:
-    results = [SimpleNamespace(is_right=True, to_json=lambda: {}), SimpleNamespace(is_right=is_right, to_json=lambda: {})]
+    results = [
+        SimpleNamespace(is_right=True, to_json=lambda: {}),
+        SimpleNamespace(is_right=is_right, to_json=lambda: {}),
+    ]
     monkeypatch.setattr("orderlab.properties.validation.specimens.judge_specimens", lambda *_, **__: results)
     assert code("specimens", "--json") == told
 
 
-@pytest.mark.parametrize(("survivors", "interrupted", "told"), [(0, False, 0), (1, False, 1), (0, True, 3), (1, True, 3)])
-def test_mutate(
-    code: Code, monkeypatch: pytest.MonkeyPatch, survivors: int, interrupted: bool, told: int
-) -> None:
+@pytest.mark.parametrize(
+    ("survivors", "interrupted", "told"), [(0, False, 0), (1, False, 1), (0, True, 3), (1, True, 3)]
+)
+def test_mutate(code: Code, monkeypatch: pytest.MonkeyPatch, survivors: int, interrupted: bool, told: int) -> None:
     found = SimpleNamespace(survivors=[None] * survivors, interrupted=interrupted, to_json=lambda: {})
     monkeypatch.setattr("orderlab.properties.mutants.specification.mutate_specification", lambda *_, **__: found)
     assert code("mutate", "session", "--specification", "--json") == told
@@ -104,7 +107,9 @@ def test_replay(code: Code, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bro
     from orderlab.properties.export.transcript import Move
 
     move = Move("client 1", "churn", broken=tuple((one.law, one.text) for one in broken))
-    monkeypatch.setattr("orderlab.properties.export.transcript.recorded", lambda *_: iter([Move("", "the store is empty"), move]))
+    monkeypatch.setattr(
+        "orderlab.properties.export.transcript.recorded", lambda *_: iter([Move("", "the store is empty"), move])
+    )
     trace = Trace((Churn(1),), store=str(ROOT / "lua/pending"), seed=0)
     monkeypatch.setattr("orderlab.commands.replay.read_recording", lambda *_: OnStore(trace))
     assert code("replay", tmp_path / "trace.json") == told
@@ -117,7 +122,9 @@ def test_sweep(code: Code, monkeypatch: pytest.MonkeyPatch, violated: int, faile
     counts = SimpleNamespace(violated=violated, failed=failed, rows=rows)
     summary = SimpleNamespace(counts=counts, runs=5, unknown=0, vacuous=0, folder=None, to_json=lambda: {})
     monkeypatch.setattr("orderlab.spark_sweeps.runs.job.run_sweep", lambda *_, **__: summary)
-    file = next(file for file in sorted((ROOT / "spark_sweeps/examples").glob("*.toml")) if "[question]" not in file.read_text())
+    file = next(
+        file for file in sorted((ROOT / "spark_sweeps/examples").glob("*.toml")) if "[question]" not in file.read_text()
+    )
     assert code("sweep", file, "--json") == told
 
 
@@ -143,9 +150,10 @@ def test_an_unusable_input_is_2_and_one_line(
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
 @pytest.mark.parametrize(
-    "error", [RecursionError("deep"), MemoryError(), AssertionError("never"), EOFError(), SystemExit(0), WorkerDied("it died")],
+    "error",
+    [RecursionError("deep"), MemoryError(), AssertionError("never"), EOFError(), SystemExit(0), WorkerDied("it died")],
     ids=lambda error: type(error).__name__,
-)  # fmt: skip
+)
 def test_whatever_a_command_raises_is_70(
     code: Code, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], name: str, error: BaseException
 ) -> None:
@@ -262,7 +270,12 @@ def test_a_program_under_nohup_goes_on() -> None:
 def test_what_is_half_written_goes_when_a_signal_asks_to_end(number: int, tmp_path: Path) -> None:
     """A forked worker just dies of it."""
     text = END_WHILE_WRITING.replace("{number}", str(int(number)))
-    command = [sys.executable, "-c", f"import os, sys\nfrom orderlab import program\n{text}", str(tmp_path / "h.parquet")]
+    command = [
+        sys.executable,
+        "-c",
+        f"import os, sys\nfrom orderlab import program\n{text}",
+        str(tmp_path / "h.parquet"),
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (of_signal(number), "", "")
     assert not list(tmp_path.iterdir())
@@ -277,7 +290,11 @@ MEASURED_BY_A_PARENT = ("benchmarks/checkers.py", "spark_sweeps/packaging.py", "
 
 def test_every_program_ends_as_the_command_line_does() -> None:
     found = {str(path) for path in PROGRAMS}
-    assert found >= {"sim/native/build.py", "tests/laboratory/steadiness.py", "tests/laboratory/conformance/__main__.py"}
+    assert found >= {
+        "sim/native/build.py",
+        "tests/laboratory/steadiness.py",
+        "tests/laboratory/conformance/__main__.py",
+    }
     for path in sorted(found - set(MEASURED_BY_A_PARENT)):
         assert "program.run(" in (ROOT / path).read_text(), path
 
@@ -313,10 +330,17 @@ ENDS = [
 
 @pytest.mark.parametrize(("call", "where"), ENDS)
 def test_what_a_user_s_code_calls_is_no_verdict(tmp_path: Path, call: str, where: str) -> None:
-    text = f"import os, sys\n{call}\n" if where == "import" else f"import os, sys\nclass Lock:\n    def __init__(self): {call}\n"
+    text = (
+        f"import os, sys\n{call}\n"
+        if where == "import"
+        else f"import os, sys\nclass Lock:\n    def __init__(self): {call}\n"
+    )
     (tmp_path / "own.py").write_text(text)
     ended = subprocess.run(
-        [sys.executable, "-m", "orderlab", "explore", f"{tmp_path}/own.py:Lock"], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "orderlab", "explore", f"{tmp_path}/own.py:Lock"],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert ended.returncode == 2
     assert ended.stdout == ""
@@ -328,14 +352,20 @@ def test_a_contract_that_ends_the_process_is_no_verdict(tmp_path: Path) -> None:
     contract = tmp_path / "lock" / "lease.py"
     contract.write_text(f"{contract.read_text()}\nimport os\nos.execlp('true', 'true')\n")
     ended = subprocess.run(
-        [sys.executable, "-m", "orderlab", "validate", f"{tmp_path}/lock", "--trust-adapter", "--effort", "quick"], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "orderlab", "validate", f"{tmp_path}/lock", "--trust-adapter", "--effort", "quick"],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "leave the call out" in ended.stderr
 
 
 def test_where_there_is_no_posix_system_it_says_so_in_one_line() -> None:
-    alone = "import os, sys; os.name = 'nt'; sys.argv = ['orderlab', 'validate', 'lua/session']; from orderlab.cli import main; main()"
+    alone = (
+        "import os, sys; os.name = 'nt'; sys.argv = ['orderlab', 'validate', 'lua/session']; from orderlab.cli "
+        "import main; main()"
+    )
     ended = subprocess.run([sys.executable, "-c", alone], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stdout, len(ended.stderr.splitlines())) == (2, "", 1)
     assert "run it on Linux or macOS" in ended.stderr
@@ -349,7 +379,9 @@ def test_the_short_option_for_help(code: Code, capfd: pytest.CaptureFixture[str]
     assert capfd.readouterr().out == short
 
 
-def test_without_the_signals_of_unix_a_command_ends_as_it_should(monkeypatch: pytest.MonkeyPatch, code: Code, tmp_path: Path) -> None:
+def test_without_the_signals_of_unix_a_command_ends_as_it_should(
+    monkeypatch: pytest.MonkeyPatch, code: Code, tmp_path: Path
+) -> None:
     write_history(parse_history(GOOD), tmp_path / "h.jsonl")
     monkeypatch.delattr(signal, "SIGHUP")
     monkeypatch.delattr(os, "register_at_fork")

@@ -37,9 +37,11 @@ def test_a_broken_variant_tells_its_story_and_exits_1() -> None:
     assert lines[:18] == [
         "increment(threads=2, lock=False): no-lost-update is violated, 1 of 5 laws (exit code 1)",
         "  1. no-lost-update: after step 4 it is false: counter = 1, at[0] = written, at[1] = written [4 steps]",
-        "  undecided: mutual-exclusion, no-deadlock, everyone-writes: stopped at the violation of no-lost-update: 13 states were seen, 10 of them "
+        "  undecided: mutual-exclusion, no-deadlock, everyone-writes: stopped at the violation of no-lost-update: 13 "
+        "states were seen, 10 of them "
         "expanded, to depth 4",
-        "  undecided: coverage: stopped at the violation of no-lost-update: 13 states were seen, 10 of them expanded, to depth 4; everyone-writes"
+        "  undecided: coverage: stopped at the violation of no-lost-update: 13 states were seen, 10 of them "
+        "expanded, to depth 4; everyone-writes"
         " was not decided, and so not put to the test",
         "",
         "no-lost-update is violated",

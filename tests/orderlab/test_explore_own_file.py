@@ -115,7 +115,7 @@ as_processes = ProcessSystem(
     {"asks 0": False, "asks 1": False, "turn": 0},
     [Invariant("mutual-exclusion", lambda s: s.locals != ("inside", "inside"))],
 )
-'''
+'''  # noqa: E501
 ACTION = """\
 from orderlab.specification import Specification, action
 from orderlab.specification import integer, invariant
@@ -172,7 +172,11 @@ def test_its_fields_are_parameters_and_its_flaw_is_found(peterson):
         ("x =", "", "own.py:1: SyntaxError"),
         ("\nx = 1 / 0", "", "own.py:2: ZeroDivisionError: division by zero"),
         ("", "", "defines nothing to explore"),
-        ("from orderlab.contract import Contract\nclass Lock(Contract): pass", ":Lock", "Lock is the contract of a store; orderlab validate"),
+        (
+            "from orderlab.contract import Contract\nclass Lock(Contract): pass",
+            ":Lock",
+            "Lock is the contract of a store; orderlab validate",
+        ),
         (ACTION.replace("BODY", "s.x += 1"), "", "own.py:11: SpecificationError: x: 3 is outside its domain 0..2"),
         (ACTION.replace("BODY", "s.y += 1"), "", 'own.py:11: SpecificationError: unknown variable "y"'),
         (
@@ -181,7 +185,11 @@ def test_its_fields_are_parameters_and_its_flaw_is_found(peterson):
             "own.py:5: SpecificationError: Counter.bindings: Specification has a method of this name",
         ),
         (ACTION.replace("BODY", "s.x = undefined"), "", "own.py:11: NameError"),
-        (ACTION.replace("BODY", "s.x = {}['y']"), "", "own.py:11: KeyError: 'y' (in action go, with x = 0); look up only"),
+        (
+            ACTION.replace("BODY", "s.x = {}['y']"),
+            "",
+            "own.py:11: KeyError: 'y' (in action go, with x = 0); look up only",
+        ),
         (ACTION.replace("BODY", "s.x = 1 // s.x"), "", "own.py:11: ZeroDivisionError: "),
         (ACTION.replace("BODY", "s.x = self.no_such"), "", "own.py:11: AttributeError: "),
         (ACTION.replace("BODY", "s.x = 0.5"), "", "own.py:11: SpecificationError: x: 0.5 is no integer"),
@@ -191,7 +199,7 @@ def test_its_fields_are_parameters_and_its_flaw_is_found(peterson):
         (ACTION.replace("(self, s)", "(self, s, p)"), "", "own.py:9: SpecificationError: Counter.go: declared with no"),
         (ACTION + LAW.replace("BODY", "s.x < 3"), "", "own.py:13: SpecificationError: law: returned None"),
         (ACTION + LAW.replace("BODY", "s.x = 1"), "", "own.py:15: SpecificationError: x: assigned in a law"),
-        (ACTION + LAW.replace("()", "(when='x')"), "", "own.py:13: SpecificationError: Counter: no predicate \"x\""),
+        (ACTION + LAW.replace("()", "(when='x')"), "", 'own.py:13: SpecificationError: Counter: no predicate "x"'),
     ],
 )
 def test_what_is_wrong_is_one_line_with_its_place(tmp_path, text, name, message):

@@ -1,4 +1,5 @@
-"""The core does without what extras bring: validate, replay, mutate, the plugin run; other commands say what to install."""
+"""The core does without what extras bring: validate, replay, mutate, the plugin run; other commands say what to
+install."""
 
 from __future__ import annotations
 
@@ -91,31 +92,65 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, 
         **{f"{name} --help": [name, "--help"] for name in COMMANDS},
         "validate": ["validate", str(lua / "lock"), "--trust-adapter", "--effort", "0.2"],
         "session": ["validate", str(lua / "pending"), "--law", "one-slot", "--effort", "0.05"],
-        "flawed": ["validate", str(lua / "specimens/limiter-client-clock"), "--trust-adapter", "--effort", "0.2", "--json"],
+        "flawed": [
+            "validate",
+            str(lua / "specimens/limiter-client-clock"),
+            "--trust-adapter",
+            "--effort",
+            "0.2",
+            "--json",
+        ],
         "replay": ["replay", "found.json", "--trust-adapter"],
         "mutate": ["mutate", limiter, "--trust-adapter", "--limit", "1", "--budget", "30"],
         "plugin": [
-            "pytest", "-q", "-p", "orderlab.properties.plugin", "--orderlab-store", f"{limiter}/store.toml", "--orderlab-trust-adapter",
-            "--orderlab-law", "at-most-n", "--orderlab-profile", "dev",
+            "pytest",
+            "-q",
+            "-p",
+            "orderlab.properties.plugin",
+            "--orderlab-store",
+            f"{limiter}/store.toml",
+            "--orderlab-trust-adapter",
+            "--orderlab-law",
+            "at-most-n",
+            "--orderlab-profile",
+            "dev",
         ],
         "explore": ["explore", "increment"],
         "template": ["explore", "--template"],
         "check": ["check", "h.jsonl"],
         "simulate": ["simulate", "tbmq-p2p"],
         "sweep": ["sweep", str(ROOT / "orderlab/spark_sweeps/examples/lettuce_batching.toml"), "--dry-run"],
-    }  # fmt: skip
+    }
     done = subprocess.run(
         [sys.executable, "-c", BARE, json.dumps(beyond_the_core()), json.dumps(list(wanted.values()))],
-        cwd=folder, capture_output=True, text=True, check=True,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "HOME": str(folder)},
-    )  # fmt: skip
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={
+            "PATH": "/usr/bin:/bin",
+            "PYTHONPATH": str(ROOT),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "HOME": str(folder),
+        },
+    )
     return dict(zip(wanted, json.loads(done.stdout), strict=True))
 
 
 def test_what_is_out_of_reach_is_all_that_extras_bring() -> None:
     blocked = set(beyond_the_core())
     assert {module for modules in extras.EXTRAS.values() for module in modules} <= blocked
-    assert not blocked & {"lupa", "hypothesis", "numpy", "pydantic", "typer", "rich", "fakeredis", "tree_sitter", "pytest"}
+    assert not blocked & {
+        "lupa",
+        "hypothesis",
+        "numpy",
+        "pydantic",
+        "typer",
+        "rich",
+        "fakeredis",
+        "tree_sitter",
+        "pytest",
+    }
 
 
 def test_the_table_is_that_of_the_project() -> None:
@@ -128,23 +163,39 @@ def test_the_table_is_that_of_the_project() -> None:
 
 @pytest.mark.parametrize(
     ("name", "code"),
-    [("help", 0), ("validate", 0), ("session", 0), ("flawed", 1), ("replay", 1), ("mutate", 0), ("plugin", 0), ("template", 0),
-     *((f"{command} --help", 0) for command in COMMANDS)],
-)  # fmt: skip
+    [
+        ("help", 0),
+        ("validate", 0),
+        ("session", 0),
+        ("flawed", 1),
+        ("replay", 1),
+        ("mutate", 0),
+        ("plugin", 0),
+        ("template", 0),
+        *((f"{command} --help", 0) for command in COMMANDS),
+    ],
+)
 def test_the_core_does_without_extras(bare: dict[str, tuple[int, str, str]], name: str, code: int) -> None:
     assert bare[name][0] == code, bare[name]
 
 
-@pytest.mark.parametrize(("command", "extra"), [("explore", "check"), ("check", "check"), ("simulate", "sim"), ("sweep", "spark")])
+@pytest.mark.parametrize(
+    ("command", "extra"), [("explore", "check"), ("check", "check"), ("simulate", "sim"), ("sweep", "spark")]
+)
 def test_a_command_says_what_to_install(bare: dict[str, tuple[int, str, str]], command: str, extra: str) -> None:
     code, _, error = bare[command]
     assert code == 2
-    assert re.fullmatch(rf"orderlab: {command} needs \w+, which is not installed: pip install 'orderlab\[{extra}\]'\n", error)
+    assert re.fullmatch(
+        rf"orderlab: {command} needs \w+, which is not installed: pip install 'orderlab\[{extra}\]'\n", error
+    )
 
 
 def test_what_no_extra_brings_is_no_matter_of_extras() -> None:
     assert extras.told("explore", ModuleNotFoundError("No module named 'mine'", name="mine")) is None
-    with pytest.raises(ImportError, match=r"orderlab\.history needs pyarrow, .*\[check\]"), extras.told_of("orderlab.history"):
+    with (
+        pytest.raises(ImportError, match=r"orderlab\.history needs pyarrow, .*\[check\]"),
+        extras.told_of("orderlab.history"),
+    ):
         raise ModuleNotFoundError("No module named 'pyarrow.lib'", name="pyarrow.lib")
     with pytest.raises(ModuleNotFoundError, match="mine"), extras.told_of("orderlab.history"):
         raise ModuleNotFoundError("No module named 'mine'", name="mine")

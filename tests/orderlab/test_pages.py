@@ -1,4 +1,5 @@
-"""Pages in a browser: no script fails, nothing is wider than a telephone, keyboards reach what can be worked, nothing is loaded."""
+"""Pages in a browser: no script fails, nothing is wider than a telephone, keyboards reach what can be worked, nothing
+is loaded."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ window.probe = () => {
   told.overflow_open = root.scrollWidth - root.clientWidth;
   return { ...told, errors };
 };
-</script>"""
+</script>"""  # noqa: E501
 
 
 def browser() -> str:
@@ -63,22 +64,33 @@ def browser() -> str:
 def probed(pages: dict[str, str], folder: Path) -> dict[str, dict[str, Any]]:
     """What each page does, told by itself, in frames of two widths of one browser."""
     frames = [
-        f'<iframe id="{name}-{width}" width="{width}" height="900" srcdoc="{html.escape(text.replace("<head>", "<head>" + PROBE, 1))}"></iframe>'
+        f'<iframe id="{name}-{width}" width="{width}" height="900" '
+        f'srcdoc="{html.escape(text.replace("<head>", "<head>" + PROBE, 1))}"></iframe>'
         for name, text in pages.items()
         for width in (NARROW, WIDE)
     ]
     told = """<script>onload = () => { document.title = "loaded";
       const told = {}; for (const one of document.querySelectorAll("iframe"))
         try { told[one.id] = one.contentWindow.probe(); } catch (error) { told[one.id] = { errors: [String(error)] }; }
-      document.body.innerHTML = "<pre id=told></pre>"; document.getElementById("told").textContent = JSON.stringify(told); };</script>"""
+      document.body.innerHTML = "<pre id=told></pre>"; document.getElementById("told").textContent = JSON.stringify(told); };</script>"""  # noqa: E501
     (folder / "frames.html").write_text(f"<!doctype html><meta charset=utf-8><body>{''.join(frames)}{told}</body>")
     command = [
-        browser(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run",
-        f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=20000", "--dump-dom", f"file://{folder / 'frames.html'}",
-    ]  # fmt: skip
+        browser(),
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-background-networking",
+        "--no-first-run",
+        f"--user-data-dir={folder / 'profile'}",
+        "--virtual-time-budget=20000",
+        "--dump-dom",
+        f"file://{folder / 'frames.html'}",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert '<pre id="told">' in done.stdout, done.stderr[-2000:]
-    found: dict[str, dict[str, Any]] = json.loads(html.unescape(done.stdout.split('<pre id="told">')[1].split("</pre>")[0]))
+    found: dict[str, dict[str, Any]] = json.loads(
+        html.unescape(done.stdout.split('<pre id="told">')[1].split("</pre>")[0])
+    )
     return found
 
 
@@ -86,35 +98,82 @@ def of_findings() -> Report:
     """Findings of every kind: lanes and faults, what changed, texts side by side, names that are hostile or long."""
     steps = (
         Step(lane="client 1", action="saves m1", answer="saved as 1", keys={"a": "string 1"}),
-        Step(lane="faults", action="the node goes", fault="crashed before redis.call 2", answer="ERR", keys={"a": "string 2", LONG: LONG}),
+        Step(
+            lane="faults",
+            action="the node goes",
+            fault="crashed before redis.call 2",
+            answer="ERR",
+            keys={"a": "string 2", LONG: LONG},
+        ),
         *(Step(lane=f"client {n}", action=HOSTILE, state=LONG, keys={}) for n in range(2, 9)),
     )
     findings = [finding(cause=str(n), headline=f"{HOSTILE} {n}", steps=steps) for n in range(6)]
     findings += [finding(cause=f"c{one}", change=one, headline=LONG, steps=(), replay=LONG) for one in Change]
     report = made(*findings, name=HOSTILE)
-    rows = (ChangedLine(old="local a = 1", new="local a = 2"), ChangedLine(old=None, new=LONG), ChangedLine(old=LONG, new=None))
-    subject = report.subjects[0].model_copy(update={"changed": (ChangedFile(path="a.lua", rows=rows),), "base": "HEAD", "not_covered": (LONG,)})
+    rows = (
+        ChangedLine(old="local a = 1", new="local a = 2"),
+        ChangedLine(old=None, new=LONG),
+        ChangedLine(old=LONG, new=None),
+    )
+    subject = report.subjects[0].model_copy(
+        update={"changed": (ChangedFile(path="a.lua", rows=rows),), "base": "HEAD", "not_covered": (LONG,)}
+    )
     return report.model_copy(update={"subjects": (subject,)})
 
 
 def of_sweep(parameters: tuple[str, str], metric: str) -> str:
     """The page of a sweep over two parameters."""
     one, other = parameters
-    points = [PointRows(n, {one: n % 5, other: f"{other} {n // 5}"}, {metric: [float(n), n + 1.0]}, runs=2, failed=n == 3) for n in range(20)]
+    points = [
+        PointRows(n, {one: n % 5, other: f"{other} {n // 5}"}, {metric: [float(n), n + 1.0]}, runs=2, failed=n == 3)
+        for n in range(20)
+    ]
     behind = {n: Behind("orderlab sweep s.toml --only 1", "run 1") for n in range(20)}
     panels, undrawn = drawings(points, [one], list(parameters), [metric], behind)
     assert panels
-    answered = SimpleNamespace(kind="risk", settings=(), replays=(), rows=[{"probability": 0.1, "low": 0.0, "high": 0.4, "runs": 9}])
+    answered = SimpleNamespace(
+        kind="risk", settings=(), replays=(), rows=[{"probability": 0.1, "low": 0.0, "high": 0.4, "runs": 9}]
+    )
     panels.append(drawn(answered, SimpleNamespace(question={"acceptable": 0.05, "unacceptable": 0.2})))
-    return harmless(template("sweep.html.j2").render(
-        warnings=[], nominal="",
-        title=one, description=other, outcome=Outcome.VIOLATED, sentence=LONG, runs=40, counts=SimpleNamespace(rows=39, failed=1, violated=1),
-        spared=0, until=None, seed=1, versions={"orderlab": "1"}, cliffs=[{other: "y", "last_below": 1}], cliff_axis=one, cliff_metric=metric,
-        panels=panels, undrawn=undrawn, heats=heat_maps(points, list(parameters), [metric]), varied=list(parameters), replications=2,
-        shown=[{"run": 3, "point": 1, "told": LONG, "replay": LONG}], hidden=1, behind=behind, points_hidden=0, left_out=[LONG],
-        points=[{"point": (p.point, p.point), one: (str(p.parameters[one]), p.parameters[one]), metric: (LONG if p.point == 3 else "1 ± 2", 1.0)} for p in points],
-        fixed=[{"parameter": "p", "value": LONG}], digests=[{"": "code", "digest": LONG}],
-    ))  # fmt: skip
+    return harmless(
+        template("sweep.html.j2").render(
+            warnings=[],
+            nominal="",
+            title=one,
+            description=other,
+            outcome=Outcome.VIOLATED,
+            sentence=LONG,
+            runs=40,
+            counts=SimpleNamespace(rows=39, failed=1, violated=1),
+            spared=0,
+            until=None,
+            seed=1,
+            versions={"orderlab": "1"},
+            cliffs=[{other: "y", "last_below": 1}],
+            cliff_axis=one,
+            cliff_metric=metric,
+            panels=panels,
+            undrawn=undrawn,
+            heats=heat_maps(points, list(parameters), [metric]),
+            varied=list(parameters),
+            replications=2,
+            shown=[{"run": 3, "point": 1, "told": LONG, "replay": LONG}],
+            hidden=1,
+            behind=behind,
+            points_hidden=0,
+            left_out=[LONG],
+            points=[
+                {
+                    "point": (p.point, p.point),
+                    one: (str(p.parameters[one]), p.parameters[one]),
+                    metric: (LONG if p.point == 3 else "1 ± 2", 1.0),
+                }
+                for p in points
+            ],
+            fixed=[{"parameter": "p", "value": LONG}],
+            digests=[{"": "code", "digest": LONG}],
+        )
+    )
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +183,9 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
         "none": page(made()),
         "sweep": of_sweep(("rate", "mode"), "latency.publish_to_delivery.mean_ms"),
         "hostile": of_sweep((HOSTILE, LONG), f"{HOSTILE}_ms"),
-        "wrong": page(made()).replace("</body>", "<script>nothing.there()</script><div style='width:2000px'>x</div></body>"),
+        "wrong": page(made()).replace(
+            "</body>", "<script>nothing.there()</script><div style='width:2000px'>x</div></body>"
+        ),
     }
     return probed(pages, tmp_path_factory.mktemp("pages"))
 

@@ -32,8 +32,14 @@ def imports(text: str) -> list[ast.ImportFrom | ast.Import]:
 
 def inner(text: str) -> list[str]:
     """What a text imports of orderlab past the public modules."""
-    names = [one.module or "" if isinstance(one, ast.ImportFrom) else alias.name for one in imports(text) for alias in one.names]
-    return [name for name in names if name.split(".")[0] == "orderlab" and name not in {f"orderlab.{one}" for one in PUBLIC}]
+    names = [
+        one.module or "" if isinstance(one, ast.ImportFrom) else alias.name
+        for one in imports(text)
+        for alias in one.names
+    ]
+    return [
+        name for name in names if name.split(".")[0] == "orderlab" and name not in {f"orderlab.{one}" for one in PUBLIC}
+    ]
 
 
 @pytest.mark.parametrize("name", PUBLIC)
@@ -70,7 +76,11 @@ def test_papers_name_no_inner_path_as_something_to_import() -> None:
     found = {}
     for paper in PAPERS:
         lines = [line for line in paper.read_text().splitlines() if invited.search(line) and "python -m" not in line]
-        if lines and paper.name not in ("CONTRIBUTING.md", "ARCHITECTURE.md", "decisions.md"):  # for who changes orderlab
+        if lines and paper.name not in (
+            "CONTRIBUTING.md",
+            "ARCHITECTURE.md",
+            "decisions.md",
+        ):  # for who changes orderlab
             found[paper.name] = lines
     assert not found
 

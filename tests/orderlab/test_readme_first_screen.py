@@ -37,7 +37,9 @@ def test_the_change_the_verdict_and_the_picture(tmp_path: Path) -> None:
         shown = lines[at + 1 : end]
         assert told.stdout.splitlines()[: len(shown)] == shown
     (name,) = re.findall(r"^!\[[^\]]+\]\((\S+)\)$", SCREEN, re.MULTILINE)
-    assert (tmp_path / "witness.svg").read_text() == (ROOT / name).read_text(), f"draw {name} again by the commands of the README"
+    assert (tmp_path / "witness.svg").read_text() == (ROOT / name).read_text(), (
+        f"draw {name} again by the commands of the README"
+    )
     assert "def test_" in (tmp_path / "test_fencing.py").read_text()
 
 

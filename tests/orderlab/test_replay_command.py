@@ -18,17 +18,29 @@ from orderlab.properties.export.transcript import Move
 from orderlab.sim.live import ClusterProcess
 
 LOCK = {
-    "schema": 1, "contract": "Lease", "store": "lua/specimens/lock-token-expires", "law": "fencing", "seed": 3, "clients": 3, "skews_ms": [],
+    "schema": 1,
+    "contract": "Lease",
+    "store": "lua/specimens/lock-token-expires",
+    "law": "fencing",
+    "seed": 3,
+    "clients": 3,
+    "skews_ms": [],
     "steps": [
         {"step": "begin", "client": 0, "operation": "acquire", "fields": {"ttl_ms": 1000}},
         {"step": "wait", "ms": 1001},
         {"step": "begin", "client": 0, "operation": "acquire", "fields": {"ttl_ms": 1000}},
     ],
-}  # fmt: skip
+}
 RESIDUE = {
-    "schema": 1, "store": "lua/specimens/fetch-removes", "law": "no-loss", "seed": 0, "modulus": 65535, "default_expiry_ms": 20_000,
-    "clients": ["client-one"], "steps": [{"do": "settle"}],
-}  # fmt: skip
+    "schema": 1,
+    "store": "lua/specimens/fetch-removes",
+    "law": "no-loss",
+    "seed": 0,
+    "modulus": 65535,
+    "default_expiry_ms": 20_000,
+    "clients": ["client-one"],
+    "steps": [{"do": "settle"}],
+}
 
 
 def run(*words: object) -> tuple[int, str]:
@@ -87,7 +99,11 @@ def test_from_a_step_on_the_steps_before_are_taken_and_not_told(lock: Path) -> N
 def test_json_has_the_keys_after_each_step(lock: Path) -> None:
     _, told = run(lock, "--trust-adapter", "--step", "--json")
     steps = json.loads(told)["steps"]
-    assert [sorted(one["keys"]) for one in steps] == [["{lock}:lease", "{lock}:token"], [], ["{lock}:lease", "{lock}:token"]]
+    assert [sorted(one["keys"]) for one in steps] == [
+        ["{lock}:lease", "{lock}:token"],
+        [],
+        ["{lock}:lease", "{lock}:token"],
+    ]
     assert "keys" not in json.loads(run(lock, "--trust-adapter", "--json")[1])["steps"][0]
 
 
@@ -128,7 +144,17 @@ def test_a_specification_s_behaviour_and_a_history_s_events(tmp_path: Path) -> N
     told = CliRunner().invoke(make(), [*words, "--report", f"json={report}", "--json"], catch_exceptions=False)
     printed.write_text(told.output)
     for file, more in ((report, ["--finding", 1]), (printed, [])):
-        code, told_again = run(file, *more, "--step", "--from", 4, "--export", f"states={tmp_path / 's.txt'}", "--export", f"svg={tmp_path / 's.svg'}")
+        code, told_again = run(
+            file,
+            *more,
+            "--step",
+            "--from",
+            4,
+            "--export",
+            f"states={tmp_path / 's.txt'}",
+            "--export",
+            f"svg={tmp_path / 's.svg'}",
+        )
         assert code == 1
         assert "no-deadlock is violated" in told_again
         assert "4. philosopher 1: take_first" in told_again
@@ -143,10 +169,22 @@ def test_a_specification_s_behaviour_and_a_history_s_events(tmp_path: Path) -> N
 def test_a_check_s_events(tmp_path: Path) -> None:
     event = {"event_id": 7, "time_us": 1_500_000, "kind": "deliver", "subscriber": "s1", "sequence": 2}
     file = tmp_path / "check.json"
-    file.write_text(json.dumps({"file": "h", "verdicts": [{"law": "fifo", "outcome": "violated", "witness": {"why": "2 before 1", "events": [event]}}]}))
+    file.write_text(
+        json.dumps(
+            {
+                "file": "h",
+                "verdicts": [
+                    {"law": "fifo", "outcome": "violated", "witness": {"why": "2 before 1", "events": [event]}}
+                ],
+            }
+        )
+    )
     code, told = run(file)
     assert code == 1
-    assert told.splitlines()[:2] == ["1. deliver subscriber=s1 sequence=2 (event 7 at 1.500000 s)", "   fifo is violated: 2 before 1"]
+    assert told.splitlines()[:2] == [
+        "1. deliver subscriber=s1 sequence=2 (event 7 at 1.500000 s)",
+        "   fifo is violated: 2 before 1",
+    ]
     with pytest.raises(InputError, match="no witness of causal"):
         run(file, "--law", "causal")
 
@@ -166,7 +204,19 @@ def test_exports_are_asked_for_as_reports_are(lock: Path, tmp_path: Path) -> Non
         run(lock, "--trust-adapter", "--export", f"states={tmp_path / 'a'}", "--export", f"svg={tmp_path / 'a'}")
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"verdicts": [1]}', '{"verdicts": [{}]}', '{"initial": 1, "loop_start": 2}', '{"laws": 3}', '{"contract": "X"}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        "{}",
+        '{"verdicts": [1]}',
+        '{"verdicts": [{}]}',
+        '{"initial": 1, "loop_start": 2}',
+        '{"laws": 3}',
+        '{"contract": "X"}',
+    ],
+)
 def test_what_is_no_recording_is_one_line(tmp_path: Path, text: str) -> None:
     file = tmp_path / "it.json"
     file.write_text(text)
@@ -196,7 +246,9 @@ def test_on_a_real_cluster_a_command_goes_where_its_keys_live(node: int, lock: P
 
 @pytest.mark.server
 @pytest.mark.parametrize(("keys", "told"), [("{lock}:lease", "replied 1"), ("lease", "CROSSSLOT")])
-def test_keys_of_several_slots_are_refused_by_a_real_cluster(keys: str, told: str, lock: Path, tmp_path: Path, cluster: ClusterProcess) -> None:
+def test_keys_of_several_slots_are_refused_by_a_real_cluster(
+    keys: str, told: str, lock: Path, tmp_path: Path, cluster: ClusterProcess
+) -> None:
     cluster.flush()
     store = tmp_path / "store"
     shutil.copytree("lua/lock", store)

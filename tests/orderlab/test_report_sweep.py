@@ -23,17 +23,46 @@ def _preview(console):
     print_preview(console, Preview(1, 1, [plan.run(0)], [], 1.0, 1), plan, ODD)
 
 
-@pytest.mark.parametrize("show", [
-    _preview,
-    lambda console: print_summary(
-        console, Summary(Path(ODD), 0, 1, 0, Counts(1, 0, 1), 0, None, "0", 0.0, 0.0, [],
-                         [{"run": 0, "status": "ok", "error": None, "verdicts": [(ODD, "violated")], "replay": ODD}]), Outcome.VIOLATED),
-    lambda console: print_run(
-        console, {"run": 0, "seed": 0, "parameters": {ODD: ODD}, "verdicts": {ODD: "violated"}, "metrics": {ODD: 1.0},
-                  "witnesses": {ODD: ODD}}, 0.0),
-    lambda console: print_answer(console, Answer("other", 0, Path(ODD), [{ODD: ODD}, {ODD: ODD}], [ODD], Outcome.HOLDS), {}),
-    lambda console: print_answer(console, Answer("other", 0, Path(ODD), [{ODD: ODD}], [ODD], Outcome.HOLDS), {}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "show",
+    [
+        _preview,
+        lambda console: print_summary(
+            console,
+            Summary(
+                Path(ODD),
+                0,
+                1,
+                0,
+                Counts(1, 0, 1),
+                0,
+                None,
+                "0",
+                0.0,
+                0.0,
+                [],
+                [{"run": 0, "status": "ok", "error": None, "verdicts": [(ODD, "violated")], "replay": ODD}],
+            ),
+            Outcome.VIOLATED,
+        ),
+        lambda console: print_run(
+            console,
+            {
+                "run": 0,
+                "seed": 0,
+                "parameters": {ODD: ODD},
+                "verdicts": {ODD: "violated"},
+                "metrics": {ODD: 1.0},
+                "witnesses": {ODD: ODD},
+            },
+            0.0,
+        ),
+        lambda console: print_answer(
+            console, Answer("other", 0, Path(ODD), [{ODD: ODD}, {ODD: ODD}], [ODD], Outcome.HOLDS), {}
+        ),
+        lambda console: print_answer(console, Answer("other", 0, Path(ODD), [{ODD: ODD}], [ODD], Outcome.HOLDS), {}),
+    ],
+)
 def test_names_of_a_users_own_are_text_not_markup(show):
     out = io.StringIO()
     show(Console(file=out, width=200))
@@ -46,11 +75,14 @@ def test_what_a_run_said_is_one_printable_line():
     assert len(said("e" * 10_000)) == SAID_MAX + 3
 
 
-@pytest.mark.parametrize(("counts", "unknown", "vacuous", "told"), [
-    ((4, 0, 0), 0, 0, "all 4 runs kept every law"),
-    ((4, 0, 1), 0, 0, "1 of 4 runs violates a law, 3 kept every law"),
-    ((3, 1, 0), 2, 2, "1 failed, 1 are not done, 2 put no law to the test"),
-])
+@pytest.mark.parametrize(
+    ("counts", "unknown", "vacuous", "told"),
+    [
+        ((4, 0, 0), 0, 0, "all 4 runs kept every law"),
+        ((4, 0, 1), 0, 0, "1 of 4 runs violates a law, 3 kept every law"),
+        ((3, 1, 0), 2, 2, "1 failed, 1 are not done, 2 put no law to the test"),
+    ],
+)
 def test_a_sweep_begins_with_what_became_of_its_runs(counts, unknown, vacuous, told):
     out = io.StringIO()
     summary = Summary(Path("f"), 0, 4, 0, Counts(*counts), 0, None, "0", 0.0, 0.0, [], [], unknown, vacuous)

@@ -44,7 +44,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every form of the report on one flawed store, by one run."""
     folder = tmp_path_factory.mktemp("reports")
     asked = [f"--report={form}={folder / form}" for form in FORMS]
-    code, _ = run("validate", SPECIMEN, "--effort=0.2", "--backend=kernel", "--law=all-or-nothing", "--law=counter", *asked)
+    code, _ = run(
+        "validate", SPECIMEN, "--effort=0.2", "--backend=kernel", "--law=all-or-nothing", "--law=counter", *asked
+    )
     assert code == 1
     return folder
 
@@ -106,16 +108,25 @@ def test_the_answer_comes_first_and_tells_the_plainest_finding(report: Report) -
 )
 def test_the_answer_names_few_laws_and_counts_many(outcomes: str, told: str) -> None:
     of = {"v": Outcome.VIOLATED, "u": Outcome.UNKNOWN, "h": Outcome.HOLDS}
-    laws = tuple(JudgedLaw(law=name, statement="", outcome=of[one]) for name, one in zip("abcdefg", outcomes, strict=False))
+    laws = tuple(
+        JudgedLaw(law=name, statement="", outcome=of[one]) for name, one in zip("abcdefg", outcomes, strict=False)
+    )
     worst = next((of[one] for one in "vuh" if one in outcomes), Outcome.UNKNOWN)
     assert Subject(name="s", kind="store", outcome=worst, laws=laws).answer == f"s: {told}"
 
 
 def test_laws_that_are_undecided_for_one_reason_are_told_together() -> None:
-    laws = [JudgedLaw(law=name, statement="", outcome=Outcome.UNKNOWN, because=why) for name, why in (("a", "x"), ("b", "y"), ("c", "x"))]
+    laws = [
+        JudgedLaw(law=name, statement="", outcome=Outcome.UNKNOWN, because=why)
+        for name, why in (("a", "x"), ("b", "y"), ("c", "x"))
+    ]
     subject = Subject(name="s", kind="store", outcome=Outcome.UNKNOWN, laws=tuple(laws))
     lines = [line for line, _ in summary(subject)]
-    assert lines == ["s: a, b and c are undecided, 3 of 3 laws (exit code 3)", "  undecided: a, c: x", "  undecided: b: y"]
+    assert lines == [
+        "s: a, b and c are undecided, 3 of 3 laws (exit code 3)",
+        "  undecided: a, c: x",
+        "  undecided: b: y",
+    ]
 
 
 def test_each_finding_has_its_line_and_the_command_that_shows_it_again(report: Report, folder: Path) -> None:
@@ -130,7 +141,9 @@ def test_each_finding_has_its_line_and_the_command_that_shows_it_again(report: R
         assert f"{one.law} is violated" in told
     assert findings
     with pytest.raises(InputError, match="it has"):
-        CliRunner().invoke(make(), ["replay", str(folder / "json"), "--finding", str(len(findings) + 1)], catch_exceptions=False)
+        CliRunner().invoke(
+            make(), ["replay", str(folder / "json"), "--finding", str(len(findings) + 1)], catch_exceptions=False
+        )
 
 
 def test_findings_of_one_root_are_told_under_it() -> None:
@@ -194,10 +207,12 @@ class Page(HTMLParser):
 
 
 HOSTILE = (
-    "<script>alert(1)</script> \"'` ``` </details> @someone \x1b[31m\x00\x85\x9b2J\x7f | # ]]> --> <![CDATA[ &amp; {{ 7*7 }} "
+    "<script>alert(1)</script> \"'` ``` </details> @someone \x1b[31m\x00\x85\x9b2J\x7f | # ]]> --> <![CDATA[ &amp; "
+    "{{ 7*7 }} "
     "\u202egpj\u2066\u200f\u2028\ufeff\ud800\r\n2. FORGED\n\n# FORGED\n"
 )
-"""As a name: markup of every form, orders to terminals, marks that turn the direction of writing, lines that look like ours."""
+"""As a name: markup of every form, orders to terminals, marks that turn the direction of writing, lines that look like
+ours."""
 MOVES = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 
@@ -206,15 +221,39 @@ def hostile_report(name: str) -> Report:
     line = Line(path=name, line=1, source=name, role=name)
     step = Step(lane=name, action=name, answer=name, state=name, fault=name, before=name, keys={name: name})
     one = finding(
-        law=name, headline=name, steps=(step,), call=name, line=line, related=(line,), initial={name: name}, before={name: name},
-        after={f"{name}2": name}, found_by=name, confirmation=name, replay=name, witness={name: [name]},
-    )  # fmt: skip
+        law=name,
+        headline=name,
+        steps=(step,),
+        call=name,
+        line=line,
+        related=(line,),
+        initial={name: name},
+        before={name: name},
+        after={f"{name}2": name},
+        found_by=name,
+        confirmation=name,
+        replay=name,
+        witness={name: [name]},
+    )
     laws = [JudgedLaw(law=name, statement=name, clauses=(name,), outcome=Outcome.VIOLATED, because=name)]
-    laws += [JudgedLaw(law=f"{name}{n}", statement="", outcome=outcome, because=name, is_applicable=bool(n % 2)) for n, outcome in enumerate([*Outcome] * 2)]
+    laws += [
+        JudgedLaw(law=f"{name}{n}", statement="", outcome=outcome, because=name, is_applicable=bool(n % 2))
+        for n, outcome in enumerate([*Outcome] * 2)
+    ]
     subject = Subject(
-        name=name, path=name, kind="store", outcome=Outcome.VIOLATED, laws=tuple(laws), findings=(one,), facts={"a fact": name},
-        assumptions=(name,), notes=(name,), not_covered=(name,), scope=(name, name), base=name,
-    )  # fmt: skip
+        name=name,
+        path=name,
+        kind="store",
+        outcome=Outcome.VIOLATED,
+        laws=tuple(laws),
+        findings=(one,),
+        facts={"a fact": name},
+        assumptions=(name,),
+        notes=(name,),
+        not_covered=(name,),
+        scope=(name, name),
+        base=name,
+    )
     return made_report("validate", Outcome.VIOLATED, [subject], seed=7, effort=name)
 
 
@@ -325,7 +364,15 @@ def test_a_report_that_cannot_be_is_refused_before_any_work(given: str, told: st
 
 def test_the_same_run_gives_the_same_bytes_whatever_the_hash_seed(folder: Path, tmp_path: Path) -> None:
     asked = [f"--report={form}={tmp_path / form}" for form in FORMS]
-    command = ["validate", SPECIMEN, "--effort=0.2", "--backend=kernel", "--law=all-or-nothing", "--law=counter", *asked]
+    command = [
+        "validate",
+        SPECIMEN,
+        "--effort=0.2",
+        "--backend=kernel",
+        "--law=all-or-nothing",
+        "--law=counter",
+        *asked,
+    ]
     environment = {**os.environ, "PYTHONHASHSEED": "77"}
     subprocess.run([sys.executable, "-m", "orderlab.cli", *command], env=environment, capture_output=True, timeout=600)
     for form in FORMS:
@@ -349,7 +396,9 @@ def test_explore_and_simulate_and_check_report_too(form: str, tmp_path: Path) ->
     assert run("explore", "increment", "--set", "lock=false", "--report", f"{form}={file}")[0] == 1
     assert "no-lost-update" in file.read_text()
     log = tmp_path / "log.edn"
-    log.write_text('{:process 0, :type :invoke, :f :write, :value 1}\n{:process 0, :type :ok, :f :write, :value 1}\n'
-                   '{:process 1, :type :invoke, :f :read, :value nil}\n{:process 1, :type :ok, :f :read, :value 2}\n')  # fmt: skip
+    log.write_text(
+        "{:process 0, :type :invoke, :f :write, :value 1}\n{:process 0, :type :ok, :f :write, :value 1}\n"
+        "{:process 1, :type :invoke, :f :read, :value nil}\n{:process 1, :type :ok, :f :read, :value 2}\n"
+    )
     assert run("check", str(log), "--model", "register", "--report", f"{form}={file}")[0] == 1
     assert "linearizab" in file.read_text()

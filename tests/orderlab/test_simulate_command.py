@@ -92,7 +92,10 @@ def test_the_same_seed_gives_the_same_history_in_every_process(scripts, tmp_path
         (("tbmq-p2p", "--drain-bound-ms", "nan"), "positive number"),
         (("tbmq-p2p", "--trace", "t.json", "--report", "json=t.json"), "each a file of its own"),
         (("tbmq-p2p", "--history", "h.parquet", "--timeline", "./h.parquet"), "each a file of its own"),
-        (("tbmq-p2p", "--history", "h.parquet", "--timeline", "h-1.parquet", "--replications", "2"), "each a file of its own"),
+        (
+            ("tbmq-p2p", "--history", "h.parquet", "--timeline", "h-1.parquet", "--replications", "2"),
+            "each a file of its own",
+        ),
         (("tbmq-p2p", "--trace", "/nowhere/t.json"), "no folder"),
         (("tbmq-p2p", "--replications", "0"), "at least 1"),
         (("tbmq-p2p", "--seed", "-1"), "greater than or equal to 0"),
@@ -113,10 +116,16 @@ def test_the_same_seed_gives_the_same_history_in_every_process(scripts, tmp_path
         (("tbmq-p2p", *SMALL, "--trace", "t.json", "--trace-window", "5:6"), "over after 1.3 s"),
         (("tbmq-p2p", *SMALL, "--set", "faults=redis-stall@1.3"), "over after 1.3 s"),
         (("tbmq-p2p", *SMALL, "--set", "faults=redis-stall@0.1:0:1000000"), "longer than a day"),
-        (("tbmq-p2p", *SMALL, "--set", "kafka_brokers=1", "--set", "faults=kafka-leader-change@0.1"), "kafka_brokers=2"),
+        (
+            ("tbmq-p2p", *SMALL, "--set", "kafka_brokers=1", "--set", "faults=kafka-leader-change@0.1"),
+            "kafka_brokers=2",
+        ),
         (("tbmq-p2p", *SMALL, "--set", "idempotent=true"), "acks=all"),
         (("tbmq-p2p", *SMALL, "--set", "idempotent=true", "--set", "acks=all", "--set", "retries=0"), "retries"),
-        (("tbmq-p2p", "--set", "publishers=1", "--set", "warm_up_s=0", "--set", "duration_s=0.001"), "nobody published"),
+        (
+            ("tbmq-p2p", "--set", "publishers=1", "--set", "warm_up_s=0", "--set", "duration_s=0.001"),
+            "nobody published",
+        ),
         (("tbmq-p2p", *SMALL, "--set", "costs=cluster redis.commands_us.zadd=nan"), "redis.commands_us.zadd"),
         (("tbmq-p2p", *SMALL, "--set", "costs=cluster redis.commands_us.zadd=-1"), "redis.commands_us.zadd"),
         (("tbmq-p2p", *SMALL, "--set", "costs=cluster broker.match_us=1e308"), "broker.match_us"),
@@ -134,10 +143,24 @@ def test_nonsense_is_one_line(arguments, complaint, monkeypatch, capsys):
     assert not printed.out
 
 
-TOO_FAST = ("--set", "publishers=200", "--set", "max_poll_records=1", "--set", "warm_up_s=0.1", "--set", "duration_s=0.2", "--set", "drain_s=0.1")
+TOO_FAST = (
+    "--set",
+    "publishers=200",
+    "--set",
+    "max_poll_records=1",
+    "--set",
+    "warm_up_s=0.1",
+    "--set",
+    "duration_s=0.2",
+    "--set",
+    "drain_s=0.1",
+)
 
 
-@pytest.mark.parametrize(("more", "is_told"), [(("--set", "rate=100"), True), (("--set", "rate=100", "--replications", "2"), True), (("--set", "rate=1"), False)])
+@pytest.mark.parametrize(
+    ("more", "is_told"),
+    [(("--set", "rate=100"), True), (("--set", "rate=100", "--replications", "2"), True), (("--set", "rate=1"), False)],
+)
 def test_latencies_that_lack_what_has_not_arrived_are_told_with_their_share(more, is_told):
     printed = run("tbmq-p2p", *TOO_FAST, *more).stdout
     assert ("the rest did not arrive before the end of the run" in printed) == is_told
@@ -179,22 +202,47 @@ def test_a_timeline_and_a_comparison_tell_what_a_fault_did(tmp_path):
 def told_run() -> dict[str, Any]:
     """As `--json` tells one, in short."""
     return {
-        "system": "tbmq-p2p", "seed": 0, "settings": {"publishers": 60}, "latency": {"puback": {"mean_ms": 1.5, "p99_ms": None}},
-        "utilisation": {"broker": [0.5, 0.6]}, "counts": {"published": 7},
-        "recovery": [{"fault": "redis-stall", "node": "redis-0", "at_s": 0.2, "recovered_s": None, "why": "it is short"}],
-    }  # fmt: skip
+        "system": "tbmq-p2p",
+        "seed": 0,
+        "settings": {"publishers": 60},
+        "latency": {"puback": {"mean_ms": 1.5, "p99_ms": None}},
+        "utilisation": {"broker": [0.5, 0.6]},
+        "counts": {"published": 7},
+        "recovery": [
+            {"fault": "redis-stall", "node": "redis-0", "at_s": 0.2, "recovered_s": None, "why": "it is short"}
+        ],
+    }
 
 
 @pytest.mark.parametrize(
     ("place", "value"),
     [
-        ("seed", "abc"), ("seed", None), ("seed", 1.5), ("seed", True), ("seed", -1), ("system", "tbmq"), ("system", ["zaqar-lua"]),
-        ("settings.publishers", [60]), ("settings.publishers", {}), ("settings.publishers", float("inf")),
-        ("latency.puback.mean_ms", "1.5"), ("latency.puback.mean_ms", float("nan")), ("latency.puback", "none"), ("latency.puback.mean_ms", {"a": {"b": {"c": {"d": 1}}}}), ("utilisation", [0.5]), ("utilisation.broker", [0.5, "x"]),
-        ("utilisation.broker", [[0.5]]), ("counts", 7), ("counts.published", 10**400), ("counts.published", "\x1b[31m\n[/red]"),
-        ("recovery", {}), ("recovery", ["redis-stall"]), ("recovery", [{"recovered_s": 0.1}]), ("recovery", [{"fault": "x", "recovered_s": "0.1"}]),
+        ("seed", "abc"),
+        ("seed", None),
+        ("seed", 1.5),
+        ("seed", True),
+        ("seed", -1),
+        ("system", "tbmq"),
+        ("system", ["zaqar-lua"]),
+        ("settings.publishers", [60]),
+        ("settings.publishers", {}),
+        ("settings.publishers", float("inf")),
+        ("latency.puback.mean_ms", "1.5"),
+        ("latency.puback.mean_ms", float("nan")),
+        ("latency.puback", "none"),
+        ("latency.puback.mean_ms", {"a": {"b": {"c": {"d": 1}}}}),
+        ("utilisation", [0.5]),
+        ("utilisation.broker", [0.5, "x"]),
+        ("utilisation.broker", [[0.5]]),
+        ("counts", 7),
+        ("counts.published", 10**400),
+        ("counts.published", "\x1b[31m\n[/red]"),
+        ("recovery", {}),
+        ("recovery", ["redis-stall"]),
+        ("recovery", [{"recovered_s": 0.1}]),
+        ("recovery", [{"fault": "x", "recovered_s": "0.1"}]),
     ],
-)  # fmt: skip
+)
 def test_a_run_to_compare_with_is_checked_as_it_is_read(tmp_path, place, value):
     path = tmp_path / "before.json"
     path.write_text(json.dumps(told_run()))
@@ -206,7 +254,9 @@ def test_a_run_to_compare_with_is_checked_as_it_is_read(tmp_path, place, value):
         inner = inner[part]
     inner[last] = value
     path.write_text(json.dumps(changed))
-    with pytest.raises(InputError, match=rf"before.json: {place}\b.* is not .*; keep one with: orderlab simulate") as error:
+    with pytest.raises(
+        InputError, match=rf"before.json: {place}\b.* is not .*; keep one with: orderlab simulate"
+    ) as error:
         run_to_compare(path, "tbmq-p2p")
     assert len(str(error.value).splitlines()) == 1
 
@@ -223,8 +273,20 @@ def test_names_in_a_run_to_compare_with_are_no_markup():
 
 def test_every_fault_is_marked_in_every_chart_of_a_timeline():
     kinds = list(FAULTS)[:12]
-    faults = [{"fault": kinds[number % 12], "node": f"node-{number:02}", "at_s": 0.02 * (number + 1)} for number in range(30)]
-    rows = [{"at_s": 0.1 * at, "in_per_s": 1.0, "out_per_s": 1.0, "latency_ms": 2.0, "uncommitted_a": 1.0, "waiting_broker": 0.5} for at in range(1, 8)]
+    faults = [
+        {"fault": kinds[number % 12], "node": f"node-{number:02}", "at_s": 0.02 * (number + 1)} for number in range(30)
+    ]
+    rows = [
+        {
+            "at_s": 0.1 * at,
+            "in_per_s": 1.0,
+            "out_per_s": 1.0,
+            "latency_ms": 2.0,
+            "uncommitted_a": 1.0,
+            "waiting_broker": 0.5,
+        }
+        for at in range(1, 8)
+    ]
     for chart in panels(rows, faults):
         assert all(f"{one['fault']} on {one['node']}" in chart["svg"] for one in faults), chart["caption"]
     for chart in panels(rows, [{"fault": "redis-stall", "node": "", "at_s": None}]):
@@ -232,10 +294,19 @@ def test_every_fault_is_marked_in_every_chart_of_a_timeline():
 
 
 def test_a_fault_looks_alike_in_every_chart_and_like_no_curve():
-    rows = [{"at_s": 0.1 * at, "in_per_s": 1.0, "out_per_s": 1.0, "latency_ms": 2.0, "waiting_broker": 0.5} for at in range(1, 4)]
+    rows = [
+        {"at_s": 0.1 * at, "in_per_s": 1.0, "out_per_s": 1.0, "latency_ms": 2.0, "waiting_broker": 0.5}
+        for at in range(1, 4)
+    ]
     faults = [{"fault": "redis-stall", "node": "redis-0", "at_s": 0.2}]
-    looks = [set(re.findall(r'<g data-tip="redis-stall on redis-0"><path d="[^"]*" fill="([^"]*)"', chart["svg"])) for chart in panels(rows, faults)]
-    others = [set(re.findall(r'<g data-tip="(?!redis-stall)[^"]*"><path d="[^"]*" fill="([^"]*)"', chart["svg"])) for chart in panels(rows, faults)]
+    looks = [
+        set(re.findall(r'<g data-tip="redis-stall on redis-0"><path d="[^"]*" fill="([^"]*)"', chart["svg"]))
+        for chart in panels(rows, faults)
+    ]
+    others = [
+        set(re.findall(r'<g data-tip="(?!redis-stall)[^"]*"><path d="[^"]*" fill="([^"]*)"', chart["svg"]))
+        for chart in panels(rows, faults)
+    ]
     assert len(looks) == 3
     assert len(looks[0]) == 1
     assert all(look == looks[0] for look in looks)
@@ -252,13 +323,25 @@ def test_a_feed_has_a_timeline_and_is_compared_too(tmp_path):
     assert "redis-stall on redis-0 at 0.3 s: recovered after" in done.stdout
     page = (tmp_path / "t.html").read_text()
     assert page.count("<svg") == 4
-    assert all(words in page for words in ("conflicts", "post to reader", "entries that readers have not been handed", "redis-stall"))
+    assert all(
+        words in page
+        for words in ("conflicts", "post to reader", "entries that readers have not been handed", "redis-stall")
+    )
 
 
 def test_replications_tell_recovery_and_slices_with_intervals(tmp_path):
     import pyarrow.parquet as pq
 
-    faulty = ("tbmq-p2p", "--set", "publishers=60", *SMALL[2:], "--set", "faults=redis-stall@0.2:0:0.03", "--replications", "2")
+    faulty = (
+        "tbmq-p2p",
+        "--set",
+        "publishers=60",
+        *SMALL[2:],
+        "--set",
+        "faults=redis-stall@0.2:0:0.03",
+        "--replications",
+        "2",
+    )
     done = run(*faulty, "--timeline", str(tmp_path / "t.html"))
     assert "redis-stall on redis-0 at 0.2 s: recovered in" in done.stdout
     page = (tmp_path / "t.html").read_text()
@@ -276,7 +359,16 @@ def test_replications_tell_recovery_and_slices_with_intervals(tmp_path):
 
 
 def test_a_violation_says_where_and_is_shrunk_to_a_run_that_can_be_replayed(tmp_path):
-    broken = ("tbmq-p2p", "--set", "publishers=120", *SMALL[2:], "--set", "brokers=2", "--set", "faults=kafka-leader-change@0.15:0")
+    broken = (
+        "tbmq-p2p",
+        "--set",
+        "publishers=120",
+        *SMALL[2:],
+        "--set",
+        "brokers=2",
+        "--set",
+        "faults=kafka-leader-change@0.15:0",
+    )
     done = run(*broken)
     assert done.returncode == 1
     assert "fault: kafka-leader-change on kafka-0 at 0.150000 s (event" in done.stdout
@@ -297,7 +389,18 @@ def test_drain_is_decided_where_the_run_was_long_enough():
     given = ("tbmq-p2p", *SMALL, "--set", "brokers=2", "--set", "faults=broker-crash-after-commit@0.2:0")
 
     def drain(drain_s):
-        told = json.loads(run(*given, "--set", f"drain_s={drain_s}", "--set", "session_timeout_s=0.1", "--drain-bound-ms", "600", "--json").stdout)
+        told = json.loads(
+            run(
+                *given,
+                "--set",
+                f"drain_s={drain_s}",
+                "--set",
+                "session_timeout_s=0.1",
+                "--drain-bound-ms",
+                "600",
+                "--json",
+            ).stdout
+        )
         return next(verdict for verdict in told["verdicts"] if verdict["law"] == "drain")
 
     short, long = drain(0.5), drain(2)
@@ -317,7 +420,7 @@ def test_the_default_run_puts_order_to_the_test():
 
 def test_a_file_of_settings_is_overridden_by_set(tmp_path):
     config = tmp_path / "small.toml"
-    config.write_text('publishers = 100\nrate = 10.0\nduration_s = 0.1\nwarm_up_s = 0.05\n')
+    config.write_text("publishers = 100\nrate = 10.0\nduration_s = 0.1\nwarm_up_s = 0.05\n")
     done = run("tbmq-p2p", "--config", str(config), "--set", "publishers=50", "--json")
     report = json.loads(done.stdout)
     assert report["settings"]["publishers"] == 50

@@ -18,7 +18,20 @@ from orderlab.commands import check, simulate
 from tests.in_process import orderlab
 
 ROOT = Path(__file__).parents[2]
-HEAVY = {"numpy", "numba", "pyarrow", "pydantic", "lupa", "scipy", "networkx", "simpy", "redis", "fakeredis", "hypothesis", "pyspark"}
+HEAVY = {
+    "numpy",
+    "numba",
+    "pyarrow",
+    "pydantic",
+    "lupa",
+    "scipy",
+    "networkx",
+    "simpy",
+    "redis",
+    "fakeredis",
+    "hypothesis",
+    "pyspark",
+}
 
 
 def imported_by(program: str) -> set[str]:
@@ -68,12 +81,16 @@ def test_completion_lists_commands_and_their_options(shell: str) -> None:
     assert "validate" in completed("orderlab va")
     assert "simulate" not in completed("orderlab va")
     assert "--max-states" in completed("orderlab explore --max")
-    assert shell == "fish" or "_ORDERLAB_COMPLETE" in run("--show-completion", _ORDERLAB_COMPLETE="").stdout + run(
-        _ORDERLAB_COMPLETE=f"source_{shell}"
-    ).stdout
+    assert (
+        shell == "fish"
+        or "_ORDERLAB_COMPLETE"
+        in run("--show-completion", _ORDERLAB_COMPLETE="").stdout + run(_ORDERLAB_COMPLETE=f"source_{shell}").stdout
+    )
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("specimens", "--help"), ("simulate", "--list"), ("explore", "--template")], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("specimens", "--help"), ("simulate", "--list"), ("explore", "--template")], ids=" ".join
+)
 def test_output_that_nobody_reads_ends_it_without_a_word(arguments: tuple[str, ...]) -> None:
     reading, writing = os.pipe()
     os.close(reading)

@@ -87,7 +87,9 @@ def test_every_store_that_the_papers_name_is_in_the_table() -> None:
     ids=lambda store: store.path.rpartition("/")[2],
 )
 def test_a_store_has_its_verdicts_and_its_exit_code(run: Run, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(validation, "crowd", lambda make, search: None)  # tried beside the contracts' own tests, and not once more here
+    monkeypatch.setattr(
+        validation, "crowd", lambda make, search: None
+    )  # tried beside the contracts' own tests, and not once more here
     code, told = run(*store.arguments, "--json", *CHEAP)
     found = json.loads(told)
     verdicts = {one["law"]: one["outcome"] for one in found["laws"]}
@@ -97,7 +99,11 @@ def test_a_store_has_its_verdicts_and_its_exit_code(run: Run, store: Store, monk
     assert found["outcome"] == ("violated" if store.violated else "holds")
 
 
-@pytest.mark.parametrize("store", [one for one in NAMED_STORES if one.path in ("lua/lock", "lua/specimens/lock-release-any")], ids=lambda store: store.path.rpartition("/")[2])
+@pytest.mark.parametrize(
+    "store",
+    [one for one in NAMED_STORES if one.path in ("lua/lock", "lua/specimens/lock-release-any")],
+    ids=lambda store: store.path.rpartition("/")[2],
+)
 def test_a_report_names_every_law_that_was_asked_for(run: Run, store: Store) -> None:
     code, told = run(*store.arguments, *CHEAP)
     assert code == (1 if store.violated else 0)

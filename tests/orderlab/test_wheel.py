@@ -1,4 +1,5 @@
-"""The wheel, installed beside a project that has a ``model.py``, a ``sim/``, ``properties/`` and ``lua/`` of its own."""
+"""The wheel, installed beside a project that has a ``model.py``, a ``sim/``, ``properties/`` and ``lua/`` of its
+own."""
 
 from __future__ import annotations
 
@@ -37,8 +38,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of an environment with the wheel, unpacked as pip does, and the packages of this one; nothing in it
-    can be written.
+    """The interpreter of an environment with the wheel, unpacked as pip does, and the packages of this one; nothing in
+    it can be written.
 
     A file stands where a folder would have to be made, which stops root as well.
     """
@@ -79,18 +80,29 @@ def run(python: Path, project: Path, *arguments: str) -> subprocess.CompletedPro
     """A command as a user without a home that can be written to, in a project that is on the path."""
     nowhere = project / "nowhere"
     nowhere.write_text("")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST", "XDG", "ORDERLAB"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHON", "PYTEST", "XDG", "ORDERLAB"))
+    }
     environment = {
-        **kept, "HOME": str(nowhere), "XDG_CACHE_HOME": str(nowhere), "MPLCONFIGDIR": str(nowhere), "PYTHONPATH": str(project),
-        "PYTHONDONTWRITEBYTECODE": "1", "PATH": f"{python.parent}:{kept.get('PATH', '')}",
-    }  # fmt: skip
+        **kept,
+        "HOME": str(nowhere),
+        "XDG_CACHE_HOME": str(nowhere),
+        "MPLCONFIGDIR": str(nowhere),
+        "PYTHONPATH": str(project),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PATH": f"{python.parent}:{kept.get('PATH', '')}",
+    }
     return subprocess.run(arguments, cwd=project, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_the_wheel_holds_the_rooms_and_the_stores_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names} == {"orderlab", f"{wheel.name.split('-py3')[0]}.dist-info"}
-    assert {"orderlab/lua/session/store.toml", "orderlab/lua/session/save.lua", "orderlab/lua/lock/lease.py"} <= set(names)
+    assert {"orderlab/lua/session/store.toml", "orderlab/lua/session/save.lua", "orderlab/lua/lock/lease.py"} <= set(
+        names
+    )
     tracked = subprocess.run(["git", "ls-files", "orderlab"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert set(tracked.stdout.split()) <= set(names)
     assert not [name for name in names if name.endswith((".so", ".pyc", ".c.o"))]
@@ -107,21 +119,36 @@ def test_the_wheel_holds_the_rooms_and_the_stores_and_nothing_else(wheel: Path) 
     ],
     ids=" ".join,
 )
-def test_the_command_line_runs_beside_modules_of_the_same_names(python: Path, project: Path, arguments: tuple[str, ...]) -> None:
+def test_the_command_line_runs_beside_modules_of_the_same_names(
+    python: Path, project: Path, arguments: tuple[str, ...]
+) -> None:
     done = run(python, project, "orderlab", *arguments)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout[-2000:]
 
 
 def test_the_plugin_and_what_users_import_run_there_too(python: Path, project: Path) -> None:
     options = ("--orderlab-store", "store/store.toml", "--orderlab-trust-adapter", "--orderlab-law", "at-most-n")
-    done = run(python, project, str(python), "-m", "pytest", "-q", "-p", "no:xdist", "--orderlab-profile", "dev", *options, "test_mine.py")
+    done = run(
+        python,
+        project,
+        str(python),
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:xdist",
+        "--orderlab-profile",
+        "dev",
+        *options,
+        "test_mine.py",
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
     program = """
 import json, model, orderlab.contract, orderlab.specification, orderlab.adapter
 from importlib.metadata import entry_points, files
 print(json.dumps([orderlab.contract.__file__, model.ANSWER, [one.value for one in entry_points(group="pytest11", name="orderlab")]]))
-"""
+"""  # noqa: E501
     place, answer, plugins = json.loads(run(python, project, str(python), "-c", program).stdout)
     assert place.startswith(str(python.parents[1]))
     assert (answer, plugins) == (42, ["orderlab.properties.plugin"])

@@ -1,4 +1,5 @@
-"""A search that ends with the first finding that a test looks for: what is caught early is not searched for to the end."""
+"""A search that ends with the first finding that a test looks for: what is caught early is not searched for to the
+end."""
 
 from __future__ import annotations
 

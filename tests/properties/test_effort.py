@@ -44,7 +44,17 @@ def test_no_other_effort_is_taken(text: str) -> None:
 def test_a_report_has_the_same_bytes_whatever_the_hash_seed() -> None:
     told = []
     for number in ("0", "77"):
-        asked = ["validate", "--json", "--effort", "0.1", "--backend", "kernel", "--law", "no-loss", str(LUA / "specimens" / "fetch-removes")]
+        asked = [
+            "validate",
+            "--json",
+            "--effort",
+            "0.1",
+            "--backend",
+            "kernel",
+            "--law",
+            "no-loss",
+            str(LUA / "specimens" / "fetch-removes"),
+        ]
         environment = {**os.environ, "PYTHONHASHSEED": number}
         done = subprocess.run([sys.executable, "-m", "orderlab.cli", *asked], capture_output=True, env=environment)
         assert done.returncode == 1
@@ -73,7 +83,9 @@ def test_a_larger_effort_never_tells_less(name: str) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("store", [binding.path for binding in find_specimens()] + sorted(STORES.iterdir()), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "store", [binding.path for binding in find_specimens()] + sorted(STORES.iterdir()), ids=lambda path: path.name
+)
 def test_a_larger_effort_never_tells_less_of_any_store(store: Path) -> None:
     tells_no_less(store, QUICK, 2 * QUICK, STORE_LAWS)
 

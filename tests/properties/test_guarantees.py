@@ -31,7 +31,10 @@ def verdict(outcome, antecedents=5, violations=0):
 
 def test_one_broken_run_breaks_the_cell_and_names_its_seed():
     holds, broken = verdict(Outcome.HOLDS), verdict(Outcome.VIOLATED, violations=4)
-    assert cell([(1, holds), (2, broken), (3, verdict(Outcome.VIOLATED, violations=2))]) == "**broken** 2/3, seed 2, up to 4"
+    assert (
+        cell([(1, holds), (2, broken), (3, verdict(Outcome.VIOLATED, violations=2))])
+        == "**broken** 2/3, seed 2, up to 4"
+    )
     assert cell([(1, holds), (2, holds)]) == "kept"
     assert cell([(1, holds), (2, verdict(Outcome.UNKNOWN))]) == "unknown"
     assert cell([(1, verdict(Outcome.HOLDS, antecedents=0))]) == "–"
@@ -91,8 +94,14 @@ def test_rows_that_are_not_asked_for_stay_as_the_note_has_them(monkeypatch):
     ran.clear()
     again = table([2], folder, "QoS 1", only=["redis-s*"], known=known)
     assert {faults for faults, _ in ran} == {"redis-stall@0.5:0", "redis-oom@0.5:0"}, "and those that the note lacks"
-    of_rows = {line.split("|")[1].strip(): line.split("|")[3].strip() for line in again.splitlines() if "published" in line and "|" in line}
-    assert of_rows == {"`none`": "1", "`redis-stall`": "2", "`redis-oom`": "2"}, "each row with the seeds that it was measured with"
+    of_rows = {
+        line.split("|")[1].strip(): line.split("|")[3].strip()
+        for line in again.splitlines()
+        if "published" in line and "|" in line
+    }
+    assert of_rows == {"`none`": "1", "`redis-stall`": "2", "`redis-oom`": "2"}, (
+        "each row with the seeds that it was measured with"
+    )
     assert "seeds 2" not in again
     assert "seed 2, up to 2" in again
     assert "--seed 2" in again

@@ -14,7 +14,11 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("name", ["TestBurst", "TestImpatient"])
 def test_the_example_subclasses_of_the_note_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    (text,) = (one for one in re.findall(r"```python\n(.*?)```", (ROOT / "notes" / "properties.md").read_text(), re.DOTALL) if name in one)
+    (text,) = (
+        one
+        for one in re.findall(r"```python\n(.*?)```", (ROOT / "notes" / "properties.md").read_text(), re.DOTALL)
+        if name in one
+    )
     names: dict[str, object] = {"__name__": "note"}
     exec(compile(text, "notes/properties.md", "exec"), names)  # it is our own text
     case = names[name]

@@ -43,7 +43,11 @@ def test_what_is_gone_is_told_from_what_still_waits_in_the_store(fault, settings
     witness = judged({**SMALL, "faults": fault, **settings})["at-least-once"].witness
     where = witness.where
     assert (where["state"], where["last_stage"], bool(where["held_by"])) == (state, "store", state == "withheld")
-    assert (where["fault"]["name"], where["fault"]["node"], where["fault"]["at_us"]) == (fault.partition("@")[0], node, 400_000)
+    assert (where["fault"]["name"], where["fault"]["node"], where["fault"]["at_us"]) == (
+        fault.partition("@")[0],
+        node,
+        400_000,
+    )
     rows = {event["event_id"]: event for event in witness.events}
     assert rows[where["fault"]["event_id"]]["kind"] == "fault"
     assert f"session {witness.subscriber}, saved by" in where["last_had_by"]
@@ -64,7 +68,14 @@ def test_the_stage_is_told_that_turned_the_order():
 
 
 def test_no_fault_is_blamed_that_struck_after_the_break():
-    moving = {"offline_share": 0.5, "online_s": 0.1, "offline_s": 0.05, "clean_start_share": 0.4, "qos": 1, "partitions": 4}
+    moving = {
+        "offline_share": 0.5,
+        "online_s": 0.1,
+        "offline_s": 0.05,
+        "clean_start_share": 0.4,
+        "qos": 1,
+        "partitions": 4,
+    }
     given = {**SMALL, **moving, "brokers": 3, "duration_s": 0.3}
     broken = judged({**given, "faults": "slot-migration@0.35:0"})["no-phantom"].witness
     assert broken.where["fault"] is None or broken.where["fault"]["at_us"] <= broken.events[-1]["time_us"]
@@ -72,8 +83,12 @@ def test_no_fault_is_blamed_that_struck_after_the_break():
 
 
 def gone_with_a_leader(at_s: float) -> list[dict[str, Any]]:
-    """Where what was acknowledged and never delivered had got to, of every tenth such message, after a leader left at ``at_s``."""
-    chosen, batches = settings_of("tbmq-p2p", {"publishers": 1000, "brokers": 2, "faults": f"kafka-leader-change@{at_s}:0"}), []
+    """Where what was acknowledged and never delivered had got to, of every tenth such message, after a leader left at
+    ``at_s``."""
+    chosen, batches = (
+        settings_of("tbmq-p2p", {"publishers": 1000, "brokers": 2, "faults": f"kafka-leader-change@{at_s}:0"}),
+        [],
+    )
     system = SYSTEMS["tbmq-p2p"].assemble(chosen, 0, [batches.append])
     counts = system.run()["counts"]
     acknowledged, delivered = (
@@ -119,7 +134,11 @@ def test_a_run_is_shrunk_to_one_that_breaks_the_law_by_the_same_cause():
     assert fault.duration_us <= 5000, "a restart that takes ten times as long loses no more"
     assert found.settings.limit == 10_000, "what has nothing to do with it is at its default"
     assert Cause.of(found.verdict) == Cause(
-        "at-least-once", " was acknowledged to its publisher and never reached the subscriber", "redis-restart", "store", "lost"
+        "at-least-once",
+        " was acknowledged to its publisher and never reached the subscriber",
+        "redis-restart",
+        "store",
+        "lost",
     )
     command = shlex.split(found.command())
     again = dict(part.split("=", 1) for flag, part in pairwise(command) if flag == "--set")
@@ -145,7 +164,8 @@ def test_two_faults_that_only_break_it_together_come_close_and_last_no_longer_th
 
 
 class _Blaming(_Search):
-    """Runs that break `fifo` as soon as a leader changes (``needs``: with each of these faults), and blame a failover if there was one."""
+    """Runs that break `fifo` as soon as a leader changes (``needs``: with each of these faults), and blame a failover
+    if there was one."""
 
     needs = ("kafka-leader-change",)
 
@@ -156,7 +176,13 @@ class _Blaming(_Search):
             return None
         blamed = "redis-failover" if "redis-failover" in struck else "kafka-leader-change"
         where = {"turned_stage": "msg.all", "state": "delivered", "fault": {"name": blamed}}
-        return Shrunk(self.system, settings, seed, Verdict("fifo", Outcome.VIOLATED, Finding("2 before 1", 1, where=where), {}), {})
+        return Shrunk(
+            self.system,
+            settings,
+            seed,
+            Verdict("fifo", Outcome.VIOLATED, Finding("2 before 1", 1, where=where), {}),
+            {},
+        )
 
 
 @pytest.mark.parametrize("needs", [("kafka-leader-change",), ("kafka-leader-change", "redis-failover")])
@@ -195,7 +221,13 @@ def test_what_holds_is_not_shrunk_and_a_system_without_brokers_is():
 
 # -- applications and groups -------------------------------------------------------------------------------------------
 
-LOSES = {"publishers": 100, "rate": 10, "brokers": 2, "duration_s": 0.5, "faults": "kafka-isr-shrink@0.2:0:0.5 kafka-leader-change@0.4:0"}
+LOSES = {
+    "publishers": 100,
+    "rate": 10,
+    "brokers": 2,
+    "duration_s": 0.5,
+    "faults": "kafka-isr-shrink@0.2:0:0.5 kafka-leader-change@0.4:0",
+}
 
 
 @pytest.mark.parametrize(("applications", "groups"), [(0, 1), (2, 0)])
@@ -209,7 +241,11 @@ def test_what_an_application_or_a_group_was_owed_is_located(applications: int, g
     whose = verdict.witness.subscriber
     assert whose == "$share/g0" if groups else whose.startswith("s")
     where = verdict.witness.where
-    assert (where["state"], where["fault"]["name"], where["fault"]["node"]) == ("lost", "kafka-leader-change", "kafka-0")
+    assert (where["state"], where["fault"]["name"], where["fault"]["node"]) == (
+        "lost",
+        "kafka-leader-change",
+        "kafka-0",
+    )
     assert where["last_stage"] in ("msg.all", "msg.app")
     assert "kafka-0, which alone had it" in where["way"][-1]
 
@@ -223,7 +259,8 @@ def test_a_log_that_keeps_all_loses_nothing_of_a_group() -> None:
     assert verdict.witness is None
 
 
-# -- feeds ---------------------------------------------------------------------------------------------------------------
+# -- feeds
+# ---------------------------------------------------------------------------------------------------------------
 
 RACE = {"producers": 20, "queues": 1, "duration_s": 0.3, "warm_up_s": 0.05, "drain_s": 0.1}
 
@@ -234,7 +271,9 @@ def judged_feed(name: str, seed: int, **given: Any) -> dict[str, Any]:
     system = SYSTEMS[name].assemble(chosen, seed, [batches.append])
     system.run()
     verdicts, _ = judge(in_memory(name, batches, system.names()), Question(is_feed=True))
-    return {verdict.law: verdict.witness for verdict in located(verdicts, name, chosen, seed) if verdict.witness is not None}
+    return {
+        verdict.law: verdict.witness for verdict in located(verdicts, name, chosen, seed) if verdict.witness is not None
+    }
 
 
 def test_what_a_reader_of_a_feed_passed_over_is_located():
@@ -255,14 +294,18 @@ def test_what_a_reader_of_a_feed_passed_over_is_located():
 def test_an_entry_or_a_hash_that_is_gone_is_told_apart():
     given = settings_of("zaqar-lua", {**RACE, "faults": "redis-stall@0.2:0:0.01"})
     system = SYSTEMS["zaqar-lua"].assemble(given, 0, [])
-    watch = FeedWatch([Wanted("producer-1", 1, "reader-0-0", "queue-0"), Wanted("producer-1", 1, "reader-7-7", "queue-0")])
+    watch = FeedWatch(
+        [Wanted("producer-1", 1, "reader-0-0", "queue-0"), Wanted("producer-1", 1, "reader-7-7", "queue-0")]
+    )
     watch.attach(system)
     system.run()
     unwatched = SYSTEMS["zaqar-lua"].assemble(given, 0, [])
     unwatched.run()
     assert system.digest == unwatched.digest, "to be watched changes nothing"
     shard, feed = system.processes[0].shard, system.feeds[0]
-    name = next(name for name in shard.execute((b"ZRANGE", feed, b"0", b"-1")) if shard.execute((b"HGET", name, b"b")) == b"1:1")
+    name = next(
+        name for name in shard.execute((b"ZRANGE", feed, b"0", b"-1")) if shard.execute((b"HGET", name, b"b")) == b"1:1"
+    )
 
     def told(since_us: float = 0, arrived: bool = False):
         return watch.told(0, arrived, since_us)
@@ -281,7 +324,8 @@ def test_an_entry_or_a_hash_that_is_gone_is_told_apart():
     assert (told()["state"], told()["held_by"], told()["last_stage"]) == ("lost", [], "store")
 
 
-# -- durable streams -----------------------------------------------------------------------------------------------------
+# -- durable streams
+# -----------------------------------------------------------------------------------------------------
 
 STREAMS = {"publishers": 20, "rate": 50, "flush_ms": 20, "duration_s": 0.5, "warm_up_s": 0.05, "drain_s": 0.8}
 
@@ -290,17 +334,52 @@ STREAMS = {"publishers": 20, "rate": 50, "flush_ms": 20, "duration_s": 0.5, "war
     ("given", "law", "state", "stage", "gone", "fault"),
     [
         # acknowledged before it was stored: gone with the leader, or for want of a follower
-        ({"acknowledge": "buffered", "faults": "broker-clock-skew@0.19:0 broker-crash@0.2:0"}, "at-least-once", "lost", "leader",
-         "lost with node-0, which led shard 3 and had not committed it", "broker-crash on node-0"),
-        ({"acknowledge": "buffered", "nodes": 2, "faults": "broker-crash@0.19:0 broker-clock-skew@0.195:0 client-link-cut@0.196:0:0.01"}, "at-least-once", "lost", "leader",
-         "that no node was up to copy", "broker-crash on node-0"),
+        (
+            {"acknowledge": "buffered", "faults": "broker-clock-skew@0.19:0 broker-crash@0.2:0"},
+            "at-least-once",
+            "lost",
+            "leader",
+            "lost with node-0, which led shard 3 and had not committed it",
+            "broker-crash on node-0",
+        ),
+        (
+            {
+                "acknowledge": "buffered",
+                "nodes": 2,
+                "faults": "broker-crash@0.19:0 broker-clock-skew@0.195:0 client-link-cut@0.196:0:0.01",
+            },
+            "at-least-once",
+            "lost",
+            "leader",
+            "that no node was up to copy",
+            "broker-crash on node-0",
+        ),
         # committed before it was delivered: the store has it, and nobody asks for it
-        ({"commit": "read", "flush_ms": 0.2, "readers": 1, "topic_filter": "#", "faults": "client-link-cut@0.2:0:0.02"}, "cursor-safe", "withheld", "store",
-         "lost with the connection of reader-0", "client-link-cut on reader-0"),
+        (
+            {
+                "commit": "read",
+                "flush_ms": 0.2,
+                "readers": 1,
+                "topic_filter": "#",
+                "faults": "client-link-cut@0.2:0:0.02",
+            },
+            "cursor-safe",
+            "withheld",
+            "store",
+            "lost with the connection of reader-0",
+            "client-link-cut on reader-0",
+        ),
         # away for longer than it was kept
-        ({"retention_s": 0.2, "faults": "client-link-cut@0.1:1:0.6"}, "at-least-once", "lost", "store", "dropped by retention", "client-link-cut on reader-1"),
+        (
+            {"retention_s": 0.2, "faults": "client-link-cut@0.1:1:0.6"},
+            "at-least-once",
+            "lost",
+            "store",
+            "dropped by retention",
+            "client-link-cut on reader-1",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_durable_streams_lose_is_told_from_what_they_keep(given, law, state, stage, gone, fault):
     witness = judged_feed("emqx-streams", 1, **{**STREAMS, **given})[law]
     where = witness.where
@@ -309,7 +388,9 @@ def test_what_durable_streams_lose_is_told_from_what_they_keep(given, law, state
     assert f"{witness.publisher}, sent to node-" in where["way"][0]
     assert f"{where['fault']['name']} on {where['fault']['node']}" == fault
     shown = {event["event_id"]: event["operation"] for event in witness.events if event["kind"] == "fault"}
-    assert shown.get(where["fault"]["event_id"]) == (where["fault"]["name"] if where["fault"]["name"] in shown.values() else None)
+    assert shown.get(where["fault"]["event_id"]) == (
+        where["fault"]["name"] if where["fault"]["name"] in shown.values() else None
+    )
     if state == "withheld":
         assert where["held_by"][0].endswith("is past it")
 
@@ -328,14 +409,24 @@ def test_what_a_reader_has_yet_to_come_to_is_withheld_by_its_own_fault_and_no_lo
 
 
 def test_a_message_passes_every_stage_of_durable_streams_and_to_be_watched_changes_nothing():
-    given = settings_of("emqx-streams", {**STREAMS, "faults": "broker-crash@0.2:0 client-link-cut@0.35:0:0.01", "retention_s": 0.3})
+    given = settings_of(
+        "emqx-streams", {**STREAMS, "faults": "broker-crash@0.2:0 client-link-cut@0.35:0:0.01", "retention_s": 0.3}
+    )
     runs = [SYSTEMS["emqx-streams"].assemble(given, 1, []) for _ in range(2)]
     watch = FeedWatch([Wanted("publisher-4", number, "reader-0", "site/4/0") for number in (5, 6)])
     watch.attach(runs[0])
     assert runs[0].run()["counts"] == runs[1].run()["counts"]
     assert runs[0].digest == runs[1].digest
     way = [reached.partition(" s: ")[2] for reached in watch.told(0, True, 0)["way"]]
-    starts = ["publisher-4, sent to", "buffer of shard", "batch of shard", "shard ", "page of shard", "socket of node-", "reader-0 is handed it"]
+    starts = [
+        "publisher-4, sent to",
+        "buffer of shard",
+        "batch of shard",
+        "shard ",
+        "page of shard",
+        "socket of node-",
+        "reader-0 is handed it",
+    ]
     assert [next(start for start in starts if words.startswith(start)) for words in way[:7]] == starts
     assert watch.turned(0, 1) == (None, None)
     assert watch.turned(1, 0)[0] == "publisher"

@@ -1,9 +1,9 @@
 """The Trace Event Format as Perfetto reads it, as a list of complaints: what an importer drops, misplaces or misreads.
 
-Object form. Every event: ``ph`` known, ``name`` text, ``pid`` an integer; all but metadata a finite ``ts`` that is not negative.
-``X``: a ``dur``, likewise, and slices of one thread nested or apart. ``i``: a scope. ``b`` and ``e``: ``cat`` and ``id`` (an
-integer or text), which with the process name one asynchronous track, balanced, nested, never ending before they begin. ``M``:
-a known name with its argument, and every process and thread that has slices is named once.
+Object form. Every event: ``ph`` known, ``name`` text, ``pid`` an integer; all but metadata a finite ``ts`` that is not
+negative. ``X``: a ``dur``, likewise, and slices of one thread nested or apart. ``i``: a scope. ``b`` and ``e``: ``cat``
+and ``id`` (an integer or text), which with the process name one asynchronous track, balanced, nested, never ending
+before they begin. ``M``: a known name with its argument, and every process and thread that has slices is named once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 
-ARGUMENT_OF = {"process_name": "name", "thread_name": "name", "process_sort_index": "sort_index", "thread_sort_index": "sort_index"}
+ARGUMENT_OF = {
+    "process_name": "name",
+    "thread_name": "name",
+    "process_sort_index": "sort_index",
+    "thread_sort_index": "sort_index",
+}
 CLOSE_US = 0.01
 """Times are rounded to nanoseconds."""
 

@@ -16,7 +16,9 @@ def spark(tmp_path_factory):
     for name in SCRUBBED:
         os.environ.pop(name, None)
     small = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"}
-    session = start_session("local[2]", tmp_path_factory.mktemp("spark") / "spark.log", "tests", small, only_hands_out=True)
+    session = start_session(
+        "local[2]", tmp_path_factory.mktemp("spark") / "spark.log", "tests", small, only_hands_out=True
+    )
     yield session
     session.stop()
 

@@ -12,7 +12,10 @@ from orderlab.report.sweep import print_answer
 from orderlab.spark_sweeps.questions.answer import answer
 from orderlab.spark_sweeps.runs.job import load
 
-STATION = 'system = "tests.spark_sweeps.subjects:station"\n[axes]\nservers = [1, 2]\nspeed = [1, 2]\n[replications]\ncount = 3\n'
+STATION = (
+    'system = "tests.spark_sweeps.subjects:station"\n[axes]\nservers = [1, 2]\nspeed = [1, '
+    "2]\n[replications]\ncount = 3\n"
+)
 STRUCK = 'system = "tests.spark_sweeps.subjects:struck"\n[base]\nmost = 0\n'
 FAULTS = 'faults = ["redis-stall"]\nfrom = 0\nto = 1\n'
 
@@ -20,20 +23,45 @@ FAULTS = 'faults = ["redis-stall"]\nfrom = 0\nto = 1\n'
 @pytest.mark.parametrize(
     ("text", "shown", "is_drawn"),
     [
-        (STATION + '[question]\nkind = "cheapest"\nprice = "servers * speed"\ntargets = { ms = 18 }', ("on_front", "13.4"), True),
-        (STATION + '[question]\nkind = "cheapest"\nprice = "servers"\ntargets = { ms = 1 }', ("the target is missed",), True),
-        (STATION + '[question]\nkind = "comparison"\nparameter = "servers"\na = 1\nb = 2\nmetrics = ["ms"]',
-         ("difference", "unpaired"), True),
+        (
+            STATION + '[question]\nkind = "cheapest"\nprice = "servers * speed"\ntargets = { ms = 18 }',
+            ("on_front", "13.4"),
+            True,
+        ),
+        (
+            STATION + '[question]\nkind = "cheapest"\nprice = "servers"\ntargets = { ms = 1 }',
+            ("the target is missed",),
+            True,
+        ),
+        (
+            STATION + '[question]\nkind = "comparison"\nparameter = "servers"\na = 1\nb = 2\nmetrics = ["ms"]',
+            ("difference", "unpaired"),
+            True,
+        ),
         (STATION + '[question]\nkind = "sensitivity"\nmetric = "ms"\nsamples = 8', ("total_half_width", "Sobol"), True),
-        (STATION + '[question]\nkind = "sensitivity"\nmetric = "ms"\nsamples = 8\nmethod = "morris"',
-         ("mean_absolute_effect",), True),
-        (STATION + '[question]\nkind = "capacity"\nparameter = "rate"\nfrom = 1\nto = 100\nmetric = "ms"\nbelow = 50',
-         ("rate_kept", "raise question.to"), True),
-        (STRUCK + f'[question]\nkind = "risk"\n{FAULTS}acceptable = 0.1\nunacceptable = 0.5\nbatch = 8',
-         ("unacceptable", "first violation", "--only"), True),
-        (STRUCK + f'[question]\nkind = "rare-event"\n{FAULTS}score = "faults"\nsamples = 20', ("first event", "as_many_plain"), True),
+        (
+            STATION + '[question]\nkind = "sensitivity"\nmetric = "ms"\nsamples = 8\nmethod = "morris"',
+            ("mean_absolute_effect",),
+            True,
+        ),
+        (
+            STATION
+            + '[question]\nkind = "capacity"\nparameter = "rate"\nfrom = 1\nto = 100\nmetric = "ms"\nbelow = 50',
+            ("rate_kept", "raise question.to"),
+            True,
+        ),
+        (
+            STRUCK + f'[question]\nkind = "risk"\n{FAULTS}acceptable = 0.1\nunacceptable = 0.5\nbatch = 8',
+            ("unacceptable", "first violation", "--only"),
+            True,
+        ),
+        (
+            STRUCK + f'[question]\nkind = "rare-event"\n{FAULTS}score = "faults"\nsamples = 20',
+            ("first event", "as_many_plain"),
+            True,
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_answer_is_shown_whole(text, shown, is_drawn, sweep_file, pool):
     sweep, plan = load(path := sweep_file(text))
     found = answer(path, sweep, plan, pool, None)
@@ -58,7 +86,10 @@ def test_the_answer_is_shown_whole(text, shown, is_drawn, sweep_file, pool):
 
 @pytest.mark.parametrize(
     "question",
-    ['kind = "comparison"\nparameter = "a"\na = 1\nb = 2\nmetrics = ["nan", "inf", "huge"]', 'kind = "cheapest"\nprice = "a"\ntargets = { nan = 1, inf = 2 }'],
+    [
+        'kind = "comparison"\nparameter = "a"\na = 1\nb = 2\nmetrics = ["nan", "inf", "huge"]',
+        'kind = "cheapest"\nprice = "a"\ntargets = { nan = 1, inf = 2 }',
+    ],
 )
 @pytest.mark.parametrize("count", [1, 3])
 def test_what_is_no_finite_number_is_null_in_an_answer(question, count, sweep_file, pool):

@@ -1,4 +1,5 @@
-"""Chunks and costs: every run once, the longest first, cores that end together, estimates that follow the parameters."""
+"""Chunks and costs: every run once, the longest first, cores that end together, estimates that follow the
+parameters."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,5 @@
-"""A real standalone cluster on loopback: master, two workers, packaged code; one worker dies halfway, and nothing changes.
+"""A real standalone cluster on loopback: master, two workers, packaged code; one worker dies halfway, and nothing
+changes.
 
 Deselected unless asked for: `make cluster-test`.
 """

@@ -9,19 +9,43 @@ from orderlab.spark_sweeps.sweep_file.expressions import Expression
 from orderlab.spark_sweeps.sweep_file.plan import Plan
 from orderlab.spark_sweeps.sweep_file.specification import sweep_of
 
-AXES = {"a": [1, 2, 0, 7], "b": {"from": 0.5, "to": 9, "count": 3, "scale": "log"}, "t": ["x", "y", "log"], "f": [True, False]}
+AXES = {
+    "a": [1, 2, 0, 7],
+    "b": {"from": 0.5, "to": 9, "count": 3, "scale": "log"},
+    "t": ["x", "y", "log"],
+    "f": [True, False],
+}
 DESIGNS = [
     {}, {"kind": "latin-hypercube", "samples": 40}, {"kind": "sobol", "samples": 32}, {"kind": "one-at-a-time"},
 ]  # fmt: skip
 EXPRESSIONS = [
-    "a + b * 2 - 1 / (a + 1)", "a // 2 + a % 3 - a ** 2", "min(a, b, 3) + max(1, b)", "a if b > 1 else -b", "a > 1 and b", "a or b",
-    "not a", "1 < a <= 7", "t == 'x'", "(a if f else b) + (1 if t != 'y' else 2)", "ceil(b) + floor(b) + abs(-a) + round(b)",
-    "sqrt(b) + log(b) + log2(b) + exp(b) + int(b) + float(a)", "str(a)", "round(b, 1)", "t + 'z'", "1 / a",
-]  # fmt: skip
+    "a + b * 2 - 1 / (a + 1)",
+    "a // 2 + a % 3 - a ** 2",
+    "min(a, b, 3) + max(1, b)",
+    "a if b > 1 else -b",
+    "a > 1 and b",
+    "a or b",
+    "not a",
+    "1 < a <= 7",
+    "t == 'x'",
+    "(a if f else b) + (1 if t != 'y' else 2)",
+    "ceil(b) + floor(b) + abs(-a) + round(b)",
+    "sqrt(b) + log(b) + log2(b) + exp(b) + int(b) + float(a)",
+    "str(a)",
+    "round(b, 1)",
+    "t + 'z'",
+    "1 / a",
+]
 
 
 def plan_of(design, **more):
-    content = {"system": "tests.spark_sweeps.subjects:product", "output": "x", "base": {"m": 3, "s": "k"}, "axes": AXES, "design": design}
+    content = {
+        "system": "tests.spark_sweeps.subjects:product",
+        "output": "x",
+        "base": {"m": 3, "s": "k"},
+        "axes": AXES,
+        "design": design,
+    }
     return Plan(sweep_of({**content, "replications": {"count": 3}, **more}, "x"), "x")
 
 
@@ -44,7 +68,9 @@ def test_an_expression_over_columns_is_the_expression_over_each(text):
 
 
 @pytest.mark.parametrize("design", DESIGNS, ids=lambda design: design.get("kind", "grid"))
-@pytest.mark.parametrize("derived", [{}, {"c": "1 / a", "d": "t + str(a)", "e": "a * b if f else b"}], ids=["plain", "derived"])
+@pytest.mark.parametrize(
+    "derived", [{}, {"c": "1 / a", "d": "t + str(a)", "e": "a * b if f else b"}], ids=["plain", "derived"]
+)
 def test_estimates_by_columns_are_those_run_by_run(design, derived):
     plan = plan_of(design, derived=derived)
     measured = [(number, 0.1 + number % 7) for number in range(0, len(plan), 4)]

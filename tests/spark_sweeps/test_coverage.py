@@ -110,7 +110,9 @@ def test_replications_until_hold_their_mean_wherever_they_end(kind, half_width, 
     rng, held, sizes = np.random.default_rng(3), [], []
     for _ in range(times):
         values = draw(rng, 300)
-        size = next(n for n in _sizes(5, 300) if n == 300 or _is_precise(values[:n], sweep.replications.until, confidence))
+        size = next(
+            n for n in _sizes(5, 300) if n == 300 or _is_precise(values[:n], sweep.replications.until, confidence)
+        )
         found = interval_of(values[:size], confidence)
         assert found.low < found.high
         held.append(found.low <= truth <= found.high)
@@ -125,10 +127,16 @@ def test_a_risk_is_held_after_an_early_end(truth, times):
     rng = np.random.default_rng(4)
 
     def ask(name, points, replications):
-        return [AnsweredRun(k, 0, {}, 0, "ok", "violated" if rng.random() < truth else "holds", {}, "") for k in range(len(points))]
+        return [
+            AnsweredRun(k, 0, {}, 0, "ok", "violated" if rng.random() < truth else "holds", {}, "")
+            for k in range(len(points))
+        ]
 
     found = [risk(Risk.model_validate({**given, "batch": 16}), {}, ask, seed).interval for seed in range(times)]
-    insist(f"risk of {truth:g}, {np.mean([one.count for one in found]):.0f} runs", [one.low <= truth <= one.high for one in found])
+    insist(
+        f"risk of {truth:g}, {np.mean([one.count for one in found]):.0f} runs",
+        [one.low <= truth <= one.high for one in found],
+    )
 
 
 @TIMES
@@ -182,11 +190,17 @@ def test_sobol_indices_are_held_and_an_inert_parameter_has_none(noise, times):
     for seed in range(times // 4 if times == FEW else times):
         for one in sensitivity(Sensitivity(kind="sensitivity", metric="f"), CUBE, ask, 1, seed):
             first, total = TRUE[one.parameter]
-            held[one.parameter] += [abs(one.first - first) <= one.first_half_width, abs(one.total - total) <= one.total_half_width]
+            held[one.parameter] += [
+                abs(one.first - first) <= one.first_half_width,
+                abs(one.total - total) <= one.total_half_width,
+            ]
             if one.parameter == "inert":
                 inert.append(one.total)
     for name, each in held.items():
         insist(f"Sobol' indices of {name}, noise {noise:g}", each)
-    print(f"total index of an inert parameter, noise {noise:g}: {np.mean(inert):.3f}, 0 in {np.mean(np.array(inert) == 0):.0%}")
+    print(
+        f"total index of an inert parameter, noise {noise:g}: {np.mean(inert):.3f}, 0 in "
+        f"{np.mean(np.array(inert) == 0):.0%}"
+    )
     assert np.mean(inert) < 0.03
     assert np.median(inert) < 0.02

@@ -86,7 +86,9 @@ def test_sobol_for_a_number_that_is_no_power_of_two_begins_as_the_larger_design(
 
 
 @pytest.mark.parametrize("scale", ["linear", "log"])
-@pytest.mark.parametrize(("low", "high"), [(1e-300, 1e300), (1e-308, 1.7e308), (1, 1e300), (-1e308, 1e308), (-1.7e308, -1e-300)])
+@pytest.mark.parametrize(
+    ("low", "high"), [(1e-300, 1e300), (1e-308, 1.7e308), (1, 1e300), (-1e308, 1e308), (-1.7e308, -1e-300)]
+)
 def test_a_range_wider_than_a_floating_point_number_stays_between_its_ends(low, high, scale):
     if scale == "log" and low < 0:
         return

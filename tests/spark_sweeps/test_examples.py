@@ -43,7 +43,8 @@ def test_the_report_shows_what_is_there_and_needs_nothing_else(sweep_file, pool)
     from orderlab.spark_sweeps.runs.job import run_sweep
 
     path = sweep_file(
-        'system = "tests.spark_sweeps.subjects:reported"\ndescription = "a <b> c"\n[base]\nfixed = 3\n[axes]\nrate = [1, 2, 30, 50]\n'
+        'system = "tests.spark_sweeps.subjects:reported"\ndescription = "a <b> c"\n[base]\nfixed = 3\n[axes]\nrate = '
+        "[1, 2, 30, 50]\n"
         'mode = ["x", "y"]\n[replications]\ncount = 3\n'
     )
     summary = run_sweep(path, pool)
@@ -75,7 +76,8 @@ def test_a_report_is_the_same_in_whatever_order_rows_came(sweep_file, pool, back
     from orderlab.spark_sweeps.runs.job import SweepOptions, run_sweep
 
     path = sweep_file(
-        'system = "tests.spark_sweeps.subjects:station"\nseed = 4\n[axes]\nservers = [1, 2]\nspeed = [1, 2, 4]\n[replications]\ncount = 4\n'
+        'system = "tests.spark_sweeps.subjects:station"\nseed = 4\n[axes]\nservers = [1, 2]\nspeed = [1, 2, '
+        "4]\n[replications]\ncount = 4\n"
     )
     told = []
     for name, engine in (("one", pool), ("other", backwards)):
@@ -90,7 +92,7 @@ def test_every_curve_is_drawn_or_counted_and_says_on_how_many_runs_it_rests(swee
 
     path = sweep_file(
         'system = "tests.spark_sweeps.subjects:product"\n[axes]\na = [1, 2]\nb = { from = 1, to = 40, step = 1 }\n'
-        "[replications]\ncount = 3\n[record]\nmetrics = [\"product\"]\n"
+        '[replications]\ncount = 3\n[record]\nmetrics = ["product"]\n'
     )
     page = write_report(run_sweep(path, pool).folder).read_text()
     assert "curves 1 to 8 of 40; each point is the mean of 3 runs" in page

@@ -93,8 +93,9 @@ def sensitivity_held(draw, rng, runs):
         noise = iter(2 * draw(rng, len(points) * replications))
         return [
             AnsweredRun(place, k, point, 0, "ok", None, {"f": ishigami(**point) + next(noise)}, "")
-            for place, point in enumerate(points) for k in range(replications)
-        ]  # fmt: skip
+            for place, point in enumerate(points)
+            for k in range(replications)
+        ]
 
     try:
         found = sensitivity(
@@ -102,10 +103,17 @@ def sensitivity_held(draw, rng, runs):
         )
     except InputError:
         return 1.0
-    return np.mean([
-        held for one in found for truth in [TRUE[one.parameter]]
-        for held in (abs(one.first - truth[0]) <= one.first_half_width, abs(one.total - truth[1]) <= one.total_half_width)
-    ])  # fmt: skip
+    return np.mean(
+        [
+            held
+            for one in found
+            for truth in [TRUE[one.parameter]]
+            for held in (
+                abs(one.first - truth[0]) <= one.first_half_width,
+                abs(one.total - truth[1]) <= one.total_half_width,
+            )
+        ]
+    )
 
 
 def ishigami(x, y, z, inert):
@@ -168,9 +176,11 @@ FILES = {
     "mean": SUBJECT,
     "comparison": SUBJECT + '[question]\nkind = "comparison"\nparameter = "servers"\na = 1\nb = 2\nmetrics = ["ms"]',
     "cheapest": SUBJECT + '[question]\nkind = "cheapest"\nprice = "servers"\ntargets = { ms = 45 }',
-    "capacity": SUBJECT + '[question]\nkind = "capacity"\nparameter = "rate"\nfrom = 1\nto = 100\nmetric = "ms"\nbelow = 50\n'
+    "capacity": SUBJECT + '[question]\nkind = "capacity"\nparameter = "rate"\nfrom = 1\nto = 100\nmetric = '
+        '"ms"\nbelow = 50\n'
                 "replications_max = 8",
-    "sensitivity": SUBJECT.replace("stalling", "station") + '[question]\nkind = "sensitivity"\nmetric = "ms"\nsamples = 8',
+    "sensitivity": SUBJECT.replace("stalling", "station") + '[question]\nkind = "sensitivity"\nmetric = '
+        '"ms"\nsamples = 8',
     "risk": 'system = "tests.spark_sweeps.subjects:struck"\n[base]\nmost = 9\n'
             f'[question]\nkind = "risk"\n{FAULTS}acceptable = 0.1\nunacceptable = 0.5\nbatch = 8',
     "rare-event": 'system = "tests.spark_sweeps.subjects:struck"\n[base]\nmost = 1\n'
@@ -180,7 +190,8 @@ FILES = {
 
 @pytest.mark.parametrize("kind", FILES)
 def test_words_claim_no_more_than_intervals_hold(kind, sweep_file, pool):
-    """A text that says 95 %, or exact 95 %, has to hold it in every population; a nominal one where runs vary evenly."""
+    """A text that says 95 %, or exact 95 %, has to hold it in every population; a nominal one where runs vary
+    evenly."""
     path = sweep_file(FILES[kind])
     sweep, plan = load(path)
     if kind == "mean":

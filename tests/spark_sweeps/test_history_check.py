@@ -16,17 +16,26 @@ pytestmark = pytest.mark.xdist_group("spark")
 QUESTION = Question(drain_bound_us=BOUND_US)
 _MESSAGES = [{"publisher": 0, "topic": 0, "qos": 1, "sequence": number} for number in (1, 2)]
 PUBLISHED_AGAIN = (  # the session that begins with row 2 gets what was published again, in its order of arrival
-    {"kind": EventKind.SUBSCRIBE, "subscriber": 2, "topic": 0}, {"kind": EventKind.PUBLISH, **_MESSAGES[0]}, {"kind": EventKind.CLEAR, "subscriber": 2},
-    {"kind": EventKind.SUBSCRIBE, "subscriber": 2, "topic": 0}, {"kind": EventKind.PUBLISH, **_MESSAGES[1]}, {"kind": EventKind.PUBLISH, "dup": 1, **_MESSAGES[0]},
-    {"kind": EventKind.DELIVER, "subscriber": 2, **_MESSAGES[1]}, {"kind": EventKind.DELIVER, "subscriber": 2, **_MESSAGES[0]},
-)  # fmt: skip
+    {"kind": EventKind.SUBSCRIBE, "subscriber": 2, "topic": 0},
+    {"kind": EventKind.PUBLISH, **_MESSAGES[0]},
+    {"kind": EventKind.CLEAR, "subscriber": 2},
+    {"kind": EventKind.SUBSCRIBE, "subscriber": 2, "topic": 0},
+    {"kind": EventKind.PUBLISH, **_MESSAGES[1]},
+    {"kind": EventKind.PUBLISH, "dup": 1, **_MESSAGES[0]},
+    {"kind": EventKind.DELIVER, "subscriber": 2, **_MESSAGES[1]},
+    {"kind": EventKind.DELIVER, "subscriber": 2, **_MESSAGES[0]},
+)
 
 
 def many(count, seed):
     """One history of many small ones side by side: anomalies of every kind, over many clients and topics."""
     rng, rows = random.Random(seed), []
     for number in range(count):
-        one = [{**row, "time_us": time_us} for time_us, row in enumerate(PUBLISHED_AGAIN)] if number == count - 1 else generated(random.Random(rng.random()), True)
+        one = (
+            [{**row, "time_us": time_us} for time_us, row in enumerate(PUBLISHED_AGAIN)]
+            if number == count - 1
+            else generated(random.Random(rng.random()), True)
+        )
         for row in one:
             if row["kind"] == EventKind.CUT:
                 continue  # one would leave all histories undecided
@@ -92,7 +101,9 @@ def test_parts_that_are_keyed_are_judged_alike(history, expected, spark, tmp_pat
     assert (told(verdicts), rows) == expected
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "7", '{"parts": 3', '{"parts": 1, "parts": 1}', "[" * 100_000, "\udc80"])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "7", '{"parts": 3', '{"parts": 1, "parts": 1}', "[" * 100_000, "\udc80"]
+)
 def test_a_damaged_manifest_of_a_history_is_named(text, history, tmp_path):
     write_history(history, tmp_path / "0.parquet")
     (tmp_path / "history.json").write_text(text, errors="surrogateescape")
@@ -121,9 +132,15 @@ def test_a_simulation_with_a_subscriber_for_each_publisher_needs_no_shuffle(spar
 
 def test_a_phantom_alone_in_its_part_is_seen(spark, tmp_path):
     columns = {
-        "event_id": range(4), "time_us": range(4), "kind": [0, 1, 2, 2], "publisher": [0, 0, 0, 3], "topic": [0, 0, 0, 1],
-        "qos": [1] * 4, "subscriber": [-1, -1, 2, 4], "sequence": [1, 1, 1, 9],
-    }  # fmt: skip
+        "event_id": range(4),
+        "time_us": range(4),
+        "kind": [0, 1, 2, 2],
+        "publisher": [0, 0, 0, 3],
+        "topic": [0, 0, 0, 1],
+        "qos": [1] * 4,
+        "subscriber": [-1, -1, 2, 4],
+        "sequence": [1, 1, 1, 9],
+    }
     names = Names(clients=NameTable("abcde"), topics=NameTable("xy"))
     with KeyedHistoryWriter(tmp_path / "keyed", names, 64) as writer:
         writer.write(EventBatch.of(**{name: list(values) for name, values in columns.items()}))

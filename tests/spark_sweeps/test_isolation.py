@@ -31,7 +31,9 @@ FATES = {
 @pytest.mark.parametrize(("is_timed", "wall_s"), [(False, 60), (True, 2)])
 def test_every_hostile_run_becomes_a_row_and_the_runs_between_do_not_notice(is_timed, wall_s):
     hows = [how for fate, (status, _) in FATES.items() if (status == "timeout") == is_timed for how in (fate, "behave")]
-    found = list(isolated(lambda item: hostile({"how": hows[item]}, 0), range(len(hows)), wall_s=wall_s, memory_mib=300))
+    found = list(
+        isolated(lambda item: hostile({"how": hows[item]}, 0), range(len(hows)), wall_s=wall_s, memory_mib=300)
+    )
     assert [ended.item for ended in found] == list(range(len(hows)))
     for how, ended in zip(hows, found, strict=True):
         status, told = FATES.get(how, ("ok", None))
@@ -69,7 +71,9 @@ def test_what_a_run_leaves_in_cycles_is_gone_before_the_next():
     assert {ended.status for ended in found} == {"ok"}, [ended.error for ended in found if ended.error]
 
 
-SYSTEMS_SMALL = {name: {"duration_s": 0.05} | ({"publishers": 20} if name.startswith("tbmq") else {}) for name in SYSTEMS}
+SYSTEMS_SMALL = {
+    name: {"duration_s": 0.05} | ({"publishers": 20} if name.startswith("tbmq") else {}) for name in SYSTEMS
+}
 SYSTEMS_SMALL["tbmq-fan-out"] |= {"publishers": 10, "subscribers": 200}
 RUNS_OF = {"tbmq-p2p": 2500, "tbmq-application": 2500}
 """Of the quick ones; of the others 400."""
@@ -97,7 +101,9 @@ def test_the_memory_of_a_chunk_is_flat_over_many_runs_of_each_system(name):
 def test_memory_and_processor_time_are_those_of_the_run():
     def work(item):
         size = 50 * 2**20 if item == 1 else 4096
-        with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE) as block:  # a bytearray may lie where earlier tests freed as much
+        with mmap.mmap(
+            -1, size, flags=mmap.MAP_PRIVATE
+        ) as block:  # a bytearray may lie where earlier tests freed as much
             for page in range(0, size, 4096):
                 block[page] = 1
         return sum(range(200_000))

@@ -49,7 +49,8 @@ def test_hostile_runs_are_rows_with_their_error_and_a_command(engine, request, s
 @pytest.mark.xdist_group("spark")
 def test_both_engines_make_the_same_rows(pool, on_spark, sweep_file, tmp_path):
     path = sweep_file(
-        'system = "tbmq-p2p"\nseed = 5\n[base]\npublishers = 60\nrate = 20\nduration_s = 0.1\nwarm_up_s = 0.05\n[axes]\n'
+        'system = "tbmq-p2p"\nseed = 5\n[base]\npublishers = 60\nrate = 20\nduration_s = 0.1\nwarm_up_s = '
+        "0.05\n[axes]\n"
         'scripts = ["published", "session"]\nbrokers = [1, 2]\n[derived]\npartitions = "12 * brokers"\n'
         '[record]\nmetrics = ["latency.*", "counts.*"]\nhistories = "all"\n'
     )
@@ -189,7 +190,10 @@ def _no_engine(folder):
 @pytest.mark.parametrize(
     "text",
     [
-        "[axes]\na = [1, 99999999999999999999999999]\n[base]\nb = 0", '[base]\na = 1\n[derived]\nb = "10 ** 30"', "[axes]\na = [-9223372036854775809, 2]\nb = [1]"],
+        "[axes]\na = [1, 99999999999999999999999999]\n[base]\nb = 0",
+        '[base]\na = 1\n[derived]\nb = "10 ** 30"',
+        "[axes]\na = [-9223372036854775809, 2]\nb = [1]",
+    ],
 )
 def test_whole_numbers_of_more_than_64_bits_are_parameters_like_others(text, pool, sweep_file):
     path = sweep_file(f'system = "tests.spark_sweeps.subjects:product"\n{text}\n')

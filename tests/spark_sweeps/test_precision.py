@@ -87,7 +87,8 @@ def test_a_mean_that_is_no_number_is_never_precise(odd):
 @pytest.mark.parametrize("how", ["inf", "nan"])
 def test_a_metric_that_is_no_number_gets_all_replications(how, pool, sweep_file):
     path = sweep_file(
-        'system = "tests.spark_sweeps.subjects:odd_at_times"\n[axes]\n' f'how = ["{how}", "1"]\n[replications]\ncount = 12\n'
+        'system = "tests.spark_sweeps.subjects:odd_at_times"\n[axes]\n'
+        f'how = ["{how}", "1"]\n[replications]\ncount = 12\n'
         'common_random_numbers = false\nuntil = { metric = "x", half_width = 0.5 }\n'
     )
     summary = run_sweep(path, pool)

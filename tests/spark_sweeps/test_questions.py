@@ -90,11 +90,16 @@ def test_capacity_at_the_ends_of_its_range():
     assert (every.kept, every.broken, every.to_json()["broken"]) == (150, math.inf, None)
 
 
-@pytest.mark.parametrize(("slope", "complete", "kept"), [(0.0, 1.0, 90), (30.0, 1.0, 50), (0.0, 0.0, 50), (9.0, 1.0, 90)])
+@pytest.mark.parametrize(
+    ("slope", "complete", "kept"), [(0.0, 1.0, 90), (30.0, 1.0, 50), (0.0, 0.0, 50), (9.0, 1.0, 90)]
+)
 def test_a_rate_at_which_latency_grows_is_not_kept(slope, complete, kept):
     def growing(parameters, rng):
         overloaded = parameters["rate"] > 50
-        steady = {"steady.growth_ms_per_s": slope * overloaded + rng.normal(), "steady.is_complete": complete or not overloaded}
+        steady = {
+            "steady.growth_ms_per_s": slope * overloaded + rng.normal(),
+            "steady.is_complete": complete or not overloaded,
+        }
         return {"ms": 1.0 * parameters["rate"], **steady}, "holds", "ok"
 
     asked = Capacity.model_validate(
@@ -200,14 +205,24 @@ def test_a_risk_question_whose_runs_all_fail_has_no_answer():
         ("a = [1, 2, 3]", 'kind = "cheapest"\nprice = "a"\ntargets = { ms = 50 }', "2 of 6"),
         ("a = [1, 2]", 'kind = "comparison"\nparameter = "a"\na = 1\nb = 2\nmetrics = ["ms"]', "2 of 4"),
         ("a = [1, 2]\nb = [1, 2]", 'kind = "sensitivity"\nmetric = "ms"\nsamples = 4', "of 32"),
-        ("a = [2]", 'kind = "risk"\nfaults = ["redis-stall"]\nfrom = 0\nto = 1\nacceptable = 0.1\nunacceptable = 0.5', "all 32"),
-        ("a = [2]", 'kind = "rare-event"\nfaults = ["redis-stall"]\nfrom = 0\nto = 1\nscore = "ms"\nsamples = 10\npopulations = 2', "all 20"),
+        (
+            "a = [2]",
+            'kind = "risk"\nfaults = ["redis-stall"]\nfrom = 0\nto = 1\nacceptable = 0.1\nunacceptable = 0.5',
+            "all 32",
+        ),
+        (
+            "a = [2]",
+            'kind = "rare-event"\nfaults = ["redis-stall"]\nfrom = 0\nto = 1\nscore = "ms"\nsamples = '
+            "10\npopulations = 2",
+            "all 20",
+        ),
     ],
 )
 def test_runs_that_failed_are_no_measurement_of_any_question(axes, question, many, sweep_file, pool):
     """Neither a kept nor a broken rate, neither a miss nor a violation: the first error is the answer."""
     path = sweep_file(
-        f'system = "tests.spark_sweeps.subjects:failing"\n[axes]\n{axes}\n[replications]\ncount = 2\n[question]\n{question}\n'
+        f'system = "tests.spark_sweeps.subjects:failing"\n[axes]\n{axes}\n[replications]\ncount = '
+        f"2\n[question]\n{question}\n"
     )
     sweep, plan = load(path)
     with pytest.raises(InputError) as caught:
@@ -227,13 +242,16 @@ QUESTIONS = {
     "sensitivity": 'metric = "ms"\nsamples = 4',
     "risk": 'faults = ["redis-stall"]\nfrom = 0\nto = 1\nacceptable = 0.1\nunacceptable = 0.5',
     "rare-event": 'faults = ["redis-stall"]\nfrom = 0\nto = 1\nscore = "ms"\nsamples = 10\npopulations = 2',
-    "rare-event above": 'faults = ["redis-stall"]\nfrom = 0\nto = 1\nscore = "ms"\nsamples = 10\npopulations = 2\nabove = 1e9',
+    "rare-event above": 'faults = ["redis-stall"]\nfrom = 0\nto = 1\nscore = "ms"\nsamples = 10\npopulations = '
+    "2\nabove = 1e9",
 }
 BROKEN = {  # of runs that measure something, and of which all with a = 2 violate a law
     "capacity": lambda found: (found.rows[0]["rate_kept"], found.rows[0]["rate_broken"]) == (0, 10),
     "cheapest": lambda found: [row["meets"] for row in found.rows] == [True, False] and not found.rows[1]["sound"],
     "comparison": lambda found: "4 of 8 runs violated a law" in found.warnings[0],
-    "sensitivity": lambda found: any("runs violated a law, and the figures hold theirs" in one for one in found.warnings),
+    "sensitivity": lambda found: any(
+        "runs violated a law, and the figures hold theirs" in one for one in found.warnings
+    ),
     "risk": lambda found: found.outcome == "violated" and found.rows[0]["violations"] == found.rows[0]["runs"],
     "rare-event": lambda found: found.rows[0]["probability"] == 1,
     "rare-event above": lambda found: "runs violated a law" in found.warnings[0] and found.rows[0]["probability"] == 0,
@@ -243,9 +261,12 @@ BROKEN = {  # of runs that measure something, and of which all with a = 2 violat
 @pytest.mark.parametrize("how", ["violated", "error", "_exit"])
 @pytest.mark.parametrize("kind", QUESTIONS)
 def test_a_violation_is_a_verdict_and_a_crash_is_no_measurement(kind, how, sweep_file, pool):
-    axes = {"cheapest": "a = [1, 2]", "comparison": "a = [1, 2]", "sensitivity": "a = [1, 2]\nb = [1, 2]"}.get(kind, "a = [2]")
+    axes = {"cheapest": "a = [1, 2]", "comparison": "a = [1, 2]", "sensitivity": "a = [1, 2]\nb = [1, 2]"}.get(
+        kind, "a = [2]"
+    )
     path = sweep_file(
-        f'system = "tests.spark_sweeps.subjects:doomed"\n[base]\nhow = "{how}"\n[axes]\n{axes}\n[replications]\ncount = 4\n'
+        'system = "tests.spark_sweeps.subjects:doomed"\n[base]\nhow = '
+        f'"{how}"\n[axes]\n{axes}\n[replications]\ncount = 4\n'
         f'[question]\nkind = "{kind.split()[0]}"\n{QUESTIONS[kind]}\n'
     )
     sweep, plan = load(path)
@@ -277,21 +298,34 @@ def test_an_answer_and_its_page_say_that_the_warm_up_had_not_ended(sweep_file, p
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (('parameter = "rate"', 'parameter = "ratte"'), "question: all 4 runs failed (4 KeyError), which is no measurement; the first: KeyError: 'rate'"),
-        (("[question]", '[record]\nmetrics = ["latencie.*", "ms"]\n[question]'), 'record.metrics: "latencie.*" matches no metric'),
+        (
+            ('parameter = "rate"', 'parameter = "ratte"'),
+            "question: all 4 runs failed (4 KeyError), which is no measurement; the first: KeyError: 'rate'",
+        ),
+        (
+            ("[question]", '[record]\nmetrics = ["latencie.*", "ms"]\n[question]'),
+            'record.metrics: "latencie.*" matches no metric',
+        ),
         (('kind = "capacity"', 'kind = ["capacity"]'), "question.kind: ['capacity']; "),
         (('kind = "capacity"', "kind = { a = 1 }"), "question.kind: {'a': 1}; "),
         (("below = 50", "below = nan"), "question.below: Input should be a finite number"),
         (("to = 9", "to = 1" + "0" * 400), "question.to: Input should be a valid number"),
         (("to = 9", "to = inf"), "question.to: Input should be a finite number"),
         (('output = "', 'output = ""#'), "output: empty; name a folder of its own"),
-        (("servers = [1, 2]", "servers = { from = 1, step = 1 }"), "axes.servers: a range with from and without to; add to = ..."),
-        (("servers = [1, 2]", "servers = { to = 2, count = 2 }"), "axes.servers: a range with to and without from; add from = ..."),
+        (
+            ("servers = [1, 2]", "servers = { from = 1, step = 1 }"),
+            "axes.servers: a range with from and without to; add to = ...",
+        ),
+        (
+            ("servers = [1, 2]", "servers = { to = 2, count = 2 }"),
+            "axes.servers: a range with to and without from; add from = ...",
+        ),
     ],
 )
 def test_what_no_run_can_answer_ends_with_exit_code_2(change, told, sweep_file):
     path = sweep_file(
-        'system = "tests.spark_sweeps.subjects:rated"\n[axes]\nservers = [1, 2]\n[replications]\ncount = 2\n[question]\n'
+        'system = "tests.spark_sweeps.subjects:rated"\n[axes]\nservers = [1, 2]\n[replications]\ncount = '
+        "2\n[question]\n"
         'kind = "capacity"\nparameter = "rate"\nfrom = 1\nto = 9\nmetric = "ms"\nbelow = 50\nreplications = 2\n'
     )
     path.write_text(path.read_text().replace(*change))
@@ -305,7 +339,8 @@ def test_what_no_run_can_answer_ends_with_exit_code_2(change, told, sweep_file):
 @pytest.mark.parametrize("price", ["'x'", "10 ** 400", "a > 0 and 'y'"])
 def test_a_price_that_is_no_number_is_refused_before_any_run_and_by_a_dry_run(price, sweep_file):
     path = sweep_file(
-        'system = "tests.spark_sweeps.subjects:rated"\n[axes]\na = [1, 2]\n[question]\nkind = "cheapest"\ntargets = { ms = 5 }\n'
+        'system = "tests.spark_sweeps.subjects:rated"\n[axes]\na = [1, 2]\n[question]\nkind = "cheapest"\ntargets = '
+        "{ ms = 5 }\n"
         f'price = "{price}"\n'
     )
     for options in (("--engine", "pool"), ("--dry-run",)):
@@ -342,8 +377,14 @@ def test_a_rate_that_stayed_open_is_not_called_kept(spread, limit, words, tmp_pa
 @pytest.mark.parametrize(
     ("question", "complaint"),
     [
-        ('kind = "capacity"\nparameter = "ratte"\nfrom = 1\nto = 2\nmetric = "latency.a"\nbelow = 5', 'question.parameter: tbmq-p2p: unknown setting "ratte"'),
-        ('kind = "capacity"\nparameter = "rate"\nfrom = 1\nto = 2\nmetric = "ms"\nbelow = 5', "question.metric: ms is not recorded"),
+        (
+            'kind = "capacity"\nparameter = "ratte"\nfrom = 1\nto = 2\nmetric = "latency.a"\nbelow = 5',
+            'question.parameter: tbmq-p2p: unknown setting "ratte"',
+        ),
+        (
+            'kind = "capacity"\nparameter = "rate"\nfrom = 1\nto = 2\nmetric = "ms"\nbelow = 5',
+            "question.metric: ms is not recorded",
+        ),
         ('kind = "cheapest"\nprice = "brokrs"\ntargets = { "latency.a" = 5 }', "question.price: "),
         ('kind = "comparison"\nparameter = "brokrs"\na = 1\nb = 2\nmetrics = ["latency.a"]', 'did you mean "brokers"?'),
         ('kind = "sensitivity"\nmetric = "latencie.a"', "question.metric: latencie.a is not recorded"),
@@ -365,13 +406,25 @@ def test_of_many_configurations_at_the_target_hardly_one_meets_it():
     rng, met = np.random.default_rng(8), 0
     asked = Cheapest(kind="cheapest", price="a", targets={"ms": 100.0})
     for _ in range(60):
-        runs = [AnsweredRun(a, r, {"a": a}, r, "ok", "holds", {"ms": rng.normal(100, 10)}, "") for a in range(100) for r in range(5)]
+        runs = [
+            AnsweredRun(a, r, {"a": a}, r, "ok", "holds", {"ms": rng.normal(100, 10)}, "")
+            for a in range(100)
+            for r in range(5)
+        ]
         met += any(offer.meets for offer in cheapest(asked, runs))
     assert met <= 6  # of 60 at 5 %: more in 1 of 100 repetitions of this
 
 
 def test_a_risk_question_is_not_answered_by_runs_that_judge_nothing():
-    given = {"kind": "risk", "faults": ["redis-stall"], "from": 0, "to": 1, "acceptable": 0.1, "unacceptable": 0.5, "batch": 8}
+    given = {
+        "kind": "risk",
+        "faults": ["redis-stall"],
+        "from": 0,
+        "to": 1,
+        "acceptable": 0.1,
+        "unacceptable": 0.5,
+        "batch": 8,
+    }
     for outcome in (None, "unknown"):
         with pytest.raises(InputError, match="none of the first 8 runs put a law to the test"):
             risk(Risk.model_validate(given), {}, asker(lambda p, r, outcome=outcome: ({}, outcome, "ok"), []), 4)
@@ -402,7 +455,9 @@ def test_the_cheapest_that_meets_its_targets_and_the_front():
 
     points = [{"servers": servers, "spare": spare} for servers in (1, 2, 3, 4, 8) for spare in (0, 1)]
     asked = Cheapest(kind="cheapest", price="10 * servers + spare", targets={"ms": 30.0, "lost": 0.5})
-    assert not any(o.meets for o in cheapest(asked, answered(system, points, 3)))  # 3 runs without a loss show less than that
+    assert not any(
+        o.meets for o in cheapest(asked, answered(system, points, 3))
+    )  # 3 runs without a loss show less than that
     offers = cheapest(asked, answered(system, points, 16))
     assert (offers[0].parameters["servers"], offers[0].price, offers[0].meets) == (4, 40, True)
     assert {(o.parameters["servers"], o.parameters["spare"]) for o in offers if o.on_front} == {
@@ -432,16 +487,23 @@ def test_paired_differences_see_what_unpaired_ones_cannot():
 @pytest.mark.parametrize(
     ("question", "columns", "rows"),
     [
-        ('kind = "capacity"\nparameter = "rate"\nfrom = 1\nto = 100\nmetric = "ms"\nbelow = 50', {"rate_kept", "decided"}, 2),
+        (
+            'kind = "capacity"\nparameter = "rate"\nfrom = 1\nto = 100\nmetric = "ms"\nbelow = 50',
+            {"rate_kept", "decided"},
+            2,
+        ),
         ('kind = "sensitivity"\nmetric = "ms"\nsamples = 8', {"parameter", "total"}, 2),
         ('kind = "cheapest"\nprice = "servers"\ntargets = { ms = 50 }', {"price", "meets", "on_front"}, 4),
         ('kind = "comparison"\nparameter = "servers"\na = 1\nb = 2\nmetrics = ["ms"]', {"difference", "differs"}, 2),
-        ('kind = "risk"\nfaults = ["redis-stall"]\nfrom = 0\nto = 1\nacceptable = 0.1\nunacceptable = 0.5', None,
-         "risk is asked of one configuration"),
+        (
+            'kind = "risk"\nfaults = ["redis-stall"]\nfrom = 0\nto = 1\nacceptable = 0.1\nunacceptable = 0.5',
+            None,
+            "risk is asked of one configuration",
+        ),
         ('kind = "capacitie"', None, 'did you mean "capacity"?'),
         ('kind = "capacity"\nparametre = "rate"', None, "question."),
     ],
-)  # fmt: skip
+)
 def test_a_question_in_a_sweep_file_is_answered_and_kept(question, columns, rows, sweep_file, pool):
     path = sweep_file(
         f'system = "tests.spark_sweeps.subjects:station"\n[axes]\nservers = [1, 2]\nspeed = [1, 2]\n'
@@ -465,7 +527,8 @@ def test_a_question_in_a_sweep_file_is_answered_and_kept(question, columns, rows
 
 def test_no_two_runs_of_a_risk_question_share_their_random_numbers(sweep_file, pool):
     path = sweep_file(
-        'system = "tests.spark_sweeps.subjects:struck"\n[base]\nmost = 99\n[question]\nkind = "risk"\nfaults = ["redis-stall"]\n'
+        'system = "tests.spark_sweeps.subjects:struck"\n[base]\nmost = 99\n[question]\nkind = "risk"\nfaults = '
+        '["redis-stall"]\n'
         "from = 0\nto = 1\nacceptable = 0.02\nunacceptable = 0.2\nbatch = 8\n"
     )
     sweep, plan = load(path)

@@ -1,4 +1,5 @@
-"""Rare events by importance splitting: known probabilities, plain runs beside them, and the question in a sweep file."""
+"""Rare events by importance splitting: known probabilities, plain runs beside them, and the question in a sweep
+file."""
 
 import math
 from pathlib import Path
@@ -121,7 +122,8 @@ def test_a_question_that_makes_no_sense_is_one_line(change, told, sweep_file, po
 @pytest.mark.exhaustive
 def test_splitting_and_plain_runs_agree_on_a_small_real_system(sweep_file, pool):
     path = sweep_file(
-        'system = "tbmq-p2p"\n[base]\npublishers = 5\nrate = 10\nredis_nodes = 1\nwarm_up_s = 0.1\nduration_s = 0.2\n[question]\n'
+        'system = "tbmq-p2p"\n[base]\npublishers = 5\nrate = 10\nredis_nodes = 1\nwarm_up_s = 0.1\nduration_s = '
+        "0.2\n[question]\n"
         'kind = "rare-event"\nfaults = ["redis-stall:0:0.05"]\nmean_faults = 1\nfrom = 0.1\nto = 0.3\n'
         'score = "latency.publish_to_delivery.mean_ms"\nabove = 42\nsamples = 40\npopulations = 4\nplain_runs = 600\n'
     )

@@ -178,7 +178,10 @@ def test_rows_of_another_sweep_are_named(table, folder):
 def test_progress_is_counted_on_and_counted_afresh_where_files_are_gone(folder, monkeypatch):
     parsed = []
     pattern = _NAME
-    monkeypatch.setattr("orderlab.spark_sweeps.results.folder._NAME", SimpleNamespace(fullmatch=lambda name: parsed.append(name) or pattern.fullmatch(name)))
+    monkeypatch.setattr(
+        "orderlab.spark_sweeps.results.folder._NAME",
+        SimpleNamespace(fullmatch=lambda name: parsed.append(name) or pattern.fullmatch(name)),
+    )
     for number in range(5):
         folder.commit(rows([number], outcome="violated" if number == 3 else "holds"))
         assert folder.counts() == Counts(number + 1, 0, int(number >= 3))

@@ -23,9 +23,15 @@ def session(master, executors):
     return SimpleNamespace(sparkContext=context, conf=SimpleNamespace(get=lambda key, default: default))
 
 
-@pytest.mark.parametrize(("master", "granted_at", "lines"), [
-    ("spark://host:7077", None, 1), ("spark://host:7077", 10.0, 0), ("local-cluster[1,1,512]", None, 1), ("local[2]", None, 0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("master", "granted_at", "lines"),
+    [
+        ("spark://host:7077", None, 1),
+        ("spark://host:7077", 10.0, 0),
+        ("local-cluster[1,1,512]", None, 1),
+        ("local[2]", None, 0),
+    ],
+)
 def test_a_cluster_that_grants_no_executor_is_told_once(master, granted_at, lines, monkeypatch):
     now, executors, told = [0.0], [0], []
     monkeypatch.setattr("orderlab.spark_sweeps.spark.session.time.monotonic", lambda: now[0])

@@ -16,12 +16,15 @@ from orderlab.spark_sweeps.spark.tasks import MARK
          "out: the disk is full; free some"),
         ("[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in driver: 3.11",
          "Spark on m: driver and executors have different Pythons; set PYSPARK_PYTHON"),
-        ("java.io.InvalidClassException: org.apache.spark.rpc; local class incompatible: stream classdesc serialVersionUID",
+        ("java.io.InvalidClassException: org.apache.spark.rpc; local class incompatible: stream classdesc "
+            "serialVersionUID",
          "different versions of Spark"),
-        ("ModuleNotFoundError: No module named 'lupa'", "executors lack the module lupa; ship it with --py-files or --archives"),
+        ("ModuleNotFoundError: No module named 'lupa'", "executors lack the module lupa; ship it with --py-files or "
+            "--archives"),
         ("All masters are unresponsive! Giving up.", "cannot be reached; is it running"),
         ("Could not parse Master URL: 'locl[2]'", "no such master; write local[*]"),
-        ("SparkException: When running with master 'yarn' either HADOOP_CONF_DIR or YARN_CONF_DIR must be set in the environment.",
+        ("SparkException: When running with master 'yarn' either HADOOP_CONF_DIR or YARN_CONF_DIR must be set in the "
+            "environment.",
          "set HADOOP_CONF_DIR or YARN_CONF_DIR"),
         ("java.io.IOException: No space left on device", "the disk is full"),
         ("An exception was thrown from the Python worker:\nTraceback ...\nKeyError: 'x'", "KeyError: 'x'; its log is"),
@@ -39,7 +42,9 @@ def test_what_only_the_log_says_is_found(tmp_path):
     assert "cannot be reached" in explained(RuntimeError("SparkContext was stopped"), "m", tmp_path / "spark.log")
     with (tmp_path / "spark.log").open("a") as log:
         log.write(f"{START}\nWARN calm\n")
-    assert "SparkContext was stopped" in explained(RuntimeError("SparkContext was stopped"), "m", tmp_path / "spark.log")
+    assert "SparkContext was stopped" in explained(
+        RuntimeError("SparkContext was stopped"), "m", tmp_path / "spark.log"
+    )
 
 
 def test_a_master_that_nobody_answers_at_is_known_at_once():

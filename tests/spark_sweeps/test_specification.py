@@ -50,9 +50,9 @@ def test_common_random_numbers_are_common_to_all_points(tmp_path):
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (('seed = 7', 'sead = 7'), 'sead: unknown key; did you mean "seed"?'),
-        (('seed = 7', 'seed = -7'), "seed: Input should be greater than or equal to 0 (given: -7)"),
-        (('output = "out"', ''), "output: missing; add output = ..."),
+        (("seed = 7", "sead = 7"), 'sead: unknown key; did you mean "seed"?'),
+        (("seed = 7", "seed = -7"), "seed: Input should be greater than or equal to 0 (given: -7)"),
+        (('output = "out"', ""), "output: missing; add output = ..."),
         (("a = [1, 2, 3]", "a = 1"), "axes.a: 1 is one value; a fixed parameter belongs into [base]"),
         (("a = [1, 2, 3]", "a = { form = 1, to = 3 }"), 'axes.a.form: unknown key; did you mean "from"?'),
         (("a = [1, 2, 3]", "a = { from = 3, to = 1 }"), "axes.a: from 3 is not below to 1"),
@@ -67,9 +67,12 @@ def test_common_random_numbers_are_common_to_all_points(tmp_path):
         (("[replications]", '[design]\nkind = "table"\n[replications]'), "design: a table design needs rows"),
         (("[replications]", "[design]\nsamples = 4\n[replications]"), "design: a grid design has no samples"),
         (("[replications]", '[design]\nkind = "lhs"\n[replications]'), "design.kind: Input should be 'grid'"),
-        (("[replications]", '[limits]\nwall_s = "long"\n[replications]'), "limits.wall_s: Input should be a valid number"),
+        (
+            ("[replications]", '[limits]\nwall_s = "long"\n[replications]'),
+            "limits.wall_s: Input should be a valid number",
+        ),
         (("[replications]", '[record]\nhistories = "some"\n[replications]'), "record.histories"),
-        (("[replications]", '[stop]\nmax_failures = 0\n[replications]'), "stop.max_failures"),
+        (("[replications]", "[stop]\nmax_failures = 0\n[replications]"), "stop.max_failures"),
         (("seed = 7", "seed ="), "not TOML"),
         (("seed = 7", "seed = " + "9" * 5000), "not TOML"),
         (("seed = 7", "seed = " + "[" * 5000), "nested too deeply"),
@@ -80,15 +83,24 @@ def test_common_random_numbers_are_common_to_all_points(tmp_path):
         (('"tests.spark_sweeps.subjects:product"', '"tests.spark_sweeps.subjects:produkt"'), "has no produkt"),
         (('"tests.spark_sweeps.subjects:product"', '"no_such_module:f"'), "cannot import no_such_module"),
         (('"tests.spark_sweeps.subjects:product"', '"tbmq-p3p"'), 'did you mean "tbmq-p2p"?'),
-        (("a = [1, 2, 3]", "a = { from = 1, to = 20000, step = 1 }\nz = { from = 1, to = 20000, step = 1 }"), "runs; at most"),
-        (("a = [1, 2, 3]", "\n".join(f"{x} = {{ from = 1, to = 2, count = 1000 }}" for x in "adefghijkl")), "more than 10^30 runs; at most"),
-        (("a = [1, 2, 3]", "a = { from = 1, to = 1" + "0" * 400 + ", count = 3 }"), "a whole number of more than 308 digits"),
+        (
+            ("a = [1, 2, 3]", "a = { from = 1, to = 20000, step = 1 }\nz = { from = 1, to = 20000, step = 1 }"),
+            "runs; at most",
+        ),
+        (
+            ("a = [1, 2, 3]", "\n".join(f"{x} = {{ from = 1, to = 2, count = 1000 }}" for x in "adefghijkl")),
+            "more than 10^30 runs; at most",
+        ),
+        (
+            ("a = [1, 2, 3]", "a = { from = 1, to = 1" + "0" * 400 + ", count = 3 }"),
+            "a whole number of more than 308 digits",
+        ),
         (("[base]\n", "[base]\nq = nan\n"), "base: q is nan, which is not finite; give a finite number"),
         (("[base]\n", "[base]\nq = -inf\n"), "base: q is -inf, which is not finite"),
         (("a = [1, 2, 3]", "a = { from = 1, count = 3 }"), "axes.a: a range with from and without to; add to = ..."),
         (('output = "out"', 'output = " "'), "output: empty; name a folder of its own"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_said_in_one_line(change, complaint, tmp_path):
     assert change[0] in SOUND
     with pytest.raises(InputError) as caught:

@@ -69,7 +69,12 @@ def test_a_changed_function_does_not_go_on_in_the_folder_of_the_old_one(module, 
     ("import importlib\nimportlib.import_module('user_part')", "user_part"),
 ])  # fmt: skip
 def test_what_a_module_imports_from_beside_it_is_part_of_it(importing, imported, module, tmp_path):
-    others = {"user_package/__init__": "", "user_package/part": "", "user_part": "", "user_package/inner": "from . import part\n"}
+    others = {
+        "user_package/__init__": "",
+        "user_package/part": "",
+        "user_part": "",
+        "user_package/inner": "from . import part\n",
+    }
     module(user_module=f"{importing}\nimport numpy, json\n", **others)
     before = module_digest("user_module")
     module(user_elsewhere="y = 1")
@@ -88,7 +93,9 @@ def test_a_row_file_of_another_sweep_is_refused(module, sweep_file, one_process,
     (copied, *_) = ResultFolder(other).files()
     shutil.copy(copied, mine / "rows" / copied.name)
     for use in (lambda: run_sweep(path, one_process), lambda: write_report(mine)):
-        with pytest.raises(InputError, match="rows of another sweep; remove it: its runs are then done again") as caught:
+        with pytest.raises(
+            InputError, match="rows of another sweep; remove it: its runs are then done again"
+        ) as caught:
             use()
         assert "\n" not in str(caught.value)
 
@@ -136,11 +143,16 @@ def test_what_a_module_imports_from_elsewhere_is_part_of_it(module, tmp_path, mo
 
 @pytest.mark.parametrize("edited", ["user_part", "user_module"])
 def test_an_edit_while_the_sweep_runs_reaches_no_row(edited, module, sweep_file, one_process, tmp_path):
-    text = "import os\ndef run(parameters, seed):\n    if parameters['a'] == parameters['edit']:\n        open(r'{}', 'a').write('\\n')\n"
+    text = (
+        "import os\ndef run(parameters, seed):\n    if parameters['a'] == parameters['edit']:\n        "
+        "open(r'{}', 'a').write('\\n')\n"
+    )
     text = text.format(tmp_path / f"{edited}.py") + "    import user_part\n    return {'x': user_part.X}\n"
     module(user_module=text, user_part="X = 1\n")
     path = sweep_file('system = "user_module:run"\n[base]\nedit = 1\n[axes]\na = [1, 2, 3]\n')
-    with pytest.raises(InputError, match="was edited while the sweep ran; what is committed is of the text before") as caught:
+    with pytest.raises(
+        InputError, match="was edited while the sweep ran; what is committed is of the text before"
+    ) as caught:
         run_sweep(path, one_process)
     assert "\n" not in str(caught.value)
     assert not ResultFolder(tmp_path / "out").files()

@@ -20,10 +20,40 @@ from orderlab.spark_sweeps.results.rows import PointRows, cliff, columns_beside,
 from orderlab.spark_sweeps.runs.job import load
 
 OWN = (
-    "metric", "a", "b", "difference", "low", "high", "pairs", "ratio", "differs", "unpaired", "price", "sound", "meets", "on_front",
-    "runs", "decided", "point", "failed", "violated", "last_below", "ms_there", "first_beyond", "rate_kept", "rate_broken",
-    "ms_at_kept", "ms", "ms.high", "ms.low", "ms.runs", "parameter.a", "parameter.parameter.a", "metric.price", "",
-)  # fmt: skip
+    "metric",
+    "a",
+    "b",
+    "difference",
+    "low",
+    "high",
+    "pairs",
+    "ratio",
+    "differs",
+    "unpaired",
+    "price",
+    "sound",
+    "meets",
+    "on_front",
+    "runs",
+    "decided",
+    "point",
+    "failed",
+    "violated",
+    "last_below",
+    "ms_there",
+    "first_beyond",
+    "rate_kept",
+    "rate_broken",
+    "ms_at_kept",
+    "ms",
+    "ms.high",
+    "ms.low",
+    "ms.runs",
+    "parameter.a",
+    "parameter.parameter.a",
+    "metric.price",
+    "",
+)
 SETTING = {name: f"value of {name}" for name in OWN}
 ESTIMATE = Interval(5.0, 4.0, 6.0, 7)
 
@@ -45,7 +75,14 @@ def test_parameters_called_as_columns_of_a_comparison():
     asked = Comparison(kind="comparison", parameter="rate", a=1, b=2, metrics=("ms",))
     (row,) = (told := of_comparison(asked, [Difference("ms", SETTING, 1.0, 6.0, ESTIMATE, 6.0, 0)], OWN)).rows
     holds_all(row, told.settings)
-    assert (row["metric"], row["a"], row["b"], row["difference"], row["low"], row["high"]) == ("ms", 1.0, 6.0, 5.0, 4.0, 6.0)
+    assert (row["metric"], row["a"], row["b"], row["difference"], row["low"], row["high"]) == (
+        "ms",
+        1.0,
+        6.0,
+        5.0,
+        4.0,
+        6.0,
+    )
     assert row["parameter.low"] == "value of low"
 
 
@@ -53,7 +90,13 @@ def test_parameters_called_as_columns_of_a_capacity():
     asked = Capacity(kind="capacity", parameter="rate", low=1, high=9, metric="ms", below=3)
     (row,) = (told := of_capacity(asked, [Bracket(SETTING, 0.05, 4.0, 5.0, runs=8, at_kept=2.5)])).rows
     holds_all(row, told.settings)
-    assert (row["rate_kept"], row["rate_broken"], row["ms_at_kept"], row["runs"], row["decided"]) == (4.0, 5.0, 2.5, 8, True)
+    assert (row["rate_kept"], row["rate_broken"], row["ms_at_kept"], row["runs"], row["decided"]) == (
+        4.0,
+        5.0,
+        2.5,
+        8,
+        True,
+    )
     tricky = Capacity(kind="capacity", parameter="ms_at", low=1, high=9, metric="ms", below=3)
     (row,) = of_capacity(tricky, [Bracket({}, 0.05, 4.0, 5.0, at_kept=2.5)]).rows
     assert (row["ms_at_kept"], row["metric.ms_at_kept"]) == (4.0, 2.5)
@@ -72,7 +115,9 @@ def test_parameters_and_targets_called_as_columns_of_offers():
 
 def test_parameters_and_metrics_called_as_columns_of_points():
     metrics = ["runs", "ms", "ms.low", "point"]
-    one = PointRows(3, SETTING, {name: [float(number)] * 2 for number, name in enumerate(metrics, 10)}, runs=2, violated=1)
+    one = PointRows(
+        3, SETTING, {name: [float(number)] * 2 for number, name in enumerate(metrics, 10)}, runs=2, violated=1
+    )
     (row,) = points_table([one], metrics).to_pylist()
     holds_all(row, [name for name, value in row.items() if str(value).startswith("value of")])
     assert (row["point"], row["runs"], row["failed"], row["violated"]) == (3, 2, 0, 1)
@@ -90,7 +135,10 @@ def test_parameters_and_metrics_called_as_columns_of_points():
     [
         ("low", 'kind = "comparison"\nparameter = "servers"\na = 1\nb = 2\nmetrics = ["ms"]'),
         ("sound", 'kind = "cheapest"\nprice = "servers"\ntargets = { ms = 30 }'),
-        ("runs", 'kind = "capacity"\nparameter = "rate"\nfrom = 1\nto = 30\nmetric = "ms"\nbelow = 50\nreplications = 2'),
+        (
+            "runs",
+            'kind = "capacity"\nparameter = "rate"\nfrom = 1\nto = 30\nmetric = "ms"\nbelow = 50\nreplications = 2',
+        ),
     ],
 )
 def test_such_a_question_is_answered_and_drawn(axis, question, sweep_file, pool):
@@ -108,21 +156,52 @@ def test_such_a_question_is_answered_and_drawn(axis, question, sweep_file, pool)
 
 def test_of_a_mean_of_nothing_no_share_is_drawn():
     """A difference from 0 is no percentage: it must not be drawn as none at all."""
-    rows = [{"metric": "lost", "a": 0.0, "b": 5.0, "difference": 5.0, "low": 4.0, "high": 6.0, "differs": True, "ratio": None}]
+    rows = [
+        {
+            "metric": "lost",
+            "a": 0.0,
+            "b": 5.0,
+            "difference": 5.0,
+            "low": 4.0,
+            "high": 6.0,
+            "differs": True,
+            "ratio": None,
+        }
+    ]
     asked = SimpleNamespace(question={"a": 1, "b": 2})
     picture = drawn(SimpleNamespace(kind="comparison", rows=rows, settings=(), replays=()), asked)["svg"]
     assert "lost (0 there)" in picture
     assert 'class="reach"' not in picture
-    assert 'class="reach"' in drawn(SimpleNamespace(kind="comparison", rows=[{**rows[0], "a": 1.0}], settings=(), replays=()), asked)["svg"]
+    assert (
+        'class="reach"'
+        in drawn(SimpleNamespace(kind="comparison", rows=[{**rows[0], "a": 1.0}], settings=(), replays=()), asked)[
+            "svg"
+        ]
+    )
 
 
 def test_a_row_without_a_column_leaves_its_cell_empty():
     """Points of a table design need not name the same parameters: no value may slip below another's heading."""
-    page = template("answer.html.j2").render(warnings=[],
-        title="t", description="", outcome="holds", answered="answered", sentence="s", seed=0, versions={}, is_one=False, replays=(), notes=[], commands=[], drawing=None,
-        asked=[{"": "x", "value": "y"}], axes=[], fixed=[{"parameter": "p", "value": "1"}], digests=[{"": "code", "digest": "0"}],
+    page = template("answer.html.j2").render(
+        warnings=[],
+        title="t",
+        description="",
+        outcome="holds",
+        answered="answered",
+        sentence="s",
+        seed=0,
+        versions={},
+        is_one=False,
+        replays=(),
+        notes=[],
+        commands=[],
+        drawing=None,
+        asked=[{"": "x", "value": "y"}],
+        axes=[],
+        fixed=[{"parameter": "p", "value": "1"}],
+        digests=[{"": "code", "digest": "0"}],
         rows=[{"metric": "ms", "b": 2.0}, {"metric": "ms", "speed": "fast", "b": 12345.6}],
-    )  # fmt: skip
+    )
     body = page[page.index('id="rows"') : page.index('id="asked"')]
     assert re.findall(r"<button[^>]*>(.*?)</button>", body) == ["metric", "b", "speed"]
     cells = re.findall(r'<td data-name="(.*?)"[^>]*>(.*?)</td>', body)
@@ -130,13 +209,28 @@ def test_a_row_without_a_column_leaves_its_cell_empty():
 
 
 def test_figures_are_shown_as_an_engineer_reads_them():
-    assert [cell(value) for value in (None, True, 3, 0.000096, 23.914, 9999.4, 10170.0, -40230.4, 1e15, float("inf"), "x")] == [
-        "", "yes", "3", "9.6e-05", "23.91", "9999", "10,170", "-40,230", "1e+15", "inf", "x",
-    ]  # fmt: skip
+    assert [
+        cell(value) for value in (None, True, 3, 0.000096, 23.914, 9999.4, 10170.0, -40230.4, 1e15, float("inf"), "x")
+    ] == [
+        "",
+        "yes",
+        "3",
+        "9.6e-05",
+        "23.91",
+        "9999",
+        "10,170",
+        "-40,230",
+        "1e+15",
+        "inf",
+        "x",
+    ]
 
 
 def test_a_curve_alone_in_its_panel_says_which_it_is_on_the_scale_of_all():
-    points = [PointRows(n, {"a": a, "b": b}, {"m": [10.0 * b + a + 50]}) for n, (a, b) in enumerate((a, b) for a in (1, 2) for b in range(9))]
+    points = [
+        PointRows(n, {"a": a, "b": b}, {"m": [10.0 * b + a + 50]})
+        for n, (a, b) in enumerate((a, b) for a in (1, 2) for b in range(9))
+    ]
     first, last = panels(points, "a", "m")
     assert "curves 9 to 9 of 9" in last["under"]
     assert ">b 8<" in last["svg"]

@@ -1,7 +1,8 @@
-"""Judging in a process of its own while the history is recorded: the last rows are here, and so are nearly all verdicts.
+"""Judging in a process of its own while the history is recorded: the last rows are here, and so are nearly all
+verdicts.
 
-A small history is judged where it is: the other process begins with the second batch, once there are ROWS_MIN rows. What it cannot do, for whatever
-reason, is done here from the file, so that it changes nothing but the time.
+A small history is judged where it is: the other process begins with the second batch, once there are ROWS_MIN rows.
+What it cannot do, for whatever reason, is done here from the file, so that it changes nothing but the time.
 """
 
 from __future__ import annotations
@@ -24,19 +25,27 @@ from orderlab.model.machine_code import compilation
 from orderlab.model.verdict import Verdict
 
 BATCHES_WAITING = 16
-"""So many wait for the other process, of 65,536 rows each, before the recording waits for it: memory does not grow with the run."""
+"""So many wait for the other process, of 65,536 rows each, before the recording waits for it: memory does not grow with
+the run."""
 
 ROWS_MIN = 32_768
-"""Fewer are judged sooner than another process has imported what it takes; recordings send 65,536 at once, and at the end what is left."""
+"""Fewer are judged sooner than another process has imported what it takes; recordings send 65,536 at once, and at the
+end what is left."""
 
 
 class JudgedBeside:
-    """``write`` is a sink of the recording; ``verdicts``, once the file is written, what it comes to. Use as a context manager."""
+    """``write`` is a sink of the recording; ``verdicts``, once the file is written, what it comes to. Use as a context
+    manager."""
 
     def __init__(self, names: Names, question: Question, cores: int | None = None) -> None:
-        """``names``: as the recording codes them. ``cores``: those of this process by default; a single one is better left alone."""
+        """``names``: as the recording codes them. ``cores``: those of this process by default; a single one is better
+        left alone."""
         self.names, self.question = names, question
-        self._cores = len(os.sched_getaffinity(0)) if cores is None and hasattr(os, "sched_getaffinity") else cores or os.cpu_count() or 1
+        self._cores = (
+            len(os.sched_getaffinity(0))
+            if cores is None and hasattr(os, "sched_getaffinity")
+            else cores or os.cpu_count() or 1
+        )
         self._held: list[EventBatch] = []
         self._waiting: Queue[dict[str, Any] | Path | None] = Queue(BATCHES_WAITING)
         self._process: Any = None
@@ -55,9 +64,11 @@ class JudgedBeside:
             self._held.clear()
         self._waiting.put(_filled(batch))
 
-    def verdicts(self, path: Path, on_compiling: Callable[[bool], None] = lambda is_on: None) -> tuple[list[Verdict], int]:
-        """The verdicts on the rows, which the file at PATH has too, and their number. ``on_compiling`` hears whether the other process makes machine code.
-        Raises InputError as `judge` does."""
+    def verdicts(
+        self, path: Path, on_compiling: Callable[[bool], None] = lambda is_on: None
+    ) -> tuple[list[Verdict], int]:
+        """The verdicts on the rows, which the file at PATH has too, and their number. ``on_compiling`` hears whether
+        the other process makes machine code. Raises InputError as `judge` does."""
         if self._process is not None:
             self._waiting.put(path)
             try:
@@ -122,7 +133,8 @@ class _Compiling:
 
 
 def _judge_what_comes(connection: Connection, names: Names, question: Question) -> None:
-    """Judge batches until a path comes; answer with verdicts and the number of rows, or None where the other side had better do it itself."""
+    """Judge batches until a path comes; answer with verdicts and the number of rows, or None where the other side had
+    better do it itself."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who began it ends it
     answer: tuple[list[Verdict], int] | None = None
     judgement = Judgement(names, question)

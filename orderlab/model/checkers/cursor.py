@@ -1,15 +1,19 @@
-"""What readers see who follow a marker: `cursor-safe`, nobody is passed over, and `no-repeat`, nothing is handed over twice.
+"""What readers see who follow a marker: `cursor-safe`, nobody is passed over, and `no-repeat`, nothing is handed over
+twice.
 
-`cursor-safe`. The reader of a topic that was handed most tells its order. Another reader that was handed a message, but never one that comes before it
-there and was published after the reader subscribed, had moved its cursor on before that one became visible.
+`cursor-safe`. The reader of a topic that was handed most tells its order. Another reader that was handed a message, but
+never one that comes before it there and was published after the reader subscribed, had moved its cursor on before that
+one became visible.
 
-Complexity: O(rows) time; memory grows with the messages. Assumes that all readers of a topic follow one order, as those of a feed do and those of
-MQTT with several publishers do not, so it is judged when it is asked for. It can miss what no reader was handed (`at-least-once` has that),
-so let one of them list all from the start at the end. What was expired or trimmed is not missed.
+Complexity: O(rows) time; memory grows with the messages. Assumes that all readers of a topic follow one order, as those
+of a feed do and those of MQTT with several publishers do not, so it is judged when it is asked for. It can miss what no
+reader was handed (`at-least-once` has that), so let one of them list all from the start at the end. What was expired or
+trimmed is not missed.
 
-`no-repeat`. A reader was handed a message again, though its publisher had not sent it again since (or as often), and nothing befell that reader
-between the two: what was sent again may be there twice, and a reader that lost its connection or its session, or was struck by a fault, may begin where it last kept
-its place. Rows that name it as subscriber say so (`OF_READER`); what strikes others, or a node, does not excuse it. Both are counted, as ``excused``.
+`no-repeat`. A reader was handed a message again, though its publisher had not sent it again since (or as often), and
+nothing befell that reader between the two: what was sent again may be there twice, and a reader that lost its
+connection or its session, or was struck by a fault, may begin where it last kept its place. Rows that name it as
+subscriber say so (`OF_READER`); what strikes others, or a node, does not excuse it. Both are counted, as ``excused``.
 """
 
 from __future__ import annotations
@@ -24,7 +28,15 @@ from orderlab.model.verdict import Outcome, Verdict
 
 LAW, REPEAT = "cursor-safe", "no-repeat"
 LAWS = (LAW, REPEAT)
-OF_READER = (EventKind.CONNECT, EventKind.DISCONNECT, EventKind.CLEAR, EventKind.SUBSCRIBE, EventKind.UNSUBSCRIBE, EventKind.FAULT, EventKind.HEAL)
+OF_READER = (
+    EventKind.CONNECT,
+    EventKind.DISCONNECT,
+    EventKind.CLEAR,
+    EventKind.SUBSCRIBE,
+    EventKind.UNSUBSCRIBE,
+    EventKind.FAULT,
+    EventKind.HEAL,
+)
 """After these rows the subscriber that they name may go on from an earlier place."""
 Message = tuple[int, int, int, int]
 
@@ -68,7 +80,8 @@ class _Topic:
         return max((list(handed) for handed in self.handed.values()), key=len, default=[])
 
     def passed_over(self, order: list[Message], reader: int) -> tuple[int, list[tuple[Message, Message]]]:
-        """How many messages lie before the cursor, and which of them the reader was never handed: each with the next that it was."""
+        """How many messages lie before the cursor, and which of them the reader was never handed: each with the next
+        that it was."""
         handed = self.handed[reader]
         places = [place for place, message in enumerate(order) if message in handed]
         if not places:
@@ -93,9 +106,16 @@ def check_cursors(batches: Iterable[EventBatch], names: Names) -> list[Verdict]:
     started, topics, rows, befallen = time.perf_counter(), dict[int, _Topic](), 0, dict[int, int]()
     for batch in batches:
         for row, kind, publisher, topic, qos, sequence, subscriber, event in zip(
-            range(rows, rows + len(batch)), batch.kind.tolist(), batch.publisher.tolist(), batch.topic.tolist(), batch.qos.tolist(),
-            batch.sequence.tolist(), batch.subscriber.tolist(), batch.event_id.tolist(), strict=True,
-        ):  # fmt: skip
+            range(rows, rows + len(batch)),
+            batch.kind.tolist(),
+            batch.publisher.tolist(),
+            batch.topic.tolist(),
+            batch.qos.tolist(),
+            batch.sequence.tolist(),
+            batch.subscriber.tolist(),
+            batch.event_id.tolist(),
+            strict=True,
+        ):
             if kind in OF_READER and subscriber >= 0:
                 befallen[subscriber] = befallen.get(subscriber, 0) + 1
             if topic < 0:
@@ -123,7 +143,12 @@ def _judged(topics: dict[int, _Topic], names: Names, rows: int, started: float) 
             count, missed = each.passed_over(order, reader)
             met += count
             found += [(each, reader, *pair) for pair in missed]
-    work: dict[str, Any] = {"antecedents": met, "violations": len(found), "rows": rows, "seconds": round(time.perf_counter() - started, 6)}
+    work: dict[str, Any] = {
+        "antecedents": met,
+        "violations": len(found),
+        "rows": rows,
+        "seconds": round(time.perf_counter() - started, 6),
+    }
     if found:
         each, reader, missed_one, later = min(found, key=lambda one: one[0].published.get(one[2], -1))
         return Verdict(LAW, Outcome.VIOLATED, _finding(each, reader, missed_one, later, names), work)
@@ -135,13 +160,19 @@ def _repeated(topics: dict[int, _Topic], names: Names, rows: int, started: float
     met = sum(len(handed) for each in topics.values() for handed in each.handed.values())
     excused = sum(each.excused for each in topics.values())
     work: dict[str, Any] = {
-        "antecedents": met, "violations": len(found), "excused": excused, "rows": rows, "seconds": round(time.perf_counter() - started, 6),
-    }  # fmt: skip
+        "antecedents": met,
+        "violations": len(found),
+        "excused": excused,
+        "rows": rows,
+        "seconds": round(time.perf_counter() - started, 6),
+    }
     if not found:
         return Verdict(REPEAT, Outcome.HOLDS if met else Outcome.UNKNOWN, None, work, () if met else (VACUOUS,))
     event, reader, (publisher, code, qos, sequence) = min(found)
     why = f"{sequence} was handed over again, though it was not sent again, and nothing befell the reader in between"
-    shown = Finding(why, event, names.clients.label(publisher), names.topics.label(code), qos, sequence, names.clients.label(reader))
+    shown = Finding(
+        why, event, names.clients.label(publisher), names.topics.label(code), qos, sequence, names.clients.label(reader)
+    )
     return Verdict(REPEAT, Outcome.VIOLATED, shown, work)
 
 

@@ -2,18 +2,19 @@
 
 A message's deadline is the time of its first publish row plus its expiry interval.
 
-1. Its first delivery to a subscriber comes at or after the deadline (MQTT-3.3.2-5). Repeats may come later: the standard speaks of delivery that has not
-   *started*. DUP on the first row at QoS 1 or 2 proves that it had, by a packet that never came, unless the subscriber was away from the publish on until it
-   connected for this delivery.
+1. Its first delivery to a subscriber comes at or after the deadline (MQTT-3.3.2-5). Repeats may come later: the
+   standard speaks of delivery that has not *started*. DUP on the first row at QoS 1 or 2 proves that it had, by a
+   packet that never came, unless the subscriber was away from the publish on until it connected for this delivery.
 2. A delivery carries an interval that is not what is left, to within `resolution_us` (MQTT-3.3.2-6).
 3. An expire row lies before the deadline: something shortened it.
 
-Complexity: O(rows) time; memory 32 bytes for each message that carries an interval, 24 a client, and runs of delivered numbers.
+Complexity: O(rows) time; memory 32 bytes for each message that carries an interval, 24 a client, and runs of delivered
+numbers.
 
 Assumes the publish row's time is when the server received the message. Recorded at the publisher, deadlines come out
 early by the network's delay, and rule 1 can cry wolf by that much: `tolerance_us` allows for it. It can miss: a
-default interval that the server applies is not in the publish row, so such messages have no deadline here. Nor can it tell when a packet that
-never came was sent.
+default interval that the server applies is not in the publish row, so such messages have no deadline here. Nor can it
+tell when a packet that never came was sent.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ _WHY = (
 )
 
 
-# Words of a row of `connections`, one per client: when it connected last, when the connection before that ended, when this one did (-1: not yet).
+# Words of a row of `connections`, one per client: when it connected last, when the connection before that ended, when
+# this one did (-1: not yet).
 _CONNECTED_US, _BEFORE_ENDED_US, _ENDED_US = range(3)
 
 

@@ -62,8 +62,8 @@ class Finding:
     """One violation: the message by its logical FIFO and sequence, the subscriber, and what is wrong.
 
     `event_id` is the event at which the law breaks; None if it breaks by something that never happened. `events` are
-    the rows about the message (and `other_sequence`), and the faults that may be to blame, filled in by `tell`. `where`: what became of the message,
-    as a system that can be asked tells it (`orderlab.sim.systems.whereabouts`).
+    the rows about the message (and `other_sequence`), and the faults that may be to blame, filled in by `tell`.
+    `where`: what became of the message, as a system that can be asked tells it (`orderlab.sim.systems.whereabouts`).
     """
 
     why: str
@@ -93,7 +93,11 @@ class Finding:
 
     def to_json(self) -> dict[str, Any]:
         """The fields that say something."""
-        named = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("events", "shows", "since_event_id")}
+        named = {
+            name: getattr(self, name)
+            for name in self.__dataclass_fields__
+            if name not in ("events", "shows", "since_event_id")
+        }
         shown = {name: value for name, value in named.items() if value is not None}
         return shown | ({"events": [dict(event) for event in self.events]} if self.events else {})
 
@@ -128,7 +132,9 @@ class Partial:
 def _summed(left: Mapping[str, int], right: Mapping[str, int]) -> dict[str, int]:
     """Numbers of times add up; of instants (`latest_...`) the last one counts."""
     return {
-        name: max(left.get(name, -1), right.get(name, -1)) if name.startswith("latest_") else left.get(name, 0) + right.get(name, 0)
+        name: max(left.get(name, -1), right.get(name, -1))
+        if name.startswith("latest_")
+        else left.get(name, 0) + right.get(name, 0)
         for name in {**left, **right}
     }
 
@@ -213,8 +219,9 @@ def tell(verdicts: Iterable[Verdict], batches: Iterable[EventBatch], names: Name
 def _struck(
     faults: Sequence[Mapping[str, Any]], healed: Sequence[int], events: Iterable[Mapping[str, Any]], finding: Finding
 ) -> Sequence[Mapping[str, Any]]:
-    """The faults that may have to do with it: from the first publish of the message to the break, the first few; else the last one before, for what it
-    has left may be found late. `healed`: how many had struck when none was open any more."""
+    """The faults that may have to do with it: from the first publish of the message to the break, the first few; else
+    the last one before, for what it has left may be found late. `healed`: how many had struck when none was open any
+    more."""
     ids = [int(fault["event_id"]) for fault in faults]
     end = bisect_right(ids, math.inf if finding.event_id is None else finding.event_id)
     published = min((event["event_id"] for event in events if event["kind"] == EventKind.PUBLISH.label), default=0)
@@ -231,7 +238,8 @@ def are_of_faults(batch: EventBatch) -> Any:
 
 
 def is_about(finding: Finding, batch: EventBatch, names: Names) -> Any:
-    """A mask of the rows that show a finding: about its message, and of its session. Most rows are looked at in one column only."""
+    """A mask of the rows that show a finding: about its message, and of its session. Most rows are looked at in one
+    column only."""
     about = np.zeros(len(batch), np.bool_)
     for event in (finding.event_id, finding.other_event_id):
         place = len(batch) if event is None else int(np.searchsorted(batch.event_id, event))
@@ -242,8 +250,14 @@ def is_about(finding: Finding, batch: EventBatch, names: Names) -> Any:
     about[mine[np.isin(kinds, _SESSION_KINDS)]] = True
     if finding.sequence is not None:
         for number in (finding.sequence, finding.other_sequence):
-            rows = _of_fifo(finding, batch, names, np.flatnonzero(batch.sequence == number)) if number is not None else mine[:0]
-            is_shown = (batch.subscriber[rows] == _code(finding.subscriber, names.clients)) | np.isin(batch.kind[rows], _MESSAGE_KINDS)
+            rows = (
+                _of_fifo(finding, batch, names, np.flatnonzero(batch.sequence == number))
+                if number is not None
+                else mine[:0]
+            )
+            is_shown = (batch.subscriber[rows] == _code(finding.subscriber, names.clients)) | np.isin(
+                batch.kind[rows], _MESSAGE_KINDS
+            )
             about[rows[is_shown]] = True
     if finding.shows is Shows.ANSWERS:
         about[mine[np.isin(kinds, _ANSWERS) & (batch.packet_id[mine] == finding.packet_id)]] = True
@@ -265,7 +279,9 @@ def _of_fifo(finding: Finding, batch: EventBatch, names: Names, rows: Any) -> An
 def _filters_match(filters: Any, topic: Label, names: Names) -> Any:
     """A mask of the filters, by code, that match a topic."""
     labels = {code: unshared(names.topics.label(code)) for code in np.unique(filters).tolist()}
-    return np.isin(filters, [code for code, label in labels.items() if label == topic or matches(str(label), str(topic))])
+    return np.isin(
+        filters, [code for code, label in labels.items() if label == topic or matches(str(label), str(topic))]
+    )
 
 
 def _code(label: Label, table: NameTable) -> int:
@@ -279,8 +295,12 @@ def _shortened(events: list[Mapping[str, Any]], finding: Finding) -> tuple[Mappi
     if finding.event_id is not None:
         until = finding.event_id
         if finding.shows is Shows.SUBSCRIPTIONS and finding.other_event_id is not None:
-            until = max(until, finding.other_event_id)  # a SUBSCRIBE that comes later explains nothing, for what lies in between
-        events = [event for event in events if event["event_id"] <= until or event["event_id"] == finding.other_event_id]
+            until = max(
+                until, finding.other_event_id
+            )  # a SUBSCRIBE that comes later explains nothing, for what lies in between
+        events = [
+            event for event in events if event["event_id"] <= until or event["event_id"] == finding.other_event_id
+        ]
     session = [event for event in events if event["kind"] in _OF_SESSION]
     message = [event for event in events if event["kind"] not in _OF_SESSION]
     if finding.shows is Shows.ANSWERS:
@@ -295,13 +315,21 @@ def _shortened(events: list[Mapping[str, Any]], finding: Finding) -> tuple[Mappi
 def _owed(
     message: list[Mapping[str, Any]], session: list[Mapping[str, Any]], finding: Finding
 ) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-    """Of a message that never came: its publish rows, the first and last delivery of its logical FIFO; of the session what it had subscribed to when
-    the message was published (from the last CLEAR on), what ended that, and the last connect and disconnect."""
+    """Of a message that never came: its publish rows, the first and last delivery of its logical FIFO; of the session
+    what it had subscribed to when the message was published (from the last CLEAR on), what ended that, and the last
+    connect and disconnect."""
     mine = [event for event in message if event.get("sequence") in (finding.sequence, finding.other_sequence)]
     came = [event for event in message if event["kind"] == EventKind.DELIVER.label]
     begun = min((event["event_id"] for event in mine if event["kind"] == EventKind.PUBLISH.label), default=-1)
     changes = [event for event in session if event["kind"] not in _CONNECTIONS]
-    cleared = max((event["event_id"] for event in changes if event["kind"] == EventKind.CLEAR.label and event["event_id"] < begun), default=-1)
+    cleared = max(
+        (
+            event["event_id"]
+            for event in changes
+            if event["kind"] == EventKind.CLEAR.label and event["event_id"] < begun
+        ),
+        default=-1,
+    )
     before = [event for event in changes if cleared <= event["event_id"] < begun]
     after = [event for event in changes if event["event_id"] > begun]
     connections = [events[-1] for events in _by_kind([event for event in session if event["kind"] in _CONNECTIONS])]
@@ -321,14 +349,23 @@ def _exchange(
     the break; and the session's last CLEAR, connect and disconnect."""
     since = finding.since_event_id if finding.since_event_id is not None else -1
     broken = (finding.event_id, finding.other_event_id)
-    of_exchange = [event for event in message if (event["event_id"] >= since or event["kind"] in _PUBLISHES) and event["event_id"] != finding.event_id]
+    of_exchange = [
+        event
+        for event in message
+        if (event["event_id"] >= since or event["kind"] in _PUBLISHES) and event["event_id"] != finding.event_id
+    ]
     ends = {end["event_id"]: end for events in _by_kind(of_exchange) for end in (events[0], events[-1])}
     shown = [event for event in message if event["event_id"] in broken or event["event_id"] in ends]
     last = {events[-1]["event_id"] for events in _by_kind(session)}
     decisive = [event for event in session if event["event_id"] in last]
     others = [event for event in session if event["event_id"] not in last]
     room = max(0, EVENTS_SHOWN - len(shown) - len(decisive))
-    return tuple(sorted((*shown, *decisive, *others[len(others) - min(room, len(others)) :]), key=lambda event: int(event["event_id"])))
+    return tuple(
+        sorted(
+            (*shown, *decisive, *others[len(others) - min(room, len(others)) :]),
+            key=lambda event: int(event["event_id"]),
+        )
+    )
 
 
 def _by_kind(events: Iterable[Mapping[str, Any]]) -> Iterable[list[Mapping[str, Any]]]:

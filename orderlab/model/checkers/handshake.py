@@ -1,21 +1,26 @@
-"""`handshake`: the order of the packets by which a QoS 2 message is handed to a subscriber (MQTT 5.0, 4.3.3 and figure 4.3).
+"""`handshake`: the order of the packets by which a QoS 2 message is handed to a subscriber (MQTT 5.0, 4.3.3 and figure
+4.3).
 
-Followed per subscriber, by packet identifier, from DELIVER (PUBLISH with QoS 2), RECEIVE (PUBREC), RELEASE (PUBREL) and ACKNOWLEDGE (PUBCOMP) rows. Broken by
+Followed per subscriber, by packet identifier, from DELIVER (PUBLISH with QoS 2), RECEIVE (PUBREC), RELEASE (PUBREL) and
+ACKNOWLEDGE (PUBCOMP) rows. Broken by
 
-1. a PUBREL to the subscriber before a PUBREC for the PUBLISH has come (MQTT-4.3.3-4), or again on the connection on which its PUBCOMP came;
+1. a PUBREL to the subscriber before a PUBREC for the PUBLISH has come (MQTT-4.3.3-4), or again on the connection on
+   which its PUBCOMP came;
 2. a PUBCOMP before the PUBREL (MQTT-4.3.3-11);
 3. a PUBREC for what was not published with QoS 2 (MQTT-4.3.3-8).
 
-A PUBREL or PUBREC for what was published before the session was cleared is broken by 1 or 3 once the connection of that time is gone.
-What comes again after a reconnect is the matter of `retransmission`, an identifier that is taken while it is in use that of `packet-id`: from there on, until a PUBCOMP,
-nothing is said of that identifier. Nor is it of a message that leaves the queue (TRIM, EXPIRE) while it is in flight, and of a PUBREC with a Reason Code of 128 or more
+A PUBREL or PUBREC for what was published before the session was cleared is broken by 1 or 3 once the connection of that
+time is gone. What comes again after a reconnect is the matter of `retransmission`, an identifier that is taken while it
+is in use that of `packet-id`: from there on, until a PUBCOMP, nothing is said of that identifier. Nor is it of a
+message that leaves the queue (TRIM, EXPIRE) while it is in flight, and of a PUBREC with a Reason Code of 128 or more
 (`reason_code`), which ends the exchange.
 
 Antecedents: PUBREC, PUBREL and PUBCOMP rows of a PUBLISH that the recording has.
 
-Assumes that a PUBREC row is not older than the packet, and a PUBREL or PUBCOMP row not younger than the next packet of its exchange, which those of the subscriber and those of the broker are.
-Rule 1 is judged in histories with RECEIVE rows, rule 2 in those with RELEASE rows. One-sided: an identifier whose PUBLISH is not in the rows, of a session that may be older than the
-recording, says nothing; nor do ACKNOWLEDGE rows without identifier.
+Assumes that a PUBREC row is not older than the packet, and a PUBREL or PUBCOMP row not younger than the next packet of
+its exchange, which those of the subscriber and those of the broker are. Rule 1 is judged in histories with RECEIVE
+rows, rule 2 in those with RELEASE rows. One-sided: an identifier whose PUBLISH is not in the rows, of a session that
+may be older than the recording, says nothing; nor do ACKNOWLEDGE rows without identifier.
 
 Complexity: O(rows) time; memory per identifier that QoS 2 ever used, and per client. Parts are merged by subscriber.
 """
@@ -52,8 +57,11 @@ _ROWS_PER_CHUNK = 1 << 16
 # Words of an entry: one per (subscriber, packet identifier) that QoS 2 ever used. None is ever removed.
 _PUBLISHER, _TOPIC, _LEVEL, _SEQUENCE, _STAGE, _EVENT, _SESSION, _LOST, _RELEASED_IN, _WHO, _ID = range(11)
 _ENTRY = 11
-_SILENT, _MIXED, _PUBLISHED, _RECEIVED, _RELEASED, _DONE = range(6)  # stages; of a silent one nothing is known, of a mixed one too much
-# Words of a session: one per client. How often it was cleared, connected and disconnected; how often connected when it was last cleared; the last PUBREC and PUBREL rows.
+_SILENT, _MIXED, _PUBLISHED, _RECEIVED, _RELEASED, _DONE = range(
+    6
+)  # stages; of a silent one nothing is known, of a mixed one too much
+# Words of a session: one per client. How often it was cleared, connected and disconnected; how often connected when it
+# was last cleared; the last PUBREC and PUBREL rows.
 _CLEARS, _CONNECTS, _DISCONNECTS, _CONNECTS_AT_CLEAR, _LAST_RECEIVE, _LAST_RELEASE = range(6)
 _NEW_SESSION = np.array([0, 0, 0, 0, -1, -1], np.int64)
 # Words of `numbers`: entries in use, rows by kind; then antecedents and violations of each rule.
@@ -112,7 +120,12 @@ def _breaks(state: Any, rule: Any, event_id: Any, why: Any, other: Any, entry: A
 
 @njit(cache=True)
 def _same(entry: Any, publisher: Any, topic: Any, level: Any, sequence: Any) -> Any:
-    return entry[_SEQUENCE] == sequence and entry[_PUBLISHER] == publisher and entry[_TOPIC] == topic and entry[_LEVEL] == level
+    return (
+        entry[_SEQUENCE] == sequence
+        and entry[_PUBLISHER] == publisher
+        and entry[_TOPIC] == topic
+        and entry[_LEVEL] == level
+    )
 
 
 @njit(cache=True)
@@ -193,15 +206,32 @@ def _completed(state: Any, entry: Any, session: Any, event_id: Any) -> None:
     if _is_open(words):
         state.numbers[_MET + _PUBCOMP] += 1
         if words[_STAGE] != _RELEASED:
-            _breaks(state, _PUBCOMP, event_id, _TWO_EARLY if words[_STAGE] == _PUBLISHED else _ONE_EARLY, session[_LAST_RELEASE], entry)
+            _breaks(
+                state,
+                _PUBCOMP,
+                event_id,
+                _TWO_EARLY if words[_STAGE] == _PUBLISHED else _ONE_EARLY,
+                session[_LAST_RELEASE],
+                entry,
+            )
     words[_STAGE] = _DONE if words[_STAGE] >= _PUBLISHED else _SILENT
 
 
 @njit(cache=True)
 def _observe(
-    state: Any, event_id: Any, kind: Any, publisher: Any, topic: Any, qos: Any, subscriber: Any, sequence: Any, packet_id: Any,
-    retained: Any, delivered_qos: Any, reason_code: Any,
-) -> None:  # fmt: skip
+    state: Any,
+    event_id: Any,
+    kind: Any,
+    publisher: Any,
+    topic: Any,
+    qos: Any,
+    subscriber: Any,
+    sequence: Any,
+    packet_id: Any,
+    retained: Any,
+    delivered_qos: Any,
+    reason_code: Any,
+) -> None:
     table, entries, sessions, numbers = state.table, state.entries, state.sessions, state.numbers
     for row in range(len(kind)):
         what, who = kind[row], subscriber[row]
@@ -225,7 +255,9 @@ def _observe(
             entries[entry, _LOST] = session[_DISCONNECTS]
         elif what == DELIVER and (delivered_qos[row] if delivered_qos[row] >= 0 else qos[row]) == 2:
             entry = _entry_of(state, who, packet_id[row])
-            level = np.int64(qos[row]) * 2 + (1 if retained[row] > 0 else 0)  # of the publish; with RETAIN it is another message
+            level = np.int64(qos[row]) * 2 + (
+                1 if retained[row] > 0 else 0
+            )  # of the publish; with RETAIN it is another message
             _published(entries[entry], sessions[who], event_id[row], publisher[row], topic[row], level, sequence[row])
             entries[entry, _LOST] = sessions[who, _DISCONNECTS]
         elif numbers[_USED] > 0 and what in (DELIVER, ACKNOWLEDGE, TRIM, EXPIRE):
@@ -237,7 +269,11 @@ def _observe(
             elif what == DELIVER:  # with QoS 1: its PUBACK is no PUBCOMP
                 if _is_open(entries[entry]) and (delivered_qos[row] if delivered_qos[row] >= 0 else qos[row]) == 1:
                     entries[entry, _STAGE] = _MIXED
-            elif _is_open(entries[entry]) and entries[entry, _SEQUENCE] == sequence[row] and entries[entry, _PUBLISHER] == publisher[row]:
+            elif (
+                _is_open(entries[entry])
+                and entries[entry, _SEQUENCE] == sequence[row]
+                and entries[entry, _PUBLISHER] == publisher[row]
+            ):
                 entries[entry, _STAGE] = _SILENT
 
 
@@ -249,7 +285,11 @@ class HandshakeChecker:
     def __init__(self, names: Names) -> None:
         self._names = names
         self._state = HandshakeArrays(
-            new_table(), np.full((256, _ENTRY), -1, np.int64), np.tile(_NEW_SESSION, (256, 1)), np.zeros(9, np.int64), np.full((3, 3 + _ENTRY), -1, np.int64)
+            new_table(),
+            np.full((256, _ENTRY), -1, np.int64),
+            np.tile(_NEW_SESSION, (256, 1)),
+            np.zeros(9, np.int64),
+            np.full((3, 3 + _ENTRY), -1, np.int64),
         )
 
     def observe(self, batch: EventBatch) -> None:
@@ -259,17 +299,38 @@ class HandshakeChecker:
             rows = slice(start, min(start + _ROWS_PER_CHUNK, len(batch)))
             state, used = self._state, int(self._state.numbers[_USED])
             is_two = np.where(batch.delivered_qos[rows] >= 0, batch.delivered_qos[rows], batch.qos[rows]) == 2
-            new = int((((batch.kind[rows] == DELIVER) & is_two) | (batch.kind[rows] == RECEIVE) | (batch.kind[rows] == RELEASE)).sum())
+            new = int(
+                (
+                    ((batch.kind[rows] == DELIVER) & is_two)
+                    | (batch.kind[rows] == RECEIVE)
+                    | (batch.kind[rows] == RELEASE)
+                ).sum()
+            )
             sessions = rows_with_room(state.sessions, clients)
             sessions[state.sessions.shape[0] :] = _NEW_SESSION
-            self._state = state._replace(table=with_room(state.table, used, new), entries=rows_with_room(state.entries, used + new), sessions=sessions)
+            self._state = state._replace(
+                table=with_room(state.table, used, new),
+                entries=rows_with_room(state.entries, used + new),
+                sessions=sessions,
+            )
             _observe(
-                self._state, batch.event_id[rows], batch.kind[rows], batch.publisher[rows], batch.topic[rows], batch.qos[rows], batch.subscriber[rows],
-                batch.sequence[rows], batch.packet_id[rows], batch.retained[rows], batch.delivered_qos[rows], batch.reason_code[rows],
-            )  # fmt: skip
+                self._state,
+                batch.event_id[rows],
+                batch.kind[rows],
+                batch.publisher[rows],
+                batch.topic[rows],
+                batch.qos[rows],
+                batch.subscriber[rows],
+                batch.sequence[rows],
+                batch.packet_id[rows],
+                batch.retained[rows],
+                batch.delivered_qos[rows],
+                batch.reason_code[rows],
+            )
 
     def partial(self) -> Partial:
-        """The result of the rows seen, rule by rule: what other parts say of the rows that are recorded decides which count."""
+        """The result of the rows seen, rule by rule: what other parts say of the rows that are recorded decides which
+        count."""
         numbers, tally = self._state.numbers, LawTally()
         tally.counts.update({"receive_rows": int(numbers[_RECEIVES]), "release_rows": int(numbers[_RELEASES])})
         for place, rule in enumerate(_RULES):
@@ -282,12 +343,18 @@ class HandshakeChecker:
         event_id, why, other, *entry = (int(word) for word in broken)
         names, is_known = self._names, entry[_SESSION] >= 0
         return Finding(
-            _SAYS[why].format(identifier=entry[_ID], sequence=entry[_SEQUENCE]), event_id,
-            names.clients.label(entry[_PUBLISHER]) if is_known else None, names.topics.label(entry[_TOPIC]) if is_known else None,
-            entry[_LEVEL] >> 1 if is_known else None, entry[_SEQUENCE] if is_known else None, names.clients.label(entry[_WHO]),
-            other if other >= 0 else None, packet_id=entry[_ID], shows=Shows.ANSWERS,
+            _SAYS[why].format(identifier=entry[_ID], sequence=entry[_SEQUENCE]),
+            event_id,
+            names.clients.label(entry[_PUBLISHER]) if is_known else None,
+            names.topics.label(entry[_TOPIC]) if is_known else None,
+            entry[_LEVEL] >> 1 if is_known else None,
+            entry[_SEQUENCE] if is_known else None,
+            names.clients.label(entry[_WHO]),
+            other if other >= 0 else None,
+            packet_id=entry[_ID],
+            shows=Shows.ANSWERS,
             since_event_id=entry[_EVENT] if is_known else None,
-        )  # fmt: skip
+        )
 
 
 def handshake_verdict(partial: Partial, work: dict[str, float]) -> Verdict:

@@ -1,21 +1,21 @@
 """What a server has in flight towards each subscriber: `packet-id` and `receive-maximum`, seen from outside.
 
-Followed per subscriber from DELIVER (PUBLISH with QoS above 0), ACKNOWLEDGE (PUBACK, PUBCOMP), RECEIVE (a PUBREC that refuses), TRIM, EXPIRE,
-CONNECT, DISCONNECT and CLEAR rows.
+Followed per subscriber from DELIVER (PUBLISH with QoS above 0), ACKNOWLEDGE (PUBACK, PUBCOMP), RECEIVE (a PUBREC that
+refuses), TRIM, EXPIRE, CONNECT, DISCONNECT and CLEAR rows.
 
-1. `packet-id`: a PUBLISH carries the identifier of an earlier message that is neither acknowledged nor removed, nor cleared
-   with its session (MQTT-2.2.1-4). The same message again is a retransmission, wherever its identifier is.
-2. `receive-maximum`: more PUBLISH packets are unacknowledged on one connection than its CONNECT allows (MQTT-3.3.4-9). A
-   connection whose rows say nothing has `receive_maximum`, by default the protocol's 65,535 (3.1.2.11.3).
+1. `packet-id`: a PUBLISH carries the identifier of an earlier message that is neither acknowledged nor removed, nor
+   cleared with its session (MQTT-2.2.1-4). The same message again is a retransmission, wherever its identifier is.
+2. `receive-maximum`: more PUBLISH packets are unacknowledged on one connection than its CONNECT allows (MQTT-3.3.4-9).
+   A connection whose rows say nothing has `receive_maximum`, by default the protocol's 65,535 (3.1.2.11.3).
 
 Antecedents: for 1 a new message while another one is in flight; for 2 a PUBLISH on a connection that is limited.
 
 Complexity: O(rows) time; memory per identifier that was ever in use, and per client.
 
-Assumes that packet identifiers are recorded: deliveries without one are counted and not followed. `receive-maximum` can miss and
-not cry wolf: PUBLISH packets that never reached the subscriber are not in the rows, and a repeat counts once. A PUBREL that is
-sent again after a reconnect does not count (4.9 does not count it). `packet-id` can miss likewise what was under way when a
-connection was lost.
+Assumes that packet identifiers are recorded: deliveries without one are counted and not followed. `receive-maximum` can
+miss and not cry wolf: PUBLISH packets that never reached the subscriber are not in the rows, and a repeat counts once.
+A PUBREL that is sent again after a reconnect does not count (4.9 does not count it). `packet-id` can miss likewise what
+was under way when a connection was lost.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ LAWS = ("packet-id", "receive-maximum")
 PROTOCOL_MAXIMUM = 65_535
 _ROWS_PER_CHUNK = 1 << 16
 
-# Words of an entry: one per (subscriber, packet identifier) that was ever in use. None is ever removed: identifiers come again, at most
-# 65,535 a subscriber, and a table without removals needs no marks of what was removed.
+# Words of an entry: one per (subscriber, packet identifier) that was ever in use. None is ever removed: identifiers
+# come again, at most 65,535 a subscriber, and a table without removals needs no marks of what was removed.
 _PUBLISHER, _TOPIC, _QOS, _SEQUENCE, _EVENT, _SENT_IN, _CLEARS = range(7)
 _FREE = -1  # as sequence: the identifier is not in use
 # Words of a session: one per client.
@@ -58,7 +58,8 @@ _CONNECTION, _LIMIT, _HERE, _IN_USE, _CLEARED = range(5)
 _USED, _UNNAMED, _MET_ID, _FOUND_ID, _MET_MAXIMUM, _FOUND_MAXIMUM, _REUSED = range(7)
 _WHY = {
     "packet-id": "{sequence} was sent under packet identifier {number}, which {other} had and was not done with",
-    "receive-maximum": "{sequence} was sent while {number} packets were unacknowledged on a connection that allows {other}",
+    "receive-maximum": "{sequence} was sent while {number} packets were unacknowledged on a connection that "
+    "allows {other}",
 }
 
 
@@ -184,7 +185,8 @@ def _observe(
 
 
 class InflightChecker:
-    """Folds batches in time order. Parts are merged by subscriber. ``receive_maximum``: of connections that say nothing."""
+    """Folds batches in time order. Parts are merged by subscriber. ``receive_maximum``: of connections that say
+    nothing."""
 
     laws = LAWS
 
@@ -231,7 +233,9 @@ class InflightChecker:
         sessions[state.sessions.shape[0] :] = self._new_session
         used = int(state.numbers[_USED])
         self._state = state._replace(
-            table=with_room(state.table, used, more), entries=rows_with_room(state.entries, used + more), sessions=sessions
+            table=with_room(state.table, used, more),
+            entries=rows_with_room(state.entries, used + more),
+            sessions=sessions,
         )
 
     def _note(self, batch: EventBatch, start: int) -> None:
@@ -241,7 +245,9 @@ class InflightChecker:
             met, found = _MET_ID + 2 * place, _FOUND_ID + 2 * place
             self._tally.meets(law, int(numbers[met]))
             if numbers[found]:
-                self._tally.breaks(law, self._finding(batch, start, law, self._state.broken[place]), int(numbers[found]))
+                self._tally.breaks(
+                    law, self._finding(batch, start, law, self._state.broken[place]), int(numbers[found])
+                )
             numbers[met] = numbers[found] = 0
 
     def _finding(self, batch: EventBatch, start: int, law: str, broken: Any) -> Finding:
@@ -274,4 +280,6 @@ def inflight_verdicts(partial: Partial, laws: Sequence[str], work: dict[str, flo
     unnamed = partial.counts["inflight_without_packet_id"]
     notes = [f"{unnamed} deliveries carry no packet identifier and are not followed"] if unnamed else []
     again = {"identifiers_used_again": partial.counts["identifiers_used_again"]}
-    return [verdict_of(partial, law, 0, work | (again if law == "packet-id" else {}), notes) for law in laws if law in LAWS]
+    return [
+        verdict_of(partial, law, 0, work | (again if law == "packet-id" else {}), notes) for law in laws if law in LAWS
+    ]

@@ -51,13 +51,15 @@ class Checker(Protocol):
 
 @dataclass(frozen=True)
 class Pass:
-    """A checker of one pass: its laws, how it is made for a question, and what a result that covers the history comes to."""
+    """A checker of one pass: its laws, how it is made for a question, and what a result that covers the history comes
+    to."""
 
     laws: tuple[str, ...]
     make: Callable[[Names, Question], Checker]
     verdicts: Callable[[Partial, Sequence[str], dict[str, float]], list[Verdict]]
     by_session: bool = False
-    """Its laws need all rows of a subscriber together where deliveries carry packet identifiers; else those of a logical FIFO."""
+    """Its laws need all rows of a subscriber together where deliveries carry packet identifiers; else those of a
+    logical FIFO."""
 
 
 PASSES: Mapping[str, Pass] = {
@@ -100,8 +102,8 @@ WHOLE_LAWS = (causal.LAW, *cursor.LAWS, wills.LAW)
 """Laws that no part of a history is judged by."""
 LAWS = tuple(dict.fromkeys((*PIPELINE_LAWS, *WHOLE_LAWS, *OPERATION_LAWS)))
 MODEL_NAMES = (*MODELS, *OBJECT_LAWS)
-"""Every law that a history can be judged by. `causal`, `cursor-safe` and `no-repeat` are judged when they are asked for, `drain` when its bound is, and
-`will` where somebody has one."""
+"""Every law that a history can be judged by. `causal`, `cursor-safe` and `no-repeat` are judged when they are asked
+for, `drain` when its bound is, and `will` where somebody has one."""
 
 
 class Source(Protocol):
@@ -184,9 +186,14 @@ class Judgement:
         self._started = time.perf_counter()
         self._names = names
         self._laws = [law for law in PIPELINE_LAWS if question.asks(law)]
-        self._deliveries = DeliveryChecker(names, question.drain_bound_us) if set(self._laws) & set(delivery.LAWS) else None
+        self._deliveries = (
+            DeliveryChecker(names, question.drain_bound_us) if set(self._laws) & set(delivery.LAWS) else None
+        )
         self._passes = passes_for(self._laws, names, question)
-        self._checkers: list[Checker | DeliveryChecker] = [*([self._deliveries] if self._deliveries else []), *self._passes.values()]
+        self._checkers: list[Checker | DeliveryChecker] = [
+            *([self._deliveries] if self._deliveries else []),
+            *self._passes.values(),
+        ]
         self._wills = wills.WillChecker(names) if question.asks(wills.LAW) else None
         self._stores: list[EventBatch] = []
         self._pipeline_rows = 0
@@ -211,8 +218,8 @@ class Judgement:
                 checker.observe(EventBatch.of(event_id=[2**62], time_us=[batch.time_us[-1]], kind=[EventKind.CUT]))
 
     def verdicts(self, source: Source) -> list[Verdict]:
-        """The verdicts on what was taken in. ``source`` has the same rows for whoever goes through them again; its codes may be others.
-        Raises InputError as ``judge`` does."""
+        """The verdicts on what was taken in. ``source`` has the same rows for whoever goes through them again; its
+        codes may be others. Raises InputError as ``judge`` does."""
         question, names, rows, laws = self.question, source.names, self.rows, self._laws
         verdicts: list[Verdict] = []
         log = operations_of_history(source.place, self._stores, self._names) if self._stores else None
@@ -224,7 +231,9 @@ class Judgement:
         if self._pipeline_rows or (question.laws and (laws or wills.LAW in question.laws)):
             work = {"rows": rows, "seconds": round(time.perf_counter() - self._started, 6)}
             if self._deliveries is not None:
-                verdicts += delivery_verdicts(self._deliveries.partial(), [law for law in delivery.LAWS if law in laws], work)
+                verdicts += delivery_verdicts(
+                    self._deliveries.partial(), [law for law in delivery.LAWS if law in laws], work
+                )
             for name, checker in self._passes.items():
                 verdicts += PASSES[name].verdicts(checker.partial(), laws, work)
             if self._wills is not None and (self._wills.has_any or wills.LAW in question.laws):
@@ -241,7 +250,9 @@ class Judgement:
             told = judge_operations(source.place, log, replace(question, laws=tuple(asked)))
             verdicts += [_unfinished(verdict, rows) for verdict in told] if self.ran_out else told
         elif asked:
-            raise InputError(f"{source.place}: no store operations (invoke, ok, fail, info rows) to judge by {asked[0]}")
+            raise InputError(
+                f"{source.place}: no store operations (invoke, ok, fail, info rows) to judge by {asked[0]}"
+            )
         return verdicts
 
 

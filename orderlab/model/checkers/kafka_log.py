@@ -4,19 +4,20 @@ An operation is a list of *micro-operations* on keys (a key is a topic partition
 
     [send key value]  →  [send key [offset value]]        [poll]  →  [poll {key [[offset value] …]}]
 
-Functions: `txn`, `send`, `poll` (Jepsen names an operation by what it consists of, so a `send` of two is a transaction as well), `assign` and
-`subscribe` (their value lists keys); `crash` and `debug-topic-partitions` say nothing. What polls returned is read from whatever completed, for it was seen
-however the operation ended; which offsets sends got from what ended `ok`, and of a value that was sent once from the polls. The *version
-order* of a key is the order of its offsets that are known from any of these.
+Functions: `txn`, `send`, `poll` (Jepsen names an operation by what it consists of, so a `send` of two is a transaction
+as well), `assign` and `subscribe` (their value lists keys); `crash` and `debug-topic-partitions` say nothing. What
+polls returned is read from whatever completed, for it was seen however the operation ended; which offsets sends got
+from what ended `ok`, and of a value that was sent once from the polls. The *version order* of a key is the order of its
+offsets that are known from any of these.
 
  1. `consistent-offsets`: an offset has two values. Proves divergent or overwritten logs.
  2. `no-duplicate`: a value has more offsets than it was sent times (failed sends aside). Proves that a send was applied
     twice; cannot say by whom.
  3. `no-lost-write`: a send was acknowledged with an offset, no poll returned its value, and somebody read past it: its
     offset was polled with another value, or a consumer's polls went from below it to above it (within an operation, or
-    as in 8 from one to the next), or began above it after an `assign` with `seek-to-beginning?`. Undecided is what lies below
-    something polled where nobody is known to have come from below it, for a consumer may have begun there (Jepsen's checker
-    takes that as lost); what lies above everything polled is unseen, which is told and is no loss.
+    as in 8 from one to the next), or began above it after an `assign` with `seek-to-beginning?`. Undecided is what lies
+    below something polled where nobody is known to have come from below it, for a consumer may have begun there
+    (Jepsen's checker takes that as lost); what lies above everything polled is unseen, which is told and is no loss.
  4. `no-phantom`: a poll returned what nobody sent, or what was sent only after the poll had returned.
  5. `no-G1a` (aborted read): a poll returned what a failed operation sent. `fail` has to mean: certainly did not happen.
  6. `no-precommitted-read`: a transaction polled what it had itself sent and not yet committed.
@@ -36,14 +37,16 @@ On request, as Kafka does not promise them (its transactions interleave their wr
 13. `no-G1c`: a circle of writes before writes and reads from writes, at least one of these (Adya's circular information
     flow).
 
-Cycles: strongly connected components of the graph over operations. An operation of unknown outcome is there once one of its values was polled. Values with two
-offsets and offsets with two values stay out of the version order of 10 to 13, so that each fault is told once.
+Cycles: strongly connected components of the graph over operations. An operation of unknown outcome is there once one of
+its values was polled. Values with two offsets and offsets with two values stay out of the version order of 10 to 13, so
+that each fault is told once.
 
-A value may be sent to a key again (a producer that retries). Where it was, whoever polled it may have any of these sends:
-4 to 6 need all of them to be wrong, 3 goes by its offset, and it is in no circle, unless all but one of them failed.
+A value may be sent to a key again (a producer that retries). Where it was, whoever polled it may have any of these
+sends: 4 to 6 need all of them to be wrong, 3 goes by its offset, and it is in no circle, unless all but one of them
+failed.
 
-Complexity: O(n log n) in micro-operations; the shortest cycle of the first component costs its edges times its nodes, of
-at most 100 edges. A budget that runs out leaves undecided what is not violated by then.
+Complexity: O(n log n) in micro-operations; the shortest cycle of the first component costs its edges times its nodes,
+of at most 100 edges. A budget that runs out leaves undecided what is not violated by then.
 """
 
 from __future__ import annotations
@@ -123,7 +126,9 @@ class _Log:
         self.values: dict[tuple[str, int], dict[Any, int]] = {}  # (key, offset) → value → the row that tells it first
         self.offsets: dict[tuple[str, Any], dict[int, int]] = {}  # (key, value) → offset → row
         self.polled: set[tuple[str, Any]] = set()  # (key, value)
-        self.polled_at: dict[tuple[str, int], dict[Any, int]] = {}  # (key, offset) → value polled → row of its first poll
+        self.polled_at: dict[
+            tuple[str, int], dict[Any, int]
+        ] = {}  # (key, offset) → value polled → row of its first poll
         self.high: dict[str, int] = {}  # key → the highest offset that was polled
         known: dict[str, set[int]] = {}
         for step in steps:
@@ -168,7 +173,8 @@ class _Log:
         return (send.key, value) in self.polled
 
     def offset(self, send: Send) -> int | None:
-        """Where a send's value stands: as its answer says, or, of a value that was sent once, as the polls that placed it say."""
+        """Where a send's value stands: as its answer says, or, of a value that was sent once, as the polls that placed
+        it say."""
         if send.offset is not None:
             return send.offset
         value = typed(send.value)
@@ -287,7 +293,10 @@ def _lost(log: _Log) -> Iterator[tuple[str, int, _Break | None]]:
             low, high = moves[at].low, moves[at].high
             why = f"{told}, a consumer went from offset {low[1]} to {high[1]}, and it never was polled"
             if low[1] < 0:
-                why = f"{told}, a consumer began at the beginning and first polled offset {high[1]}, and it never was polled"
+                why = (
+                    f"{told}, a consumer began at the beginning and first polled offset {high[1]}, and it never "
+                    "was polled"
+                )
             yield "no-lost-write", 1, _Break(why, tuple(dict.fromkeys((step.row, low[0], high[0]))), send.key)
 
 
@@ -427,7 +436,9 @@ def _cycles(log: _Log, law: str) -> Iterator[tuple[str, int, _Break | None]]:
         first = links.index(min(links))
         links = links[first:] + links[:first]
         rows = list(dict.fromkeys(row for row, *_ in links))
-        told = (f"operation {rows.index(low) + 1} {verb} {rows.index(high) + 1} in {key}" for low, high, verb, key in links)
+        told = (
+            f"operation {rows.index(low) + 1} {verb} {rows.index(high) + 1} in {key}" for low, high, verb, key in links
+        )
         yield law, 0, _Break("; ".join(told), tuple(rows))
 
 
@@ -495,16 +506,18 @@ def _notes(law: str, known: _Log, found: _Found) -> Iterator[str]:
     if law == "no-lost-write":
         if found.undecided:
             yield (
-                f"{found.undecided} acknowledged sends were not polled although later ones were, and nobody is known to have read past"
+                f"{found.undecided} acknowledged sends were not polled although later ones were, and nobody is known "
+                "to have read past"
                 f" them: poll each key from its beginning (assign with {SEEKS})"
             )
         unseen = sum(send.offset is not None and send.offset > known.high.get(send.key, -1) for send in acknowledged)
         if unseen:
             yield f"{unseen} acknowledged sends are unseen: they lie above all that was polled from their keys"
-        unplaced = sum(
-            send.offset is None and not known.was_polled(send) for send in acknowledged
-        )
+        unplaced = sum(send.offset is None and not known.was_polled(send) for send in acknowledged)
         if unplaced:
-            yield f"{unplaced} acknowledged sends tell no offset and were never polled: whether they are lost is not known"
+            yield (
+                f"{unplaced} acknowledged sends tell no offset and were never polled: whether they are lost is "
+                "not known"
+            )
     if law in ("no-poll-skip", "no-nonmonotonic-poll") and any(step.function == "subscribe" for step in known.steps):
         yield "consumers that subscribe are not judged from one operation to the next: a rebalance may move them"

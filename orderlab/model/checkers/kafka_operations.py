@@ -2,9 +2,10 @@
 
     [send key value]  →  [send key [offset value]]        [poll]  →  [poll {key [[offset value] …]}]
 
-What polls returned is read from whatever completed, for it was seen however the operation ended; which offsets sends got from what ended `ok`. A transaction
-is atomic, so one that ended with `info`, and of which a poll returned what nobody else can have sent, has committed as a whole: then its other sends are
-as good as acknowledged, with the offsets that its row tells.
+What polls returned is read from whatever completed, for it was seen however the operation ended; which offsets sends
+got from what ended `ok`. A transaction is atomic, so one that ended with `info`, and of which a poll returned what
+nobody else can have sent, has committed as a whole: then its other sends are as good as acknowledged, with the offsets
+that its row tells.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class LogOperation:
     returned: int
     invoked_row: int
     returned_row: int
-    """Where its two events stand in the source; the second also of one that ended with `info`, -1 of one without an end."""
+    """Where its two events stand in the source; the second also of one that ended with `info`, -1 of one without an
+    end."""
     sends: tuple[Send, ...] = ()
     polls: tuple[Poll, ...] = ()
     keys: tuple[str, ...] = ()
@@ -81,7 +83,16 @@ def steps_of(log: OperationLog, budget: TimeBudget | None = None) -> list[LogOpe
         if function not in FUNCTIONS:
             raise InputError(f"{place}: {MODEL} has no operation {function!r}; it has {', '.join(FUNCTIONS)}")
         argument, result = log.values[log.argument[row]], log.values[log.result[row]]
-        at = (row, int(log.process[row]), function, outcome, int(log.invoked[row]), int(log.returned[row]), int(log.invoked_row[row]), int(log.returned_row[row]))
+        at = (
+            row,
+            int(log.process[row]),
+            function,
+            outcome,
+            int(log.invoked[row]),
+            int(log.returned[row]),
+            int(log.invoked_row[row]),
+            int(log.returned_row[row]),
+        )
         if function in ("assign", "subscribe"):
             keys, sought = _assigned(argument)
             steps.append(LogOperation(*at, keys=keys, from_beginning=sought and function == "assign"))
@@ -103,8 +114,12 @@ def steps_of(log: OperationLog, budget: TimeBudget | None = None) -> list[LogOpe
                 polls += _polled(f"row {log.returned_row[row]}", after)
         maybe = outcome != OK and any(mop[0] == "poll" for mop in asked)
         if outcome == INFO and is_told:
-            told_of[row] = tuple(_told(before, after) for before, after in zip(asked, told, strict=True) if before[0] == "send")
-        step = LogOperation(*at, sends=tuple(sends), polls=tuple(polls), may_have_polled=maybe, has_committed=outcome == OK)
+            told_of[row] = tuple(
+                _told(before, after) for before, after in zip(asked, told, strict=True) if before[0] == "send"
+            )
+        step = LogOperation(
+            *at, sends=tuple(sends), polls=tuple(polls), may_have_polled=maybe, has_committed=outcome == OK
+        )
         steps.append(step)
     return _with_committed(steps, told_of)
 
@@ -129,13 +144,19 @@ def _told(asked: tuple[Any, ...], told: tuple[Any, ...]) -> Send:
     """A send as the row of an operation of unknown outcome has it, whose offset may be missing."""
     _, key, value = asked
     answer = told[2]
-    is_answer = isinstance(answer, tuple) and len(answer) == 2 and typed(answer[1]) == typed(value) and typed(answer) != typed(value)
+    is_answer = (
+        isinstance(answer, tuple)
+        and len(answer) == 2
+        and typed(answer[1]) == typed(value)
+        and typed(answer) != typed(value)
+    )
     is_offset = is_answer and isinstance(answer[0], int) and not isinstance(answer[0], bool) and answer[0] >= 0
     return Send(str(key), value, answer[0] if is_offset else None)
 
 
 def _assigned(argument: Any) -> tuple[tuple[str, ...], bool]:
-    """The keys of an `assign` or `subscribe`, and whether it seeks their beginning: {keys […], seek-to-beginning? true}."""
+    """The keys of an `assign` or `subscribe`, and whether it seeks their beginning: {keys […], seek-to-beginning?
+    true}."""
     fields = dict(argument) if isinstance(argument, tuple) and argument and all(map(_is_field, argument)) else {}
     keys = fields.get("keys", argument)
     return tuple(map(str, keys if isinstance(keys, tuple) else ())), fields.get(SEEKS) is True
@@ -194,5 +215,3 @@ def _offset(place: str, offset: Any) -> int:
     if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
         raise InputError(f"{place}: an offset is a number from 0 on, not {offset!r}")
     return offset
-
-

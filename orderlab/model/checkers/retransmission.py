@@ -1,31 +1,37 @@
 """`retransmission`: what a session sends again after a reconnect, and how.
 
 Followed per subscriber, by packet identifier, from DELIVER (PUBLISH), RECEIVE (PUBREC), RELEASE (PUBREL), ACKNOWLEDGE
-(PUBACK, PUBCOMP), TRIM, EXPIRE, CONNECT, DISCONNECT and CLEAR rows. Broken when, of what was unacknowledged at a reconnect,
+(PUBACK, PUBCOMP), TRIM, EXPIRE, CONNECT, DISCONNECT and CLEAR rows. Broken when, of what was unacknowledged at a
+reconnect,
 
 1. a PUBLISH comes again without DUP, or under another packet identifier (MQTT-4.4.0-1, MQTT-3.3.1-1);
 2. a PUBLISH comes again out of the original order, or a PUBREL out of the order of the PUBRECs (MQTT-4.6.0-1, -4);
-3. a PUBLISH comes again although its sender has the PUBREC: that acknowledges it, and only what is unacknowledged goes again
-   (MQTT-4.3.3-3, MQTT-4.4.0-1; after the PUBREL also MQTT-4.3.3-6);
+3. a PUBLISH comes again although its sender has the PUBREC: that acknowledges it, and only what is unacknowledged goes
+   again (MQTT-4.3.3-3, MQTT-4.4.0-1; after the PUBREL also MQTT-4.3.3-6);
 4. something comes again although the connection was never lost (MQTT-4.4.0-1: at no other time);
 5. one is skipped: a later one was resent and the connection ended, or the history ended while connected;
 
 or when, of what was acknowledged before a reconnect,
 
-6. a PUBLISH comes again under its packet identifier, or a PUBREL, although its sender has the PUBACK or PUBCOMP: unacknowledged it was until then
-   (MQTT-4.3.2-3, MQTT-4.3.3-5), and nothing else goes again (MQTT-4.4.0-1). The receiver of a PUBACK's message takes it for a new one (MQTT-4.3.2-5).
+6. a PUBLISH comes again under its packet identifier, or a PUBREL, although its sender has the PUBACK or PUBCOMP:
+   unacknowledged it was until then (MQTT-4.3.2-3, MQTT-4.3.3-5), and nothing else goes again (MQTT-4.4.0-1). The
+   receiver of a PUBACK's message takes it for a new one (MQTT-4.3.2-5).
 
 Complexity: O(rows) time plus, for a DUP under an unknown identifier, the inflight window; memory O(inflight messages).
 
 Assumes that packet identifiers are recorded, and for 4 and 5 that connections are. Rule 5 can cry wolf where a
 recording stops in the middle of a resend without a cut row. It can miss: a copy of the message under a new identifier
-without DUP is a new message on the wire; `exactly-once` sees it. So is one with DUP and QoS 1 behind the message itself, sent again: a second copy (its publisher or
-its broker sent the message twice), whose first packet went with the connection; what took the message's own place is none. Of a client that has subscribed to several filters, which may overlap (3.3.4), that
-goes for QoS 2 as well. Rule 6 takes the same message under the same identifier for the same copy, but where there may be another: without DUP, of a client with several filters or of
-a message that its publisher has sent again. A message with RETAIN under another identifier is another one too, since each SUBSCRIBE may be answered with it.
+without DUP is a new message on the wire; `exactly-once` sees it. So is one with DUP and QoS 1 behind the message
+itself, sent again: a second copy (its publisher or its broker sent the message twice), whose first packet went with the
+connection; what took the message's own place is none. Of a client that has subscribed to several filters, which may
+overlap (3.3.4), that goes for QoS 2 as well. Rule 6 takes the same message under the same identifier for the same copy,
+but where there may be another: without DUP, of a client with several filters or of a message that its publisher has
+sent again. A message with RETAIN under another identifier is another one too, since each SUBSCRIBE may be answered with
+it.
 
-What leaves the queue, trimmed or expired, need not be sent again (where the row has no identifier, what comes with DUP all the same keeps its place in the order: another copy has left); nor what does so while its packet is on its way: TRIM or EXPIRE,
-then DELIVER under the same identifier on the same connection.
+What leaves the queue, trimmed or expired, need not be sent again (where the row has no identifier, what comes with DUP
+all the same keeps its place in the order: another copy has left); nor what does so while its packet is on its way: TRIM
+or EXPIRE, then DELIVER under the same identifier on the same connection.
 """
 
 from __future__ import annotations
@@ -58,9 +64,11 @@ from orderlab.model.verdict import Verdict
 LAWS = ("retransmission",)
 _ROWS_PER_CHUNK = 1 << 16
 
-# Words of an entry: one per (subscriber, packet identifier) that was ever in use. None is ever removed: identifiers come again, at most
-# 65,535 a subscriber, and a table without removals needs no marks of what was removed.
-_PUBLISHER, _TOPIC, _QOS, _SEQUENCE, _STAGE, _ORDER, _SENT_IN, _EVENT, _NEXT, _PREVIOUS, _OWNER, _ID, _RESENT_IN = range(13)
+# Words of an entry: one per (subscriber, packet identifier) that was ever in use. None is ever removed: identifiers
+# come again, at most 65,535 a subscriber, and a table without removals needs no marks of what was removed.
+_PUBLISHER, _TOPIC, _QOS, _SEQUENCE, _STAGE, _ORDER, _SENT_IN, _EVENT, _NEXT, _PREVIOUS, _OWNER, _ID, _RESENT_IN = (
+    range(13)
+)
 _ENTRY = 13
 _FREE, _SENT, _PUBREC, _PUBREL = 0, 1, 2, 3  # stages
 _DONE = 5  # the stage of what was acknowledged, in the connection that _SENT_IN holds; it is in no list either
@@ -68,10 +76,13 @@ _GONE = 4  # the stage of what left the queue and may be on its way; it is in no
 _RETAINED = 4  # added to the QoS of a message that carries RETAIN: that is another message than the one without
 # Words of a session: one per client.
 _CONNECTION, _CONNECTED, _LAST_PUBLISH, _LAST_PUBREL, _HEAD, _CLEARED_IN, _CUT_OFF, _FILTER = range(8)
-_NEW_SESSION = np.array([0, 1, -1, -1, -1, -1, 0, -1], dtype=np.int64)  # taken as connected: a recording may begin in the middle
+_NEW_SESSION = np.array(
+    [0, 1, -1, -1, -1, -1, 0, -1], dtype=np.int64
+)  # taken as connected: a recording may begin in the middle
 
 _SEVERAL = -2  # in place of the one filter that the client has subscribed to
-# Words of `numbers`: entries in use, send order, antecedents, violations, cuts, deliveries without identifier, messages that were published again.
+# Words of `numbers`: entries in use, send order, antecedents, violations, cuts, deliveries without identifier, messages
+# that were published again.
 _USED, _CLOCK, _MET, _FOUND, _CUTS, _UNNAMED, _AGAIN = range(7)
 
 _WHY = (
@@ -85,7 +96,17 @@ _WHY = (
     "{sequence} was sent again although it had been acknowledged before the connection was made",
     "the PUBREL of {sequence} was sent again although its PUBCOMP had come before the connection was made",
 )
-_NO_DUP, _OTHER_ID, _ORDER_BROKEN, _PUBREL_ORDER, _AFTER_PUBREC, _NO_RECONNECT, _SKIPPED, _AFTER_PUBACK, _AFTER_PUBCOMP = range(9)
+(
+    _NO_DUP,
+    _OTHER_ID,
+    _ORDER_BROKEN,
+    _PUBREL_ORDER,
+    _AFTER_PUBREC,
+    _NO_RECONNECT,
+    _SKIPPED,
+    _AFTER_PUBACK,
+    _AFTER_PUBCOMP,
+) = range(9)
 
 
 class ResendArrays(NamedTuple):
@@ -205,14 +226,19 @@ def _published_again(state: Any, publisher: Any, topic: Any, qos: Any, sequence:
 
 @njit(cache=True)
 def _has_copies(state: Any, subscriber: Any, message: Any) -> Any:
-    """Whether the subscriber may be sent several copies of a message: for several filters, or as its publisher sent it again."""
+    """Whether the subscriber may be sent several copies of a message: for several filters, or as its publisher sent it
+    again."""
     publisher, topic, qos, sequence = message
-    return state.sessions[subscriber, _FILTER] == _SEVERAL or state.again[_slot_again(state, publisher, topic, qos & 3, sequence), 2] >= 0
+    return (
+        state.sessions[subscriber, _FILTER] == _SEVERAL
+        or state.again[_slot_again(state, publisher, topic, qos & 3, sequence), 2] >= 0
+    )
 
 
 @njit(cache=True)
 def _is_other_copy(state: Any, entry: Any, qos: Any) -> Any:
-    """Whether what comes with DUP under another identifier may be another copy of an entry's message, whose first packet went with a connection."""
+    """Whether what comes with DUP under another identifier may be another copy of an entry's message, whose first
+    packet went with a connection."""
     overlaps = state.sessions[state.entries[entry, _OWNER], _FILTER] == _SEVERAL
     return ((qos == 1 or overlaps) and _was_resent(state, entry)) or (overlaps and state.entries[entry, _STAGE] > _SENT)
 
@@ -416,7 +442,9 @@ def _observe(
                 sessions[who, _CUT_OFF] = 0
         elif what == SUBSCRIBE:
             filter_code = np.int64(topic[row])
-            sessions[who, _FILTER] = filter_code if sessions[who, _FILTER] == -1 or sessions[who, _FILTER] == filter_code else _SEVERAL
+            sessions[who, _FILTER] = (
+                filter_code if sessions[who, _FILTER] == -1 or sessions[who, _FILTER] == filter_code else _SEVERAL
+            )
         elif what == PUBLISH:
             if dup[row] > 0:
                 _published_again(state, publisher[row], topic[row], qos[row], sequence[row])
@@ -452,7 +480,11 @@ class RetransmissionChecker:
             sessions[state.sessions.shape[0] :] = _NEW_SESSION
             self._state = state._replace(
                 table=with_room(state.table, int(state.numbers[_USED]), more),
-                again=with_room(state.again, int(state.numbers[_AGAIN]), int(((batch.kind[rows] == PUBLISH) & (batch.dup[rows] > 0)).sum())),
+                again=with_room(
+                    state.again,
+                    int(state.numbers[_AGAIN]),
+                    int(((batch.kind[rows] == PUBLISH) & (batch.dup[rows] > 0)).sum()),
+                ),
                 entries=rows_with_room(state.entries, int(state.numbers[_USED]) + more),
                 sessions=sessions,
             )
@@ -485,7 +517,12 @@ class RetransmissionChecker:
 
     def _missing_at_the_end(self, tally: LawTally) -> None:
         sessions = self._state.sessions
-        waiting = (sessions[:, _CONNECTION] > 0) & (sessions[:, _CONNECTED] == 1) & (sessions[:, _HEAD] >= 0) & (sessions[:, _CUT_OFF] == 0)
+        waiting = (
+            (sessions[:, _CONNECTION] > 0)
+            & (sessions[:, _CONNECTED] == 1)
+            & (sessions[:, _HEAD] >= 0)
+            & (sessions[:, _CUT_OFF] == 0)
+        )
         for subscriber in np.flatnonzero(waiting).tolist():
             end = self._state._replace(numbers=np.zeros(7, np.int64), broken=np.full(2 + _ENTRY, -1, np.int64))
             _close_connection(end, subscriber, 0, 1)

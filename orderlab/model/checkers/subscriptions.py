@@ -1,26 +1,33 @@
 """What a subscription allows: `subscribed` and `granted-qos`.
 
-Followed per subscriber from SUBSCRIBE (`qos`: the granted QoS), UNSUBSCRIBE and CLEAR rows, and per logical FIFO from PUBLISH and DELIVER rows.
+Followed per subscriber from SUBSCRIBE (`qos`: the granted QoS), UNSUBSCRIBE and CLEAR rows, and per logical FIFO from
+PUBLISH and DELIVER rows.
 
-1. `subscribed`: a message is handed to a client only if its session had a subscription whose filter matches (4.7; ``$share/GROUP/FILTER`` by its filter)
-   at some instant between the PUBLISH row and the DELIVER row (3.3.4, MQTT-3.10.4-2). What was published before the subscription ended may still come (3.10.4), and so
-   may a retained message that was published long before it began.
-2. `granted-qos`: its QoS is the lower of that of the publish and that which one of these subscriptions was granted (MQTT-3.8.4-8), neither higher nor lower.
-   Where several match, the server may send a copy for each, with its own (3.3.4). A subscription that was granted another QoS in between allows either.
+1. `subscribed`: a message is handed to a client only if its session had a subscription whose filter matches (4.7;
+   ``$share/GROUP/FILTER`` by its filter) at some instant between the PUBLISH row and the DELIVER row (3.3.4,
+   MQTT-3.10.4-2). What was published before the subscription ended may still come (3.10.4), and so may a retained
+   message that was published long before it began.
+2. `granted-qos`: its QoS is the lower of that of the publish and that which one of these subscriptions was granted
+   (MQTT-3.8.4-8), neither higher nor lower. Where several match, the server may send a copy for each, with its own
+   (3.3.4). A subscription that was granted another QoS in between allows either.
 
-Antecedents: for 1 each delivery, in a history with SUBSCRIBE rows; for 2 each delivery of a message with QoS above 0 where a granted QoS is known.
+Antecedents: for 1 each delivery, in a history with SUBSCRIBE rows; for 2 each delivery of a message with QoS above 0
+where a granted QoS is known.
 
-A history is taken as complete from its beginning: a recording that finds sessions there writes their SUBSCRIBE rows first. In one that has none for
-anybody, nothing is known of subscriptions. A SUBSCRIBE row may be that of the SUBACK, and the server may begin before it (3.8.4): what such a row follows on the
-same connection within ``SUBSCRIBE_LASTS_US`` is excused, and counted, if its QoS is that which one of these rows grants. An UNSUBSCRIBE row is that of the UNSUBACK.
+A history is taken as complete from its beginning: a recording that finds sessions there writes their SUBSCRIBE rows
+first. In one that has none for anybody, nothing is known of subscriptions. A SUBSCRIBE row may be that of the SUBACK,
+and the server may begin before it (3.8.4): what such a row follows on the same connection within ``SUBSCRIBE_LASTS_US``
+is excused, and counted, if its QoS is that which one of these rows grants. An UNSUBSCRIBE row is that of the UNSUBACK.
 A packet of a session that CLEAR has ended, told by `session`, is the matter of `no-phantom`.
 
-One-sided: what was published before a subscription began passes if it comes after that, as a server may take its time; what nobody published counts as published
-before all that comes; of a message that is published twice without DUP the later row may count; with a SUBSCRIBE row without `qos` any QoS up to that of the publish is right; of
-overlapping subscriptions a copy at the lowest granted QoS is right, be it the only one; No Local is not in the rows.
+One-sided: what was published before a subscription began passes if it comes after that, as a server may take its time;
+what nobody published counts as published before all that comes; of a message that is published twice without DUP the
+later row may count; with a SUBSCRIBE row without `qos` any QoS up to that of the publish is right; of overlapping
+subscriptions a copy at the lowest granted QoS is right, be it the only one; No Local is not in the rows.
 
-Complexity: O(rows), plus O(topics that a client received × its filters with wildcards). Memory: per subscription, per logical FIFO published to since the first
-subscription ended, and per instant of that; not per row, but for what waits for its SUBSCRIBE row.
+Complexity: O(rows), plus O(topics that a client received × its filters with wildcards). Memory: per subscription, per
+logical FIFO published to since the first subscription ended, and per instant of that; not per row, but for what waits
+for its SUBSCRIBE row.
 """
 
 from __future__ import annotations
@@ -52,22 +59,29 @@ from orderlab.model.verdict import Verdict
 
 LAWS = ("subscribed", "granted-qos")
 SUBSCRIBE_LASTS_US = 100_000
-"""How long after a delivery the row of the SUBSCRIBE that it answers may come: the SUBACK is next to it on the wire, but may wait for a disk."""
+"""How long after a delivery the row of the SUBSCRIBE that it answers may come: the SUBACK is next to it on the wire,
+but may wait for a disk."""
 _ROWS_PER_CHUNK = 1 << 16
 _AS_TOPIC = 1 << 30  # added to the code of a topic that is spelt as a shared subscription
 IntArray = npt.NDArray[np.int64]
 
-# An entry is a client with a code of the table of topics: of a filter (then a subscription) or of a topic (then what it received), or of both where a filter has
-# no wildcards. The table leads from (client, code) to its number and to the QoS granted now, so that most deliveries cost one look.
+# An entry is a client with a code of the table of topics: of a filter (then a subscription) or of a topic (then what it
+# received), or of both where a filter has no wildcards. The table leads from (client, code) to its number and to the
+# QoS granted now, so that most deliveries cost one look.
 _NONE, _UNKNOWN = -1, 3  # grants, beside 0, 1, 2: no subscription, and a SUBSCRIBE row without QoS
 _SLOT = 4  # words of an entry: when each of the four grants was last over, by the number of the end (0: never); then:
-_NEXT, _WILD, _CODE = 4, 5, 6  # the next of the client's subscriptions; the first link to a filter with wildcards that matches; the code
+_NEXT, _WILD, _CODE = (
+    4,
+    5,
+    6,
+)  # the next of the client's subscriptions; the first link to a filter with wildcards that matches; the code
 _ENTRY = 7
 _NOT_LISTED = -2
 # Words of a session: one per client.
 _HEAD, _CONNECTION, _CLEARED_SESSION, _LAST_SUBSCRIBE, _LAST_END = range(5)
 _NEW_SESSION = np.array([-1, 0, -1, -1, -1], np.int64)
-# Words of a logical FIFO: the last end before which it has published, the node of that, the highest number since the first end.
+# Words of a logical FIFO: the last end before which it has published, the node of that, the highest number since the
+# first end.
 _NOTED, _NODE, _HIGH = range(3)
 # Words of `numbers`.
 _USED, _LINKS, _ENDS, _FIFOS, _DOUBTS, _SUBSCRIBED, _DELIVERED, _MET_QOS = range(8)
@@ -102,7 +116,8 @@ class SubscriptionArrays(NamedTuple):
     subscribed: Any  # row and connection of each SUBSCRIBE of the chunk
 
 
-# Handing the whole state to a function costs more than what is done for most rows, so the frequent ones take the arrays that they need.
+# Handing the whole state to a function costs more than what is done for most rows, so the frequent ones take the arrays
+# that they need.
 @njit(cache=True)
 def _slot(table: Any, entries: Any, numbers: Any, client: Any, code: Any) -> Any:
     """The slot of an entry, made at its first use."""
@@ -158,7 +173,17 @@ def _clear(table: Any, entries: Any, numbers: Any, session: Any, client: Any) ->
 
 
 @njit(cache=True)
-def _published(fifo_table: Any, fifos: Any, notes: Any, notes_used: Any, numbers: Any, publisher: Any, topic: Any, qos: Any, number: Any) -> None:
+def _published(
+    fifo_table: Any,
+    fifos: Any,
+    notes: Any,
+    notes_used: Any,
+    numbers: Any,
+    publisher: Any,
+    topic: Any,
+    qos: Any,
+    number: Any,
+) -> None:
     """Note the first number that a logical FIFO publishes after an end."""
     first = (np.int64(publisher) << 32) | np.int64(topic)
     slot = slot_of(fifo_table, first, np.int64(qos))
@@ -197,7 +222,8 @@ def _was_published_after(state: Any, end: Any, publisher: Any, topic: Any, qos: 
 
 @njit(cache=True)
 def _grants(state: Any, slot: Any, publisher: Any, topic: Any, qos: Any, number: Any) -> Any:
-    """A bit for each QoS that a subscription was granted since the message was published, and 16 if it was ever in force."""
+    """A bit for each QoS that a subscription was granted since the message was published, and 16 if it was ever in
+    force."""
     bits, grant, entry = 0, state.table[slot, 3], state.table[slot, 2]
     if grant != _NONE:
         bits = 16 | (1 << grant)
@@ -245,7 +271,9 @@ def _doubt(doubts: Any, numbers: Any, session: Any, row: Any, why: Any, grants: 
 
 
 @njit(cache=True)
-def _delivered_slowly(state: Any, row: Any, client: Any, publisher: Any, topic: Any, qos: Any, number: Any, level: Any) -> None:
+def _delivered_slowly(
+    state: Any, row: Any, client: Any, publisher: Any, topic: Any, qos: Any, number: Any, level: Any
+) -> None:
     """A delivery that the present subscription to its very topic does not explain."""
     grants = _all_grants(state, client, publisher, topic, qos, number)
     if not grants & 15:
@@ -261,10 +289,22 @@ def _delivered_slowly(state: Any, row: Any, client: Any, publisher: Any, topic: 
 
 @njit(cache=True)
 def _observe(
-    state: Any, start: Any, follows_publishes: Any, event_id: Any, kind: Any, publisher: Any, topic: Any, qos: Any, subscriber: Any, sequence: Any, dup: Any,
-    delivered_qos: Any, session: Any,
-) -> Any:  # fmt: skip
-    """Take in the rows from ``start`` on; up to which, as there may be no room to follow publishes when the first subscription ends."""
+    state: Any,
+    start: Any,
+    follows_publishes: Any,
+    event_id: Any,
+    kind: Any,
+    publisher: Any,
+    topic: Any,
+    qos: Any,
+    subscriber: Any,
+    sequence: Any,
+    dup: Any,
+    delivered_qos: Any,
+    session: Any,
+) -> Any:
+    """Take in the rows from ``start`` on; up to which, as there may be no room to follow publishes when the first
+    subscription ends."""
     table, entries, sessions, numbers = state.table, state.entries, state.sessions, state.numbers
     fifo_table, fifos, notes, notes_used = state.fifo_table, state.fifos, state.notes, state.notes_used
     doubts, subscribed = state.doubts, state.subscribed
@@ -292,7 +332,9 @@ def _observe(
                 _delivered_slowly(state, row, who, publisher[row], topic[row], qos[row], sequence[row], level)
         elif what == PUBLISH:
             if follows_publishes and dup[row] <= 0:
-                _published(fifo_table, fifos, notes, notes_used, numbers, publisher[row], topic[row], qos[row], sequence[row])
+                _published(
+                    fifo_table, fifos, notes, notes_used, numbers, publisher[row], topic[row], qos[row], sequence[row]
+                )
         elif what == SUBSCRIBE:
             slot = _slot(table, entries, numbers, who, topic[row])
             grant = _UNKNOWN if qos[row] < 0 else np.int64(qos[row])
@@ -335,7 +377,8 @@ class _Wildcards:
         self._topics: dict[int, set[int]] = {}
 
     def new_links(self, batch: EventBatch) -> IntArray:
-        """(client, topic, filter) of those that the rows are the first to have need of. O(filters and topics that are new)."""
+        """(client, topic, filter) of those that the rows are the first to have need of. O(filters and topics that are
+        new)."""
         self._read_names()
         if not self._patterns:
             return np.zeros((0, 3), np.int64)
@@ -344,26 +387,41 @@ class _Wildcards:
             mine = self._filters.setdefault(client, [])
             if topic_filter not in mine:
                 mine.append(topic_filter)
-                links += [(client, topic, topic_filter) for topic in self._topics.get(client, ()) if self.matches(topic_filter, topic)]
+                links += [
+                    (client, topic, topic_filter)
+                    for topic in self._topics.get(client, ())
+                    if self.matches(topic_filter, topic)
+                ]
         for client, topic in self._pairs(batch, DELIVER, None):
             known = self._topics.setdefault(client, set())
             if topic not in known:
                 known.add(topic)
-                links += [(client, topic, topic_filter) for topic_filter in self._filters.get(client, ()) if self.matches(topic_filter, topic)]
+                links += [
+                    (client, topic, topic_filter)
+                    for topic_filter in self._filters.get(client, ())
+                    if self.matches(topic_filter, topic)
+                ]
         return np.array(links, np.int64).reshape(-1, 3)
 
     def told_apart(self, batch: EventBatch) -> EventBatch:
-        """The rows, where a topic that begins with ``$share/`` has another code than the shared subscription that is spelt alike, which does not match it."""
+        """The rows, where a topic that begins with ``$share/`` has another code than the shared subscription that is
+        spelt alike, which does not match it."""
         self._read_names()
         if not self._shared:
             return batch
         is_topic = np.isin(batch.topic, self._shared) & ~np.isin(batch.kind, (SUBSCRIBE, UNSUBSCRIBE))
-        return replace(batch, topic=np.where(is_topic, batch.topic | _AS_TOPIC, batch.topic)) if is_topic.any() else batch
+        return (
+            replace(batch, topic=np.where(is_topic, batch.topic | _AS_TOPIC, batch.topic)) if is_topic.any() else batch
+        )
 
     def matches(self, topic_filter: int, topic: int) -> bool:
         """Whether a filter matches a topic, by code."""
         pattern = self._patterns.get(topic_filter)
-        return topic_filter == topic if pattern is None else matches(pattern, str(self._names.topics.label(topic & ~_AS_TOPIC)))
+        return (
+            topic_filter == topic
+            if pattern is None
+            else matches(pattern, str(self._names.topics.label(topic & ~_AS_TOPIC)))
+        )
 
     def _read_names(self) -> None:
         names = self._names.topics.names
@@ -396,10 +454,18 @@ class SubscriptionChecker:
         self._names = names
         self._wildcards = _Wildcards(names)
         self._state = SubscriptionArrays(
-            new_table(), np.zeros((256, _ENTRY), np.int64), np.zeros((256, 3), np.int64), np.tile(_NEW_SESSION, (256, 1)), new_table(),
-            np.zeros((256, 3), np.int64), np.zeros((256, 6), np.int64), np.zeros(1, np.int64), np.zeros(8, np.int64),
-            np.zeros((2 * _ROWS_PER_CHUNK, 5), np.int64), np.zeros((_ROWS_PER_CHUNK, 2), np.int64),
-        )  # fmt: skip
+            new_table(),
+            np.zeros((256, _ENTRY), np.int64),
+            np.zeros((256, 3), np.int64),
+            np.tile(_NEW_SESSION, (256, 1)),
+            new_table(),
+            np.zeros((256, 3), np.int64),
+            np.zeros((256, 6), np.int64),
+            np.zeros(1, np.int64),
+            np.zeros(8, np.int64),
+            np.zeros((2 * _ROWS_PER_CHUNK, 5), np.int64),
+            np.zeros((_ROWS_PER_CHUNK, 2), np.int64),
+        )
         self._tally = LawTally(dict.fromkeys(LAWS, 0))
         self._waiting = np.zeros((0, 13), np.int64)
         """Doubts that a SUBSCRIBE row may still excuse."""
@@ -421,9 +487,20 @@ class SubscriptionChecker:
                 if follows_publishes:
                     self._make_room_for_publishes(len(part))
                 taken = _observe(
-                    self._state, taken, follows_publishes, part.event_id, part.kind, part.publisher, part.topic, part.qos, part.subscriber, part.sequence,
-                    part.dup, part.delivered_qos, part.session,
-                )  # fmt: skip
+                    self._state,
+                    taken,
+                    follows_publishes,
+                    part.event_id,
+                    part.kind,
+                    part.publisher,
+                    part.topic,
+                    part.qos,
+                    part.subscriber,
+                    part.sequence,
+                    part.dup,
+                    part.delivered_qos,
+                    part.session,
+                )
             self._settle(part)
 
     def _make_room(self, part: EventBatch, clients: int) -> None:
@@ -481,7 +558,13 @@ class SubscriptionChecker:
         told: dict[int, list[tuple[int, int, int, int, int]]] = {}
         for row in rows.tolist():
             told.setdefault(int(part.subscriber[row]), []).append(
-                (int(part.event_id[row]), int(part.time_us[row]), in_connection[row], int(part.topic[row]), int(part.qos[row]))
+                (
+                    int(part.event_id[row]),
+                    int(part.time_us[row]),
+                    in_connection[row],
+                    int(part.topic[row]),
+                    int(part.qos[row]),
+                )
             )
         candidates = np.flatnonzero(np.isin(waiting[:, _WHO], part.subscriber[rows]) & (waiting[:, _WHY] != _ABOVE))
         done = []
@@ -523,16 +606,28 @@ class SubscriptionChecker:
         granted = [str(qos) if qos < _UNKNOWN else "an unknown QoS" for qos in range(4) if words[_GRANTS] & (1 << qos)]
         names = self._names
         return Finding(
-            _SAYS[words[_WHY]].format(sequence=words[_SEQUENCE], qos=words[_QOS], level=level, granted=" or ".join(granted)),
-            words[_EVENT], names.clients.label(words[_PUBLISHER]), names.topics.label(words[_TOPIC] & ~_AS_TOPIC), words[_QOS], words[_SEQUENCE],
-            names.clients.label(words[_WHO]), words[_OTHER] if words[_OTHER] >= 0 else None, shows=Shows.SUBSCRIPTIONS,
-        )  # fmt: skip
+            _SAYS[words[_WHY]].format(
+                sequence=words[_SEQUENCE], qos=words[_QOS], level=level, granted=" or ".join(granted)
+            ),
+            words[_EVENT],
+            names.clients.label(words[_PUBLISHER]),
+            names.topics.label(words[_TOPIC] & ~_AS_TOPIC),
+            words[_QOS],
+            words[_SEQUENCE],
+            names.clients.label(words[_WHO]),
+            words[_OTHER] if words[_OTHER] >= 0 else None,
+            shows=Shows.SUBSCRIPTIONS,
+        )
 
     def partial(self) -> Partial:
         """The result of the rows seen, as if the history ended here."""
         numbers, waiting = self._state.numbers, self._waiting
         tally = LawTally(dict(self._tally.antecedents), dict(self._tally.violations), dict(self._tally.findings))
-        undecided = waiting[:, _TIME] + SUBSCRIBE_LASTS_US >= self._cut_us if self._cut_us >= 0 else np.zeros(len(waiting), np.bool_)
+        undecided = (
+            waiting[:, _TIME] + SUBSCRIBE_LASTS_US >= self._cut_us
+            if self._cut_us >= 0
+            else np.zeros(len(waiting), np.bool_)
+        )
         self._count(tally, waiting[~undecided])
         open_of = {law: len(of_law) for law, of_law in _by_law(waiting[undecided])}
         for law, met in zip(LAWS, (int(numbers[_DELIVERED]), int(numbers[_MET_QOS])), strict=True):
@@ -543,7 +638,9 @@ class SubscriptionChecker:
                 told.pop("subscribed", None)
             tally.counts["subscribed_undecided"] = 0
         first = tally.findings.get("subscribed")
-        if first is not None and first.other_event_id is None:  # the client has no SUBSCRIBE row: that others have one says something
+        if (
+            first is not None and first.other_event_id is None
+        ):  # the client has no SUBSCRIBE row: that others have one says something
             tally.findings["subscribed"] = replace(first, other_event_id=self._first_subscribe)
         return tally.partial()
 
@@ -560,8 +657,14 @@ def subscription_verdicts(partial: Partial, laws: Sequence[str], work: dict[str,
         excused, undecided = partial.counts[f"{law}_excused"], partial.counts[f"{law}_undecided"]
         notes = []
         if excused:
-            notes.append(f"{excused} deliveries came up to {SUBSCRIBE_LASTS_US // 1000} ms before the row of a SUBSCRIBE that explains them")
+            notes.append(
+                f"{excused} deliveries came up to {SUBSCRIBE_LASTS_US // 1000} ms before the row of a SUBSCRIBE that "
+                "explains them"
+            )
         if undecided:
-            notes.append(f"{undecided} deliveries came just before the recording was cut: the row of a SUBSCRIBE that explains them may have followed")
+            notes.append(
+                f"{undecided} deliveries came just before the recording was cut: the row of a SUBSCRIBE that "
+                "explains them may have followed"
+            )
         verdicts.append(verdict_of(partial, law, undecided, work, notes))
     return verdicts

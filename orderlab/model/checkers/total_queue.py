@@ -1,11 +1,12 @@
 """A queue that promises no order: what went in comes out, once (`total-queue`, as Jepsen calls its checker).
 
-Judged on `enqueue`, `dequeue` and `drain` (a dequeue of everything; its result is a list), values counted as a multiset:
+Judged on `enqueue`, `dequeue` and `drain` (a dequeue of everything; its result is a list), values counted as a
+multiset:
 
 1. `no-lost-element`: an enqueue that ended `ok`, and nobody dequeued its value although the queue was found empty
-   afterwards: by a `dequeue` that returned nothing, or a `drain` that ended `ok`, invoked after the enqueue had returned.
-   Without either, the element may still be in the queue: undecided. A dequeue of unknown outcome may have taken one:
-   as many as there are of them are undecided too.
+   afterwards: by a `dequeue` that returned nothing, or a `drain` that ended `ok`, invoked after the enqueue had
+   returned. Without either, the element may still be in the queue: undecided. A dequeue of unknown outcome may have
+   taken one: as many as there are of them are undecided too.
 2. `no-unexpected-element`: more of a value was dequeued than anybody tried to enqueue, and nobody tried to; an enqueue
    that failed counts as no try.
 3. `no-duplicate-element`: a value was dequeued more often than its enqueues, failed ones aside, allow.
@@ -137,7 +138,8 @@ def _judged(log: OperationLog, laws: Collection[str], started: float, budget: Ti
 def _notes(law: str, undecided: int) -> Iterator[str]:
     if undecided:
         yield (
-            f"{undecided} elements were enqueued and not dequeued, and nothing says that they are gone: let the log end with"
+            f"{undecided} elements were enqueued and not dequeued, and nothing says that they are gone: let the log "
+            "end with"
             " a drain, or with dequeues until one finds nothing"
         )
 

@@ -1,4 +1,5 @@
-"""Why a history does not put a law to the test: rows or columns that the law needs are not there, or what it speaks of never happened."""
+"""Why a history does not put a law to the test: rows or columns that the law needs are not there, or what it speaks of
+never happened."""
 
 from __future__ import annotations
 
@@ -13,7 +14,12 @@ from orderlab.model.history.events import COLUMNS, EventBatch, EventKind
 from orderlab.model.verdict import Verdict
 
 _D, _P, _S, _C = EventKind.DELIVER, EventKind.PUBLISH, EventKind.SUBSCRIBE, EventKind.CONNECT
-_ACKNOWLEDGED, _PUBREC, _PUBREL, _DONE = EventKind.PUBLISH_ACKNOWLEDGED, EventKind.RECEIVE, EventKind.RELEASE, EventKind.ACKNOWLEDGE
+_ACKNOWLEDGED, _PUBREC, _PUBREL, _DONE = (
+    EventKind.PUBLISH_ACKNOWLEDGED,
+    EventKind.RECEIVE,
+    EventKind.RELEASE,
+    EventKind.ACKNOWLEDGE,
+)
 
 
 class Need(NamedTuple):
@@ -35,26 +41,47 @@ class Antecedent(NamedTuple):
 
 
 ANTECEDENTS = {
-    "fifo": Antecedent((Need((_D,)),), "a second message of one publisher, topic and QoS is delivered to one subscriber"),
+    "fifo": Antecedent(
+        (Need((_D,)),), "a second message of one publisher, topic and QoS is delivered to one subscriber"
+    ),
     "at-least-once": Antecedent(
         (Need((_ACKNOWLEDGED,)),),
-        "a message with QoS 1 or 2 is acknowledged to its publisher while somebody has a subscription to its topic, is not pending at the end and not past its deadline",
+        "a message with QoS 1 or 2 is acknowledged to its publisher while somebody has a subscription to its topic, "
+        "is not pending at the end and not past its deadline",
     ),
     "exactly-once": Antecedent((Need((_D,)),), "a message with QoS 2 is delivered with QoS 2"),
     "no-phantom": Antecedent((Need((_P,)), Need((_D,))), "a message is delivered"),
     "agreement": Antecedent((Need((_D,)),), "a message with QoS 1 or 2 reaches one of several subscribers"),
-    "drain": Antecedent((Need((_P,)), Need((_D, _ACKNOWLEDGED))), "a message waits when the faults have healed and its subscriber has connected"),
-    "retransmission": Antecedent((Need((_D,), "packet_id"), Need((_C,))), "a subscriber connects again while a message with QoS 1 or 2 is unacknowledged"),
-    "expiry": Antecedent((Need((_P,), "expiry_interval_us"),), "a message with an expiry interval is delivered or expires"),
-    "packet-id": Antecedent((Need((_D,), "packet_id"),), "a message with QoS 1 or 2 is sent while another one is unacknowledged"),
-    "receive-maximum": Antecedent(
-        (Need((_D,), "packet_id"), Need((_C,), "receive_maximum")), "a message with QoS 1 or 2 is sent on a connection with a Receive Maximum (or --receive-maximum)"
+    "drain": Antecedent(
+        (Need((_P,)), Need((_D, _ACKNOWLEDGED))),
+        "a message waits when the faults have healed and its subscriber has connected",
     ),
-    "handshake": Antecedent((Need((_D,), "packet_id"), Need((_PUBREC, _PUBREL, _DONE), "packet_id")), "a PUBREC, PUBREL or PUBCOMP answers a message with QoS 2"),
+    "retransmission": Antecedent(
+        (Need((_D,), "packet_id"), Need((_C,))),
+        "a subscriber connects again while a message with QoS 1 or 2 is unacknowledged",
+    ),
+    "expiry": Antecedent(
+        (Need((_P,), "expiry_interval_us"),), "a message with an expiry interval is delivered or expires"
+    ),
+    "packet-id": Antecedent(
+        (Need((_D,), "packet_id"),), "a message with QoS 1 or 2 is sent while another one is unacknowledged"
+    ),
+    "receive-maximum": Antecedent(
+        (Need((_D,), "packet_id"), Need((_C,), "receive_maximum")),
+        "a message with QoS 1 or 2 is sent on a connection with a Receive Maximum (or --receive-maximum)",
+    ),
+    "handshake": Antecedent(
+        (Need((_D,), "packet_id"), Need((_PUBREC, _PUBREL, _DONE), "packet_id")),
+        "a PUBREC, PUBREL or PUBCOMP answers a message with QoS 2",
+    ),
     "subscribed": Antecedent((Need((_S,)), Need((_D,))), "a message is delivered"),
-    "granted-qos": Antecedent((Need((_S,), "qos"), Need((_D,))), "a message with QoS 1 or 2 is delivered for a subscription"),
+    "granted-qos": Antecedent(
+        (Need((_S,), "qos"), Need((_D,))), "a message with QoS 1 or 2 is delivered for a subscription"
+    ),
     "will": Antecedent((Need((_C,), "will_delay_us"),), "a connection with a Will Message ends"),
-    "causal": Antecedent((Need((_P,)), Need((_D,))), "a client publishes after it has received, and another one receives both"),
+    "causal": Antecedent(
+        (Need((_P,)), Need((_D,))), "a client publishes after it has received, and another one receives both"
+    ),
     "cursor-safe": Antecedent((Need((_D,)),), "two readers follow one topic"),
     "no-repeat": Antecedent((Need((_D,)),), "a reader is handed a message"),
     "linearizability": Antecedent((), "an operation completes with a result"),
@@ -110,8 +137,12 @@ class RowsSeen:
 
 
 def with_reasons(verdicts: Iterable[Verdict], seen: RowsSeen | None = None) -> list[Verdict]:
-    """The verdicts, where a law was not put to the test with the reason. ``seen``: of histories with rows; None: of logs of operations."""
-    return [replace(one, not_covered=tuple(_because(one, seen) if note == VACUOUS else note for note in one.not_covered)) for one in verdicts]
+    """The verdicts, where a law was not put to the test with the reason. ``seen``: of histories with rows; None: of
+    logs of operations."""
+    return [
+        replace(one, not_covered=tuple(_because(one, seen) if note == VACUOUS else note for note in one.not_covered))
+        for one in verdicts
+    ]
 
 
 def _because(verdict: Verdict, seen: RowsSeen | None) -> str:

@@ -1,4 +1,5 @@
-"""The catalogue: specifications by name, each with its typed parameters and a way to make it; and those of one's own files.
+"""The catalogue: specifications by name, each with its typed parameters and a way to make it; and those of one's own
+files.
 
 Other rooms keep catalogues of their own in the same form; the command line joins them. A Python file gives entries too:
 
@@ -6,8 +7,8 @@ Other rooms keep catalogues of their own in the same form; the command line join
     orderlab explore locks.py:Bakery
 
 A file offers its declarative specifications (subclasses of `Specification`, whose fields are the parameters) and its
-systems (instances of `TransitionSystem`, such as a `ProcessSystem`) by the names that they have in the file. The file is
-run as any Python program is: explore only what you trust.
+systems (instances of `TransitionSystem`, such as a `ProcessSystem`) by the names that they have in the file. The file
+is run as any Python program is: explore only what you trust.
 """
 
 from __future__ import annotations
@@ -86,8 +87,13 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
     declarative(Feed),
     declarative(Handover),
     declarative(Replication),
-    *(CatalogueEntry(kind.name, (kind.__doc__ or kind.name).splitlines()[0], kind, lambda chosen: chosen) for kind in SMALL_PROTOCOLS),
-    CatalogueEntry("session", "The abstract session that a store must refine.", NoParameters, lambda chosen: SessionSystem()),
+    *(
+        CatalogueEntry(kind.name, (kind.__doc__ or kind.name).splitlines()[0], kind, lambda chosen: chosen)
+        for kind in SMALL_PROTOCOLS
+    ),
+    CatalogueEntry(
+        "session", "The abstract session that a store must refine.", NoParameters, lambda chosen: SessionSystem()
+    ),
     CatalogueEntry(
         "handshake",
         "The QoS 1 and QoS 2 exchange with reconnect, takeover and Receive Maximum.",
@@ -157,7 +163,10 @@ def entries_of_file(path: Path) -> dict[str, CatalogueEntry]:
     if not found:
         for name, value in vars(module).items():
             if isinstance(value, type) and issubclass(value, Contract) and value.__module__ == module_name:
-                raise InputError(f"{path}: {name} is the contract of a store; orderlab validate FOLDER --trust-adapter tries the store that names it")
+                raise InputError(
+                    f"{path}: {name} is the contract of a store; orderlab validate FOLDER --trust-adapter tries the "
+                    "store that names it"
+                )
         raise InputError(f"{path}: defines nothing to explore: no subclass of Specification, no ProcessSystem")
     return found
 

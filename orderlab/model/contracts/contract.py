@@ -112,7 +112,8 @@ class Opening(NamedTuple):
 
     name: str
     steps: tuple[tuple[int, str, Mapping[str, Any]] | int, ...]
-    """Milliseconds that pass, or (client, operation, fields): the first of the client's ``calls`` that has these fields."""
+    """Milliseconds that pass, or (client, operation, fields): the first of the client's ``calls`` that has these
+    fields."""
 
 
 class Crowd(NamedTuple):
@@ -142,15 +143,15 @@ def passes(bound: Bound, operation: str, field: str) -> bool:
 
 
 def fresh_name(number: int, client: int) -> str:
-    """The name of the ``number``-th thing that a client makes. Later ones come first in the order of bytes, so that this is not
-    taken for the order in which they were made; none comes twice."""
+    """The name of the ``number``-th thing that a client makes. Later ones come first in the order of bytes, so that
+    this is not taken for the order in which they were made; none comes twice."""
     again = f"_{number // 26}" if number >= 26 else ""
     return f"{chr(ord('z') - number % 26)}{client}{again}"
 
 
 def next_number(made: Sequence[Sequence[str]]) -> int:
-    """The number of the next thing, by the names of those that each call of a client made: by the last that is remembered,
-    for of a long run not all are."""
+    """The number of the next thing, by the names of those that each call of a client made: by the last that is
+    remembered, for of a long run not all are."""
     found = _NAME.fullmatch(made[-1][0]) if made and made[-1] else None
     if found is None:
         return sum(map(len, made))
@@ -175,8 +176,8 @@ class ContractLaw:
 
 
 def law(name: str, statement: str, needs: Sequence[str] = ()) -> Callable[[LawCheck], LawCheck]:
-    """Mark a method ``(self, before, call, reply, now_ms) -> bool | None`` as the law ``name``. Of a store that has none of the operations
-    ``needs`` it says nothing."""
+    """Mark a method ``(self, before, call, reply, now_ms) -> bool | None`` as the law ``name``. Of a store that has
+    none of the operations ``needs`` it says nothing."""
 
     def mark(check: LawCheck) -> LawCheck:
         check.law = (name, statement, tuple(needs))  # type: ignore[attr-defined]
@@ -202,7 +203,8 @@ class Contract:
     operations: ClassVar[Mapping[str, Sequence[str]]] = {}
     """Operation -> the names of its fields, as templates of ``store.toml`` use them."""
     optional: ClassVar[Mapping[str, Sequence[str]]] = {}
-    """Of these, what a store may leave out and chooses by itself then. Any other that no template passes is told as a gap."""
+    """Of these, what a store may leave out and chooses by itself then. Any other that no template passes is told as a
+    gap."""
     clients: ClassVar[int] = 2
     """Clients of the exhaustive scopes."""
     steps_per_client: ClassVar[int] = 3
@@ -217,7 +219,8 @@ class Contract:
         raise NotImplementedError
 
     def may_wait(self, state: Any, call: Call, now_ms: int) -> bool:
-        """Whether ``call`` may go on waiting for this state to change, by a blocking command without a timeout, while nobody does anything."""
+        """Whether ``call`` may go on waiting for this state to change, by a blocking command without a timeout, while
+        nobody does anything."""
         return True
 
     def elapse(self, state: Any, now_ms: int) -> Any:
@@ -229,8 +232,8 @@ class Contract:
         return ()
 
     def size(self, state: Any) -> int:
-        """How much a store may hold in this state, in a unit of your own. As it is: how many values the state is made of. A
-        store that goes on growing while this does not breaks ``no-residue``."""
+        """How much a store may hold in this state, in a unit of your own. As it is: how many values the state is made
+        of. A store that goes on growing while this does not breaks ``no-residue``."""
         return size_of(state)
 
     def calls(self, client: int, seen: Sequence[Exchange]) -> Iterable[Call]:
@@ -245,7 +248,9 @@ class Contract:
         """The same contract, of which clients use these operations alone."""
         made = copy.copy(self)
         for method, limited in (("calls", _calls_among), ("crowds", _crowds_among)):
-            object.__setattr__(made, method, partial(limited, self, frozenset(names)))  # an author's class may be frozen
+            object.__setattr__(
+                made, method, partial(limited, self, frozenset(names))
+            )  # an author's class may be frozen
         return made
 
     def crowds(self) -> Sequence[Crowd]:
@@ -261,7 +266,9 @@ class Contract:
                 if hasattr(member, "law"):
                     name, statement, needs = member.law
                     if name in found and found[name].check.__name__ != member.__name__:
-                        raise InputError(f'{kind.__name__}.{member.__name__}: there is a law "{name}" already; name it otherwise')
+                        raise InputError(
+                            f'{kind.__name__}.{member.__name__}: there is a law "{name}" already; name it otherwise'
+                        )
                     found[name] = ContractLaw(name, statement, member, needs)
         return tuple(found.values())
 
@@ -276,17 +283,20 @@ def size_of(state: Any) -> int:
 
 
 def shown(state: Any) -> str:
-    """A state as reports show it: as repr does, but sets in the order of what they show, the same in every process, and without the
-    fields of records that are as they are by default."""
+    """A state as reports show it: as repr does, but sets in the order of what they show, the same in every process, and
+    without the fields of records that are as they are by default."""
     if isinstance(state, set | frozenset) and state:
         inside = "{" + ", ".join(sorted(map(shown, state))) + "}"
         return inside if type(state) is set else f"{type(state).__name__}({inside})"
-    if is_dataclass(state) and not isinstance(state, type) and hasattr(type(state).__repr__, "__wrapped__"):  # not one of its own
+    if (
+        is_dataclass(state) and not isinstance(state, type) and hasattr(type(state).__repr__, "__wrapped__")
+    ):  # not one of its own
         given = [(one.name, getattr(state, one.name), one.default) for one in fields(state) if one.repr]
         return f"{type(state).__qualname__}({_told(given)})"
     if isinstance(state, tuple) and hasattr(state, "_fields") and type(state).__repr__.__module__ == "collections":
         defaults: Mapping[str, Any] = type(state)._field_defaults  # type: ignore[attr-defined]
-        return f"{type(state).__name__}({_told([(name, getattr(state, name), defaults.get(name, MISSING)) for name in state._fields])})"
+        members = [(name, getattr(state, name), defaults.get(name, MISSING)) for name in state._fields]
+        return f"{type(state).__name__}({_told(members)})"
     if type(state) is tuple:
         return f"({', '.join(map(shown, state))}{',' if len(state) == 1 else ''})"
     return repr(state)
@@ -294,7 +304,11 @@ def shown(state: Any) -> str:
 
 def _told(given: Iterable[tuple[str, Any, Any]]) -> str:
     """Of name, value, default."""
-    return ", ".join(f"{name}={shown(value)}" for name, value, default in given if type(value) is not type(default) or value != default)
+    return ", ".join(
+        f"{name}={shown(value)}"
+        for name, value, default in given
+        if type(value) is not type(default) or value != default
+    )
 
 
 class Situation(NamedTuple):
@@ -330,15 +344,17 @@ class AnyTrace(Protocol):
 
     @property
     def world(self) -> int:
-        """Which of a store's worlds the steps are of, if it is tried in smaller ones too: traces of one are compared by length."""
+        """Which of a store's worlds the steps are of, if it is tried in smaller ones too: traces of one are compared by
+        length."""
         ...
 
     def to_json(self) -> dict[str, Any]: ...
 
 
 class Terms(Protocol):
-    """What a kind of store says of itself without any store: its laws, what puts them to the test, its steps in JSON and in
-    words, what is explored in small scopes. ``orderlab.properties.contracts.kind.Kind`` adds what takes a store to try."""
+    """What a kind of store says of itself without any store: its laws, what puts them to the test, its steps in JSON
+    and in words, what is explored in small scopes. ``orderlab.properties.contracts.kind.Kind`` adds what takes a store
+    to try."""
 
     @property
     def name(self) -> str: ...
@@ -350,7 +366,8 @@ class Terms(Protocol):
 
     @property
     def situations(self) -> Mapping[str, Sequence[Situation]]:
-        """Law -> what must come about before it has been put to the test; none for a law that counts its tests itself."""
+        """Law -> what must come about before it has been put to the test; none for a law that counts its tests
+        itself."""
         ...
 
     @property

@@ -1,12 +1,13 @@
 """The job queue as a sequential specification: jobs are added, taken under a lease, completed, failed, and come back.
 
-A job is *waiting*, *delayed*, *leased*, *dead* (its attempts are used up) or *completed*. Its identifier is its caller's. What stores of
-this kind settle differently (who hands out lease tokens, what happens to a job whose time has come) are their ``Promises``.
+A job is *waiting*, *delayed*, *leased*, *dead* (its attempts are used up) or *completed*. Its identifier is its
+caller's. What stores of this kind settle differently (who hands out lease tokens, what happens to a job whose time has
+come) are their ``Promises``.
 
 Where the promises leave a choice open, so does the specification:
 
-- a job whose lease has lapsed, or whose delay is over, stays where it is until some call moves it; from then on it may be handed
-  out before or after any other of its priority;
+- a job whose lease has lapsed, or whose delay is over, stays where it is until some call moves it; from then on it may
+  be handed out before or after any other of its priority;
 - its late holder may still complete it, as long as nobody else was given it;
 - in the very millisecond of a deadline both sides of it are right.
 """
@@ -168,7 +169,8 @@ class JobQueue(Contract):
 
     def elapse(self, state: Queue, now_ms: int) -> Queue:
         jobs = tuple(
-            one._replace(is_over=True) if one.status in (DELAYED, LEASED) and now_ms > one.until_ms else one for one in state.jobs
+            one._replace(is_over=True) if one.status in (DELAYED, LEASED) and now_ms > one.until_ms else one
+            for one in state.jobs
         )
         return state._replace(jobs=jobs) if jobs != state.jobs else state
 
@@ -184,7 +186,9 @@ class JobQueue(Contract):
 
     def _at(self, state: Queue, now_ms: int) -> Iterator[Queue]:
         """The state, and those in which some deadlines of this very millisecond have passed."""
-        due = [one for one in state.jobs if one.status in (DELAYED, LEASED) and not one.is_over and one.until_ms == now_ms]
+        due = [
+            one for one in state.jobs if one.status in (DELAYED, LEASED) and not one.is_over and one.until_ms == now_ms
+        ]
         for count in range(len(due) + 1) if len(due) <= ENUMERATED_MAX else (0, len(due)):
             for passed in combinations(due, count):
                 found = state
@@ -200,16 +204,27 @@ class JobQueue(Contract):
             delay_ms = call["delay_ms"]
             status = DELAYED if delay_ms else WAITING
             until_ms = now_ms + delay_ms if delay_ms else 0
-            job = Job(call["job"], status, call["priority"], bool(delay_ms), until_ms, key=call["key"], payload=call["payload"])
+            job = Job(
+                call["job"],
+                status,
+                call["priority"],
+                bool(delay_ms),
+                until_ms,
+                key=call["key"],
+                payload=call["payload"],
+            )
             yield "added", state._replace(jobs=(*state.jobs, job))
 
     def _holders(self, state: Queue, name: str, key: str) -> list[Job]:
         """The jobs for whose sake another is a double, or may be one."""
         letting_go = (COMPLETED, DEAD) if self.promises.dead_key == "free" else (COMPLETED,)
-        return [one for one in state.jobs if one.name == name or (key and one.key == key and one.status not in letting_go)]
+        return [
+            one for one in state.jobs if one.name == name or (key and one.key == key and one.status not in letting_go)
+        ]
 
     def _may_let_go(self, job: Job) -> bool:
-        """Whether its key may be free already: it is dead, or will be as soon as some call looks at its lease, and nothing is promised of that."""
+        """Whether its key may be free already: it is dead, or will be as soon as some call looks at its lease, and
+        nothing is promised of that."""
         is_dead = job.status == DEAD or (job.status == LEASED and job.is_over and self._is_spent(job))
         return is_dead and self.promises.dead_key != "held"
 
@@ -269,7 +284,10 @@ class JobQueue(Contract):
 
     def _is_moved(self, job: Job) -> bool:
         """take itself moves it."""
-        return job.status == WAITING or (self.promises.promotes if job.status == DELAYED else self.promises.recovers) == "take"
+        return (
+            job.status == WAITING
+            or (self.promises.promotes if job.status == DELAYED else self.promises.recovers) == "take"
+        )
 
     def may_wait(self, state: Queue, call: Call, now_ms: int) -> bool:
         """Unless a job waits in line. What is delayed or leased needs somebody to move it."""
@@ -321,7 +339,9 @@ class JobQueue(Contract):
             yield "dead", state.with_job(job._replace(status=DEAD, is_over=False, until_ms=0))
             return
         wait_ms = self.promises.backoff_ms * (2 ** (job.attempts - 1) if self.promises.backoff == "exponential" else 1)
-        after = job._replace(status=DELAYED if wait_ms else WAITING, until_ms=now_ms + wait_ms if wait_ms else 0, is_over=False)
+        after = job._replace(
+            status=DELAYED if wait_ms else WAITING, until_ms=now_ms + wait_ms if wait_ms else 0, is_over=False
+        )
         yield "retried", state.with_job(after)
 
     def _recover(self, state: Queue, call: Call, now_ms: int) -> Iterator[Outcome]:
@@ -335,7 +355,9 @@ class JobQueue(Contract):
         """With these brought back into the line, or dead; as it was where there are more than one call moves."""
         for one in due if len(due) <= self.promises.batch else ():
             dead = one.status == LEASED and self._is_spent(one)
-            state = state.with_job(one._replace(status=DEAD if dead else WAITING, is_free=True, until_ms=0, is_over=False))
+            state = state.with_job(
+                one._replace(status=DEAD if dead else WAITING, is_free=True, until_ms=0, is_over=False)
+            )
         return state
 
     def _pause(self, state: Queue, call: Call, now_ms: int) -> Iterator[Outcome]:
@@ -390,14 +412,22 @@ class JobQueue(Contract):
         added = [name for one in seen for name in _names(one.call)]
         low, *_, high = (*self.promises.priorities, *self.promises.priorities)
         fresh = fresh_name(next_number([names for one in seen if (names := _names(one.call))]), client)
-        taken = [(one.call, told) for one in reversed(seen) if one.call.name == "take" and (told := self._told(one.reply))][:2]
+        taken = [
+            (one.call, told) for one in reversed(seen) if one.call.name == "take" and (told := self._told(one.reply))
+        ][:2]
         token = f"t{client}.{sum(one.call.name == 'take' for one in seen)}"
         take = Call.of("take", token=token, lease_ms=self.promises.lease_ms)
         middle = self.promises.priorities[len(self.promises.priorities) // 2]
-        plain = Call.of("add", job=fresh, payload=f"p{fresh}", delay_ms=0, priority=middle if client == 1 else low, key="")
-        if died := next((one.call["job"] for one in reversed(seen) if one.call.name == "fail" and one.reply == "dead"), None):
+        plain = Call.of(
+            "add", job=fresh, payload=f"p{fresh}", delay_ms=0, priority=middle if client == 1 else low, key=""
+        )
+        if died := next(
+            (one.call["job"] for one in reversed(seen) if one.call.name == "fail" and one.reply == "dead"), None
+        ):
             yield Call.of("clean", count=1)
-            if seen[-1].call.name == "clean" and seen[-1].reply == 1:  # nothing of it is left, so that its name is one like any other
+            if (
+                seen[-1].call.name == "clean" and seen[-1].reply == 1
+            ):  # nothing of it is left, so that its name is one like any other
                 yield Call.of("add", job=died, payload=f"p{died}", delay_ms=0, priority=low, key="")
         if not taken:
             yield plain
@@ -433,8 +463,12 @@ class JobQueue(Contract):
         most, lease_ms, delay_ms = self.promises.attempts_max, self.promises.lease_ms, self.delay_ms
         keyed: tuple[int, str, Mapping[str, Any]] = (0, "add", {"key": self.key, "delay_ms": delay_ms})
         first = (keyed, delay_ms + 1) if "promote" not in self.bound else ((0, "add", {"delay_ms": 0}),)
-        back: tuple[tuple[int, str, Mapping[str, Any]], ...] = ((1, "recover", {}),) if self.promises.recovers == "recover" else ()
-        ripe: tuple[tuple[int, str, Mapping[str, Any]], ...] = ((1, "promote", {}),) if self.promises.promotes == "promote" else ()
+        back: tuple[tuple[int, str, Mapping[str, Any]], ...] = (
+            ((1, "recover", {}),) if self.promises.recovers == "recover" else ()
+        )
+        ripe: tuple[tuple[int, str, Mapping[str, Any]], ...] = (
+            ((1, "promote", {}),) if self.promises.promotes == "promote" else ()
+        )
         lapsing: tuple[tuple[int, str, Mapping[str, Any]] | int, ...] = ((0, "take", {}), lease_ms + 1)
         used_up = (*first, *((*lapsing, *back) * (most - 1)), *lapsing) if 1 < most <= 4 else ()
         again_ms = self.promises.backoff_ms * 2**most + 1
@@ -443,13 +477,23 @@ class JobQueue(Contract):
         return (
             *([Opening("with a lease of the last attempt that has lapsed", used_up)] if used_up else []),
             Opening("with two jobs that wait", ((0, "add", {"delay_ms": 0}), (0, "add", {"delay_ms": 0}))),
-            *([Opening("with two jobs of the last priority", (last, last))] if len(self.promises.priorities) > 1 else []),
+            *(
+                [Opening("with two jobs of the last priority", (last, last))]
+                if len(self.promises.priorities) > 1
+                else []
+            ),
             Opening("with a job that is leased", taken),
             Opening("with a lease that has lapsed", (*taken, lease_ms + 1)),
-            Opening("with a job that has come back to another", (*taken, lease_ms + 1, (1, "add", {"delay_ms": 0}), (1, "recover", {}))),
+            Opening(
+                "with a job that has come back to another",
+                (*taken, lease_ms + 1, (1, "add", {"delay_ms": 0}), (1, "recover", {})),
+            ),
             Opening("with a job that has come to its end", (keyed, delay_ms + 1, (0, "take", {}), (0, "complete", {}))),
             *([Opening("with a job that is dead", dead)] if 0 < most <= 4 else []),
-            Opening("with a job that has failed once", (*taken, (0, "fail", {}), self.promises.backoff_ms + 1, *ripe, (1, "take", {}))),
+            Opening(
+                "with a job that has failed once",
+                (*taken, (0, "fail", {}), self.promises.backoff_ms + 1, *ripe, (1, "take", {})),
+            ),
             Opening("with a job that failed in a lease that would be over", (*taken, (0, "fail", {}), overdue_ms)),
             *([Opening("with a job that is delayed", ((0, "add", {"delay_ms": delay_ms}),))] if delay_ms else []),
             Opening("with the queue paused", ((0, "add", {"delay_ms": 0}), (0, "pause", {}))),
@@ -459,7 +503,12 @@ class JobQueue(Contract):
         def adds(size: int, delay_ms: int = 0) -> Iterator[tuple[int, Call] | int]:
             for number in range(size):
                 name = f"j{size - number}"
-                yield 0, Call.of("add", job=name, payload=name, delay_ms=delay_ms, priority=self.promises.priorities[0], key="")
+                yield (
+                    0,
+                    Call.of(
+                        "add", job=name, payload=name, delay_ms=delay_ms, priority=self.promises.priorities[0], key=""
+                    ),
+                )
 
         def bulk(size: int) -> Iterator[tuple[int, Call] | int]:
             yield 0, Call.of("add_bulk", jobs=tuple(f"j{size - number}" for number in range(size)))
@@ -470,7 +519,9 @@ class JobQueue(Contract):
 
         def lapsed(size: int) -> Iterator[tuple[int, Call] | int]:
             yield from adds(size)
-            yield from ((0, Call.of("take", token=f"t{number}", lease_ms=self.promises.lease_ms)) for number in range(size))
+            yield from (
+                (0, Call.of("take", token=f"t{number}", lease_ms=self.promises.lease_ms)) for number in range(size)
+            )
             yield self.promises.lease_ms + 1
 
         many = "add_bulk" in self.bound
@@ -506,7 +557,10 @@ class JobQueue(Contract):
             return bool(reply == "lost")
         return None if job.is_over or job.until_ms == now_ms else reply != "lost"
 
-    @law("no-rerun", "a job that has ended is not handed out, nor more often than promised, and attempts are counted once")
+    @law(
+        "no-rerun",
+        "a job that has ended is not handed out, nor more often than promised, and attempts are counted once",
+    )
     def no_rerun(self, before: Queue, call: Call, reply: Reply, now_ms: int) -> bool | None:
         if call.name == "add" and reply == "added":
             return before.job(call["job"]) is None
@@ -519,7 +573,11 @@ class JobQueue(Contract):
             return False
         return told.get("attempt", job.attempts + 1) == job.attempts + 1  # type: ignore[no-any-return]
 
-    @law("order", "jobs are handed out by priority and in the order in which they were added; a delayed one not before its time, nor stuck after it")
+    @law(
+        "order",
+        "jobs are handed out by priority and in the order in which they were added; a delayed one not before its "
+        "time, nor stuck after it",
+    )
     def order(self, before: Queue, call: Call, reply: Reply, now_ms: int) -> bool | None:
         if call.name != "take" or before.is_paused:
             return None
@@ -537,7 +595,9 @@ class JobQueue(Contract):
     def recovery(self, before: Queue, call: Call, reply: Reply, now_ms: int) -> bool | None:
         if call.name != "take" or before.is_paused:
             return None
-        if self.promises.recovers == "recover":  # which has brought them back into the line, where they wait as others do
+        if (
+            self.promises.recovers == "recover"
+        ):  # which has brought them back into the line, where they wait as others do
             return reply is not None if any(one.attempts for one in before.of(WAITING)) else None
         lapsed = [one for one in before.of(LEASED) if self._waits(one) and self._is_moved(one)]
         return reply is not None or bool(before.of(WAITING)) if lapsed else None

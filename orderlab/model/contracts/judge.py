@@ -1,8 +1,9 @@
-"""The judge of a sequential contract, and what its author's class answers, checked: a mistake in it is one line, never a verdict.
+"""The judge of a sequential contract, and what its author's class answers, checked: a mistake in it is one line, never
+a verdict.
 
-Every question goes through ``Asked``: answers have the right types and are finite, states can be told apart, nothing loops
-for ever, and what is asked twice is answered alike. The last is tried on the first questions and on some later ones, since
-a contract that draws random numbers would make each verdict a matter of luck.
+Every question goes through ``Asked``: answers have the right types and are finite, states can be told apart, nothing
+loops for ever, and what is asked twice is answered alike. The last is tried on the first questions and on some later
+ones, since a contract that draws random numbers would make each verdict a matter of luck.
 """
 
 from __future__ import annotations
@@ -69,10 +70,15 @@ class Asked:
 
     def initial(self) -> Hashable:
         """The state of an empty store."""
-        first, second = self._ask("initial", nothing, self.contract.initial), self._ask("initial", nothing, self.contract.initial)
+        first, second = (
+            self._ask("initial", nothing, self.contract.initial),
+            self._ask("initial", nothing, self.contract.initial),
+        )
         self._check_state("initial", nothing, first)
         if not _alike(first, second):
-            raise self._wrong("initial", nothing, f"{_short(first)} is not equal to a second one; compare states by value")
+            raise self._wrong(
+                "initial", nothing, f"{_short(first)} is not equal to a second one; compare states by value"
+            )
         return first  # type: ignore[no-any-return]
 
     def outcomes(self, state: Hashable, call: Call, now_ms: int) -> list[Outcome]:
@@ -89,7 +95,9 @@ class Asked:
         found = self._list("outcomes", given, lambda: self.contract.outcomes(state, call, now_ms))
         for one in found:
             if not isinstance(one, tuple) or len(one) != 2:
-                raise self._wrong("outcomes", given, f"yielded {_short(one)}; yield a reply and the state that goes with it")
+                raise self._wrong(
+                    "outcomes", given, f"yielded {_short(one)}; yield a reply and the state that goes with it"
+                )
             reply, after = one
             if isinstance(reply, AnyOf):
                 if not self._ask("outcomes", given, lambda reply=reply: reply.accepts(reply.example)):  # type: ignore[misc]
@@ -132,7 +140,9 @@ class Asked:
         if self._is_due():
             if not _alike(aged, self._ask("elapse", given, lambda: self.contract.elapse(state, now_ms))):
                 raise self._changes("elapse", given)
-            again = self._ask("elapse", lambda: f"state {_short(aged)}, now_ms {now_ms}", lambda: self.contract.elapse(aged, now_ms))
+            again = self._ask(
+                "elapse", lambda: f"state {_short(aged)}, now_ms {now_ms}", lambda: self.contract.elapse(aged, now_ms)
+            )
             if not _alike(aged, again):
                 told = f"gave {_short(aged)}, and from there at the same moment {_short(again)}; it must be idempotent"
                 raise self._wrong("elapse", given, told)
@@ -182,11 +192,20 @@ class Asked:
             raise self._wrong(part, given, f'no operation "{call.name}"; one of {", ".join(self.contract.operations)}')
         wanted, fields = set(self.contract.operations[call.name]), {name for name, _ in call.fields}
         if wanted != fields:
-            odd = ", ".join([f"{one} is missing" for one in sorted(wanted - fields)] + [f"{one} is none" for one in sorted(fields - wanted)])
-            raise self._wrong(part, given, f"{call}: {odd}; operations has {call.name}({', '.join(self.contract.operations[call.name])})")
+            odd = ", ".join(
+                [f"{one} is missing" for one in sorted(wanted - fields)]
+                + [f"{one} is none" for one in sorted(fields - wanted)]
+            )
+            raise self._wrong(
+                part,
+                given,
+                f"{call}: {odd}; operations has {call.name}({', '.join(self.contract.operations[call.name])})",
+            )
         for name, value in call.fields:
             if not is_plain(value) and type(value) not in (bool, float):
-                raise self._wrong(part, given, f"{call}: {name} is no plain value; give numbers, text, bytes or tuples of such")
+                raise self._wrong(
+                    part, given, f"{call}: {name} is no plain value; give numbers, text, bytes or tuples of such"
+                )
 
     def holds(self, law: ContractLaw, state: Hashable, call: Call, reply: Any, now_ms: int) -> bool | None:
         """What a law says of a reply."""
@@ -207,7 +226,11 @@ class Asked:
         try:
             return _ended(question)
         except (Exception, SystemExit) as error:
-            said = f"does not end within {SECONDS_MAX:g} s" if isinstance(error, _TimedOut) else f"{type(error).__name__}: {error}"
+            said = (
+                f"does not end within {SECONDS_MAX:g} s"
+                if isinstance(error, _TimedOut)
+                else f"{type(error).__name__}: {error}"
+            )
             raise self._wrong(part, given, said, error) from error
 
     def _list(self, part: str, given: Given, question: Callable[[], Any]) -> list[Any]:
@@ -240,7 +263,9 @@ class Asked:
                 raise self._wrong(name, nothing, f"{value!r:.60}; give a number from {low} to {high}")
         for part in ("initial", "outcomes", "calls"):
             if getattr(type(self.contract), part) is getattr(Contract, part):
-                told = "is missing; write initial(self), outcomes(self, state, call, now_ms) and calls(self, client, seen)"
+                told = (
+                    "is missing; write initial(self), outcomes(self, state, call, now_ms) and calls(self, client, seen)"
+                )
                 raise InputError(f"{inspect.getfile(type(self.contract))}: {self.name}.{part} {told}")
         if not self.contract.operations:
             raise self._wrong("operations", nothing, "there are none; name each operation with its fields")
@@ -302,7 +327,8 @@ def _keep(known: dict[Any, Any], question: Hashable, answer: Any) -> None:
 
 
 def _ended(question: Callable[[], Any]) -> Any:
-    """The answer. Raises _TimedOut after SECONDS_MAX of processor time; in the main thread, where alone signals arrive."""
+    """The answer. Raises _TimedOut after SECONDS_MAX of processor time; in the main thread, where alone signals
+    arrive."""
     if threading.current_thread() is not threading.main_thread():
         return question()
     _Alarm.install()
@@ -314,7 +340,8 @@ def _ended(question: Callable[[], Any]) -> Any:
 
 
 class _Alarm:
-    """The handler of the timer. To ask whose it is costs more than most questions to a contract, so that is done now and then."""
+    """The handler of the timer. To ask whose it is costs more than most questions to a contract, so that is done now
+    and then."""
 
     EVERY = 256
     left = 0
@@ -332,11 +359,13 @@ def _raise_endless(number: int, frame: object) -> None:
     raise _TimedOut
 
 
-# -- the judge -----------------------------------------------------------------------------------------------------------------
+# -- the judge
+# -----------------------------------------------------------------------------------------------------------------
 
 
 class TooManyStates(InputError):
-    """Operations of several clients have overlapped for so long that more states explain what was seen than are kept."""
+    """Operations of several clients have overlapped for so long that more states explain what was seen than are
+    kept."""
 
 
 class Violation(NamedTuple):
@@ -425,11 +454,16 @@ class Judge:
         return None
 
     def overlooked(self, waiting: Mapping[int, Call]) -> list[int]:
-        """Of operations that wait those that no state lets go on waiting. One that has not begun here has done nothing but wait."""
+        """Of operations that wait those that no state lets go on waiting. One that has not begun here has done nothing
+        but wait."""
         began = {event.number: at for at, event in enumerate(self.overlapping) if event.kind == "begin"}
         undone = {began[number] for number in waiting if number in self.under_way}
         states = [one.state for one in self._explaining(self.overlapping) if not undone & one.done]
-        return [number for number, call in waiting.items() if states and not any(self.asked.may_wait(state, call, self.now_ms) for state in states)]
+        return [
+            number
+            for number, call in waiting.items()
+            if states and not any(self.asked.may_wait(state, call, self.now_ms) for state in states)
+        ]
 
     def stop(self, number: int, how: str, part_way: bool) -> None:
         """The operation was stopped, or nobody heard its reply: it took effect whole by now, or never will.
@@ -503,7 +537,9 @@ class Judge:
         while fresh:
             one = fresh.pop()
             for number in under_way.keys() - one.done:
-                for state in self._after(one.state, under_way[number], number in heard, heard.get(number), pool, now_ms):
+                for state in self._after(
+                    one.state, under_way[number], number in heard, heard.get(number), pool, now_ms
+                ):
                     more = self._aged(Candidate(state, one.done | {number}), now_ms)
                     if more not in found:
                         found.add(more)
@@ -572,10 +608,19 @@ class Judge:
             laws = laws or [name for name, told in verdicts.items() if False in told] or [SPECIFICATION]
         if self._stopped:
             laws.insert(0, ALL_OR_NOTHING)
-        allowed = sorted({str(one) if isinstance(one, AnyOf) else repr(one) for state in before for one, _ in self.asked.outcomes(state, call, self.now_ms)})
+        allowed = sorted(
+            {
+                str(one) if isinstance(one, AnyOf) else repr(one)
+                for state in before
+                for one, _ in self.asked.outcomes(state, call, self.now_ms)
+            }
+        )
         if before and not allowed:
             raise self.asked.nothing_allowed(before[0], call)
-        told = f"{call} replied {reply if isinstance(reply, Failed) else repr(reply)}; allowed: {', '.join(allowed[:4]) or 'nothing'}"
+        told = (
+            f"{call} replied {reply if isinstance(reply, Failed) else repr(reply)}; allowed: "
+            f"{', '.join(allowed[:4]) or 'nothing'}"
+        )
         if self._stopped:
             told += f" (after {self._stopped})"
         return Violation(tuple(laws), told)

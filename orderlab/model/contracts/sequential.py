@@ -15,10 +15,14 @@ GENERIC = {
     ALL_OR_NOTHING: "an operation that is stopped leaves the store as before or as after",
     ONE_SLOT: "all keys of one operation hash to one slot; undeclared keys are told",
     NO_RESIDUE: "what the keys hold grows no further than the contract's state does",
-    BOUNDED: "every operation ends, within the limits of a script, and makes no more calls while the contract's state is no larger",
+    BOUNDED: "every operation ends, within the limits of a script, and makes no more calls while the contract's "
+    "state is no larger",
 }
 """Laws that hold whatever the contract says."""
-WOKEN = "a client that waits without a timeout does not go on waiting when there is something for it and nobody else does anything"
+WOKEN = (
+    "a client that waits without a timeout does not go on waiting when there is something for it and nobody else "
+    "does anything"
+)
 
 
 class Scope(NamedTuple):
@@ -68,7 +72,13 @@ class SequentialTerms:
             Scope(f"{clients} clients, {few} operations each", clients, few, share=0.6 * rest),
             Scope(f"{clients} clients without faults", clients, few, waits=3, faults=0, share=0.2 * rest),
             *(
-                Scope(f"{clients} clients, 2 operations each, {one.name}", clients, 2, share=0.6 / len(openings), opening=one)
+                Scope(
+                    f"{clients} clients, 2 operations each, {one.name}",
+                    clients,
+                    2,
+                    share=0.6 / len(openings),
+                    opening=one,
+                )
                 for one in openings
             ),
         )

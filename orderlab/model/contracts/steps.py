@@ -27,7 +27,8 @@ class Fault:
     """What stops or befalls an operation: a condition of the node, or an event at one call."""
 
     kind: str
-    """The name of a condition of ``orderlab.sim.redis.error_conditions``, ``client-dies``, ``reply-lost`` or ``own-error``."""
+    """The name of a condition of ``orderlab.sim.redis.error_conditions``, ``client-dies``, ``reply-lost`` or
+    ``own-error``."""
     at: int = 0
     """killed, crashed: before which ``redis.call`` of the script, from 0; client-dies: after how many calls."""
     key: bytes = b""
@@ -36,8 +37,14 @@ class Fault:
     """wrong-type: the type of the value that is found there."""
 
     def __str__(self) -> str:
-        where = f" of {self.key.decode('latin-1').encode('unicode_escape').decode()}{self.found and f' (a {self.found})'}" if self.key else ""
-        return f"{self.kind}{where}" + (f" before redis.call {self.at + 1}" if self.kind in ("crashed", "killed") else "")
+        where = (
+            f" of {self.key.decode('latin-1').encode('unicode_escape').decode()}{self.found and f' (a {self.found})'}"
+            if self.key
+            else ""
+        )
+        return f"{self.kind}{where}" + (
+            f" before redis.call {self.at + 1}" if self.kind in ("crashed", "killed") else ""
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +94,12 @@ def to_json(step: ClientStep) -> dict[str, Any]:
             told["served_by"] = step.served_by
     trouble = getattr(step, "trouble", None)
     if trouble is not None:
-        told["trouble"] = {"kind": trouble.kind, "key": trouble.key.decode("latin-1"), "at": trouble.at, "found": trouble.found}
+        told["trouble"] = {
+            "kind": trouble.kind,
+            "key": trouble.key.decode("latin-1"),
+            "at": trouble.at,
+            "found": trouble.found,
+        }
     return told
 
 
@@ -158,7 +170,9 @@ def told_step(step: ClientStep) -> str:
         return f"{who} dies in the middle of its operation"
     under = f", under {step.trouble}" if step.trouble is not None else ""
     by = f", served by the {step.served_by} scripts" if isinstance(step, Begin) and step.served_by else ""
-    return f"{who}: {step.call}{by}{under}" if isinstance(step, Begin) else f"{who}: the next call of its operation{under}"
+    return (
+        f"{who}: {step.call}{by}{under}" if isinstance(step, Begin) else f"{who}: the next call of its operation{under}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +221,9 @@ class ContractTrace:
         except (KeyError, ValueError, TypeError) as error:
             raise InputError(f"{place}: {type(error).__name__} {error}; clients and skews_ms are numbers") from None
         if not 1 <= clients <= CLIENTS_MAX or len(skews) > clients:
-            raise InputError(f"{place}: clients {clients}, {len(skews)} skews_ms; at most {CLIENTS_MAX}, and a skew for each at most")
+            raise InputError(
+                f"{place}: clients {clients}, {len(skews)} skews_ms; at most {CLIENTS_MAX}, and a skew for each at most"
+            )
         for at, step in enumerate(steps):
             if isinstance(step, Wait) and not 0 <= step.ms <= WAIT_MS_MAX:
                 raise InputError(f"{place}: steps[{at}].ms: {step.ms}; give 0 to {WAIT_MS_MAX}")

@@ -1,10 +1,10 @@
 """Audit: what a system claims of itself is checked on a sample of its states before any verdict is told.
 
-The search believes that steps and laws depend on the state alone, that members of a symmetric set are interchangeable, and
-that footprints and `reads` name every place that was looked at. Where one of these is not so, a search can miss a
-violation, so the claim is an error of the author's, told with the state that shows it. The first and the last states (rare
-steps are taken late), some drawn by the seed, and the states of some random walks are looked at: a claim that is wrong in few
-states only may pass.
+The search believes that steps and laws depend on the state alone, that members of a symmetric set are interchangeable,
+and that footprints and `reads` name every place that was looked at. Where one of these is not so, a search can miss a
+violation, so the claim is an error of the author's, told with the state that shows it. The first and the last states
+(rare steps are taken late), some drawn by the seed, and the states of some random walks are looked at: a claim that is
+wrong in few states only may pass.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class Audit:
         """Raises InputError for a claim that a sample of the states 0..count-1 refutes.
 
         `decided` names the invariants that a whole search has found true in all of these states, and the goals that it
-        has found in none; `is_known` tells the states that it came to. What was `compiled` can look at the state alone, and
-        the interpreter was held against it while it ran (`compiled.space`): its states are asked once.
+        has found in none; `is_known` tells the states that it came to. What was `compiled` can look at the state alone,
+        and the interpreter was held against it while it ran (`compiled.space`): its states are asked once.
         """
         self._decided, self._is_known = frozenset(decided), is_known
         sampled = list(self._sample(count, state, cut, FIRST, DRAWN))
@@ -175,9 +175,7 @@ class Audit:
             for name, truth in self._truths(image).items():
                 if truths[name] != truth:
                     raise self._no_symmetry(exchanged, name, state)
-            expected = Counter(
-                (label.action, images[number]) for (label, _), images in zip(steps, after, strict=True)
-            )
+            expected = Counter((label.action, images[number]) for (label, _), images in zip(steps, after, strict=True))
             offered = list(self.system.successors(image))
             found = Counter((label.action, target) for label, target in offered)
             if found != expected:
@@ -192,7 +190,8 @@ class Audit:
 
     def _no_symmetry(self, exchanged: Hashable, what: str, state: Any) -> InputError:
         return InputError(
-            f"{self.system.name}: --symmetry: {what} tells {exchanged} apart, in the state {self._shown(state)}: the set is"
+            f"{self.system.name}: --symmetry: {what} tells {exchanged} apart, in the state {self._shown(state)}: "
+            "the set is"
             " not symmetric; leave out symmetric=True (or --symmetry), or use equality and quantification only"
         )
 

@@ -1,9 +1,9 @@
 """An exploration: every law of a system decided, with witnesses, coverage, and what was left out.
 
-Coverage and vacuity: a law that was never put to the test, or an action that never happened, is a failure. A specification
-whose guard can never be met satisfies every invariant. So a complete exploration in which an action never fired or an
-antecedent never held is vacuous in that respect, and vacuous is not held: `coverage` is unknown, names them, and so is each
-law that was not put to the test.
+Coverage and vacuity: a law that was never put to the test, or an action that never happened, is a failure. A
+specification whose guard can never be met satisfies every invariant. So a complete exploration in which an action never
+fired or an antecedent never held is vacuous in that respect, and vacuous is not held: `coverage` is unknown, names
+them, and so is each law that was not put to the test.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def coverage_verdict(
     unfinished: str | None,
     undecided: Sequence[str] = (),
 ) -> Verdict:
-    """Judge declared actions and laws. While states are missing, what was not seen is only not seen yet, and so is what a law
-    asks for that was not decided (`undecided`)."""
+    """Judge declared actions and laws. While states are missing, what was not seen is only not seen yet, and so is what
+    a law asks for that was not decided (`undecided`)."""
     silent = [name for name in declared if not fired.get(name)]
     work = {"actions": len(declared), "actions_fired": len(declared) - len(silent)}
     if not silent and not untested and not undecided:
@@ -134,8 +134,9 @@ def explore(
     Every law gets a verdict: invariants, step invariants, absence of deadlock, goals, liveness, and `coverage`. After a
     violation the search ends with that level (unless `options.keep_going`), and laws that were not violated by then are
     unknown. So is a law that was not put to the test (unless `options.allow_vacuous`).
-    Raises InputError as `search` does and where the system does not keep what it claims (`orderlab.model.explorer.audit`),
-    SpecificationError when the text of a specification is wrong, Defect when an engine is.
+    Raises InputError as `search` does and where the system does not keep what it claims
+    (`orderlab.model.explorer.audit`), SpecificationError when the text of a specification is wrong, Defect when an
+    engine is.
     """
     run = search(system, options, progress, should_stop)
     seconds = run.meter.total_seconds()
@@ -200,7 +201,10 @@ class _Judge:
     """Turns one search into verdicts."""
 
     def __init__(
-        self, run: Search, progress: Callable[[Progress], None] | None = None, should_stop: Callable[[], bool] = lambda: False
+        self,
+        run: Search,
+        progress: Callable[[Progress], None] | None = None,
+        should_stop: Callable[[], bool] = lambda: False,
     ):
         self.run = run
         self.progress, self.should_stop = progress, should_stop
@@ -212,7 +216,9 @@ class _Judge:
         self.unfinished = self._why_unfinished()
         if self.unfinished is not None:
             self.work[UNFINISHED] = 1
-        self.beyond: tuple[str, ...] = () if not run.space.cut else ("what lies beyond the constraint was not explored",)
+        self.beyond: tuple[str, ...] = (
+            () if not run.space.cut else ("what lies beyond the constraint was not explored",)
+        )
         names = {law.name for law in self.laws}
         self.met = {name: times for name, times in run.space.met().items() if name in names}
         """In how many states each antecedent held, liveness included once it is decided."""
@@ -247,9 +253,7 @@ class _Judge:
         return found
 
     def _untested(self, law: str, reason: str) -> Verdict:
-        return Verdict(
-            law, Outcome.UNKNOWN, work={**self.work, "antecedents": 0}, not_covered=(f"vacuous: {reason}",)
-        )
+        return Verdict(law, Outcome.UNKNOWN, work={**self.work, "antecedents": 0}, not_covered=(f"vacuous: {reason}",))
 
     def _why_untested(self, name: str, law: Law | None) -> str | None:
         """Why a law that nothing broke was not put to the test either."""
@@ -280,8 +284,8 @@ class _Judge:
         return Verdict(name, Outcome.HOLDS, work=work, not_covered=self.beyond)
 
     def _decided_without(self, verdict: Verdict, whole: Search | None = None) -> Verdict:
-        """The verdict, saying which of the reductions that were asked for it was decided without; `whole` is the search of all
-        states where that is another than the run."""
+        """The verdict, saying which of the reductions that were asked for it was decided without; `whole` is the search
+        of all states where that is another than the run."""
         options, run = self.run.options, whole or self.run
         left_out = ["symmetry"] if whole is not None and whole is not self.run else []
         left_out += ["reduction"] if options.reduction and run.reduction is None else []
@@ -372,7 +376,8 @@ class _Judge:
             run = whole_graph(run, [law.name for law in laws], self.progress, self.should_stop)
             if not run.complete:
                 gap = (
-                    f"not decided on representatives, whose cycles need not be cycles of one process, and {run.space.count:,}"
+                    "not decided on representatives, whose cycles need not be cycles of one process, and "
+                    f"{run.space.count:,}"
                     f" of all states were seen: stopped by {run.stopped_by}"
                 )
         if gap is not None:
@@ -380,7 +385,8 @@ class _Judge:
             return [Verdict(law.name, Outcome.UNKNOWN, work=self.work, not_covered=(gap,)) for law in laws]
         if run is not self.run:
             self.notes.append(
-                f"{', '.join(law.name for law in laws)}: decided without symmetry, on all {run.distinct_states:,} states, for a"
+                f"{', '.join(law.name for law in laws)}: decided without symmetry, on all {run.distinct_states:,} "
+                "states, for a"
                 " cycle of representatives need not be a cycle of one process"
             )
         from orderlab.model.explorer.state_graph import FairnessCondition, StateGraph, find_lasso

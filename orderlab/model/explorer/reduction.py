@@ -70,8 +70,8 @@ class Reduction:
         return steps
 
     def _extend(self, known: dict[str, set[Place]], actor: str, more: frozenset[Place]) -> None:
-        """Enter the places that a process touches, and under symmetry all that renaming makes of it: what is known is closed
-        under renaming."""
+        """Enter the places that a process touches, and under symmetry all that renaming makes of it: what is known is
+        closed under renaming."""
         waiting = [] if more <= known.setdefault(actor, set()) else [(actor, more)]
         while waiting:
             who, places = waiting.pop()

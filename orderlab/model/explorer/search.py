@@ -86,7 +86,8 @@ CHANGE_AFTER_STEPS = 5_000
 REDUCE_IN_VAIN_UP_TO = 10_000
 """States after which a reduction that has left nothing out is switched off."""
 COUNT_STATES_BY = 64
-"""States expanded at most between two looks at a budget in states, so that it ends at the same state on either engine."""
+"""States expanded at most between two looks at a budget in states, so that it ends at the same state on either
+engine."""
 CHUNK = {"interpreted": COUNT_STATES_BY, "compiled": 4096}
 """States expanded between two looks at the other budgets."""
 CHECKPOINT_EVERY_S = 60.0
@@ -99,8 +100,9 @@ class Options:
     """`max_depth` stops after so many steps from the initial states.
 
     `keep_going` searches on after a violation; `laws` are the only ones to be judged (empty: all), `constraints` names
-    predicates of the system that a state must meet to be gone on from; `allow_vacuous` lets a law hold that was not put to
-    the test. `seed` draws the states on which what the system claims is checked. `workers` processes share the search.
+    predicates of the system that a state must meet to be gone on from; `allow_vacuous` lets a law hold that was not put
+    to the test. `seed` draws the states on which what the system claims is checked. `workers` processes share the
+    search.
     """
 
     budget: Budget = field(default_factory=Budget)
@@ -268,8 +270,8 @@ def search(
 def _search(run: Search, progress: Callable[[Progress], None] | None, should_stop: Callable[[], bool]) -> None:
     while True:
         _visit(run, progress, should_stop)
-        # A footprint turned out larger than the one that earlier choices relied on: choose again, and until a round relied
-        # on nothing too small, believe only what it has seen.
+        # A footprint turned out larger than the one that earlier choices relied on: choose again, and until a round
+        # relied on nothing too small, believe only what it has seen.
         if not run.must_repeat or run.expanded < run.space.count or run.stopped_by is not None:
             return
         if run.violated() and not run.options.keep_going:
@@ -436,8 +438,8 @@ def _next_level(run: Search) -> bool:
 
 
 def _switch_engine(run: Search, progress: Tell) -> None:
-    """Go over to the compiled engine, or to several processes, when the system proves large. Numbering is the same, so what
-    is known stays known.
+    """Go over to the compiled engine, or to several processes, when the system proves large. Numbering is the same, so
+    what is known stays known.
     """
     if run.options.workers > 1 and not run.shared and run.space.count >= SHARE_FROM:
         _share(run)
@@ -532,7 +534,13 @@ def unreduced_up_to(run: Search, law: str, depth: int) -> Search:
     is left.
     """
     options = replace(
-        run.options, reduction=False, engine="interpreted", checkpoint=None, max_depth=depth, budget=_left(run), laws=(law,)
+        run.options,
+        reduction=False,
+        engine="interpreted",
+        checkpoint=None,
+        max_depth=depth,
+        budget=_left(run),
+        laws=(law,),
     )
     return search(run.system, options)
 

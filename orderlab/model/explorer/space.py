@@ -3,10 +3,10 @@
 The search drives one of two spaces through the same interface: the interpreted one below, for any transition system,
 and the compiled one for declarative specifications. Both number states alike.
 
-A checkpoint is an unfinished space on disk, to be resumed by a later run of the same specification: one JSON line (magic,
-version, what it belongs to, digest) and the pickled plain values. The file is written whole or not at all. A checkpoint of
-another specification, scope, text, engine or version is refused, and so is a damaged one; unpickling admits value types of the
-specification's own package and nothing else, so the file cannot run code.
+A checkpoint is an unfinished space on disk, to be resumed by a later run of the same specification: one JSON line
+(magic, version, what it belongs to, digest) and the pickled plain values. The file is written whole or not at all. A
+checkpoint of another specification, scope, text, engine or version is refused, and so is a damaged one; unpickling
+admits value types of the specification's own package and nothing else, so the file cannot run code.
 """
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ class InterpretedSpace:
         return self._reduction is None and not self._constraints
 
     def share(self, workers: int) -> None:
-        """Share the search with other processes from now on, until `close`: `expand_shared` instead of `expand`, and what is
-        known is in several processes, but for its number."""
+        """Share the search with other processes from now on, until `close`: `expand_shared` instead of `expand`, and
+        what is known is in several processes, but for its number."""
         self._workers = Workers(
             Judges(self.system, self._canonical, self._invariants, self._step_laws, self._goals, self._constraints),
             workers, self._numbers, self.cut,
@@ -197,12 +197,13 @@ class InterpretedSpace:
             self._reduction.saw_state(state)
 
     def expand_shared(self, first: int, last: int, at_most: int | None) -> int:
-        """As `expand`, by all workers, as far as they see fit. Where more than `at_most` states would be known afterwards, no
-        more than `SHORTEST_STRETCH` states are expanded."""
+        """As `expand`, by all workers, as far as they see fit. Where more than `at_most` states would be known
+        afterwards, no more than `SHORTEST_STRETCH` states are expanded."""
         assert self._workers is not None
         reached, reports = self._workers.round(first, last, self.count, at_most, self.found)
         if not reports:
-            # Whatever failed there fails here, and is told; or a law was broken before it failed, and is judged no more.
+            # Whatever failed there fails here, and is told; or a law was broken before it failed, and is judged no
+            # more.
             workers = self._workers.size
             self.close()
             self.expand(first, min(last, first + SHORTEST_STRETCH))

@@ -3,12 +3,12 @@
 Leads-to under weak and strong fairness is decided by strongly connected components.
 
 A law `when` leads to `then` fails exactly if, from a reachable state that meets `when` and not `then`, one can stay for
-ever among states without `then` on a fair behaviour. Such a behaviour ends in a strongly connected set of that region in
-which each weakly fair step is taken or, somewhere, not enabled, and each strongly fair step is taken or nowhere enabled.
-The largest such sets are found by refinement (emptiness of Streett automata): a component that neglects a strongly fair
-step loses the states that enable it, and what is left is split into components again; one that neglects a weakly fair step
-has no part that does better. Stuttering for ever counts as a behaviour, as in TLA+: a single state is a set that can be
-stayed in. A step that changes nothing is neither enabled nor taken.
+ever among states without `then` on a fair behaviour. Such a behaviour ends in a strongly connected set of that region
+in which each weakly fair step is taken or, somewhere, not enabled, and each strongly fair step is taken or nowhere
+enabled. The largest such sets are found by refinement (emptiness of Streett automata): a component that neglects a
+strongly fair step loses the states that enable it, and what is left is split into components again; one that neglects a
+weakly fair step has no part that does better. Stuttering for ever counts as a behaviour, as in TLA+: a single state is
+a set that can be stayed in. A step that changes nothing is neither enabled nor taken.
 """
 
 from __future__ import annotations
@@ -128,7 +128,9 @@ def find_lasso(
     return _lasso(space, graph, begins & without, without, fair, component, conditions), obliged
 
 
-def _fair_part(graph: StateGraph, region: Bools, conditions: Sequence[FairnessCondition]) -> tuple[Bools, NDArray[np.int64]]:
+def _fair_part(
+    graph: StateGraph, region: Bools, conditions: Sequence[FairnessCondition]
+) -> tuple[Bools, NDArray[np.int64]]:
     """The states of the region's fair components, and the component of each state."""
     fair = region.copy()
     while True:

@@ -1,9 +1,9 @@
 """Random walks: for spaces too large to visit, as many behaviours as asked for, drawn by a seed.
 
-A walk begins in a random initial state and takes a random step each time; the states that it might have gone to are judged
-as well, for they are known anyhow. What is found is a violation like any other: shortened, replayed, told. What is not
-found is unknown, however many walks there were. Each walk draws from a stream of its own, so a walk does not depend on those
-before it.
+A walk begins in a random initial state and takes a random step each time; the states that it might have gone to are
+judged as well, for they are known anyhow. What is found is a violation like any other: shortened, replayed, told. What
+is not found is unknown, however many walks there were. Each walk draws from a stream of its own, so a walk does not
+depend on those before it.
 """
 
 from __future__ import annotations
@@ -133,7 +133,8 @@ def explore_by_walks(
     """
     if options.symmetry or options.reduction or options.checkpoint is not None or options.engine == "compiled":
         raise InputError(
-            f"{system.name}: --walks visits no whole space: leave out --symmetry, --reduction, --checkpoint and --engine"
+            f"{system.name}: --walks visits no whole space: leave out --symmetry, --reduction, --checkpoint and "
+            "--engine"
         )
     found = _Walks(system, options, chosen_laws(system, options.laws), Meter(options.budget))
     starts = list(system.initial_states())

@@ -1,17 +1,18 @@
 """Witnesses: runs of a system that break a law; the shortest of them, replayed before it is told, and one sentence why.
 
-A behaviour is a finite run, step by step, with what changed; a lasso if its end repeats for ever. It is plain data: JSON both
-ways, and a numbered story for people.
+A behaviour is a finite run, step by step, with what changed; a lasso if its end repeats for ever. It is plain data:
+JSON both ways, and a numbered story for people.
 
 The shortest run with the fewest switches between processes comes from a breadth-first numbering. Backwards through the
-levels: which states lie on a shortest path to a target. Then forwards along these only, keeping for each concrete state and
-each process that stepped last the path with the fewest switches. With symmetry the levels hold representatives, while the
-path is rebuilt from concrete states, so that processes keep their names.
+levels: which states lie on a shortest path to a target. Then forwards along these only, keeping for each concrete state
+and each process that stepped last the path with the fewest switches. With symmetry the levels hold representatives,
+while the path is rebuilt from concrete states, so that processes keep their names.
 
-What does not convict when it is replayed is named as an error. The search may be wrong for four reasons: the compiled engine
-is; a symmetry that is declared is none; a text does not do the same twice (it draws random numbers, reads the clock, keeps
-something between calls); or what a law or a step tells of the places that it reads is not so. The replay uses nothing of the
-search but the labels and the states: initial states, successors, laws and fairness are asked of the system again.
+What does not convict when it is replayed is named as an error. The search may be wrong for four reasons: the compiled
+engine is; a symmetry that is declared is none; a text does not do the same twice (it draws random numbers, reads the
+clock, keeps something between calls); or what a law or a step tells of the places that it reads is not so. The replay
+uses nothing of the search but the labels and the states: initial states, successors, laws and fairness are asked of the
+system again.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ class BehaviourStep:
 
 @dataclass(frozen=True)
 class Behaviour:
-    """`loop_start` is None for a finite run. Else the steps from that index on repeat for ever; when it is the number of
-    steps, the system stays in its last state for ever."""
+    """`loop_start` is None for a finite run. Else the steps from that index on repeat for ever; when it is the number
+    of steps, the system stays in its last state for ever."""
 
     initial: Mapping[str, Any]
     steps: tuple[BehaviourStep, ...]

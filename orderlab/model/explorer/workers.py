@@ -1,12 +1,12 @@
 """Several processes on one interpreted search, each the owner of the states that a hash gives it.
 
-The search goes in rounds, each over a stretch of consecutive states. A worker steps the states of the stretch that it owns; a
-new state goes to its owner, once from each worker, with its *key*: the number of the state that it was reached from, and
-which step of it that was. The owner keeps the lowest key, which is where a search in one process would have met the state.
-Workers then tell each other their keys, sorted; the rank of a key among all of them is the number of its state. So states
-have the numbers that one process would have given them, whatever the number of workers, and findings, counts, verdicts and
-witnesses follow. States are judged once, by their owners. What fails in a worker is left for the searching process to do
-again alone, where the error is told.
+The search goes in rounds, each over a stretch of consecutive states. A worker steps the states of the stretch that it
+owns; a new state goes to its owner, once from each worker, with its *key*: the number of the state that it was reached
+from, and which step of it that was. The owner keeps the lowest key, which is where a search in one process would have
+met the state. Workers then tell each other their keys, sorted; the rank of a key among all of them is the number of its
+state. So states have the numbers that one process would have given them, whatever the number of workers, and findings,
+counts, verdicts and witnesses follow. States are judged once, by their owners. What fails in a worker is left for the
+searching process to do again alone, where the error is told.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ FIRST_STRETCH = 256
 SHORTEST_STRETCH = 64
 ROUND_S = (0.05, 0.25)
 """A round that takes less is followed by a longer stretch, one that takes more by a shorter one: what workers tell each
-other costs the same for a short stretch as for a long one, and between two rounds budgets and interrupts are looked at."""
+other costs the same for a short stretch as for a long one, and between two rounds budgets and interrupts are looked
+at."""
 STEPS_AT_MOST = 1 << 31
 """Out of one state: the lower half of a key."""
 SENT = -1
@@ -65,8 +66,8 @@ class Judges:
 
 @dataclass(frozen=True)
 class Stretch:
-    """The states first..last-1, to be stepped while `count` states are known. `found` names what needs no judging any more;
-    `at_most` is how many states may be known afterwards, or all is as before."""
+    """The states first..last-1, to be stepped while `count` states are known. `found` names what needs no judging any
+    more; `at_most` is how many states may be known afterwards, or all is as before."""
 
     first: int
     last: int
@@ -97,8 +98,8 @@ class RoundReport:
 class Share:
     """The states of one worker, and what it does in a round.
 
-    `known` has the number of each state that this worker owns or knew when the workers began, `SENT` for those that it sent
-    away, and in a round -2 and less for the places of new ones.
+    `known` has the number of each state that this worker owns or knew when the workers began, `SENT` for those that it
+    sent away, and in a round -2 and less for the places of new ones.
     """
 
     def __init__(
@@ -148,7 +149,9 @@ class Share:
         keys = np.array(self._keys, np.int64)
         self._order = np.argsort(keys)
         keys = keys[self._order]
-        others = [np.frombuffer(one, np.int64) for one in self._exchange(dict.fromkeys(self.peers, keys.tobytes())).values()]
+        others = [
+            np.frombuffer(one, np.int64) for one in self._exchange(dict.fromkeys(self.peers, keys.tobytes())).values()
+        ]
         report.new = len(keys) + sum(map(len, others))
         if stretch.at_most is not None and stretch.count + report.new > stretch.at_most:
             return RoundReport(too_many=True)
@@ -251,8 +254,8 @@ class Share:
         return self.numbers[at:], self.parents[at:], self.states[at:]
 
     def _exchange(self, parcels: Mapping[int, bytes]) -> dict[int, bytes]:
-        """Give each other worker its parcel and take theirs. Of two, the lower one sends first and all go through the others
-        in the same order, so that no circle waits."""
+        """Give each other worker its parcel and take theirs. Of two, the lower one sends first and all go through the
+        others in the same order, so that no circle waits."""
         received = {}
         for rank, pipe in self.peers.items():
             if self.rank < rank:
@@ -308,11 +311,13 @@ class Workers:
         self._keep = True
         self._stretch = FIRST_STRETCH
 
-    def round(self, first: int, last: int, count: int, at_most: int | None, found: Mapping[str, int]) -> tuple[int, list[RoundReport]]:
+    def round(
+        self, first: int, last: int, count: int, at_most: int | None, found: Mapping[str, int]
+    ) -> tuple[int, list[RoundReport]]:
         """Step states from `first` on, at most up to `last`: where the round ended, and what the workers report.
 
-        A round after which more than `at_most` states were known is repeated with the shortest stretch, whatever comes of
-        that. No reports: something failed, and all is as before.
+        A round after which more than `at_most` states were known is repeated with the shortest stretch, whatever comes
+        of that. No reports: something failed, and all is as before.
         """
         last = min(last, first + self._stretch)
         begun_s = time.monotonic()

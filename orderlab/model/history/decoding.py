@@ -46,7 +46,8 @@ _ROWS_PER_CHUNK = 1 << 16
 def _first_fall(  # type: ignore[no-untyped-def]
     table, used, kind, publisher, topic, qos, sequence, dup
 ):
-    """(row, highest number before it) of the first publish, not sent again, below what its logical FIFO had published."""
+    """(row, highest number before it) of the first publish, not sent again, below what its logical FIFO had
+    published."""
     for row in range(len(kind)):
         if kind[row] != PUBLISH:
             continue
@@ -136,13 +137,15 @@ class RowInspector:
             self._last_time_us = int(batch.time_us[-1])
 
     def _check_nothing_after_the_end(self, batch: EventBatch) -> None:
-        """An `end` row says that nothing else was recorded: a row after it contradicts it (histories joined, or altered)."""
+        """An `end` row says that nothing else was recorded: a row after it contradicts it (histories joined, or
+        altered)."""
         ends = np.flatnonzero(batch.kind == END)
         if len(ends) and self._end_row is None:
             self._end_row = self.rows + int(ends[0]) + 1
         if self._end_row is not None and self.rows + len(batch) > self._end_row:
             raise InputError(
-                f"{self.place}: row {self._end_row + 1}: it comes after the end event of row {self._end_row}, which is the"
+                f"{self.place}: row {self._end_row + 1}: it comes after the end event of row {self._end_row}, "
+                "which is the"
                 " last of a history; leave out the end event, or what comes after it"
             )
 
@@ -170,7 +173,8 @@ class RowInspector:
                 raise InputError(f"{self.place}: row {self.rows + row + 1}: {error}") from error
 
     def _check_publish_order(self, batch: EventBatch) -> None:
-        """A sequence is a message's place in publish order, so it counts up. Only what is sent again (DUP) goes back."""
+        """A sequence is a message's place in publish order, so it counts up. Only what is sent again (DUP) goes
+        back."""
         for start in range(0, len(batch), _ROWS_PER_CHUNK):
             rows = slice(start, min(start + _ROWS_PER_CHUNK, len(batch)))
             self._highest = with_room(self._highest, int(self._fifos[0]), rows.stop - start)
@@ -292,8 +296,8 @@ def claim_form(place: str, column: str, table: NameTable, numeric: bool, row: in
 
 
 def _integers(array: pa.Array) -> IntArray:
-    """The values of an array of integers, -1 where it has none. ``fill_null`` and ``to_numpy`` give the same for signed ones, but import pandas where it
-    is installed: that takes as long as a small run."""
+    """The values of an array of integers, -1 where it has none. ``fill_null`` and ``to_numpy`` give the same for signed
+    ones, but import pandas where it is installed: that takes as long as a small run."""
     kind = np.dtype(str(array.type))
     if not len(array):
         return np.empty(0, kind)
@@ -303,7 +307,9 @@ def _integers(array: pa.Array) -> IntArray:
         return values
     if kind.kind == "u":  # has no -1
         values = np.minimum(values.astype(np.uint64), np.uint64(2**63 - 1)).astype(np.int64)
-    first, skipped = divmod(array.offset, 8)  # a batch is a slice of its table, whose bits must not be unpacked for each
+    first, skipped = divmod(
+        array.offset, 8
+    )  # a batch is a slice of its table, whose bits must not be unpacked for each
     held = np.frombuffer(validity, np.uint8)[first : (array.offset + len(array) + 7) // 8]
     is_there = np.unpackbits(held, bitorder="little", count=skipped + len(array))[skipped:]
     return np.where(is_there.view(np.bool_), values, values.dtype.type(-1))
@@ -380,9 +386,14 @@ class ArrowDecoder:
         if pa.types.is_boolean(array.type):
             array = array.cast(pa.int8())
         numbers = _integers(array)
-        if array.null_count < len(array) and int((numbers == -1).sum()) > array.null_count:  # -1 in memory is what is absent
+        if (
+            array.null_count < len(array) and int((numbers == -1).sum()) > array.null_count
+        ):  # -1 in memory is what is absent
             row = int(np.argmax((numbers == -1) & np.asarray(array.is_valid())))
-            raise InputError(f"{self.place}: row {self.rows + row + 1}: {column} is -1, must be in {_span(column)}; null is what is absent")
+            raise InputError(
+                f"{self.place}: row {self.rows + row + 1}: {column} is -1, must be in {_span(column)}; null is what "
+                "is absent"
+            )
         if numbers.dtype == spec.dtype:
             return numbers
         limits = np.iinfo(spec.dtype)
@@ -474,7 +485,8 @@ class RowDecoder:
 
 
 def _is_text(name: str) -> bool:
-    """Whether a name is Unicode text: JSON can escape half of a surrogate pair, MQTT (1.5.4-1) and files cannot hold it."""
+    """Whether a name is Unicode text: JSON can escape half of a surrogate pair, MQTT (1.5.4-1) and files cannot hold
+    it."""
     try:
         name.encode()
     except UnicodeEncodeError:

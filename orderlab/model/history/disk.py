@@ -1,7 +1,7 @@
 """Histories on disk: Parquet, JSON Lines and CSV.
 
-A reader makes of a file a stream of batches, in memory of one batch, whatever the file's length. A written history appears
-under its name whole, or not at all.
+A reader makes of a file a stream of batches, in memory of one batch, whatever the file's length. A written history
+appears under its name whole, or not at all.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ def open_history(path: Path | str, is_inspected: bool = False) -> HistoryReader:
     """A reader for a .parquet, .jsonl, .ndjson or .csv file (Parquet is also known by its content).
 
     Raises InputError, then or while reading: no such file, an empty file, a missing column, a wrong type,
-    a time that goes back, a duplicate event id, a truncated file; with the row number where there is one. ``is_inspected``: it was
-    read to its end before, so that its rows need not be looked at again.
+    a time that goes back, a duplicate event id, a truncated file; with the row number where there is one.
+    ``is_inspected``: it was read to its end before, so that its rows need not be looked at again.
     """
     path = Path(path)
     try:
@@ -247,7 +247,9 @@ class HistoryWriter:
             raise InputError(f"{path}: unknown history format; name it .parquet, .jsonl or .csv")
         self._whole = WholeFile(checked_place(str(path), self.path, is_read_again=True))
         binary = self._whole.file
-        self._file: Any = binary if self.path.suffix == ".parquet" else io.TextIOWrapper(cast(IO[bytes], binary), "utf-8", newline="")
+        self._file: Any = (
+            binary if self.path.suffix == ".parquet" else io.TextIOWrapper(cast(IO[bytes], binary), "utf-8", newline="")
+        )
         self._parquet: pq.ParquetWriter | None = None
 
     def write(self, batch: EventBatch) -> None:
@@ -258,14 +260,16 @@ class HistoryWriter:
             raise self._unwritable(error) from None
 
     def _unwritable(self, error: OSError) -> InputError:
-        return InputError(f"{self.path}: cannot be written ({error.strerror or error}); free some space, or name another place")
+        return InputError(
+            f"{self.path}: cannot be written ({error.strerror or error}); free some space, or name another place"
+        )
 
     def _append(self, batch: EventBatch) -> None:
         if self.path.suffix == ".parquet":
             record_batch = to_arrow(batch, self.names)
             if self._parquet is None:
-                # A dictionary of numbers that are nearly all different would be made in vain, and so would least and greatest values of what rows are not
-                # sorted by. What they are sorted by grows by little.
+                # A dictionary of numbers that are nearly all different would be made in vain, and so would least and
+                # greatest values of what rows are not sorted by. What they are sorted by grows by little.
                 named = [column.name for column in record_batch.schema if pa.types.is_dictionary(column.type)]
                 self._parquet = pq.ParquetWriter(
                     self._file, record_batch.schema, compression="zstd", use_dictionary=named or False,
@@ -337,8 +341,9 @@ def to_arrow(batch: EventBatch, names: Names) -> pa.RecordBatch:
 
 
 def _array(values: npt.NDArray[Any], kind: pa.DataType, absent: npt.NDArray[np.bool_] | None) -> pa.Array:
-    """As ``pa.array(values, kind, mask=absent)``, which imports pandas, where it is installed, to see whether it is given something of it: that
-    takes as long as a small run. Raises ``pa.ArrowInvalid`` for a value that ``kind`` cannot hold."""
+    """As ``pa.array(values, kind, mask=absent)``, which imports pandas, where it is installed, to see whether it is
+    given something of it: that takes as long as a small run. Raises ``pa.ArrowInvalid`` for a value that ``kind``
+    cannot hold."""
     is_flag = values.dtype == np.bool_
     data = np.packbits(values, bitorder="little") if is_flag else np.ascontiguousarray(values)
     valid = None if absent is None else pa.py_buffer(np.packbits(~absent, bitorder="little"))

@@ -39,7 +39,9 @@ class EventKind(IntEnum):
     CONNECT = 11  # the subscriber is connected; with Clean Start 1 a clear row comes first
     DISCONNECT = 12
     HEAL = 13  # the last fault has healed
-    CUT = 14  # the recording stops with work in flight: what is undelivered here (to the subscriber, if the row names one) is not lost
+    # the recording stops with work in flight: what is undelivered here (to the subscriber, if the row names one) is not
+    # lost
+    CUT = 14
     INVOKE = 15  # a store operation was called by `process`
     OK = 16  # ... and returned `value`
     FAIL = 17  # ... and did not happen
@@ -128,8 +130,8 @@ SCHEMA = pa.schema([pa.field(name, spec.arrow, nullable=name not in ALWAYS_REQUI
 
 
 class NameTable:
-    """Names and their codes, in order of first appearance. A file that holds integers has no names: `numeric`. Who writes one
-    batch after the other says so beforehand, for a first batch without any value does not show it."""
+    """Names and their codes, in order of first appearance. A file that holds integers has no names: `numeric`. Who
+    writes one batch after the other says so beforehand, for a first batch without any value does not show it."""
 
     def __init__(self, names: Iterable[str] = (), numeric: bool = False) -> None:
         self.names: list[str] = list(names)

@@ -5,14 +5,15 @@
 
 What is read as it is meant: `:invoke` begins an operation, `:ok` completes it, `:fail` says that it did not happen,
 `:info` that nobody knows. Processes that are not numbers (`:nemesis`) are not clients. A `:fail` or `:info` line may
-end with the reason, in place of the value or after it. A `:key`, where there is one, names the object. So does the first
-of each value where a test runs over independent keys: its values are pairs [key value], and what takes no argument is
-invoked with [key nil], by which such a log is known.
+end with the reason, in place of the value or after it. A `:key`, where there is one, names the object. So does the
+first of each value where a test runs over independent keys: its values are pairs [key value], and what takes no
+argument is invoked with [key nil], by which such a log is known.
 
-`read_values` reads EDN, the data notation of Clojure, as far as test logs use it: all of its data, any tag, no evaluation.
-Vectors and lists become tuples, sets frozen sets, maps dictionaries, keywords `Keyword`, symbols `Symbol`; a tagged
-value is its value. Integers have up to 4,300 digits; N and M suffixes are accepted, and what Clojure prints beside: ratios,
-hexadecimal numbers (within ``#object[…]``), ##Inf, ##-Inf, ##NaN, patterns ``#"…"`` (a string), ``#'vars`` and ``#:name{…}`` (a map).
+`read_values` reads EDN, the data notation of Clojure, as far as test logs use it: all of its data, any tag, no
+evaluation. Vectors and lists become tuples, sets frozen sets, maps dictionaries, keywords `Keyword`, symbols `Symbol`;
+a tagged value is its value. Integers have up to 4,300 digits; N and M suffixes are accepted, and what Clojure prints
+beside: ratios, hexadecimal numbers (within ``#object[…]``), ##Inf, ##-Inf, ##NaN, patterns ``#"…"`` (a string),
+``#'vars`` and ``#:name{…}`` (a map).
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ def read_edn_operations(path: Path | str) -> OperationLog:
 
 
 class _Clock:
-    """The times that operations tell (`:time`, in nanoseconds since the test began): of one process they do not go back."""
+    """The times that operations tell (`:time`, in nanoseconds since the test began): of one process they do not go
+    back."""
 
     def __init__(self) -> None:
         self._last: dict[int, Any] = {}
@@ -96,10 +98,15 @@ class _Clock:
         if time is None:
             return
         if not isinstance(time, (int, float)) or isinstance(time, bool) or not time >= 0:
-            raise InputError(f"{place}: :time is {time!r}, must be a number from 0 on; leave it out where it is not known")
+            raise InputError(
+                f"{place}: :time is {time!r}, must be a number from 0 on; leave it out where it is not known"
+            )
         last = self._last.get(process, 0)
         if time < last:
-            raise InputError(f"{place}: :time of process {process} goes back from {last} to {time}; put the operations in the order in which they were recorded")
+            raise InputError(
+                f"{place}: :time of process {process} goes back from {last} to {time}; put the operations in the "
+                "order in which they were recorded"
+            )
         self._last[process] = time
 
 
@@ -219,11 +226,14 @@ _TOKEN = re.compile(
 _CLOSES = {"[": "]", "(": ")", "{": "}", "#{": "}"}
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "b": "\b", "f": "\f", '"': '"', "\\": "\\"}
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_SYMBOLIC = {name: float(name) for name in ("NaN", "Inf", "-Inf")}  # one object each: a NaN is the value that was written
+_SYMBOLIC = {
+    name: float(name) for name in ("NaN", "Inf", "-Inf")
+}  # one object each: a NaN is the value that was written
 _CONSTANTS = {"nil": None, "true": True, "false": False}
 _CHARACTERS = {"newline": "\n", "return": "\r", "space": " ", "tab": "\t"}
 _DIGITS_MAX = 4300
 """Of an integer: Python reads no more, as the time that it takes grows with their square."""
+
 
 class EdnError(ValueError):
     """The text is not EDN. `offset` is where."""
@@ -314,7 +324,11 @@ def _distinct(done: _Open, items: Sequence[Any]) -> list[Any]:
     for key, item in zip(keys, items, strict=True):
         if (type(item), key) in seen:
             what = "the key" if done.opener == "{" else "the member"
-            raise EdnError(f"{what} {item!r} is there twice in one {'map' if done.opener == '{' else 'set'}; leave one of them out", done.offset)
+            raise EdnError(
+                f"{what} {item!r} is there twice in one "
+                f"{'map' if done.opener == '{' else 'set'}; leave one of them out",
+                done.offset,
+            )
         seen.add((type(item), key))
     return keys
 

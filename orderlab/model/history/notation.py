@@ -12,7 +12,8 @@ One word an event, a millisecond apart: a letter, the sequence number, and what 
     ~ retained         %30 expiry interval 30 ms         =3 session 3             :a/b topic or filter, last in its word
     ^2 receive maximum 2    &50 Will with a delay of 50 ms      *2 connection 2      $0 reason code 0
 
-A client's name runs to the next mark, so QoS comes before it. A word `@500` sets the clock to 500 ms. `P1 A1 P2 A2 D2 D1` is a history that breaks `fifo`.
+A client's name runs to the next mark, so QoS comes before it. A word `@500` sets the clock to 500 ms.
+`P1 A1 P2 A2 D2 D1` is a history that breaks `fifo`.
 
 Store operations: `0(enqueue:1` process 0 invokes `enqueue` with the JSON value 1, `0)` it returns what it was given,
 `0):2` it returns 2, `0!` it fails, `0?` its outcome is unknown; `0(write.x:1` names the key x.

@@ -1,4 +1,5 @@
-"""What MQTT 5.0 says of the text of topics: names that may be published to, and filters that may be subscribed to (4.7, 4.8.2)."""
+"""What MQTT 5.0 says of the text of topics: names that may be published to, and filters that may be subscribed to (4.7,
+4.8.2)."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ def check_topic_name(topic: str) -> None:
 
 
 def check_topic_filter(topic_filter: str) -> None:
-    """Raise InputError unless ``topic_filter`` may be subscribed to (4.7.1, 4.8.2): ``#`` stands last, wildcards alone."""
+    """Raise InputError unless ``topic_filter`` may be subscribed to (4.7.1, 4.8.2): ``#`` stands last, wildcards
+    alone."""
     _check_text(topic_filter, "filter")
     split_shared(topic_filter)
     levels = topic_filter.split("/")
@@ -28,7 +30,8 @@ def check_topic_filter(topic_filter: str) -> None:
 
 
 def check_client(client: str) -> None:
-    """Raise InputError unless ``client`` may be a Client Identifier (3.1.3.1): UTF-8 without U+0000, empty if the server is to choose."""
+    """Raise InputError unless ``client`` may be a Client Identifier (3.1.3.1): UTF-8 without U+0000, empty if the
+    server is to choose."""
     if "\0" in client:
         raise InputError(f"client identifier {client!r}: U+0000 is not allowed (MQTT-1.5.4-2); take it out")
     if len(client.encode()) > LONGEST:

@@ -1,4 +1,5 @@
-"""What the nodes of the pipeline do (``Protocol``), how large the explored system is (``PipelineScope``), and its state.
+"""What the nodes of the pipeline do (``Protocol``), how large the explored system is (``PipelineScope``), and its
+state.
 
 The state is immutable, hashable, and equal when the system cannot tell the difference. A step says who did what.
 """

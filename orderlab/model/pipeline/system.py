@@ -1,9 +1,10 @@
 """The small pipeline as a system of nodes: what each does by itself, what goes wrong, and every next state.
 
-In the order of a message: the front broker produces to Kafka and answers the publisher. The consumer of a node polls a pack, submits
-its save, and commits the offset when the save is answered. The driver has one pipelined connection per node, optional batching,
-answers in order. The session store offers save, fetch, remove, each atomic unless the protocol says otherwise. The session replays
-what it fetched, keeps an inflight window, sends, and removes what is acknowledged. Each fault costs one of ``faults_left``.
+In the order of a message: the front broker produces to Kafka and answers the publisher. The consumer of a node polls a
+pack, submits its save, and commits the offset when the save is answered. The driver has one pipelined connection per
+node, optional batching, answers in order. The session store offers save, fetch, remove, each atomic unless the protocol
+says otherwise. The session replays what it fetched, keeps an inflight window, sends, and removes what is acknowledged.
+Each fault costs one of ``faults_left``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Comparisons in the text of a specification that are the same in every state, found in its syntax tree.
 
-Values of the state are integers, whatever a story prints for them: `s.owner is None` and `s.flag is True` are false always.
-Nothing is found where it is not sure that a value of the state is compared, and functions outside the class are not looked at.
+Values of the state are integers, whatever a story prints for them: `s.owner is None` and `s.flag is True` are false
+always. Nothing is found where it is not sure that a value of the state is compared, and functions outside the class are
+not looked at.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ def _is_none(node: ast.expr) -> bool:
 
 
 def _values_of(tree: ast.AST, variables: tuple[str, ...]) -> Callable[[ast.AST], bool]:
-    """Tells the expressions of a method that are surely a variable, or an element of one: `s.owner`, `s.wants[c]`, and a
-    local name that is bound to nothing else."""
+    """Tells the expressions of a method that are surely a variable, or an element of one: `s.owner`, `s.wants[c]`, and
+    a local name that is bound to nothing else."""
     nodes = list(ast.walk(tree))
     taken = {given.arg for node in nodes if isinstance(node, ast.arguments) for given in node.args} - {"self"}
     bound: frozenset[str] = frozenset()

@@ -1,10 +1,10 @@
 """Sets, records and sequences as values of a variable: bounded, and each of them a number.
 
-A value that a method sees never changes: `s.asked |= {c}`, `s.queue = s.queue[1:]`, `s.head = s.head.replace(to=c)`, as in
-TLA+. In a state it is its *code*, one integer of a known range, so that whatever serves integers serves these: packing,
-the compiled engine, checkpoints, workers. A set has a bit for each value that may be a member; a record is a number in mixed
-radix, its first field the most significant; a sequence is its length and then its elements in mixed radix, the first the
-least significant, with zeros behind the last.
+A value that a method sees never changes: `s.asked |= {c}`, `s.queue = s.queue[1:]`, `s.head = s.head.replace(to=c)`, as
+in TLA+. In a state it is its *code*, one integer of a known range, so that whatever serves integers serves these:
+packing, the compiled engine, checkpoints, workers. A set has a bit for each value that may be a member; a record is a
+number in mixed radix, its first field the most significant; a sequence is its length and then its elements in mixed
+radix, the first the least significant, with zeros behind the last.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class Members(frozenset[Any]):
 
     def __getattr__(self, name: str) -> Any:
         raise NoSuchMethod(
-            f'a set of the state is a value and has no "{name}": s.x |= {{value}} puts one in, s.x -= {{value}} takes one out'
+            f'a set of the state is a value and has no "{name}": s.x |= {{value}} puts one in, s.x -= {{value}} '
+            "takes one out"
         )
 
 
@@ -83,7 +84,8 @@ class Elements(tuple[Any, ...]):
 
     def __getattr__(self, name: str) -> Any:
         raise NoSuchMethod(
-            f'a sequence of the state is a value and has no "{name}": s.x += (value,) appends, s.x = s.x[1:] drops the first'
+            f'a sequence of the state is a value and has no "{name}": s.x += (value,) appends, s.x = s.x[1:] drops '
+            "the first"
         )
 
 
@@ -224,7 +226,8 @@ class RecordDomain(Compound):
     _made: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __call__(self, *given: Any, **named: Any) -> Any:
-        """The record with these fields. Raises SpecificationError for a field too many, too few, or outside its domain."""
+        """The record with these fields. Raises SpecificationError for a field too many, too few, or outside its
+        domain."""
         key = (given, *named.items())
         try:
             found = self._made.get(key)
@@ -255,7 +258,9 @@ class RecordDomain(Compound):
         return found
 
     def _decoded(self, code: int) -> Any:
-        return self.made(*(domain.value(one) for (_, domain), one in zip(self.fields, self.codes_of(code), strict=True)))
+        return self.made(
+            *(domain.value(one) for (_, domain), one in zip(self.fields, self.codes_of(code), strict=True))
+        )
 
     def _hashable(self, given: Any, place: str) -> Any:
         if not isinstance(given, tuple) or len(given) != len(self.fields):

@@ -2,7 +2,8 @@
 
 The text is plain Python over named variables of finite domain, laid out as a reader of TLA+ expects. An action says
 what it requires (its guard), then assigns; assignments take effect at once, so later lines see earlier ones. The same
-text is interpreted here and compiled by `orderlab.model.explorer.compiled.space`; both engines must agree, which tests check.
+text is interpreted here and compiled by `orderlab.model.explorer.compiled.space`; both engines must agree, which tests
+check.
 
     class Counter(Specification):
         name = "counter"
@@ -90,12 +91,15 @@ def require(guard: Any) -> None:
     """
     if guard is True:
         return
-    if guard is not False and not isinstance(guard, Integral | np.bool_) and (
-        callable(guard) or isinstance(guard, Iterator | ArrayView) or inspect.isawaitable(guard)
+    if (
+        guard is not False
+        and not isinstance(guard, Integral | np.bool_)
+        and (callable(guard) or isinstance(guard, Iterator | ArrayView) or inspect.isawaitable(guard))
     ):
         kind = type(guard).__name__ if not isinstance(guard, ArrayView) else "array"
         raise SpecificationError(
-            f"require: its guard is a {kind}, which is true in every state; call the method, or wrap all(...) or any(...)"
+            f"require: its guard is a {kind}, which is true in every state; call the method, or wrap all(...) or "
+            "any(...)"
         )
     if not guard:
         GuardNotMet.raised += 1
@@ -158,14 +162,18 @@ def _ran(method: Callable[..., Any], result: Any) -> None:
     if isinstance(result, Iterator) or inspect.isawaitable(result) or inspect.isasyncgen(result):
         if inspect.iscoroutine(result):
             result.close()  # else Python warns that nobody waited for it
-        raise placed(method, f"{method.__name__}: yields or awaits, so a call runs none of it; leave yield and async out")
+        raise placed(
+            method, f"{method.__name__}: yields or awaits, so a call runs none of it; leave yield and async out"
+        )
 
 
 def _arrived(method: Callable[..., Any], unmet: int) -> None:
-    """Raises SpecificationError if a guard was not met since `unmet` were counted, and the text caught what ends the call."""
+    """Raises SpecificationError if a guard was not met since `unmet` were counted, and the text caught what ends the
+    call."""
     if GuardNotMet.raised != unmet:
         raise placed(
-            method, f"{method.__name__}: catches what an unmet require raises, and goes on; name the exceptions after except"
+            method,
+            f"{method.__name__}: catches what an unmet require raises, and goes on; name the exceptions after except",
         )
 
 
@@ -209,7 +217,8 @@ def sometimes(**ranges: str) -> Callable[[Callable[..., Any]], SometimesDeclarat
 
 
 def constraint() -> Callable[[Callable[..., Any]], ConstraintDeclaration]:
-    """Declare what a state must meet to be gone on from (CONSTRAINT of TLC). Laws judge the first states beyond, too."""
+    """Declare what a state must meet to be gone on from (CONSTRAINT of TLC). Laws judge the first states beyond,
+    too."""
     return lambda method: ConstraintDeclaration(method, {})
 
 
@@ -250,7 +259,30 @@ _DECLARATIONS = (Declaration, LeadsToDeclaration, FairnessDeclaration)
 
 _ALWAYS_JUDGED = ("no-deadlock", "coverage")
 _MEANT_TO_BE_WRITTEN = frozenset(
-    ["variables", "initial", "starts_anywhere", "terminal", "fairness", "action_names", "laws", "describe", "parameters", "source_text", "constraints", "successors", "expansion", "canonical", "is_terminal", "initial_states", "model_post_init", "__init__", "__str__", "__repr__", "__eq__", "__hash__"]
+    [
+        "variables",
+        "initial",
+        "starts_anywhere",
+        "terminal",
+        "fairness",
+        "action_names",
+        "laws",
+        "describe",
+        "parameters",
+        "source_text",
+        "constraints",
+        "successors",
+        "expansion",
+        "canonical",
+        "is_terminal",
+        "initial_states",
+        "model_post_init",
+        "__init__",
+        "__str__",
+        "__repr__",
+        "__eq__",
+        "__hash__",
+    ]
 )
 
 
@@ -270,7 +302,8 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
                 _check_parameters(cls.__name__, value)
             if isinstance(value, _DECLARATIONS) and law_name(name) in _ALWAYS_JUDGED:
                 raise SpecificationError(
-                    f"{cls.__name__}.{name}: every specification has a law {law_name(name)} of its own; choose another name"
+                    f"{cls.__name__}.{name}: every specification has a law {law_name(name)} of its own; choose "
+                    "another name"
                 )
             meant = name in _MEANT_TO_BE_WRITTEN and not isinstance(value, _DECLARATIONS)
             hides = hasattr(Specification, name) and not meant
@@ -302,7 +335,9 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
             raise placed(self.variables, "variables: returns no variables; return a dictionary from names to domains")
         for name, kind in variables.items():
             if hasattr(Draft, name):
-                raise placed(self.variables, f"variables: {name} is a name that every state has already; choose another")
+                raise placed(
+                    self.variables, f"variables: {name} is a name that every state has already; choose another"
+                )
             if not isinstance(kind, Domain | Array):
                 wrong = f"variables: {name} is {kind!r}, no domain"
                 raise placed(self.variables, f"{wrong}; use integer, boolean, choice, element or Array")
@@ -622,7 +657,11 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
 
     def _invariant(self, declaration: InvariantDeclaration) -> Invariant[StateTuple]:
         bindings = list(self.bindings(declaration))
-        when = None if declaration.when is None else self._predicate(declaration.when, declaration.method, declaration.ranges)
+        when = (
+            None
+            if declaration.when is None
+            else self._predicate(declaration.when, declaration.method, declaration.ranges)
+        )
 
         def judge(draft: Draft) -> bool:
             for binding in bindings:
@@ -766,12 +805,12 @@ def placed(method: Callable[..., Any], message: str) -> SpecificationError:
 
 @lru_cache(maxsize=256)
 def _check_comparisons(owner: type[Specification], variables: tuple[str, ...], optional: tuple[str, ...]) -> None:
-    """Raises SpecificationError for a text that asks whether a value of the state *is* something, or whether one that may be
-    NOBODY equals None.
+    """Raises SpecificationError for a text that asks whether a value of the state *is* something, or whether one that
+    may be NOBODY equals None.
 
-    Values are integers, whatever the story prints for them: NOBODY is -1, true is 1, a member of an enumeration its number. So
-    `s.owner is None`, `s.flag is True` and `s.mode is Mode.IDLE` are false in every state. Only what stands in the class itself
-    is looked at, and a text that is not at hand is not.
+    Values are integers, whatever the story prints for them: NOBODY is -1, true is 1, a member of an enumeration its
+    number. So `s.owner is None`, `s.flag is True` and `s.mode is Mode.IDLE` are false in every state. Only what stands
+    in the class itself is looked at, and a text that is not at hand is not.
     """
     for name, value in vars(owner).items():
         method = value.method if isinstance(value, Declaration) else value
@@ -785,8 +824,10 @@ def _check_comparisons(owner: type[Specification], variables: tuple[str, ...], o
         if found is not None:
             raise placed(
                 method,
-                f"{owner.__name__}.{name}: {ast.unparse(found)}: values of the state are integers, and none of them is None,"
-                " True or a member itself; compare with NOBODY, a number or a member by == (a truth value needs no comparison)",
+                f"{owner.__name__}.{name}: {ast.unparse(found)}: values of the state are integers, and none of them "
+                "is None,"
+                " True or a member itself; compare with NOBODY, a number or a member by == (a truth value needs no "
+                "comparison)",
             )
 
 
@@ -797,7 +838,8 @@ def _check_parameters(owner: str, declaration: Declaration) -> None:
         wanted = ", ".join(declaration.ranges) or "no parameters"
         raise placed(
             declaration.method,
-            f"{owner}.{declaration.name}: declared with {wanted}, but takes {', '.join(taken) or 'none'} after the state;"
+            f"{owner}.{declaration.name}: declared with {wanted}, but takes {', '.join(taken) or 'none'} after "
+            "the state;"
             " give both the same names in the same order",
         )
 

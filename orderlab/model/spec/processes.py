@@ -112,7 +112,8 @@ class ProcessSystem(TransitionSystem[Situation]):
             hash(value)
         except TypeError:
             raise SpecificationError(
-                f"{self.title}: {place}: {value!r} can change or holds what can ({type(value).__name__}); a state is made of values"
+                f"{self.title}: {place}: {value!r} can change or holds what can ({type(value).__name__}); a state is "
+                "made of values"
                 " that stay: a tuple for a list, a frozenset for a set, a NamedTuple or a frozen dataclass for a record"
             ) from None
         return value

@@ -192,22 +192,25 @@ class TransitionSystem(Generic[S]):
 
     def constraint_named(self, name: str) -> Constraint[S]:
         """A predicate of the system as a constraint. Raises InputError if there is none of this name."""
-        raise InputError(f"--constraint {name}: {self.name} has no predicates that can be named; only specifications do")
+        raise InputError(
+            f"--constraint {name}: {self.name} has no predicates that can be named; only specifications do"
+        )
 
     def unbound_laws(self) -> Sequence[str]:
         """Declared laws whose parameters range over an empty set: they say nothing."""
         return ()
 
     def exchanges(self, state: S) -> Iterable[tuple[str, S]]:
-        """Which members exchange their names, and the state afterwards; enough exchanges to generate every renaming, the
-        same for each state. What a claim of symmetry is checked by.
+        """Which members exchange their names, and the state afterwards; enough exchanges to generate every renaming,
+        the same for each state. What a claim of symmetry is checked by.
         """
         return ()
 
     def exchanges_of_footprints(self) -> Sequence[Callable[[str, frozenset[Place]], tuple[str, frozenset[Place]]]]:
         """What each of these exchanges makes of a process and of places that it touches; the process "" is nobody.
 
-        Raises NotImplementedError where processes are not renamed with the members; then nothing is reduced under symmetry.
+        Raises NotImplementedError where processes are not renamed with the members; then nothing is reduced under
+        symmetry.
         """
         raise NotImplementedError(f"{self.name} does not tell how renaming changes footprints")
 
@@ -247,7 +250,9 @@ def texts_behind(modules: Iterable[str]) -> list[str]:
         if (name.split(".")[0] == __name__.split(".")[0] and not is_named) or _is_installed(file):
             continue
         texts[name] = file.read_text()
-        held = [v.__name__ if isinstance(v, ModuleType) else getattr(v, "__module__", None) for v in vars(module).values()]
+        held = [
+            v.__name__ if isinstance(v, ModuleType) else getattr(v, "__module__", None) for v in vars(module).values()
+        ]
         waiting += [(one, False) for one in sorted({one for one in held if isinstance(one, str)})]
     return [texts[name] for name in sorted(texts)]
 

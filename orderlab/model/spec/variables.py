@@ -1,14 +1,15 @@
-"""States of declarative specifications: finite domains, variables, the draft that an action reads and assigns; symmetry.
+"""States of declarative specifications: finite domains, variables, the draft that an action reads and assigns;
+symmetry.
 
 A state is a tuple with one entry per variable: an integer, or a (nested) tuple of integers for an array. Every
 variable has a finite domain, so that the compiled engine can pack a state into a few machine words. Sets, records and
 sequences are integers there, too: their codes (`compounds`).
 
-Symmetry: one representative for all states that differ only by renaming the members of symmetric index sets. Where every
-symmetric set only indexes arrays of plain values, sorting its columns gives the representative in one pass. Otherwise
-(values that name members, arrays indexed twice) the least image under all permutations is taken: exact, at a cost of size!
-per set. Sound when initial states, actions and laws do not tell the members apart, which a specification ensures by using
-only equality and quantification over a symmetric set.
+Symmetry: one representative for all states that differ only by renaming the members of symmetric index sets. Where
+every symmetric set only indexes arrays of plain values, sorting its columns gives the representative in one pass.
+Otherwise (values that name members, arrays indexed twice) the least image under all permutations is taken: exact, at a
+cost of size! per set. Sound when initial states, actions and laws do not tell the members apart, which a specification
+ensures by using only equality and quantification over a symmetric set.
 """
 
 from __future__ import annotations
@@ -243,8 +244,8 @@ class State:
 class Draft(State):
     """A state being read and assigned. With recording on it notes every place that is read or written.
 
-    What only judges (a law, a predicate, a constraint) gets a draft that is not `writable`: to assign there is an error,
-    for the text would say one thing when it is read and another when it is run.
+    What only judges (a law, a predicate, a constraint) gets a draft that is not `writable`: to assign there is an
+    error, for the text would say one thing when it is read and another when it is run.
     """
 
     __slots__ = ("_reads", "_schema", "_values", "_writable", "_writes")
@@ -289,7 +290,8 @@ class Draft(State):
 
 
 class ArrayView(Sequence[Any]):
-    """An array, or a row of one, inside a draft: a sequence, so that `match` takes it apart and `count` counts in it."""
+    """An array, or a row of one, inside a draft: a sequence, so that `match` takes it apart and `count` counts in
+    it."""
 
     __slots__ = ("_at", "_draft", "_path")
 
@@ -417,7 +419,11 @@ def sorts_by_columns(schema: Schema) -> bool:
     for kind in schema.kinds:
         if not any(index.symmetric for index in mentioned(kind)):
             continue
-        if not isinstance(kind, Array) or isinstance(kind.of, Array) or any(index.symmetric for index in kind.of.mentioned()):
+        if (
+            not isinstance(kind, Array)
+            or isinstance(kind.of, Array)
+            or any(index.symmetric for index in kind.of.mentioned())
+        ):
             return False
     return True
 

@@ -1,14 +1,17 @@
-"""Hand-over of a wildcard reader from replay to real time, as the proposal for durable streams sketches it and repaired.
+"""Hand-over of a wildcard reader from replay to real time, as the proposal for durable streams sketches it and
+repaired.
 
-Publishers store a message (one step: it takes the next sequence number and is visible), then dispatch it to who is subscribed in real time: two
-steps, so that others come between. The reader walks the store topic by topic; where a topic ends, it subscribes to its real-time flow, which
-is buffered, looks into the store again, and then lives from the flow. It commits how far it has come after it has delivered; after a crash it
-begins at what was committed, with its buffer gone.
+Publishers store a message (one step: it takes the next sequence number and is visible), then dispatch it to who is
+subscribed in real time: two steps, so that others come between. The reader walks the store topic by topic; where a
+topic ends, it subscribes to its real-time flow, which is buffered, looks into the store again, and then lives from the
+flow. It commits how far it has come after it has delivered; after a crash it begins at what was committed, with its
+buffer gone.
 
-Repaired, the flow only wakes the reader: every message is read from the store, behind the cursor. As published the buffered messages are
-delivered themselves, and each way to do that has its flaw: ``as-published`` sends what the second look has found once more; ``no-second-look``
-misses what was stored between; ``buffer-first`` overtakes it; ``drop-behind-cursor`` removes doubles by comparing with the cursor, and with
-them what another publisher dispatched late; ``commit-first`` loses what was committed and not delivered.
+Repaired, the flow only wakes the reader: every message is read from the store, behind the cursor. As published the
+buffered messages are delivered themselves, and each way to do that has its flaw: ``as-published`` sends what the second
+look has found once more; ``no-second-look`` misses what was stored between; ``buffer-first`` overtakes it;
+``drop-behind-cursor`` removes doubles by comparing with the cursor, and with them what another publisher dispatched
+late; ``commit-first`` loses what was committed and not delivered.
 """
 
 from __future__ import annotations
@@ -36,7 +39,8 @@ class Phase(IntEnum):
 
 
 class Handover(Specification):
-    """Message m is the publisher m mod ``publishers``'s next; its topic is chosen when it is stored. Sequence numbers start at 1."""
+    """Message m is the publisher m mod ``publishers``'s next; its topic is chosen when it is stored. Sequence numbers
+    start at 1."""
 
     name: ClassVar[str] = "streams-handover"
     messages: int = Field(3, ge=1, le=6)
@@ -82,12 +86,18 @@ class Handover(Specification):
     def action_names(self) -> Sequence[str]:
         """The actions of this variant."""
         absent = {
-            "wake": not self.wakes, "look": not self.wakes or self.commits_first, "sleep": not self.wakes,
-            "deliver_buffered": self.wakes, "commit_next": not self.commits_first, "deliver_committed": not self.commits_first,
-            "commit": self.commits_first, "replay": self.commits_first,
+            "wake": not self.wakes,
+            "look": not self.wakes or self.commits_first,
+            "sleep": not self.wakes,
+            "deliver_buffered": self.wakes,
+            "commit_next": not self.commits_first,
+            "deliver_committed": not self.commits_first,
+            "commit": self.commits_first,
+            "replay": self.commits_first,
             "look_again": self.commits_first or self.protocol == "no-second-look",
-            "finish_look": self.protocol == "no-second-look", "crash": not self.crashes,
-        }  # fmt: skip
+            "finish_look": self.protocol == "no-second-look",
+            "crash": not self.crashes,
+        }
         return [name for name in super().action_names() if not absent.get(name, False)]
 
     # -- predicates ----------------------------------------------------------------------------------------
@@ -111,10 +121,13 @@ class Handover(Specification):
     def is_overtaking(self, s: State, m: int) -> bool:
         """An earlier message of its logical FIFO (publisher and topic) has not been received."""
         return any(
-            o % self.publishers == m % self.publishers and s.topic[o] == s.topic[m]
-            and s.sequence[o] > 0 and s.sequence[o] < s.sequence[m] and s.received[o] == 0
+            o % self.publishers == m % self.publishers
+            and s.topic[o] == s.topic[m]
+            and s.sequence[o] > 0
+            and s.sequence[o] < s.sequence[m]
+            and s.received[o] == 0
             for o in range(self.messages)
-        )  # fmt: skip
+        )
 
     # -- publishers ----------------------------------------------------------------------------------------
 
@@ -139,7 +152,9 @@ class Handover(Specification):
     @action(actor="reader", fair=True, m="published", t="topics")
     def replay(self, s: State, m: int, t: int) -> None:
         """The next key; topics before it are over."""
-        require(not self.commits_first and s.phase[t] == Phase.REPLAY and all(s.phase[o] != Phase.REPLAY for o in range(t)))
+        require(
+            not self.commits_first and s.phase[t] == Phase.REPLAY and all(s.phase[o] != Phase.REPLAY for o in range(t))
+        )
         require(self.is_next(s, t, m))
         if s.received[m] == 0 and self.is_overtaking(s, m):
             s.overtaken = True
@@ -220,12 +235,18 @@ class Handover(Specification):
     def commit_next(self, s: State, m: int, t: int) -> None:
         """In any phase that reads."""
         require(self.commits_first and s.committed[t] == s.cursor[t] and self.is_next(s, t, m))
-        require(s.phase[t] == Phase.SECOND_LOOK or s.woken[t] or (s.phase[t] == Phase.REPLAY and all(s.phase[o] != Phase.REPLAY for o in range(t))))
+        require(
+            s.phase[t] == Phase.SECOND_LOOK
+            or s.woken[t]
+            or (s.phase[t] == Phase.REPLAY and all(s.phase[o] != Phase.REPLAY for o in range(t)))
+        )
         s.committed[t] = s.sequence[m]
 
     @action(actor="reader", fair=True, m="published", t="topics")
     def deliver_committed(self, s: State, m: int, t: int) -> None:
-        require(self.commits_first and s.committed[t] > s.cursor[t] and s.sequence[m] == s.committed[t] and s.topic[m] == t)
+        require(
+            self.commits_first and s.committed[t] > s.cursor[t] and s.sequence[m] == s.committed[t] and s.topic[m] == t
+        )
         if s.received[m] == 0 and self.is_overtaking(s, m):
             s.overtaken = True
         s.received[m] = min(s.received[m] + 1, 3)
@@ -260,7 +281,9 @@ class Handover(Specification):
         """First deliveries of a logical FIFO come in the order in which it was published."""
         return not s.overtaken
 
-    agreement: ClassVar[Any] = leads_to("stored", "is_received", "What is stored is received in the end.", m="published")
+    agreement: ClassVar[Any] = leads_to(
+        "stored", "is_received", "What is stored is received in the end.", m="published"
+    )
 
     @sometimes()
     def lives_from_the_flow(self, s: State) -> bool:

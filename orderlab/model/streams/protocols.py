@@ -1,5 +1,6 @@
-"""The smaller protocols of durable streams, one specification each, with what is wrong nearby: acknowledgement and flush, keys under several clocks, the log
-replayed after a crash, the replay of a session beside real time, shared replay, and the collector of sessions.
+"""The smaller protocols of durable streams, one specification each, with what is wrong nearby: acknowledgement and
+flush, keys under several clocks, the log replayed after a crash, the replay of a session beside real time, shared
+replay, and the collector of sessions.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ class Acknowledgement(Specification):
         """What was acknowledged is stored, or will be with the next flush."""
         return bool(not s.acknowledged[m] or s.stored[m] or s.buffered[m])
 
-    reaches_the_store: ClassVar[Any] = leads_to("anything", "is_stored", "What is published is stored in the end.", m="published")
+    reaches_the_store: ClassVar[Any] = leads_to(
+        "anything", "is_stored", "What is published is stored in the end.", m="published"
+    )
 
     def terminal(self, s: State) -> bool:
         return all(s.acknowledged[m] for m in range(self.messages))
@@ -77,8 +80,9 @@ class Acknowledgement(Specification):
 class Clocks(Specification):
     """Keys of one logical FIFO that two leaders write in turn, each by its own clock, and a reader that goes by keys.
 
-    A key is a time and a unique part. Repaired: the time is not less than that of the last key in the log, which a new leader has, and the unique part
-    is a sequence number. ``wall-clock``: a leader's own clock alone. ``random-part`` (D4): what is unique is drawn. ``no-part`` (D3): nothing is unique.
+    A key is a time and a unique part. Repaired: the time is not less than that of the last key in the log, which a new
+    leader has, and the unique part is a sequence number. ``wall-clock``: a leader's own clock alone. ``random-part``
+    (D4): what is unique is drawn. ``no-part`` (D3): nothing is unique.
     """
 
     name: ClassVar[str] = "streams-clocks"
@@ -148,7 +152,12 @@ class Clocks(Specification):
             all(not s.read[o] for o in range(self.messages))
             or s.time[m] > s.read_time or (s.time[m] == s.read_time and s.part[m] > s.read_part)
         )  # fmt: skip
-        require(all(o >= s.last or s.read[o] or o == m or self.sorts_before(s, m, o) or self.is_behind(s, o) for o in range(self.messages)))
+        require(
+            all(
+                o >= s.last or s.read[o] or o == m or self.sorts_before(s, m, o) or self.is_behind(s, o)
+                for o in range(self.messages)
+            )
+        )
         s.read[m] = True
         s.read_time = s.time[m]
         s.read_part = s.part[m]
@@ -183,11 +192,13 @@ class Clocks(Specification):
 
 
 class LogReplay(Specification):
-    """Two replicas apply a log of writes, some under a condition, and replay it from their last checkpoint after a crash.
+    """Two replicas apply a log of writes, some under a condition, and replay it from their last checkpoint after a
+    crash.
 
-    Entry kinds: 1 writes X, 2 writes Y if there is X, 3 removes X. What was applied survives the crash. Repaired: how far the log was applied is written in the batch of
-    what it did. ``evaluate-again`` (D10): it is written now and then, and conditions are evaluated again on what came later. ``outcome-logged``: so too, but the log
-    holds what the leader's evaluation came to.
+    Entry kinds: 1 writes X, 2 writes Y if there is X, 3 removes X. What was applied survives the crash. Repaired: how
+    far the log was applied is written in the batch of what it did. ``evaluate-again`` (D10): it is written now and
+    then, and conditions are evaluated again on what came later. ``outcome-logged``: so too, but the log holds what the
+    leader's evaluation came to.
     """
 
     name: ClassVar[str] = "streams-log-replay"
@@ -277,10 +288,11 @@ class LogReplay(Specification):
 
 
 class SessionReplay(Specification):
-    """A broker sends a session what is stored, in order, at most ``window`` unacknowledged, and after a lost connection again what was not acknowledged.
+    """A broker sends a session what is stored, in order, at most ``window`` unacknowledged, and after a lost connection
+    again what was not acknowledged.
 
-    ``real-time-first`` (D7): after a reconnect new messages go out before the old ones have been sent again. ``modulo`` (D13): the packet identifier is the sequence
-    number modulo the window; repaired it is the least that is free.
+    ``real-time-first`` (D7): after a reconnect new messages go out before the old ones have been sent again. ``modulo``
+    (D13): the packet identifier is the sequence number modulo the window; repaired it is the least that is free.
     """
 
     name: ClassVar[str] = "streams-session"
@@ -300,9 +312,16 @@ class SessionReplay(Specification):
         numbers = Array(self.published, integer(0, self.messages))
         flags = Array(self.published, boolean())
         return {
-            "stored": integer(0, self.messages), "next": integer(0, self.messages), "link": numbers, "unacknowledged": flags, "resend": flags, "received": flags,
-            "packet_id": Array(self.published, integer(0, self.window - 1)), "lost": boolean(), "overtaken": boolean(),
-        }  # fmt: skip
+            "stored": integer(0, self.messages),
+            "next": integer(0, self.messages),
+            "link": numbers,
+            "unacknowledged": flags,
+            "resend": flags,
+            "received": flags,
+            "packet_id": Array(self.published, integer(0, self.window - 1)),
+            "lost": boolean(),
+            "overtaken": boolean(),
+        }
 
     def in_store(self, s: State, m: int) -> bool:
         return bool(s.stored > m)
@@ -324,7 +343,12 @@ class SessionReplay(Specification):
             require(p == m % self.window)
         else:
             require(all(not s.unacknowledged[o] or s.packet_id[o] != p for o in range(self.messages)))
-            require(all(q >= p or any(s.unacknowledged[o] and s.packet_id[o] == q for o in range(self.messages)) for q in range(self.window)))
+            require(
+                all(
+                    q >= p or any(s.unacknowledged[o] and s.packet_id[o] == q for o in range(self.messages))
+                    for q in range(self.window)
+                )
+            )
         s.packet_id[m] = p
         s.unacknowledged[m] = True
         s.link[m] = 1 + sum(s.link[o] > 0 for o in range(self.messages))
@@ -373,18 +397,23 @@ class SessionReplay(Specification):
         """No two messages in flight share an identifier."""
         return bool(m == o or not s.unacknowledged[m] or not s.unacknowledged[o] or s.packet_id[m] != s.packet_id[o])
 
-    no_loss: ClassVar[Any] = leads_to("in_store", "is_received", "What is stored is received in the end.", m="published")
+    no_loss: ClassVar[Any] = leads_to(
+        "in_store", "is_received", "What is stored is received in the end.", m="published"
+    )
 
     def terminal(self, s: State) -> bool:
         return all(s.received[m] and not s.unacknowledged[m] for m in range(self.messages))
 
 
 class SharedReplay(Specification):
-    """Streams of a group that two members replay: the group's leader grants them, members deliver and commit, an idle member takes work from a busy one.
+    """Streams of a group that two members replay: the group's leader grants them, members deliver and commit, an idle
+    member takes work from a busy one.
 
-    A stream is granted again from its checkpoint when its member is dead, or has missed its pings and its lease, by the member's own clock, has run out; work is stolen by asking:
-    the busy member commits and gives up. ``grant-twice`` (D11): missed pings are enough, while the member still delivers. ``steal-at-once``: the thief begins at the
-    checkpoint, nobody is asked. ``unfenced``: a member whose stream was taken may commit still. ``no-redispatch``: a dead member keeps its streams.
+    A stream is granted again from its checkpoint when its member is dead, or has missed its pings and its lease, by the
+    member's own clock, has run out; work is stolen by asking: the busy member commits and gives up. ``grant-twice``
+    (D11): missed pings are enough, while the member still delivers. ``steal-at-once``: the thief begins at the
+    checkpoint, nobody is asked. ``unfenced``: a member whose stream was taken may commit still. ``no-redispatch``: a
+    dead member keeps its streams.
     """
 
     name: ClassVar[str] = "streams-shared"
@@ -456,7 +485,9 @@ class SharedReplay(Specification):
     def steal(self, s: State, m: int, o: int, t: int) -> None:
         """Member o has two streams to read, member m none."""
         require(m != o and not s.dead[m] and not s.silent[m] and not s.dead[o] and not s.silent[o])
-        require(s.granted[t] == o + 1 and self.works(s, m) == 0 and self.works(s, o) >= 2 and s.checkpoint[t] < self.length)
+        require(
+            s.granted[t] == o + 1 and self.works(s, m) == 0 and self.works(s, o) >= 2 and s.checkpoint[t] < self.length
+        )
         if self.protocol != "steal-at-once":
             require(s.holds[o][t])
             s.checkpoint[t] = s.position[o][t]
@@ -516,10 +547,12 @@ class SharedReplay(Specification):
 
 
 class SessionCollector(Specification):
-    """A collector removes sessions whose time is over, in two steps: it looks, then it removes, and a client may come back between.
+    """A collector removes sessions whose time is over, in two steps: it looks, then it removes, and a client may come
+    back between.
 
-    Repaired: the removal is guarded by the session's version, which each connect changes. ``unguarded``: it removes what it has seen expired. ``check-connected``: it asks again whether
-    a client is connected, and not whether it has been since.
+    Repaired: the removal is guarded by the session's version, which each connect changes. ``unguarded``: it removes
+    what it has seen expired. ``check-connected``: it asks again whether a client is connected, and not whether it has
+    been since.
     """
 
     name: ClassVar[str] = "streams-collector"
@@ -528,9 +561,14 @@ class SessionCollector(Specification):
 
     def variables(self) -> Mapping[str, Domain | Array]:
         return {
-            "there": boolean(), "connected": boolean(), "expired": boolean(), "version": integer(0, self.connects), "looking": boolean(),
-            "seen": integer(0, self.connects), "wrong": boolean(),
-        }  # fmt: skip
+            "there": boolean(),
+            "connected": boolean(),
+            "expired": boolean(),
+            "version": integer(0, self.connects),
+            "looking": boolean(),
+            "seen": integer(0, self.connects),
+            "wrong": boolean(),
+        }
 
     def is_over(self, s: State) -> bool:
         return bool(s.there and s.expired and s.version == self.connects)
@@ -567,7 +605,9 @@ class SessionCollector(Specification):
     def remove(self, s: State) -> None:
         require(s.looking)
         s.looking = False
-        guard = s.version == s.seen if self.protocol == "repaired" else (self.protocol == "unguarded" or not s.connected)
+        guard = (
+            s.version == s.seen if self.protocol == "repaired" else (self.protocol == "unguarded" or not s.connected)
+        )
         if s.there and guard:
             s.there = False
             if s.connected or not s.expired:

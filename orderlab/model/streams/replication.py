@@ -1,12 +1,15 @@
-"""Replication of a stream's log on three nodes, whose leader may fall silent, for ever or for a while, and two readers of it.
+"""Replication of a stream's log on three nodes, whose leader may fall silent, for ever or for a while, and two readers
+of it.
 
-A leader appends what it is sent, the others copy its log entry by entry, and an entry of its term is committed once two nodes have it. Any node may
-stand for leader in a new term, with the vote of one other whose log is not ahead of its own; who led before goes on leading until it hears of the
-new term (a *stale leader*), and one that is never heard of again is a dead one.
+A leader appends what it is sent, the others copy its log entry by entry, and an entry of its term is committed once two
+nodes have it. Any node may stand for leader in a new term, with the vote of one other whose log is not ahead of its
+own; who led before goes on leading until it hears of the new term (a *stale leader*), and one that is never heard of
+again is a dead one.
 
-``read-uncommitted`` (D12): readers are given what only the leader has. ``acknowledge-early``: a publisher is told before two nodes have it.
-``any-successor``: votes do not compare logs. ``no-terms``: a follower copies from a stale leader too. ``older-terms``: an entry of an older term counts as
-committed once two nodes have it, with no entry of the leader's own term behind it (needs three terms and two messages).
+``read-uncommitted`` (D12): readers are given what only the leader has. ``acknowledge-early``: a publisher is told
+before two nodes have it. ``any-successor``: votes do not compare logs. ``no-terms``: a follower copies from a stale
+leader too. ``older-terms``: an entry of an older term counts as committed once two nodes have it, with no entry of the
+leader's own term behind it (needs three terms and two messages).
 """
 
 from __future__ import annotations
@@ -29,7 +32,9 @@ class Replication(Specification):
     name: ClassVar[str] = "streams-replication"
     messages: int = Field(2, ge=1, le=3)
     terms: int = Field(2, ge=1, le=4)
-    protocol: Literal["repaired", "read-uncommitted", "acknowledge-early", "any-successor", "no-terms", "older-terms"] = "repaired"
+    protocol: Literal[
+        "repaired", "read-uncommitted", "acknowledge-early", "any-successor", "no-terms", "older-terms"
+    ] = "repaired"
 
     @cached_property
     def nodes(self) -> IndexSet:
@@ -72,14 +77,24 @@ class Replication(Specification):
     def has_two(self, s: State, n: int, i: int) -> bool:
         """Two nodes have the leader's entry and all before it."""
         return bool(
-            sum(all(j > i or (s.log[o][j] == s.log[n][j] and s.written[o][j] == s.written[n][j]) for j in range(self.messages)) for o in range(NODES)) >= 2
+            sum(
+                all(
+                    j > i or (s.log[o][j] == s.log[n][j] and s.written[o][j] == s.written[n][j])
+                    for j in range(self.messages)
+                )
+                for o in range(NODES)
+            )
+            >= 2
         )
 
     def is_committed(self, s: State, n: int, i: int) -> bool:
         """As a leader may say: its own term's entry, or what lies before one."""
         if self.protocol == "older-terms":
             return self.has_two(s, n, i)
-        return any(j >= i and s.log[n][j] > 0 and s.written[n][j] == s.term[n] and self.has_two(s, n, j) for j in range(self.messages))
+        return any(
+            j >= i and s.log[n][j] > 0 and s.written[n][j] == s.term[n] and self.has_two(s, n, j)
+            for j in range(self.messages)
+        )
 
     def is_latest(self, s: State, n: int) -> bool:
         return self.leads(s, n) and all(s.term[o] <= s.term[n] for o in range(NODES))
@@ -96,7 +111,12 @@ class Replication(Specification):
         """Node n copies from leader o the first entry in which they differ, and forgets what it had behind it."""
         require(n != o and self.leads(s, o) and s.log[o][i] > 0)
         require(s.term[n] <= s.term[o] or self.protocol == "no-terms")
-        require(all(j >= i or (s.log[n][j] == s.log[o][j] and s.written[n][j] == s.written[o][j]) for j in range(self.messages)))
+        require(
+            all(
+                j >= i or (s.log[n][j] == s.log[o][j] and s.written[n][j] == s.written[o][j])
+                for j in range(self.messages)
+            )
+        )
         require(s.log[n][i] != s.log[o][i] or s.written[n][i] != s.written[o][i])
         if s.term[n] <= s.term[o]:
             s.term[n] = s.term[o]
@@ -124,7 +144,8 @@ class Replication(Specification):
 
     @action(actor="node {n}", n="nodes", o="nodes")
     def hear(self, s: State, n: int, o: int) -> None:
-        """Of a newer term, from a node that was asked for its vote or its copy; a stale leader follows from then on, and may stand again."""
+        """Of a newer term, from a node that was asked for its vote or its copy; a stale leader follows from then on,
+        and may stand again."""
         require(s.term[n] < s.term[o])
         s.term[n] = s.term[o]
 
@@ -155,7 +176,9 @@ class Replication(Specification):
     @invariant(m="published", n="nodes")
     def at_least_once(self, s: State, m: int, n: int) -> bool:
         """What was acknowledged is in the log of who leads in the newest term."""
-        return bool(not s.acknowledged[m] or not self.is_latest(s, n) or any(s.log[n][i] == m + 1 for i in range(self.messages)))
+        return bool(
+            not s.acknowledged[m] or not self.is_latest(s, n) or any(s.log[n][i] == m + 1 for i in range(self.messages))
+        )
 
     @sometimes()
     def survives(self, s: State) -> bool:

@@ -27,8 +27,8 @@ LINK = b"120000 "
 
 @contextmanager
 def old_store(path: Path, base: str, trust_adapter: bool = False) -> Iterator[Binding]:
-    """The old store, loaded: ``base`` is a folder or a script if there is one of that name, else a revision. What has to be made
-    of it is gone afterwards. Raises InputError that says that it is the old one."""
+    """The old store, loaded: ``base`` is a folder or a script if there is one of that name, else a revision. What has
+    to be made of it is gone afterwards. Raises InputError that says that it is the old one."""
     from orderlab.sim.stores.binding.loader import load_binding
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -69,22 +69,26 @@ def _is_there(path: Path, asked: Callable[[Path], bool]) -> bool:
 
 
 def _file_named(new: Binding, script: Path) -> str:
-    """The store's file that ``script`` is a version of: the one of its name, and of the same folder where there are several.
-    Raises InputError where there is none, or no saying which."""
+    """The store's file that ``script`` is a version of: the one of its name, and of the same folder where there are
+    several. Raises InputError where there is none, or no saying which."""
     names = sorted({name for one in new.scripts for name in one.files})
     parts = script.absolute().parts
     alike = {name: _ends_alike(Path(name).parts, parts) for name in names}
     best = max(alike.values(), default=0)
     found = [name for name in names if alike[name] == best]
     if not best:
-        raise InputError(f"--base {shown(str(script))}: {new.path} has no script of that name; its scripts are {', '.join(names)}")
+        raise InputError(
+            f"--base {shown(str(script))}: {new.path} has no script of that name; its scripts are {', '.join(names)}"
+        )
     if len(found) > 1:
         raise InputError(f"--base {shown(str(script))}: may be {' or '.join(found)}; name the folder of the old store")
     return found[0]
 
 
 def _ends_alike(one: tuple[str, ...], other: tuple[str, ...]) -> int:
-    return next((n for n, (a, b) in enumerate(zip(one[::-1], other[::-1], strict=False)) if a != b), min(len(one), len(other)))
+    return next(
+        (n for n, (a, b) in enumerate(zip(one[::-1], other[::-1], strict=False)) if a != b), min(len(one), len(other))
+    )
 
 
 def _at_revision(path: Path, revision: str, scratch: Path) -> Path:
@@ -96,21 +100,49 @@ def _at_revision(path: Path, revision: str, scratch: Path) -> Path:
     top = Path(os.fsdecode(_git(folder, "rev-parse", "--show-toplevel", place=revision)).removesuffix("\n"))
     named = _git(folder, "rev-parse", "--verify", "--quiet", revision, place=revision).decode().strip()
     commit = _git(folder, "rev-parse", "--verify", "--quiet", f"{named}^{{commit}}", place=revision).decode().strip()
-    # An index of its own beside the repository's: the files are laid out as a checkout would, export attributes notwithstanding.
+    # An index of its own beside the repository's: the files are laid out as a checkout would, export attributes
+    # notwithstanding.
     tree, index = scratch / "tree", scratch / "index"
     tree.mkdir()
     git_folder = os.fsdecode(_git(folder, "rev-parse", "--absolute-git-dir", place=revision)).removesuffix("\n")
-    beside = ("--git-dir", git_folder, "--work-tree", str(tree), "-c", "core.sparseCheckout=false", "-c", "core.splitIndex=false", "-c", "core.fsmonitor=false")
+    beside = (
+        "--git-dir",
+        git_folder,
+        "--work-tree",
+        str(tree),
+        "-c",
+        "core.sparseCheckout=false",
+        "-c",
+        "core.splitIndex=false",
+        "-c",
+        "core.fsmonitor=false",
+    )
     _git(tree, *beside, "read-tree", commit, place=revision, index=index)
     entries = _git(tree, *beside, "ls-files", "-s", "-z", place=revision, index=index).split(b"\0")
     files = [entry.partition(b"\t")[2] for entry in entries if entry.startswith(LINK) or entry.endswith(OF_A_STORE)]
-    _git(tree, *beside, "checkout-index", "--quiet", "-z", "--stdin", place=revision, index=index, given=b"\0".join(files))
+    _git(
+        tree,
+        *beside,
+        "checkout-index",
+        "--quiet",
+        "-z",
+        "--stdin",
+        place=revision,
+        index=index,
+        given=b"\0".join(files),
+    )
     within = _within(path, top.resolve())
     old = tree / within
     if _is_there(old, Path.exists) and not old.resolve().is_relative_to(tree.resolve()):
-        raise InputError(f"--base {shown(revision)}: {within} was a link out of the repository then; give the folder of the old store instead")
+        raise InputError(
+            f"--base {shown(revision)}: {within} was a link out of the repository then; give the folder of the old "
+            "store instead"
+        )
     if not _is_there(old / "store.toml" if real.is_dir() else old, Path.is_file):
-        raise InputError(f"--base {shown(revision)}: there was no {within} then; name a later revision, or a folder with the old store")
+        raise InputError(
+            f"--base {shown(revision)}: there was no {within} then; name a later revision, or a folder with the "
+            "old store"
+        )
     return old
 
 
@@ -130,18 +162,30 @@ def _git(folder: Path, *arguments: str, place: str, index: Path | None = None, g
     if index is not None:
         environment["GIT_INDEX_FILE"] = str(index)
     try:
-        done = subprocess.run(["git", "-C", str(folder), *arguments], input=given, capture_output=True, check=False, env=environment)
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments], input=given, capture_output=True, check=False, env=environment
+        )
     except FileNotFoundError:
-        raise InputError(f"--base {shown(place)}: there is no such path, and no git to look for a revision; install git") from None
+        raise InputError(
+            f"--base {shown(place)}: there is no such path, and no git to look for a revision; install git"
+        ) from None
     except (OSError, ValueError):
         raise InputError(f"--base {shown(place)}: neither a path nor a revision; name one") from None
     if done.returncode:
         told = done.stderr.decode(errors="replace").strip().splitlines()
         if told and ("not a git repository" in told[-1] or "must be run in a work tree" in told[-1]):
-            raise InputError(f"--base {shown(place)}: there is no such path, and {folder} lies in no git work tree; name the folder of the old store")
+            raise InputError(
+                f"--base {shown(place)}: there is no such path, and {folder} lies in no git work tree; name the "
+                "folder of the old store"
+            )
         why = f" ({told[-1]})" if told else ""
         cure = "name one"
-        if "--verify" in arguments and _git(folder, "rev-parse", "--is-shallow-repository", place=place).strip() == b"true":
+        if (
+            "--verify" in arguments
+            and _git(folder, "rev-parse", "--is-shallow-repository", place=place).strip() == b"true"
+        ):
             cure += " that this shallow clone has, or fetch the others: git fetch --unshallow"
-        raise InputError(f"--base {shown(place)}: neither a path nor a revision of the repository of {folder}{why}; {cure}")
+        raise InputError(
+            f"--base {shown(place)}: neither a path nor a revision of the repository of {folder}{why}; {cure}"
+        )
     return done.stdout

@@ -1,4 +1,5 @@
-"""What a change of scripts does, whatever the kind of store: laws newly broken and fixed, what differs, what the mix breaks."""
+"""What a change of scripts does, whatever the kind of store: laws newly broken and fixed, what differs, what the mix
+breaks."""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ class Change:
 
 @dataclass(frozen=True)
 class RollingUpgrade:
-    """Old and new scripts on the same data: laws that fall although neither version breaks them alone by the same steps."""
+    """Old and new scripts on the same data: laws that fall although neither version breaks them alone by the same
+    steps."""
 
     broken: tuple[Change, ...] = ()
     scope: tuple[str, ...] = ()
@@ -101,15 +103,16 @@ class Comparison:
         return self.is_same_text or not (self.differences or self.newly_broken or self.fixed or self.rolling.broken)
 
     def outcome(self, is_strict: bool = False) -> Outcome:
-        """Violated if a law is newly broken, by the new scripts or in the mix; with ``is_strict`` also if one still is."""
+        """Violated if a law is newly broken, by the new scripts or in the mix; with ``is_strict`` also if one still
+        is."""
         if self.newly_broken or self.rolling.broken or (is_strict and self.still_broken):
             return Outcome.VIOLATED
         return Outcome.UNKNOWN if self.no_longer_known else Outcome.HOLDS
 
 
 def compare_isolated(old: Binding, new: Binding, compare: Callable[[], Comparison]) -> Comparison:
-    """What ``compare`` comes to in a process of its own. Raises WorkerDied when that ended by itself, and InputError for a script
-    that could only be ended together with it."""
+    """What ``compare`` comes to in a process of its own. Raises WorkerDied when that ended by itself, and InputError
+    for a script that could only be ended together with it."""
     found = isolated(new, compare, lambda: [old, new], "the comparison")
     if isinstance(found, Runaway):
         raise InputError(f"{new.place}: {found.text}; validate each of the two alone")
@@ -128,7 +131,8 @@ def sorted_by(
 ) -> tuple[list[Change], list[Change]]:
     """What a validation saw broken: what the other scripts do not show, and what they do.
 
-    What is seen by counting is not shown by steps: there it decides whether the other validation saw the same, whatever the numbers.
+    What is seen by counting is not shown by steps: there it decides whether the other validation saw the same, whatever
+    the numbers.
     """
     only: list[Change] = []
     both: list[Change] = []
@@ -196,15 +200,21 @@ def _deadline(deadline_ms: int | None) -> str:
 
 
 def in_common(old: Binding, new: Binding) -> tuple[Binding, Binding, tuple[str, ...]]:
-    """Each with the operations that both have, and what becomes of the others, in words. Raises InputError unless they have some operation
-    in common."""
+    """Each with the operations that both have, and what becomes of the others, in words. Raises InputError unless they
+    have some operation in common."""
     both, ours, theirs = (sorted(names) for names in _split(set(new.operations), set(old.operations)))
     if not both:
-        raise InputError(f"{new.place}: --base: the old store has no operation that the new one has; compare stores that share some")
+        raise InputError(
+            f"{new.place}: --base: the old store has no operation that the new one has; compare stores that share some"
+        )
     if not ours and not theirs:
         return old, new, ()
     told = [f"only the new one has {', '.join(ours)}: judged there, and held against nothing"] if ours else []
-    told += [f"only the old one has {', '.join(theirs)}: what clients get that still ask for it was not looked at"] if theirs else []
+    told += (
+        [f"only the old one has {', '.join(theirs)}: what clients get that still ask for it was not looked at"]
+        if theirs
+        else []
+    )
     return old.with_operations(both), new.with_operations(both), tuple(told)
 
 

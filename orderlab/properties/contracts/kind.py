@@ -23,8 +23,8 @@ KINDS: Mapping[str, str] = {
     "pending": "orderlab.properties.contracts.session.kind:PENDING",
     "FILE.py:Class": "orderlab.properties.contracts.sequential.kind:SEQUENTIAL",
 }
-"""``specification`` of a ``store.toml`` -> its kind; the last for the contracts that owners write. Looked up when it is needed,
-for each brings its own engine."""
+"""``specification`` of a ``store.toml`` -> its kind; the last for the contracts that owners write. Looked up when it is
+needed, for each brings its own engine."""
 OWN = "FILE.py:Class"
 TABLES: Mapping[str, tuple[str, bool]] = {
     "postgres": ("orderlab.properties.contracts.session.side_by_side:tables_row", True),
@@ -68,23 +68,40 @@ class Kind(Protocol):
         ...
 
     def compare(
-        self, old: Binding, new: Binding, effort: float, seed: int, laws: list[str] | None, backend: Backend | None, progress: Progress
+        self,
+        old: Binding,
+        new: Binding,
+        effort: float,
+        seed: int,
+        laws: list[str] | None,
+        backend: Backend | None,
+        progress: Progress,
     ) -> Comparison:
-        """Judge a change of scripts, in a process of its own. Raises InputError where the two cannot be held against each other."""
+        """Judge a change of scripts, in a process of its own. Raises InputError where the two cannot be held against
+        each other."""
         ...
 
     def measured(self, binding: Binding, seed: int) -> tuple[Cost, dict[str, str]] | None:
-        """What the kind's workload costs on a store, and what it does under each fault; None where the kind has no workload."""
+        """What the kind's workload costs on a store, and what it does under each fault; None where the kind has no
+        workload."""
         ...
 
     def replay(self, trace: AnyTrace, binding: Binding, backend: Backend) -> Iterator[dict[str, Any]]:
-        """Each step when it is asked for, the store being loaded at once: what it was (``step``), what came of it (``result``), [law, text] of each that it broke (``broken``)."""
+        """Each step when it is asked for, the store being loaded at once: what it was (``step``), what came of it
+        (``result``), [law, text] of each that it broke (``broken``)."""
         ...
 
     def tester(
-        self, binding: Binding, laws: Iterable[str], profile: Profile, seed: int, examples: Any, effort: float | None = None
+        self,
+        binding: Binding,
+        laws: Iterable[str],
+        profile: Profile,
+        seed: int,
+        examples: Any,
+        effort: float | None = None,
     ) -> Callable[[str], LawRun]:
-        """Puts one of ``laws`` to the test at a time. ``examples``: Hypothesis's database. With ``effort`` as validation does."""
+        """Puts one of ``laws`` to the test at a time. ``examples``: Hypothesis's database. With ``effort`` as
+        validation does."""
         ...
 
     def judged(
@@ -105,7 +122,9 @@ class Kind(Protocol):
         """What the mutants of the second round are compared with: a value with ``scope``, or None."""
         ...
 
-    def judge_thoroughly(self, binding: Binding, script: str, table: Any, seed: int, budget_s: float, effort: float) -> Result:
+    def judge_thoroughly(
+        self, binding: Binding, script: str, table: Any, seed: int, budget_s: float, effort: float
+    ) -> Result:
         """The judgement on a mutant of ``script`` that survived the first round."""
         ...
 
@@ -123,7 +142,8 @@ def kind_of(binding: Binding) -> Kind:
 
 
 def row_of(name: str, binding: Binding | None, effort: float, seed: int, progress: Progress) -> Row:
-    """The row of a store in `orderlab compare`; without a binding that of ``TABLES``. Of a kind that has no workload it has the laws alone."""
+    """The row of a store in `orderlab compare`; without a binding that of ``TABLES``. Of a kind that has no workload it
+    has the laws alone."""
     from orderlab.properties.side_by_side import Row
 
     if binding is None:

@@ -1,12 +1,14 @@
-"""The calls of a trace as a real server can be sent them, with what it should reply: what the pytest file and the script have in common.
+"""The calls of a trace as a real server can be sent them, with what it should reply: what the pytest file and the
+script have in common.
 
-The kernel takes the steps three times: as they are, a day later, and with every call taking a few milliseconds. What moves with the
-day is a moment, and is written as an offset from the beginning; what changes with the milliseconds is a time that is left, and is
-compared with some slack; if anything else changes, the witness hinges on the clock, and the export says so.
+The kernel takes the steps three times: as they are, a day later, and with every call taking a few milliseconds. What
+moves with the day is a moment, and is written as an offset from the beginning; what changes with the milliseconds is a
+time that is left, and is compared with some slack; if anything else changes, the witness hinges on the clock, and the
+export says so.
 
-Time passes by waiting where all waits together are short, else by moving the deadlines that Redis keeps. A condition of the node is
-entered by the commands of ``error_conditions``; a call that a crash, a kill or a busy node kept from having any effect is not sent;
-what no command can bring about is put in place afterwards, key by key, and told.
+Time passes by waiting where all waits together are short, else by moving the deadlines that Redis keeps. A condition of
+the node is entered by the commands of ``error_conditions``; a call that a crash, a kill or a busy node kept from having
+any effect is not sent; what no command can bring about is put in place afterwards, key by key, and told.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ LONGEST_WAIT_MS = 5_000
 """All waits together, up to which an export really waits."""
 DAY_MS = 86_400_000
 ALIGNMENTS_MS = (1, 1_000, 60_000, DAY_MS)
-"""What the clock of the beginning has to be a multiple of, where the steps depend on it: windows of a second, a minute, a day."""
+"""What the clock of the beginning has to be a multiple of, where the steps depend on it: windows of a second, a minute,
+a day."""
 DRIFT_MS = 3
 LATE_MS = 100
 WRONG_TYPE = "wrong-type"
@@ -54,8 +57,8 @@ BY_NAME = {condition.name: condition for condition in CONDITIONS}
 
 
 class Moment(NamedTuple):
-    """So many ms after the beginning, written in ``unit``: ``ms``, ``s`` or ``us``; or ``deadline``, as Redis keeps it: in ms, nearer
-    by what was not waited for."""
+    """So many ms after the beginning, written in ``unit``: ``ms``, ``s`` or ``us``; or ``deadline``, as Redis keeps it:
+    in ms, nearer by what was not waited for."""
 
     offset_ms: int
     unit: str = "ms"
@@ -170,10 +173,17 @@ def plan_of(kind: Kind, trace: AnyTrace, binding: Binding) -> Plan:
     if total_ms and sleeps:
         notes.append(f"time passes by waiting: {total_ms:,} ms in all")
     elif total_ms:
-        notes.append(f"{total_ms:,} ms pass by moving the deadlines of keys; a script that asks for TIME does not see that")
+        notes.append(
+            f"{total_ms:,} ms pass by moving the deadlines of keys; a script that asks for TIME does not see that"
+        )
     sent = sum(len(move.calls) for move in plain)
-    if sent > SENT_AT_ONCE and any(deadline_ms is not None for move in plain for _, _, deadline_ms in move.keys.values()):
-        notes.append(f"{sent:,} calls take a server seconds, and redis-cli a process each: deadlines of keys come nearer meanwhile, and what shows too late is told as late")
+    if sent > SENT_AT_ONCE and any(
+        deadline_ms is not None for move in plain for _, _, deadline_ms in move.keys.values()
+    ):
+        notes.append(
+            f"{sent:,} calls take a server seconds, and redis-cli a process each: deadlines of keys come nearer "
+            "meanwhile, and what shows too late is told as late"
+        )
     weaver = _Weaver(delta_ms)
     moves = zip(plain, later, slower, strict=True)
     steps = tuple(_step(number, *three, weaver, notes) for number, three in enumerate(moves))
@@ -189,7 +199,8 @@ def _period(ms: int) -> str:
 
 
 def _aligned(again: Callable[[int], list[Move]], plain: list[Move]) -> tuple[int, list[Move], int]:
-    """The finest alignment of the clock under which a later beginning does the same; and that run, and how much later."""
+    """The finest alignment of the clock under which a later beginning does the same; and that run, and how much
+    later."""
     is_long = any(move.call_count > NOTED_MAX for move in plain)
     for align_ms in ALIGNMENTS_MS[:: len(ALIGNMENTS_MS) - 1] if is_long else ALIGNMENTS_MS:
         delta_ms = DAY_MS + (align_ms * 7_919 if align_ms < DAY_MS else 0)
@@ -215,7 +226,8 @@ def _same_shape(one: Sent, other: Sent) -> bool:
     return one.argv[:2] == other.argv[:2] and isinstance(one.reply, ErrorReply) == isinstance(other.reply, ErrorReply)
 
 
-# -- one step --------------------------------------------------------------------------------------------------------------
+# -- one step
+# --------------------------------------------------------------------------------------------------------------
 
 
 def _step(number: int, plain: Move, later: Move, slower: Move, weaver: _Weaver, notes: list[str]) -> Step:
@@ -260,13 +272,19 @@ def _acts(number: int, three: tuple[Sent, Sent, Sent], weaver: _Weaver, notes: l
     """What is done for one call. Raises InputError where a client waits."""
     call, later, slower = three
     if isinstance(call.reply, Waiting):
-        raise InputError(f"step {number}: {call.argv[0].decode()} waits for another client, which no exported file can; export svg, mermaid or states")
+        raise InputError(
+            f"step {number}: {call.argv[0].decode()} waits for another client, which no exported file can; export "
+            "svg, mermaid or states"
+        )
     if call.passed_ms:
         yield Wait(call.passed_ms)
     if call.placed:
         yield _put(call.placed, later.placed, weaver, "something else writes under a key")
     if call.ended == STOPPED:
-        notes.append(f"step {number}: a script was stopped at the limits of the sandbox; a server would run it until SCRIPT KILL, so it is not sent")
+        notes.append(
+            f"step {number}: a script was stopped at the limits of the sandbox; a server would run it until SCRIPT "
+            "KILL, so it is not sent"
+        )
         yield LeftOut(call.argv, "it does not end")
         yield from _in_place(call, later, weaver)
         return
@@ -276,16 +294,24 @@ def _acts(number: int, three: tuple[Sent, Sent, Sent], weaver: _Weaver, notes: l
     if condition is None or condition.enter:
         argv = tuple(weaver.argument(*parts) for parts in zip(call.argv, later.argv, slower.argv, strict=False))
         reply = weaver.weave(call.reply, later.reply, slower.reply)
-        yield Send(argv, reply, *((condition.enter, condition.leave) if condition is not None else ((), ())), call.connection)
+        yield Send(
+            argv, reply, *((condition.enter, condition.leave) if condition is not None else ((), ())), call.connection
+        )
         if condition is not None:
-            notes.append(f"step {number}: {condition.name} is brought about by {' '.join(b' '.join(condition.enter[-1]).decode().split())}")
+            notes.append(
+                f"step {number}: {condition.name} is brought about by "
+                f"{' '.join(b' '.join(condition.enter[-1]).decode().split())}"
+            )
         return
     if call.before == call.after:
         notes.append(f"step {number}: {condition.name} keeps the call from having any effect, so it is not sent")
         yield LeftOut(call.argv, condition.meaning)
         return
     name = CRASHED if call.ended == CRASHED else condition.name
-    notes.append(f"step {number}: no command brings a server that runs alone into {name}; what the call left behind is put in place")
+    notes.append(
+        f"step {number}: no command brings a server that runs alone into {name}; what the call left behind is put "
+        "in place"
+    )
     yield LeftOut(call.argv, condition.meaning)
     yield from _in_place(call, later, weaver)
 
@@ -295,7 +321,9 @@ def digest_of(argv: Sequence[Woven]) -> bytes:
     name = argv[0].lower() if isinstance(argv[0], bytes) else b""
     if len(argv) < 2 or not isinstance(argv[1], bytes):
         return b""
-    return {b"evalsha": argv[1], b"evalsha_ro": argv[1], b"eval": hashlib.sha1(argv[1]).hexdigest().encode()}.get(name, b"")
+    return {b"evalsha": argv[1], b"evalsha_ro": argv[1], b"eval": hashlib.sha1(argv[1]).hexdigest().encode()}.get(
+        name, b""
+    )
 
 
 def _in_place(call: Sent, later: Sent, weaver: _Weaver) -> Iterator[Put]:
@@ -319,7 +347,9 @@ def _held(plain: FrozenKeyspace, later: FrozenKeyspace, slower: FrozenKeyspace, 
 def _read(keyspace: FrozenKeyspace) -> dict[bytes, Any]:
     """What the reader of each key replies; pairs of hashes and members of sets sorted."""
     backend = KernelBackend(0)
-    backend.load({name: (kind, value, None) for name, (kind, value, _) in keyspace.items() if not isinstance(name, DatabaseKey)})
+    backend.load(
+        {name: (kind, value, None) for name, (kind, value, _) in keyspace.items() if not isinstance(name, DatabaseKey)}
+    )
     found = {}
     for name, (kind, _, _) in keyspace.items():
         if isinstance(name, DatabaseKey):
@@ -329,7 +359,8 @@ def _read(keyspace: FrozenKeyspace) -> dict[bytes, Any]:
 
 
 def reader_for(kind: str, name: bytes) -> Argv:
-    """The command that an export reads a key with: of a stream its entries, for groups tell when they were last heard of."""
+    """The command that an export reads a key with: of a stream its entries, for groups tell when they were last heard
+    of."""
     return (b"XRANGE", name, b"-", b"+") if kind == "stream" else reader_of(kind.encode(), name)
 
 
@@ -341,7 +372,8 @@ def in_order(kind: str, reply: Any) -> Any:
     return sorted(reply) if kind == "set" else reply
 
 
-# -- times -----------------------------------------------------------------------------------------------------------------
+# -- times
+# -----------------------------------------------------------------------------------------------------------------
 
 _DIGITS = re.compile(rb"(\d+)")
 

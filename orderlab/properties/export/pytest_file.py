@@ -30,12 +30,30 @@ def pytest_file(plan: Plan) -> str:
     """The text of the file."""
     told = plan.transcript
     name = re.sub(r"\W+", "_", f"{told.store} {told.law or 'trace'}").strip("_").lower()
-    lines = [*_heading(plan), "", files("orderlab.properties.export").joinpath("standalone_test.txt").read_text().rstrip(), "", ""]
-    lines += [f"ALIGN_MS = {plan.align_ms}", '"""The steps begin when the server\'s clock, in ms, is a multiple of it."""']
+    lines = [
+        *_heading(plan),
+        "",
+        files("orderlab.properties.export").joinpath("standalone_test.txt").read_text().rstrip(),
+        "",
+        "",
+    ]
+    lines += [
+        f"ALIGN_MS = {plan.align_ms}",
+        '"""The steps begin when the server\'s clock, in ms, is a multiple of it."""',
+    ]
     lines += [f"SLEEPS = {plan.sleeps}", '"""Time passes by waiting; otherwise by moving the deadlines of keys."""']
-    words = "By how much the steps may be late before a difference is put down to that, for leases run out meanwhile; then they are taken again."
+    words = (
+        "By how much the steps may be late before a difference is put down to that, for leases run out "
+        "meanwhile; then they are taken again."
+    )
     lines += [f"LATE_MS = {plan.late_ms}", f'"""{words}"""']
-    lines += ["SCRIPTS = {", *(f"    {name!r}: {_text_literal(source)}," for name, source in told.scripts.items()), "}", "", ""]
+    lines += [
+        "SCRIPTS = {",
+        *(f"    {name!r}: {_text_literal(source)}," for name, source in told.scripts.items()),
+        "}",
+        "",
+        "",
+    ]
     lines += ["@in_time", f"def test_{name}(server):", f"    {_quoted(_comment(told.title))}"]
     digests = {hashlib.sha1(source).hexdigest().encode(): name for name, source in told.scripts.items()}
     for step in plan.steps:
@@ -49,11 +67,23 @@ def _heading(plan: Plan) -> Iterator[str]:
     yield "# " + _comment(told.title)
     yield "#"
     if is_broken:
-        yield "# This test PASSES while the scripts break the law in the way that is shown: every reply and every key is asserted as the"
-        yield "# broken run had them. It FAILS once the scripts do something else: SCRIPTS_FROM=FOLDER pytest ... tries fixed ones."
+        yield (
+            "# This test PASSES while the scripts break the law in the way that is shown: every reply and every "
+            "key is asserted as the"
+        )
+        yield (
+            "# broken run had them. It FAILS once the scripts do something else: SCRIPTS_FROM=FOLDER pytest ... "
+            "tries fixed ones."
+        )
     else:
-        yield "# No law is broken on the way: this test PASSES while the scripts reply and leave the keys as they did here."
-    yield "# Needs pytest, redis (redis-py), and redis-server on PATH or the address of an empty server in REDIS_URL (Redis 7)."
+        yield (
+            "# No law is broken on the way: this test PASSES while the scripts reply and leave the keys as they "
+            "did here."
+        )
+    yield (
+        "# Needs pytest, redis (redis-py), and redis-server on PATH or the address of an empty server in REDIS_URL "
+        "(Redis 7)."
+    )
     for note in plan.notes:
         yield f"# Note: {_comment(note)}"
     if told.seed is not None:
@@ -129,4 +159,8 @@ def _text_literal(source: bytes) -> str:
     plain = all(byte == 10 or 32 <= byte < 127 for byte in source) and b'"""' not in source and b"\\" not in source
     if plain and not source.endswith(b'"'):
         return f'b"""{source.decode()}"""'
-    return "(\n" + "\n".join(f"        {line!r}" for line in source.splitlines(keepends=True)) + "\n    )" if source else "b''"
+    return (
+        "(\n" + "\n".join(f"        {line!r}" for line in source.splitlines(keepends=True)) + "\n    )"
+        if source
+        else "b''"
+    )

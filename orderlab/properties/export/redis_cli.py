@@ -70,7 +70,7 @@ if [ "$align" -gt 1 ] && [ "$ahead" -le 60000 ]; then
     sleep "$(printf '%d.%03d' $((ahead / 1000)) $((ahead % 1000)))"
     start=$((start + ahead))
 fi
-"""
+"""  # noqa: E501
 TAIL = """
 ended=$(time_ms)
 quiet FLUSHDB
@@ -91,9 +91,15 @@ def redis_cli_script(plan: Plan) -> str:
     """The text of the script."""
     told = plan.transcript
     lines = ["#!/usr/bin/env bash", f"# {_line(told.title)}"]
-    lines += ["# Usage: bash THIS_FILE [-h HOST] [-p PORT]: the server must hold nothing (Redis 7), and is emptied at the end."]
+    lines += [
+        "# Usage: bash THIS_FILE [-h HOST] [-p PORT]: the server must hold nothing (Redis 7), and is emptied at "
+        "the end."
+    ]
     if any(move.broken for move in told.moves):
-        lines += ["# Exit code 0: the server did the same, so the law is broken there as well; 1: a reply differs; 2: no empty server."]
+        lines += [
+            "# Exit code 0: the server did the same, so the law is broken there as well; 1: a reply differs; 2: no "
+            "empty server."
+        ]
     else:
         lines += ["# Exit code 0: the server did the same; 1: a reply differs; 2: no empty server."]
     lines += [f"# Note: {_line(note)}" for note in plan.notes]
@@ -114,11 +120,14 @@ def redis_cli_script(plan: Plan) -> str:
 def quoted(data: bytes) -> str:
     """Bytes as an argument that redis-cli reads: printable ones as they are, others as escapes."""
     escapes = {ord('"'): '\\"', ord("\\"): "\\\\", 10: "\\n", 13: "\\r", 9: "\\t", 7: "\\a", 8: "\\b"}
-    return '"' + "".join(escapes.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}") for byte in data) + '"'
+    return (
+        '"' + "".join(escapes.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}") for byte in data) + '"'
+    )
 
 
 def printed(reply: Any, prefix: str = "") -> str:
-    """What ``redis-cli --no-raw`` prints for a reply of RESP2, as its ``cliFormatReplyTTY`` does; an error without its words."""
+    """What ``redis-cli --no-raw`` prints for a reply of RESP2, as its ``cliFormatReplyTTY`` does; an error without its
+    words."""
     if isinstance(reply, ErrorReply):
         return "(error)"
     if reply is None:
@@ -167,7 +176,10 @@ def _step(step: Step, digests: Mapping[bytes, str]) -> Iterator[str]:
 def _sent(act: Send, digests: Mapping[bytes, str]) -> Iterator[str]:
     yield from (f"quiet {_command(argv)}" for argv in act.enter)
     if act.connection:
-        raise InputError("--export redis-cli: clients that watch keys have a connection each, and every call of redis-cli one of its own; export pytest")
+        raise InputError(
+            "--export redis-cli: clients that watch keys have a connection each, and every call of redis-cli one of "
+            "its own; export pytest"
+        )
     variable = digests.get(digest_of(act.argv))
     command = _command(act.argv)
     if variable is not None:
@@ -183,7 +195,11 @@ def _command(argv: Sequence[Woven]) -> str:
 
 def _argument(value: Woven) -> str:
     if isinstance(value, Text):
-        return _shell('"') + "".join(_shell(quoted(part)[1:-1]) if isinstance(part, bytes) else _moment(part) for part in value.parts) + _shell('"')
+        return (
+            _shell('"')
+            + "".join(_shell(quoted(part)[1:-1]) if isinstance(part, bytes) else _moment(part) for part in value.parts)
+            + _shell('"')
+        )
     plain = value.decode("ascii", "replace")
     return _shell(plain if re.fullmatch(r"[A-Za-z0-9_:{}.-]+", plain) else quoted(value))
 
@@ -195,7 +211,12 @@ def _shell(text: str) -> str:
 
 def _moment(one: Moment) -> str:
     ms = f"start + {one.offset_ms}"
-    return {"ms": f"$(({ms}))", "s": f"$((({ms}) / 1000))", "us": f"$((({ms}) * 1000))", "deadline": f"$(({ms} - moved))"}[one.unit]
+    return {
+        "ms": f"$(({ms}))",
+        "s": f"$((({ms}) / 1000))",
+        "us": f"$((({ms}) * 1000))",
+        "deadline": f"$(({ms} - moved))",
+    }[one.unit]
 
 
 def _expected(reply: Woven) -> str:
@@ -207,7 +228,8 @@ def _expected(reply: Woven) -> str:
 
 
 def _has(value: Woven, kinds: Any, short: bool = False) -> bool:
-    """Whether there is a part of these kinds in a reply. ``short``: a moment before the beginning, whose digits tell nothing."""
+    """Whether there is a part of these kinds in a reply. ``short``: a moment before the beginning, whose digits tell
+    nothing."""
     if isinstance(value, Text):
         return any(_has(part, kinds, short) for part in value.parts)
     if isinstance(value, list):
@@ -232,7 +254,8 @@ class _Time(int):
 
 
 def _held(name: bytes, held: Held) -> Iterator[str]:
-    """Calls that show a key. Fields and members one by one, for their order is the server's; deadlines are shown, not compared."""
+    """Calls that show a key. Fields and members one by one, for their order is the server's; deadlines are shown, not
+    compared."""
     value = held.value
     if held.kind in ("hash", "set") and isinstance(value, list) and not _has(value, Unknown | Left | Moment):
         size, one = (b"HLEN", b"HGET") if held.kind == "hash" else (b"SCARD", b"SISMEMBER")

@@ -28,7 +28,8 @@ def told_change(one: Change) -> str:
     return f"{one.sign} {one.name}" + ("" if one.sign == "-" else f" = {value}")
 
 
-# -- SVG -------------------------------------------------------------------------------------------------------------------
+# -- SVG
+# -------------------------------------------------------------------------------------------------------------------
 
 LANE_PX, LEFT_PX, TOP_PX, LINE_PX, KEYS_PX = 210, 60, 96, 16, 470
 TITLE_COLUMNS = 118
@@ -43,7 +44,7 @@ text { font: 13px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-s
 .life { stroke: #9a9a9a; stroke-dasharray: 3 4 } .arrow { stroke: #1a1a1a; stroke-width: 1.4; fill: none }
 .back { stroke-dasharray: 6 4 } .box { fill: #fff; stroke: #1a1a1a } .rule { stroke: #ddd }
 .fault { fill: #fff4d6; stroke: #8a5a00 } .broken { fill: #fdecea; stroke: #a1260d; stroke-width: 1.5 } .law { fill: #8a1c08; font-weight: 600; stroke: #fdecea }
-"""
+"""  # noqa: E501
 
 
 class Row(NamedTuple):
@@ -73,10 +74,12 @@ def svg(told: Transcript) -> str:
     width, height = max(keys_at + KEYS_PX, 960), top + sum(row.height for row in rows) + 40
     at = {lane: LEFT_PX + LANE_PX // 2 + number * LANE_PX for number, lane in enumerate(lanes)}
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" aria-labelledby="title">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        'role="img" aria-labelledby="title">',
         f'<title id="title">{_safe(told.title)}</title>',
         f"<style>{STYLE}</style>",
-        '<defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" markerHeight="8" orient="auto-start-reverse">'
+        '<defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" markerHeight="8" '
+        'orient="auto-start-reverse">'
         '<path d="M0 0 10 5 0 10z" fill="#1a1a1a"/></marker></defs>',
         f'<rect width="{width}" height="{height}" fill="#fff"/>',
         *(_text(16, 28 + number * 20, line, "title") for number, line in enumerate(title)),
@@ -127,14 +130,20 @@ def _drawn(row: Row, y: int, at: dict[str, int], keys_at: int, width: int, told:
         back = below + LINE_PX * len(row.answer) + 6
         yield f'<line class="arrow back" x1="{at[STORE]}" y1="{back}" x2="{x + 2}" y2="{back}" marker-end="url(#tip)"/>'
     if row.fault:
-        yield f'<rect class="fault" x="{at[FAULTS] - 98}" y="{y + 5}" width="196" height="{LINE_PX * len(row.fault) + 6}" rx="3"/>'
+        yield (
+            f'<rect class="fault" x="{at[FAULTS] - 98}" y="{y + 5}" width="196" '
+            f'height="{LINE_PX * len(row.fault) + 6}" rx="3"/>'
+        )
         for number, line in enumerate(row.fault):
             yield _text(at[FAULTS] - 90, y + LINE_PX * (number + 1) + 3, line)
     for number, line in enumerate(row.keys):
         yield _text(keys_at, y + LINE_PX * (number + 1) + 1, line, "key")
     if row.broken:
         box = y + row.height - LINE_PX * len(row.broken) - 14
-        yield f'<rect class="broken" x="40" y="{box}" width="{width - 56}" height="{LINE_PX * len(row.broken) + 8}" rx="3"/>'
+        yield (
+            f'<rect class="broken" x="40" y="{box}" width="{width - 56}" height="{LINE_PX * len(row.broken) + 8}" '
+            'rx="3"/>'
+        )
         for number, line in enumerate(row.broken):
             yield _text(50, box + LINE_PX * (number + 1), line, "law")
 
@@ -156,7 +165,8 @@ def _safe(text: str) -> str:
     return escape(_visible(text), {'"': "&quot;"})
 
 
-# -- Mermaid ---------------------------------------------------------------------------------------------------------------
+# -- Mermaid
+# ---------------------------------------------------------------------------------------------------------------
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 .,()=+-_/'")
 """What Mermaid takes as text wherever it stands; everything else is written as an entity."""

@@ -1,4 +1,5 @@
-"""A trace as numbered states, in the form in which TLC prints a behaviour: the action, then ``/\\ variable = value``."""
+"""A trace as numbered states, in the form in which TLC prints a behaviour: the action, then ``/\\ variable =
+value``."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ def states(told: Transcript) -> str:
     """The text of the listing."""
     lines = [f"\\* {_line(told.title)}"]
     if told.store:
-        lines.append("\\* Variables are the keys of the store with their types and values; deadlines count from the beginning.")
+        lines.append(
+            "\\* Variables are the keys of the store with their types and values; deadlines count from the beginning."
+        )
     before = Move("", "")
     for number, move in enumerate((told.start, *told.moves), 1):
         actor = f"{move.lane}: " if move.lane and not move.action.startswith(move.lane) else ""

@@ -1,8 +1,8 @@
 """What a trace does, step by step: who acts, what reaches the store, what comes back, what the keys are then.
 
-A ``Transcript`` is what ``orderlab replay`` tells and what every export is made of. It comes from taking the steps of a trace on a
-backend (``recorded``: every call of the store's own is noted, and none of the judge's), or from a behaviour of a specification and
-the events of a history, which have states and no calls.
+A ``Transcript`` is what ``orderlab replay`` tells and what every export is made of. It comes from taking the steps of a
+trace on a backend (``recorded``: every call of the store's own is noted, and none of the judge's), or from a behaviour
+of a specification and the events of a history, which have states and no calls.
 """
 
 from __future__ import annotations
@@ -125,7 +125,8 @@ def changes_between(before: Mapping[str, str], after: Mapping[str, str]) -> list
 
 
 def shown_keys(keyspace: FrozenKeyspace, start_ms: int = 0) -> dict[str, str]:
-    """Each key with its type, value and deadline, long ones cut; deadlines as ms after ``start_ms`` where that is given."""
+    """Each key with its type, value and deadline, long ones cut; deadlines as ms after ``start_ms`` where that is
+    given."""
     return {
         shown_bytes(name[:80]): f"{kind} {shown_value(kind, value)}" + _until(deadline, start_ms)
         for name, (kind, value, deadline) in sorted(keyspace.items())
@@ -138,11 +139,13 @@ def _until(deadline: int | None, start_ms: int) -> str:
     return f" until {deadline - start_ms:,} ms" if start_ms else f" until {deadline}"
 
 
-# -- stores ----------------------------------------------------------------------------------------------------------------
+# -- stores
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def recorded(kind: Kind, trace: AnyTrace, binding: Binding, backend: Backend, drift_ms: int = 0) -> Iterator[Move]:
-    """What there was before the first step, then each step as it is taken. ``drift_ms``: what a call takes, on the kernel."""
+    """What there was before the first step, then each step as it is taken. ``drift_ms``: what a call takes, on the
+    kernel."""
     with noted(backend, drift_ms) as notes:
         start_ms = backend.now_ms
         steps = iter(kind.replay(trace, binding, backend))
@@ -195,7 +198,19 @@ class Notes:
             raise
         finally:
             self.last = self.backend.shard.freeze()
-            self.calls.append(Sent(argv, reply, condition if ended != CRASHED else CRASHED, ended, placed, passed_ms, before, self.last, connection))
+            self.calls.append(
+                Sent(
+                    argv,
+                    reply,
+                    condition if ended != CRASHED else CRASHED,
+                    ended,
+                    placed,
+                    passed_ms,
+                    before,
+                    self.last,
+                    connection,
+                )
+            )
             self.backend.advance(self.drift_ms)
             self.now_ms += self.drift_ms
         return reply
@@ -240,13 +255,20 @@ class Notes:
 @contextmanager
 def noted(backend: Backend, drift_ms: int = 0) -> Iterator[Notes]:
     """Within it the calls of ``backend`` are noted."""
-    notes, execute, pipeline, execute_as = Notes(backend, drift_ms), backend.execute, backend.pipeline, backend.execute_as
+    notes, execute, pipeline, execute_as = (
+        Notes(backend, drift_ms),
+        backend.execute,
+        backend.pipeline,
+        backend.execute_as,
+    )
     vars(backend)["execute"] = lambda *argv: notes.execute(execute, argv)
     vars(backend)["execute_as"] = lambda client, *argv: notes.execute(
         partial(execute_as, client), argv, notes.connections.setdefault(id(client), len(notes.connections) + 1)
     )
     vars(backend)["pipeline"] = lambda commands: (
-        pipeline(commands) if notes.is_inside or backend.is_aside else [notes.execute(execute, tuple(argv)) for argv in commands]
+        pipeline(commands)
+        if notes.is_inside or backend.is_aside
+        else [notes.execute(execute, tuple(argv)) for argv in commands]
     )
     try:
         yield notes
@@ -266,7 +288,9 @@ def transcript_of_store(trace: AnyTrace, binding: Binding, moves: Sequence[Move]
     broken = [(law, text) for move in moves for law, text in move.broken]
     shown = [text for law, text in broken if law == trace.law] or [text for _, text in broken]
     law = trace.law or (broken[0][0] if broken else "")
-    title = f"{binding.name}: {law} is violated: {shown[0]}" if shown else f"{binding.name}: no step of these breaks a law"
+    title = (
+        f"{binding.name}: {law} is violated: {shown[0]}" if shown else f"{binding.name}: no step of these breaks a law"
+    )
     scripts = {script.name: script.source for script in binding.scripts}
     for script in binding.base.scripts if binding.base is not None else ():
         if scripts.get(script.name) != script.source:
@@ -274,7 +298,8 @@ def transcript_of_store(trace: AnyTrace, binding: Binding, moves: Sequence[Move]
     return Transcript(title, law, moves[0], tuple(moves[1:]), binding.name, scripts, trace.seed)
 
 
-# -- specifications and histories ----------------------------------------------------------------------------------------------
+# -- specifications and histories
+# ----------------------------------------------------------------------------------------------
 
 
 def transcript_of_behaviour(law: str, name: str, behaviour: Mapping[str, Any]) -> Transcript:
@@ -288,11 +313,17 @@ def transcript_of_behaviour(law: str, name: str, behaviour: Mapping[str, Any]) -
             state = {name: value for name, value in state.items() if not _is_within(name, place)}
             state |= _flat(place, change["after"]) if change["after"] is not None else {}
         given = ", ".join(f"{name}={value}" for name, value in step["arguments"].items())
-        moves.append(Move(step["actor"], f"{step['actor']}: {step['action']}" + (f"({given})" if given else ""), state=dict(state)))
+        moves.append(
+            Move(
+                step["actor"], f"{step['actor']}: {step['action']}" + (f"({given})" if given else ""), state=dict(state)
+            )
+        )
     why = behaviour.get("why") or f"{law} is broken"
     if moves:
         moves[-1] = replace(moves[-1], broken=((law, why),))
-    return Transcript(f"{name}: {law} is violated: {why}", law, start, tuple(moves), loop_start=behaviour.get("loop_start"))
+    return Transcript(
+        f"{name}: {law} is violated: {why}", law, start, tuple(moves), loop_start=behaviour.get("loop_start")
+    )
 
 
 def transcript_of_events(law: str, headline: str, steps: Sequence[tuple[str, str]]) -> Transcript:
@@ -304,9 +335,14 @@ def transcript_of_events(law: str, headline: str, steps: Sequence[tuple[str, str
 
 
 def _flat(place: str, value: Any) -> dict[str, str]:
-    """Places of a described state with their values, as deep as ``Behaviour`` tells changes: maps and lists are opened."""
+    """Places of a described state with their values, as deep as ``Behaviour`` tells changes: maps and lists are
+    opened."""
     if isinstance(value, Mapping) and value:
-        return {n: v for key, inner in value.items() for n, v in _flat(f"{place}.{key}" if place else str(key), inner).items()}
+        return {
+            n: v
+            for key, inner in value.items()
+            for n, v in _flat(f"{place}.{key}" if place else str(key), inner).items()
+        }
     if isinstance(value, list) and value and place:
         return {n: v for at, inner in enumerate(value) for n, v in _flat(f"{place}[{at}]", inner).items()}
     return {place: value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)}

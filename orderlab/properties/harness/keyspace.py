@@ -96,7 +96,9 @@ def keys_of(keyspace: FrozenKeyspace, client: bytes, others: tuple[bytes, ...]) 
 def surplus(found: Mapping[bytes, int], baseline: Mapping[bytes, int]) -> str:
     """Which keys hold more than their baseline, in words; empty when none does."""
     more = {key: size for key, size in found.items() if size > baseline.get(key, 0)}
-    return ", ".join(f"{key.decode('latin-1')} ({size} instead of {baseline.get(key, 0)})" for key, size in more.items())
+    return ", ".join(
+        f"{key.decode('latin-1')} ({size} instead of {baseline.get(key, 0)})" for key, size in more.items()
+    )
 
 
 def changes(before: FrozenKeyspace, after: FrozenKeyspace) -> list[bytes]:

@@ -1,4 +1,5 @@
 """A store on the kernel that writes down what each of its operations calls."""
+
 from __future__ import annotations
 
 import re
@@ -29,7 +30,8 @@ class Record:
     calls: tuple[Effect, ...]
     """Inner calls of scripts, and plain commands."""
     callers: tuple[bytes, ...] = ()
-    """Of each call the script: its digest, or the function of a library; nothing for a plain command, or where it is not known."""
+    """Of each call the script: its digest, or the function of a library; nothing for a plain command, or where it is
+    not known."""
 
     @property
     def used(self) -> frozenset[bytes]:
@@ -120,7 +122,8 @@ ERROR_SCRIPT = re.compile(rb"script: ([^\s,]+), on @user_(?:script|function):\d+
 
 
 class LuaLine(NamedTuple):
-    """A line of a script and the call in it. Empty where nothing was called; without a line where no script called it."""
+    """A line of a script and the call in it. Empty where nothing was called; without a line where no script called
+    it."""
 
     path: Path | None = None
     line: int | None = None
@@ -144,11 +147,19 @@ def line_to_look_at(records: Sequence[Record], binding: Binding, result: Result 
     record, call = _guilty(records)
     caller = next((by for one, by in zip(record.calls, record.callers, strict=False) if one is call), b"")
     if failed and isinstance(result, Failed):
-        caller = named[1].lower() if (named := ERROR_SCRIPT.search(result.error)) else next(filter(None, record.callers[::-1]), b"")
+        caller = (
+            named[1].lower()
+            if (named := ERROR_SCRIPT.search(result.error))
+            else next(filter(None, record.callers[::-1]), b"")
+        )
     line = int(failed[1]) if failed else call.line if call else None
     script = script_of(binding, record.operation, caller)
     _, path, number = script.place_of(line) if script and line else ("", script.path if script else None, line)
-    writes = [(one, by) for one, by in zip(record.calls, record.callers, strict=False) if one.changes and (one.line, by) != (line, caller)]
+    writes = [
+        (one, by)
+        for one, by in zip(record.calls, record.callers, strict=False)
+        if one.changes and (one.line, by) != (line, caller)
+    ]
     writes = [one for one in writes if one[0].line is not None]
     if not failed and not (call and isinstance(call.reply, ErrorReply)):
         writes = []
@@ -164,11 +175,15 @@ def line_to_look_at(records: Sequence[Record], binding: Binding, result: Result 
 
 
 def script_of(binding: Binding, operation: str, caller: bytes) -> Script | None:
-    """The script of an operation that is called so (its digest, the function of a library); the first one where none is."""
+    """The script of an operation that is called so (its digest, the function of a library); the first one where none
+    is."""
     found = binding.operation(operation).script
     for version in binding.versions.values():
         for step in version.operation(operation).steps:
-            if step.script is not None and caller in ((step.function or "").lower().encode(), step.script.sha1.encode()):
+            if step.script is not None and caller in (
+                (step.function or "").lower().encode(),
+                step.script.sha1.encode(),
+            ):
                 return step.script
     return found
 

@@ -1,4 +1,5 @@
-"""The feed: producers, a reader with a cursor, consumers with claims, retention. A walk through ``orderlab.model.contracts.feed.specification``."""
+"""The feed: producers, a reader with a cursor, consumers with claims, retention. A walk through
+``orderlab.model.contracts.feed.specification``."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ PARTIES = {
 }
 """Who takes which actions. A variant of the feed that lacks an action passes it over."""
 HANDOVER = "a claim passes on"
-TURNS = st.sampled_from([*PARTIES, "producers", "producers", "reader", "reader", "claims", "claims", HANDOVER, HANDOVER])
+TURNS = st.sampled_from(
+    [*PARTIES, "producers", "producers", "reader", "reader", "claims", "claims", HANDOVER, HANDOVER]
+)
 """What brings messages and hands them about more often than what removes them: where nothing is left, nothing can go
 wrong."""
 MESSAGES = st.lists(st.one_of(st.integers(0, 2), st.integers(0, 7)), min_size=1, max_size=8)
@@ -37,8 +40,8 @@ class FeedMachine(SystemMachine):
 
     @rule(party=TURNS, messages=MESSAGES, consumer=st.integers(0, 1))
     def turn(self, party: str, messages: list[int], consumer: int) -> None:
-        """One party's next step with each of these messages; what is not possible is passed over. Or the claim to one of
-        them lapses, and a consumer has a try at the rest."""
+        """One party's next step with each of these messages; what is not possible is passed over. Or the claim to one
+        of them lapses, and a consumer has a try at the rest."""
         if party == HANDOVER:
             self.take(PARTIES["lapses"], m=messages[0])
             party, messages = "claims", messages[1:]

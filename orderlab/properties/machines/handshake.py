@@ -1,7 +1,9 @@
-"""QoS 1 and 2 both ways: publisher to broker and broker to subscriber, with disconnections, takeovers and Receive Maximum.
+"""QoS 1 and 2 both ways: publisher to broker and broker to subscriber, with disconnections, takeovers and Receive
+Maximum.
 
-Each leg is the exchange of ``orderlab.model.protocol.handshake``; what the broker is handed on the first leg it publishes on the second. So
-besides the laws of each leg: no message reaches the subscriber's application twice (QoS 2), none in another order.
+Each leg is the exchange of ``orderlab.model.protocol.handshake``; what the broker is handed on the first leg it
+publishes on the second. So besides the laws of each leg: no message reaches the subscriber's application twice (QoS 2),
+none in another order.
 """
 
 from __future__ import annotations

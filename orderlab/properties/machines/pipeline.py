@@ -88,7 +88,9 @@ class PipelineUnderFaults(RuleBasedStateMachine):
 
     def schedules(self) -> st.SearchStrategy[tuple[Strike, ...]]:
         """Of the faults that may strike, while messages are published."""
-        return schedules(self.names, self.most, publishing_ms(self.settings_of_system), ticks_ms(self.settings_of_system))
+        return schedules(
+            self.names, self.most, publishing_ms(self.settings_of_system), ticks_ms(self.settings_of_system)
+        )
 
     def teardown(self) -> None:
         """Keep the counts."""

@@ -63,9 +63,13 @@ class Tally:
 
     def lines(self) -> Iterator[str]:
         """For a reader: the most frequent first, every one named."""
-        yield f"{self.examples:,} examples" + (f", {self.cut_off:,} cut off: scripts did not end" if self.cut_off else "")
+        yield f"{self.examples:,} examples" + (
+            f", {self.cut_off:,} cut off: scripts did not end" if self.cut_off else ""
+        )
         for name, counts in (("rules", self.rules), ("carried out", self.steps), ("put to the test", self.coverage)):
-            told = ", ".join(f"{key} {count:,}" for key, count in sorted(counts.items(), key=lambda one: (-one[1], one[0])))
+            told = ", ".join(
+                f"{key} {count:,}" for key, count in sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+            )
             yield f"{name}: {told or 'nothing'}"
 
 

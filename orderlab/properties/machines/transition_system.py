@@ -1,7 +1,7 @@
 """A machine over any specification: one rule for each of its actions, its invariants judged after every step.
 
-The explorer visits every state of a small scope; the machine walks far into a large one. ``machine_of`` makes the class;
-a failing walk shrinks to the actions that matter and prints as a program of rule calls.
+The explorer visits every state of a small scope; the machine walks far into a large one. ``machine_of`` makes the
+class; a failing walk shrinks to the actions that matter and prints as a program of rule calls.
 """
 
 from __future__ import annotations
@@ -87,7 +87,12 @@ class SystemMachine(RuleBasedStateMachine):
 
 def machine_of(system: TransitionSystem[Any], name: str) -> type[SystemMachine]:
     """The machine of one specification in one scope. Its actions become rules under their own names."""
-    body: dict[str, Any] = {"system": system, "laws": tuple(system.laws()), "__module__": __name__, "__qualname__": name}
+    body: dict[str, Any] = {
+        "system": system,
+        "laws": tuple(system.laws()),
+        "__module__": __name__,
+        "__qualname__": name,
+    }
     for action in system.action_names():
         body[action.replace(" ", "_").replace("-", "_").lower()] = _rule_of(action)
     return type(name, (SystemMachine,), body)

@@ -1,4 +1,5 @@
-"""Many mutants, judged in parallel, each in a process of its own; what is known is kept and not judged again; the score.
+"""Many mutants, judged in parallel, each in a process of its own; what is known is kept and not judged again; the
+score.
 
 Two rounds: every mutant through the quick analyses; then, if any are left, the original is tabulated once and they are
 compared with it and looked at for longer. A mutant's result is a file of its own in the output folder."""
@@ -110,7 +111,9 @@ class Campaign:
     # -- one mutant, in a process of its own ---------------------------------------------------------------------------
 
     def _quickly(self, mutant: Mutant) -> Result | None:
-        return self._judged(partial(self._kind.judge_quickly, mutant.of(self.binding), self.seed, self.budget_s, self.effort))
+        return self._judged(
+            partial(self._kind.judge_quickly, mutant.of(self.binding), self.seed, self.budget_s, self.effort)
+        )
 
     def _thoroughly(self, mutant: Mutant, table: Any) -> Result | None:
         mutated = mutant.of(self.binding)
@@ -198,7 +201,8 @@ class Campaign:
                     continue  # not a result of ours: judged again, and written anew
 
     def _keep(self, mutant: Mutant, result: Result) -> None:
-        """Write a result for the next run. What made the judge stumble may have been the machine: that is judged again."""
+        """Write a result for the next run. What made the judge stumble may have been the machine: that is judged
+        again."""
         if self.folder is not None and not result.text.startswith(JUDGE_FAILED):
             content = {"mutant": mutant.to_json(), "result": result.to_json()}
             write_whole(self._file(self._context, mutant), json.dumps(content, indent=1).encode())

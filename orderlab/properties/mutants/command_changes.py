@@ -1,4 +1,5 @@
-"""Mutation operators on what a script asks of Redis: commands, their options, their keys, the ends of their ranges and of loops."""
+"""Mutation operators on what a script asks of Redis: commands, their options, their keys, the ends of their ranges and
+of loops."""
 
 from __future__ import annotations
 
@@ -65,6 +66,7 @@ def swap_commands(chunk: Chunk) -> Iterator[Change]:
 
 # -- options of commands dropped or changed ----------------------------------------------------------------------------
 
+
 class Option(NamedTuple):
     """How many arguments belong to an option, and which others could stand in its place."""
 
@@ -97,7 +99,8 @@ _declare(b"EXPIRE PEXPIRE EXPIREAT PEXPIREAT ZADD", NX=Option(0, (b"XX",)), XX=O
 _declare(b"EXPIRE PEXPIRE EXPIREAT PEXPIREAT ZADD", GT=Option(0, (b"LT",)), LT=Option(0, (b"GT",)))
 _declare(b"ZADD", CH=Option(0), INCR=Option(0))
 _declare(
-    b"ZRANGE ZRANGESTORE ZRANGEBYSCORE ZREVRANGEBYSCORE ZREVRANGE ZRANGEBYLEX ZREVRANGEBYLEX ZRANDMEMBER ZINTER ZUNION ZDIFF",
+    b"ZRANGE ZRANGESTORE ZRANGEBYSCORE ZREVRANGEBYSCORE ZREVRANGE ZRANGEBYLEX ZREVRANGEBYLEX ZRANDMEMBER ZINTER "
+    b"ZUNION ZDIFF",
     WITHSCORES=Option(0),
     LIMIT=Option(2),
     REV=Option(0),
@@ -144,6 +147,7 @@ def _of_option(chunk: Chunk, command: Command, position: int, name: bytes, optio
 
 
 # -- a key built from another variable ---------------------------------------------------------------------------------
+
 
 def take_other_keys(chunk: Chunk) -> Iterator[Change]:
     """In each command's key, and in each member or field that is put together: every part with its alternatives."""

@@ -1,4 +1,5 @@
-"""Mutation operators on Lua itself: comparisons, arithmetic, constants, defaults, statements, their order, early returns."""
+"""Mutation operators on Lua itself: comparisons, arithmetic, constants, defaults, statements, their order, early
+returns."""
 
 from __future__ import annotations
 
@@ -43,6 +44,7 @@ def swap_arithmetic(chunk: Chunk) -> Iterator[Change]:
 
 # -- constants one higher and one lower --------------------------------------------------------------------------------
 
+
 def shift_constants(chunk: Chunk) -> Iterator[Change]:
     """Each whole number in the script, plus and minus one."""
     for node in chunk.nodes("number"):
@@ -57,6 +59,7 @@ def shift_constants(chunk: Chunk) -> Iterator[Change]:
 
 
 # -- the default behind ``or`` dropped ---------------------------------------------------------------------------------
+
 
 def drop_defaults(chunk: Chunk) -> Iterator[Change]:
     """Each ``a or b`` as ``a``."""
@@ -106,6 +109,7 @@ def _told(chunk: Chunk, node: Node) -> str:
 
 
 # -- an early return ---------------------------------------------------------------------------------------------------
+
 
 def return_early(chunk: Chunk) -> Iterator[Change]:
     """Before each statement that calls a command: return what the script returns at its end, if it says."""

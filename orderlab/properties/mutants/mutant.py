@@ -1,4 +1,5 @@
-"""One mutant: a store whose one script differs in one place; what became of it; and a fair choice where there are too many."""
+"""One mutant: a store whose one script differs in one place; what became of it; and a fair choice where there are too
+many."""
 
 from __future__ import annotations
 

@@ -81,7 +81,8 @@ def guards_dropped(text: Text, function: ast.FunctionDef) -> Iterator[Change]:
 
 
 def effects_dropped(text: Text, function: ast.FunctionDef) -> Iterator[Change]:
-    """Each assignment to a variable of the state, each field that is replaced, each new value of a local again given."""
+    """Each assignment to a variable of the state, each field that is replaced, each new value of a local again
+    given."""
     seen: set[str] = set()
     for node in ast.walk(function):
         if isinstance(node, ast.Assign | ast.AugAssign):

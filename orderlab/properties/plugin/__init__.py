@@ -37,20 +37,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--orderlab-effort",
         default=None,
         metavar="EFFORT",
-        help="Judge as orderlab validate does at this effort: quick, standard, thorough, or a number. Without it: by the profile.",
+        help="Judge as orderlab validate does at this effort: quick, standard, thorough, or a number. Without it: by "
+        "the profile.",
     )
     group.addoption("--orderlab-seed", type=int, default=0, help="Of every random draw; printed. Default 0.")
     group.addoption(
-        "--orderlab-seconds", type=float, default=None, metavar="S", help="Time for each law (nightly: 60 unless given)."
+        "--orderlab-seconds",
+        type=float,
+        default=None,
+        metavar="S",
+        help="Time for each law (nightly: 60 unless given).",
     )
     group.addoption("--orderlab-trust-adapter", action="store_true", help="Run the Python adapter that a store names.")
-    group.addoption("--orderlab-strict", action="store_true", help="A law that stays unknown fails; else it is skipped.")
+    group.addoption(
+        "--orderlab-strict", action="store_true", help="A law that stays unknown fails; else it is skipped."
+    )
     group.addoption(
         "--orderlab-statistics", action="store_true", help="Print how often each rule fired and each law was tested."
     )
     with suppress(ValueError):  # another plugin may have taken the short name
         group.addoption("--statistics", action="store_true", help="As --orderlab-statistics.")
-    parser.addini("orderlab_stores", "Stores whose laws are tested along with everything else.", type="paths", default=[])
+    parser.addini(
+        "orderlab_stores", "Stores whose laws are tested along with everything else.", type="paths", default=[]
+    )
 
 
 @pytest.hookimpl(tryfirst=True)

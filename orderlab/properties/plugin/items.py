@@ -45,7 +45,8 @@ class StoreFile(pytest.File):
     session_of_laws: Laws
 
     def collect(self) -> Iterable[LawItem]:
-        """A test for each law, in the order of the reports. A store that cannot be run is one error, not one for each."""
+        """A test for each law, in the order of the reports. A store that cannot be run is one error, not one for
+        each."""
         try:
             load_binding(self.path, trust_adapter=self.config.getoption("--orderlab-trust-adapter"))
         except InputError as error:

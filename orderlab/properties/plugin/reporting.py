@@ -60,7 +60,8 @@ def home_of(config: pytest.Config) -> Path:
 
 
 def keep_trace(config: pytest.Config, name: str, trace: dict[str, Any]) -> str:
-    """Write a trace; what replays it, or why there is nothing to replay. Where it cannot be written no story is lost."""
+    """Write a trace; what replays it, or why there is nothing to replay. Where it cannot be written no story is
+    lost."""
     file = home_of(config) / TRACES / f"{name}.json"
     shown = os.path.relpath(file, config.invocation_params.dir)
     try:

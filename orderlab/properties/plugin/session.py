@@ -122,7 +122,9 @@ class LawSession:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
         """With xdist, one process for all laws of a store that are judged in one go: two would judge it twice."""
-        together = {os.path.relpath(store, config.rootpath) for store in self.stores if self._is_judged_in_one_go(store)}
+        together = {
+            os.path.relpath(store, config.rootpath) for store in self.stores if self._is_judged_in_one_go(store)
+        }
         if not together or config.getoption("dist") not in ("load", "worksteal", "loadgroup"):
             return None
         from orderlab.properties.plugin.distribution import scheduler_with

@@ -1,7 +1,8 @@
-"""Histories of one subscriber, correct ones and such with one anomaly planted, as lines of ``orderlab.model.history.notation``.
+"""Histories of one subscriber, correct ones and such with one anomaly planted, as lines of
+``orderlab.model.history.notation``.
 
-A correct history is a walk through what a broker may do: publish, acknowledge, deliver, trim, expire, lose and take up the
-connection, resend, end the session. Each anomaly is a few words put where the walk has come to an end: the smallest
+A correct history is a walk through what a broker may do: publish, acknowledge, deliver, trim, expire, lose and take up
+the connection, resend, end the session. Each anomaly is a few words put where the walk has come to an end: the smallest
 story in which its law is broken, so that an accused history shrinks to that story.
 """
 

@@ -17,7 +17,6 @@ _LETTERS = "cabdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _TEXT = st.characters(codec="utf-8", exclude_characters="\x00", exclude_categories=["Cs"])
 
 
-
 def _spelled(letters: str, **sizes: int) -> st.SearchStrategy[str]:
     """Text of these letters; it shrinks to the first of them, not to the one with the smallest code."""
     return st.lists(st.sampled_from(letters), **sizes).map("".join)  # type: ignore[arg-type]
@@ -107,6 +106,8 @@ counters_near_the_wrap = st.builds(
 @st.composite
 def clock_jumps(draw: st.DrawFn, deadlines_ms: tuple[int, ...], now_ms: int = 0) -> tuple[int, ...]:
     """Moments in order, each at a deadline of ``deadlines_ms``, 1 ms before or 1 ms after, none before ``now_ms``."""
-    chosen = draw(st.lists(st.sampled_from(deadlines_ms), max_size=len(deadlines_ms), unique=True)) if deadlines_ms else []
+    chosen = (
+        draw(st.lists(st.sampled_from(deadlines_ms), max_size=len(deadlines_ms), unique=True)) if deadlines_ms else []
+    )
     moments = [deadline + draw(st.sampled_from([0, -1, 1])) for deadline in chosen]
     return tuple(sorted(moment for moment in moments if moment >= now_ms))

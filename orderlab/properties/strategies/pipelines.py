@@ -32,7 +32,10 @@ SMALLEST: dict[str, Any] = {
 """Settings of `tbmq-p2p` for a run of about 200 rows of history."""
 
 WAITING: dict[str, Any] = {
-    **{name: SMALLEST[name] for name in ("brokers", "redis_nodes", "kafka_brokers", "partitions", "redis_replica_lag_ms")},
+    **{
+        name: SMALLEST[name]
+        for name in ("brokers", "redis_nodes", "kafka_brokers", "partitions", "redis_replica_lag_ms")
+    },
     "publishers": 12,
     "rate": 20.0,
     "warm_up_s": 0.1,
@@ -41,7 +44,9 @@ WAITING: dict[str, Any] = {
     "offline_share": 0.8,
     "offline_s": 0.4,
 }
-"""Most subscribers are away while messages come, so that Redis alone has them: what it loses is lost. About 0.4 s a run."""
+"""Most subscribers are away while messages come, so that Redis alone has them: what it loses is lost. About 0.4 s a
+run."""
+
 
 def _of_producer(acks: str, idempotent: bool) -> dict[str, Any]:
     return {"acks": acks, "idempotent": idempotent}
@@ -49,7 +54,12 @@ def _of_producer(acks: str, idempotent: bool) -> dict[str, Any]:
 
 def _flat(drawn: dict[str, Any]) -> dict[str, Any]:
     producer: dict[str, Any] = drawn.pop("producer")
-    return {**SMALLEST, **producer, **drawn, "partitions": max(drawn["partitions"], drawn["brokers"])}  # fewer are refused
+    return {
+        **SMALLEST,
+        **producer,
+        **drawn,
+        "partitions": max(drawn["partitions"], drawn["brokers"]),
+    }  # fewer are refused
 
 
 configurations = st.fixed_dictionaries(
@@ -79,7 +89,9 @@ class Strike(NamedTuple):
 
 
 ANYWHERE = tuple(
-    sorted(name for name, kind in FAULTS.items() if kind.needs in ("", "two Kafka brokers") and kind.among != "postgres")
+    sorted(
+        name for name, kind in FAULTS.items() if kind.needs in ("", "two Kafka brokers") and kind.among != "postgres"
+    )
 )
 """Faults that any of these configurations can be struck by."""
 
@@ -91,7 +103,8 @@ def publishing_ms(settings: Mapping[str, Any]) -> int:
 
 
 def ticks_ms(settings: Mapping[str, Any]) -> tuple[int, ...]:
-    """After how long each buffer is flushed in a run with these settings: of Kafka's producers, of the driver of Redis."""
+    """After how long each buffer is flushed in a run with these settings: of Kafka's producers, of the driver of
+    Redis."""
     chosen = settings_of("tbmq-p2p", dict(settings))
     assert isinstance(chosen, P2PSettings), chosen
     return tuple(max(round(ms), 1) for ms in (chosen.linger_ms, chosen.flush_ms))

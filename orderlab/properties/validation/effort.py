@@ -1,8 +1,8 @@
 """How much work a validation does, counted in steps: the same searches, verdicts and reports on every machine.
 
-Effort is a number, 1 for ``quick``. A larger effort does what each smaller one does, in the same order, and then more: its
-rounds begin with theirs, and what a round has found stays found. So more effort never tells less, and a cap in seconds cuts
-the last things first.
+Effort is a number, 1 for ``quick``. A larger effort does what each smaller one does, in the same order, and then more:
+its rounds begin with theirs, and what a round has found stays found. So more effort never tells less, and a cap in
+seconds cuts the last things first.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ EXAMPLES = 10
 WITNESS_STEPS = 5_000
 """Steps for each search for witnesses of one law (``Reruns.spent``): each law has its own."""
 SCALED_STEPS = 20_000
-"""At least so many for the first witness of a law at full scale: two times all identifiers come round, each acknowledged."""
+"""At least so many for the first witness of a law at full scale: two times all identifiers come round, each
+acknowledged."""
 WITNESS_STEPS_MAX = 25_000
 SHORTENING_STEPS = 3_000
 """Of which so many to make one of them short."""
 INSTRUCTIONS = 500_000_000
-"""Of Lua, for one analysis in the first round, counted in whole millions of each script: for scripts that are slow, but end."""
+"""Of Lua, for one analysis in the first round, counted in whole millions of each script: for scripts that are slow, but
+end."""
 INSTRUCTIONS_MORE = 100_000_000
 """And for each further unit of effort."""
 

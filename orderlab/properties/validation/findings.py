@@ -18,15 +18,17 @@ _PARTICULARS = re.compile(
     r"|(?P<kept>user_script:\d+|user_function:\d+|\bline \d+)|(?P<sha>\b[0-9a-f]{40}\b)"
     r"|(?P<names>\bm\d+(?:, m\d+)*(?:, and [\d,]+ more)?)|(?P<number>\d[\d,.]*(?:e[+-]?\d+)?)"
 )
-"""What differs between two texts that say the same: what a call was given and replied; a reply that no binding reads is shown
-whole. Lines of scripts stay."""
+"""What differs between two texts that say the same: what a call was given and replied; a reply that no binding reads is
+shown whole. Lines of scripts stay."""
 _STANDS_FOR = {"call": "", "reply": "a reply", "sha": "sha", "names": "m"}
 
 
 @lru_cache(1 << 16)
 def wording(text: str) -> str:
     """A text without the messages, numbers and times that it names."""
-    return _PARTICULARS.sub(lambda found: found[0] if found["kept"] else _STANDS_FOR.get(str(found.lastgroup), "#"), text)
+    return _PARTICULARS.sub(
+        lambda found: found[0] if found["kept"] else _STANDS_FOR.get(str(found.lastgroup), "#"), text
+    )
 
 
 def was_stopped(law: str, text: str) -> bool:
@@ -84,7 +86,8 @@ class Findings:
     work: Counter[str] = field(default_factory=Counter)
     """Numbers by name with their unit: states, transitions, examples, steps, operations."""
     coverage: Counter[str] = field(default_factory=Counter)
-    """How often each situation that a law speaks of came about (``Terms.situations``), or a law was put to the test that counts that itself."""
+    """How often each situation that a law speaks of came about (``Terms.situations``), or a law was put to the test
+    that counts that itself."""
     broken: Counter[str] = field(default_factory=Counter)
     """How many steps were seen to break each law."""
     untested: dict[str, str] = field(default_factory=dict)

@@ -32,11 +32,14 @@ class Runaway:
         return {"text": self.text, "script": self.script, "keys": list(self.keys), "args": list(self.args)}
 
 
-def isolated(binding: Binding, work: Callable[[], T], worlds: Callable[[], Sequence[Binding]], what: str = "validation") -> T | Runaway:
-    """What ``work`` on a store comes to in a process of its own, or the script that could only be ended together with it.
+def isolated(
+    binding: Binding, work: Callable[[], T], worlds: Callable[[], Sequence[Binding]], what: str = "validation"
+) -> T | Runaway:
+    """What ``work`` on a store comes to in a process of its own, or the script that could only be ended together with
+    it.
 
-    ``worlds``: the store as it is tried, scaled down too. Raises WorkerDied when the process ended by itself: that is no
-    verdict on anything.
+    ``worlds``: the store as it is tried, scaled down too. Raises WorkerDied when the process ended by itself: that is
+    no verdict on anything.
     """
     try:
         answer = watch(work, script_seconds_max=SCRIPT_SECONDS_MAX)

@@ -1,4 +1,5 @@
-"""The suite's own specimens: each flawed store must be caught by the laws that it breaks, its neighbour must pass them."""
+"""The suite's own specimens: each flawed store must be caught by the laws that it breaks, its neighbour must pass
+them."""
 
 from __future__ import annotations
 
@@ -76,7 +77,8 @@ def find_specimens(names: Iterable[str] = (), of_sessions: bool = True) -> list[
 def judge_specimens(
     bindings: list[Binding], effort: float, seed: int = 0, progress: Callable[[str], None] = lambda text: None
 ) -> list[SpecimenResult]:
-    """Validate each specimen by the laws that it breaks, until each has a witness, and each neighbour once by all of those."""
+    """Validate each specimen by the laws that it breaks, until each has a witness, and each neighbour once by all of
+    those."""
     neighbours: dict[Path, dict[str, Outcome]] = {}
     results = []
     for binding in bindings:

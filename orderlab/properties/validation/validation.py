@@ -1,4 +1,5 @@
-"""The whole validation of one store of any kind: the analyses in order, round by round, each law's verdict, what was left out."""
+"""The whole validation of one store of any kind: the analyses in order, round by round, each law's verdict, what was
+left out."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ class Validation:
 
     @property
     def outcome(self) -> Outcome:
-        """The worst verdict; laws that say nothing about this store do not count, and if none says anything, nothing is known."""
+        """The worst verdict; laws that say nothing about this store do not count, and if none says anything, nothing is
+        known."""
         outcomes = [result.outcome for result in self.results if not result.not_applicable]
         return worst(outcomes) if outcomes else Outcome.UNKNOWN
 
@@ -72,7 +74,8 @@ class Validation:
         return ()
 
     def to_json(self) -> dict[str, Any]:
-        """What is the same for all kinds, in the order of the table of keys (``notes/semantics.md``, ``notes/contracts.md``)."""
+        """What is the same for all kinds, in the order of the table of keys (``notes/semantics.md``,
+        ``notes/contracts.md``)."""
         return {
             "store": str(self.binding.path),
             "name": self.binding.name,
@@ -122,7 +125,8 @@ class Schedule:
         """The effort of the rounds so far."""
 
     def round(self, effort: float, is_enough: Callable[[float], bool] = lambda effort: False) -> str:
-        """Everything up to ``effort``, unless it ``is_enough`` before. Where the time ran out, if it did: the name of that analysis."""
+        """Everything up to ``effort``, unless it ``is_enough`` before. Where the time ran out, if it did: the name of
+        that analysis."""
         for analysis in self.analyses:
             if not analysis.is_due(effort, self.done):
                 continue
@@ -141,8 +145,9 @@ class Schedule:
 
 
 def run_rounds(schedule: Schedule, judge: Judge, rounds: Sequence[float], budget_s: float | None = None) -> None:
-    """Analyses and witnesses in turn, one round for each effort. ``budget_s`` is a cap in seconds on all of it, and what it
-    cuts off is told; where one witness for each law is enough it ends with the analysis after which each law has a witness."""
+    """Analyses and witnesses in turn, one round for each effort. ``budget_s`` is a cap in seconds on all of it, and
+    what it cuts off is told; where one witness for each law is enough it ends with the analysis after which each law
+    has a witness."""
     findings, budget, began = schedule.findings, schedule.budget, time.monotonic()
 
     def cap(share: float) -> None:
@@ -166,7 +171,10 @@ def run_rounds(schedule: Schedule, judge: Judge, rounds: Sequence[float], budget
         is_whole = judge.consider(now)
         if cut_in or not is_whole:
             place = cut_in or "the witnesses"
-            told = f"the cap of {budget_s:g} s cut off the round {name_of_effort(now)} in: {place}; what comes after was not done"
+            told = (
+                f"the cap of {budget_s:g} s cut off the round {name_of_effort(now)} in: {place}; what comes after "
+                "was not done"
+            )
             findings.gaps.append(told)
             break
         if judge.only_first and judge.has_all:

@@ -1,7 +1,8 @@
-"""From what the analyses found to verdicts, for every kind of store: witnesses first, each law with a share of the work.
+"""From what the analyses found to verdicts, for every kind of store: witnesses first, each law with a share of the
+work.
 
-A kind says how a finding is reproduced on the scripts as they are and made short, how it is explained, and may bring searches
-of its own; the rest is the same for all.
+A kind says how a finding is reproduced on the scripts as they are and made short, how it is explained, and may bring
+searches of its own; the rest is the same for all.
 """
 
 from __future__ import annotations
@@ -249,7 +250,8 @@ class Judge:
             known[witness.cause] = witness
 
     def _as_found(self, laws: list[str]) -> None:
-        """The time has run out: of each law without a witness, what was found on the scripts as they are, as it was found."""
+        """The time has run out: of each law without a witness, what was found on the scripts as they are, as it was
+        found."""
         self.budget.lift()
         for law in laws:
             if not self.witnesses.get(law):
@@ -269,7 +271,8 @@ class Judge:
         return list(dict.fromkeys([*self.findings.gaps, *filter(None, self.findings.cut.values())]))
 
     def _situations(self, law: str) -> tuple[list[Situation] | None, str]:
-        """What must come about on this store; None where the law counts its tests itself. And why the law says nothing of it."""
+        """What must come about on this store; None where the law counts its tests itself. And why the law says nothing
+        of it."""
         of_law = self.terms.situations.get(law)
         if of_law is None:
             return None, self.findings.not_applicable.get(law, "")
@@ -285,7 +288,11 @@ class Judge:
         work: dict[str, float] = dict(findings.work)
         if not_applicable and law not in findings.by_law:
             return LawResult(Verdict(law, Outcome.UNKNOWN, work=work, not_covered=(not_applicable,)), not_applicable)
-        met = {one.name: findings.coverage[one.name] for one in situations} if situations is not None else {law: findings.coverage[law]}
+        met = (
+            {one.name: findings.coverage[one.name] for one in situations}
+            if situations is not None
+            else {law: findings.coverage[law]}
+        )
         work["antecedents"] = min(met.values(), default=0)
         gaps = self.gaps
         if law in findings.by_law:

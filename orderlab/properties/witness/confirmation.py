@@ -45,7 +45,8 @@ def refuse_company(backend: Backend) -> None:
     held = [line.split(b":")[0].decode() for line in facts.splitlines() if line.startswith(b"db")]
     if held:
         raise InputError(
-            f"--backend {backend.describe().split(' at ')[-1]}: {', '.join(held)} of this server hold keys that scripts "
+            f"--backend {backend.describe().split(' at ')[-1]}: {', '.join(held)} of this server hold keys that "
+            "scripts "
             "could reach (SELECT, FLUSHALL); give a server that holds nothing, or use --backend auto"
         )
 
@@ -58,7 +59,8 @@ class Performer(Protocol):
         ...
 
     def broken_on(self, trace: Any, backend: Backend, budget: CpuBudget) -> frozenset[str]:
-        """The laws that the steps break there. Raises InputError when the server goes away, BudgetExceeded where the steps take longer than is left."""
+        """The laws that the steps break there. Raises InputError when the server goes away, BudgetExceeded where the
+        steps take longer than is left."""
         ...
 
     def waits(self, trace: Any) -> bool:
@@ -100,9 +102,13 @@ class Confirmer:
     def _confirmed(self, backend: Backend, trace: Any, exhausts: bool) -> Confirmation:
         place = place_of(backend)
         if exhausts:
-            return Confirmation(place, cannot="a script that was stopped at its limits here is not let loose on a server")
+            return Confirmation(
+                place, cannot="a script that was stopped at its limits here is not let loose on a server"
+            )
         cannot = self.performer.cannot(trace)
         if cannot:
             return Confirmation(place, cannot=cannot)
         broken = self.performer.broken_on(trace, backend, self.budget)
-        return Confirmation(place, broken, "there, time cannot be set to the millisecond" if self.performer.waits(trace) else "")
+        return Confirmation(
+            place, broken, "there, time cannot be set to the millisecond" if self.performer.waits(trace) else ""
+        )

@@ -24,7 +24,8 @@ class Reruns(Protocol):
     """Work so far, in steps: the same on every machine."""
 
     def law_broken(self, trace: Any, law: str, words: str = "") -> Broken | None:
-        """How ``trace`` breaks ``law``, in this wording if one is given (``findings.wording``); None when it does not."""
+        """How ``trace`` breaks ``law``, in this wording if one is given (``findings.wording``); None when it does
+        not."""
         ...
 
 

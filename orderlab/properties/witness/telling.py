@@ -31,7 +31,8 @@ def left_out(places: range) -> str:
 
 
 def changes_told(states: Sequence[str]) -> Iterator[str]:
-    """Each state as it is told after the one before: whole while it is short, else where it differs; empty where it does not."""
+    """Each state as it is told after the one before: whole while it is short, else where it differs; empty where it
+    does not."""
     before = ""
     for state in states:
         yield "" if state == before else state if len(state) <= STATE_SHOWN else _changed(before, state)

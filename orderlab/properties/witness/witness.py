@@ -92,14 +92,16 @@ class Witness:
 
     @property
     def cause(self) -> Cause:
-        """What tells it from other witnesses of its law. Errors that are injected are all alike: what matters is the line that
-        they strike, and what was written before."""
+        """What tells it from other witnesses of its law. Errors that are injected are all alike: what matters is the
+        line that they strike, and what was written before."""
         finding, lua = self.finding, self.explanation.lua
         if finding.law == "one-slot":
             return Cause("", "", "", finding.kind.wording)
         steps = finding.trace.steps
         error = "a fault" if steps and fault_of(steps[-1]) else wording(_short(self.explanation.error))
-        return Cause(lua.place, lua.written.split(": ")[0], error if self.explanation.error else "", wording(finding.text))
+        return Cause(
+            lua.place, lua.written.split(": ")[0], error if self.explanation.error else "", wording(finding.text)
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The trace, what it did, and who confirmed it."""
@@ -123,10 +125,13 @@ def _without_error(text: str, error: str) -> str:
     """The symptom without the error that the cause has told."""
     if not error or error not in text:
         return text
-    return text.replace(f"the error {error!r}", "this error").replace(f" ({error})", "").replace(error, "").rstrip(": ,")
+    return (
+        text.replace(f"the error {error!r}", "this error").replace(f" ({error})", "").replace(error, "").rstrip(": ,")
+    )
 
 
-# -- the story -------------------------------------------------------------------------------------------------------------
+# -- the story
+# -------------------------------------------------------------------------------------------------------------
 
 KEYS_SHOWN = 8
 _CONTROLS = {code: chr(code).encode("unicode_escape").decode() for code in (*range(32), *range(127, 160))}
@@ -157,7 +162,11 @@ def _story_lines(witness: Witness) -> Iterator[tuple[str, str]]:
             yield f"     {told}", "dim"
             if states[place]:
                 yield f"     {terms.state_words}: {states[place]}", "dim"
-    changed = {key for key in {*explanation.before, *explanation.after} if explanation.before.get(key) != explanation.after.get(key)}
+    changed = {
+        key
+        for key in {*explanation.before, *explanation.after}
+        if explanation.before.get(key) != explanation.after.get(key)
+    }
     for name, keyspace in (("before", explanation.before), ("after", explanation.after)):
         yield f"  the store's keys {name} the last step:", ""
         yield from _keys(keyspace, changed)

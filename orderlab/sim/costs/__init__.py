@@ -1,6 +1,7 @@
 """Cost models: what each step costs in microseconds, one TOML file each, every number with its source.
 
-Simulated systems are timed by a whole model (`Costs`); `estimate_us` says of one call of a script how long it keeps a node busy.
+Simulated systems are timed by a whole model (`Costs`); `estimate_us` says of one call of a script how long it keeps a
+node busy.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ class ThreadCosts(_Table):
     pack: int = Field(ge=1, le=1000)
     """Threads that work on one pack of a consumer."""
     consumer_share: float = Field(ge=0, le=1)
-    """Of what routing and saving a message take before it is handed on, the part that those threads do, in order; others do the rest."""
+    """Of what routing and saving a message take before it is handed on, the part that those threads do, in order;
+    others do the rest."""
 
 
 class KafkaCosts(_Table):
@@ -151,7 +153,8 @@ class WebCosts(_Table):
     call_us: float = Field(ge=0)
     """CPU per round trip to the store: what is sent is built, the reply is parsed."""
     pause_share: float = Field(ge=0, le=1)
-    """Of the round trips, how many are held up beside the network: another greenlet that does not yield, a delayed acknowledgement of TCP."""
+    """Of the round trips, how many are held up beside the network: another greenlet that does not yield, a delayed
+    acknowledgement of TCP."""
     pause_us: float = Field(ge=0)
     """For how long, on average; exponential."""
 

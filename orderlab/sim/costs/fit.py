@@ -1,14 +1,14 @@
 """What commands cost on a real server, measured by its own statistics; and a cost model that carries them.
 
-How: the real scripts of a store are called through pipelines, and the differences of ``INFO commandstats`` and ``INFO cpu`` tell
-what each inner command, each whole call and each read of the socket cost. A whole call less its inner commands is the script's
-own time; two batch sizes separate what it costs once from what it costs per message, and two pipeline sizes separate
-a command's share of parsing and replying from that of a system call.
+How: the real scripts of a store are called through pipelines, and the differences of ``INFO commandstats`` and ``INFO
+cpu`` tell what each inner command, each whole call and each read of the socket cost. A whole call less its inner
+commands is the script's own time; two batch sizes separate what it costs once from what it costs per message, and two
+pipeline sizes separate a command's share of parsing and replying from that of a system call.
 
-What it cannot tell: costs of the append-only file, of a network card, of a cluster's bus; costs of commands that the scripts
-do not call, which stay as they were; anything beside queues of a few messages, where sorted sets are small. The server's
-own clock around a command costs about 0.1 us and is inside each number; other work on the machine or the server is too, which
-the median of several rounds softens and does not take out.
+What it cannot tell: costs of the append-only file, of a network card, of a cluster's bus; costs of commands that the
+scripts do not call, which stay as they were; anything beside queues of a few messages, where sorted sets are small. The
+server's own clock around a command costs about 0.1 us and is inside each number; other work on the machine or the
+server is too, which the median of several rounds softens and does not take out.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class Usage:
 
 @dataclass(frozen=True)
 class Measured:
-    """Microseconds. ``operations``: whole calls by operation; ``commands``: inner ones, with how often each was seen."""
+    """Microseconds. ``operations``: whole calls by operation; ``commands``: inner ones, with how often each was
+    seen."""
 
     server: str
     commands: dict[str, tuple[float, int]]
@@ -147,7 +148,8 @@ def _checked(reply: Reply) -> Reply:
 
 
 def measure(server: ServerBackend, calls: int, on_progress: Callable[[str], None] | None = None) -> dict[str, Measured]:
-    """The costs of both stores' scripts, from about ``calls`` calls of each operation. The database is emptied after it."""
+    """The costs of both stores' scripts, from about ``calls`` calls of each operation. The database is emptied after
+    it."""
     found: dict[str, Measured] = {}
     for name in STORES:
         if on_progress is not None:
@@ -158,7 +160,8 @@ def measure(server: ServerBackend, calls: int, on_progress: Callable[[str], None
 
 
 class _Rounds:
-    """The figures of several rounds: of each the median counts, as another process may have had the core in one of them."""
+    """The figures of several rounds: of each the median counts, as another process may have had the core in one of
+    them."""
 
     def __init__(self, server: ServerBackend) -> None:
         self.server = server
@@ -212,7 +215,8 @@ def _measure_store(server: ServerBackend, name: str, calls: int) -> Measured:
 
 
 def cost_model(measured: Mapping[str, Measured], base: str, calls: int, today: datetime.date) -> dict[str, Any]:
-    """The cost model ``base`` with its Redis figures replaced by what was measured, each with source, date and server."""
+    """The cost model ``base`` with its Redis figures replaced by what was measured, each with source, date and
+    server."""
     content = read_toml(FOLDER / f"{base}.toml")
     published = measured["published"]
     redis, sources = content["redis"], content["sources"]
@@ -235,7 +239,9 @@ def cost_model(measured: Mapping[str, Measured], base: str, calls: int, today: d
             if name not in told and "|" not in name:
                 told.add(name)
                 redis["commands_us"][name] = round(us, 3)
-                sources[f"redis.commands_us.{name}"] = f"measured {stamp}: INFO commandstats, {seen} calls, {store} scripts"
+                sources[f"redis.commands_us.{name}"] = (
+                    f"measured {stamp}: INFO commandstats, {seen} calls, {store} scripts"
+                )
                 kept.discard(name)
     for name in sorted(kept):
         sources[f"redis.commands_us.{name}"] = f"not called by the scripts; kept from {base}.toml"

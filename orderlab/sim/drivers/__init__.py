@@ -1,4 +1,5 @@
-"""How a broker's process reaches its store: pipelines, pools of blocking connections, JDBC; here, what all of them need of a request."""
+"""How a broker's process reaches its store: pipelines, pools of blocking connections, JDBC; here, what all of them need
+of a request."""
 
 from __future__ import annotations
 

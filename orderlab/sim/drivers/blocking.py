@@ -1,10 +1,10 @@
 """A synchronous client with pools of connections, as Jedis is one: a thread, a connection, one command at a time.
 
 Calls wait for one of ``threads``; a thread then waits for a connection to the node, writes one command and stands still
-until the answer is read. Nothing is replayed: when a connection breaks or a command takes too long, the thread closes the
-connection and calls again, at most ``attempts`` times, and then reports an error. A script whose answer was lost runs twice.
-An answer NOSCRIPT is followed by SCRIPT LOAD, the same EVALSHA again, and then EVAL, by the same thread; MOVED and ASK by the
-same call elsewhere, MOVED for good.
+until the answer is read. Nothing is replayed: when a connection breaks or a command takes too long, the thread closes
+the connection and calls again, at most ``attempts`` times, and then reports an error. A script whose answer was lost
+runs twice. An answer NOSCRIPT is followed by SCRIPT LOAD, the same EVALSHA again, and then EVAL, by the same thread;
+MOVED and ASK by the same call elsewhere, MOVED for good.
 """
 
 from __future__ import annotations
@@ -94,9 +94,7 @@ class BlockingDriver:
         self.is_closed = False
         self._queue: deque[_Call] = deque()
         self._free_threads = settings.threads
-        self._free_connections = [
-            [Link.plain(env, one_way_us) for _ in range(settings.connections)] for _ in nodes
-        ]
+        self._free_connections = [[Link.plain(env, one_way_us) for _ in range(settings.connections)] for _ in nodes]
         self._wants_connection: list[deque[_Call]] = [deque() for _ in nodes]
         self._in_flight: list[dict[_Call, None]] = [{} for _ in nodes]
         self._deadlines: deque[_Written] = deque()
@@ -114,13 +112,16 @@ class BlockingDriver:
         """Calls that wait for a thread."""
         return len(self._queue)
 
-    def submit(self, nodes: Sequence[int], calls: Sequence[Request], on_done: Callable[[Sequence[Reply]], None]) -> None:
+    def submit(
+        self, nodes: Sequence[int], calls: Sequence[Request], on_done: Callable[[Sequence[Reply]], None]
+    ) -> None:
         """Make calls on the nodes with these numbers; ``on_done`` gets the replies in the order of the calls."""
         if self.is_closed:
             return
         group = ReplyGroup(len(calls), on_done)
         self._queue.extend(
-            _Call(call, self._owner(node, call), group, place) for place, (node, call) in enumerate(zip(nodes, calls, strict=True))
+            _Call(call, self._owner(node, call), group, place)
+            for place, (node, call) in enumerate(zip(nodes, calls, strict=True))
         )
         self._start_threads()
 

@@ -77,13 +77,18 @@ class JdbcDriver:
         """Connect through ``network``, as the node ``name``. Before the first call."""
         self._idle = [network.connect(name, "postgres", self.one_way_us) for _ in self._idle]
 
-    def submit(self, nodes: Sequence[int], calls: Sequence[Statement], on_done: Callable[[Sequence[Any]], None]) -> None:
-        """Make calls on the one server; ``on_done`` gets the results in the order of the calls, or a ``StatementError`` in their places."""
+    def submit(
+        self, nodes: Sequence[int], calls: Sequence[Statement], on_done: Callable[[Sequence[Any]], None]
+    ) -> None:
+        """Make calls on the one server; ``on_done`` gets the results in the order of the calls, or a ``StatementError``
+        in their places."""
         if self.is_closed:
             return
         group = ReplyGroup(len(calls), on_done)
         for first in range(0, len(calls), self.settings.batch):
-            self._waiting.append(_Transaction(list(calls[first : first + self.settings.batch]), group, first, self.env.now))
+            self._waiting.append(
+                _Transaction(list(calls[first : first + self.settings.batch]), group, first, self.env.now)
+            )
         self._borrow()
 
     def lose(self, node: int) -> None:
@@ -131,7 +136,9 @@ class JdbcDriver:
 
         def wake(replies: list[Any]) -> None:
             if not transaction.is_over:
-                call_at(self.env, self.cpu.serve(self.env.now, self.call_us / 2), lambda: self._over(transaction, replies))
+                call_at(
+                    self.env, self.cpu.serve(self.env.now, self.call_us / 2), lambda: self._over(transaction, replies)
+                )
 
         link.there.send(COMMAND_BYTES * len(statements), arrive, departs_us=written)
 

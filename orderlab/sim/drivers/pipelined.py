@@ -1,10 +1,11 @@
-"""An asynchronous client with one connection per node, as Lettuce is one: buffered commands, replay, NOSCRIPT, MOVED, ASK.
+"""An asynchronous client with one connection per node, as Lettuce is one: buffered commands, replay, NOSCRIPT, MOVED,
+ASK.
 
 Commands wait in a buffer and are flushed to all nodes when ``batch`` of them wait, or ``flush_us`` after the first one.
 After a connection was lost, the commands without an answer are sent again, in their order, before any other: a script
-that had run already runs twice. A command without an answer after ``command_timeout_us`` fails for its caller; it is not
-taken back, so it may run all the same. An answer NOSCRIPT makes the client load the script once and repeat the call; MOVED
-and ASK make it repeat the call elsewhere, MOVED for good. TRYAGAIN and every other error are the caller's.
+that had run already runs twice. A command without an answer after ``command_timeout_us`` fails for its caller; it is
+not taken back, so it may run all the same. An answer NOSCRIPT makes the client load the script once and repeat the
+call; MOVED and ASK make it repeat the call elsewhere, MOVED for good. TRYAGAIN and every other error are the caller's.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ def _ignore(replies: Sequence[Reply]) -> None:
 
 
 class _Run:
-    """Commands of one group that go to one node in one flush, by their places in the group. No object for each command: a million more
-    cost more than all that is done with them."""
+    """Commands of one group that go to one node in one flush, by their places in the group. No object for each command:
+    a million more cost more than all that is done with them."""
 
     __slots__ = ("calls", "group", "places")
 
@@ -235,7 +236,9 @@ class _NodeConnection:
             self.is_up = True
             again = [written for written in self.unanswered if not written.is_expired]
             self.unanswered = deque(again)
-            for written in again:  # before what has been submitted meanwhile, so that a session's saves keep their order
+            for (
+                written
+            ) in again:  # before what has been submitted meanwhile, so that a session's saves keep their order
                 self._write(written)
             self.flush()
 
@@ -302,7 +305,9 @@ class PipelinedDriver:
         for connection in self.connections:
             connection.close()
 
-    def submit(self, nodes: Sequence[int], calls: Sequence[Request], on_done: Callable[[Sequence[Reply]], None]) -> None:
+    def submit(
+        self, nodes: Sequence[int], calls: Sequence[Request], on_done: Callable[[Sequence[Reply]], None]
+    ) -> None:
         """Send commands to the nodes with these numbers; ``on_done`` gets the replies in the order of the commands."""
         group = ReplyGroup(len(calls), on_done)
         if self.is_closed:

@@ -1,9 +1,11 @@
 """Virtual time: a function at an instant costs one event and no process, a job at a station none.
 
-A station has equal servers and one queue, first come first served. The instant at which a job is done is computed when it arrives (Kiefer and
-Wolfowitz's recursion: a job takes the server that is free first). Jobs must be handed over in the order in which they arrive.
+A station has equal servers and one queue, first come first served. The instant at which a job is done is computed when
+it arrives (Kiefer and Wolfowitz's recursion: a job takes the server that is free first). Jobs must be handed over in
+the order in which they arrive.
 
-Where there is a C compiler, `Agenda`, `Waits`, `Servers` and `call_at` are machine code (`engine.c`), held against this text on generated programs.
+Where there is a C compiler, `Agenda`, `Waits`, `Servers` and `call_at` are machine code (`engine.c`), held against this
+text on generated programs.
 """
 
 from __future__ import annotations
@@ -72,15 +74,16 @@ class Agenda:
 
 
 def call_at(env: Any, at_us: float, function: Callable[[], None]) -> None:
-    """Call ``function`` at ``at_us``, rounded up to a whole microsecond; at once after this event if that is past. ``env`` is a Clock."""
+    """Call ``function`` at ``at_us``, rounded up to a whole microsecond; at once after this event if that is past.
+    ``env`` is a Clock."""
     delay = ceil(at_us) - int(env._now)
     heappush(env._entries, (env._now + delay if delay > 0 else env._now, NORMAL, env.scheduled, _Call(function)))
     env.scheduled += 1
 
 
 class Waits:
-    """How long jobs have waited, up to any instant since the last arrival. A job's whole wait is known when it arrives, and may
-    reach beyond the interval that somebody measures."""
+    """How long jobs have waited, up to any instant since the last arrival. A job's whole wait is known when it arrives,
+    and may reach beyond the interval that somebody measures."""
 
     def __init__(self) -> None:
         self._total_us = 0.0
@@ -98,7 +101,10 @@ class Waits:
     def until(self, now_us: float) -> float:
         """The integral over time, up to now, of the number of jobs that wait."""
         beyond_us = 0.0
-        for begun, jobs in self._ahead:  # one after the other: from Python 3.12 on `sum` makes up for what rounding loses
+        for (
+            begun,
+            jobs,
+        ) in self._ahead:  # one after the other: from Python 3.12 on `sum` makes up for what rounding loses
             if begun > now_us:
                 beyond_us += (begun - now_us) * jobs
         return self._total_us - beyond_us
@@ -117,7 +123,8 @@ class Servers:
         self._free_us = [0.0] * servers
 
     def serve_bursts(self, arrival_us: float, count: int, burst: int, each_us: float) -> float:
-        """When ``count`` messages are done that arrive at ``arrival_us``: every ``burst`` of them is a job that needs ``each_us`` for each."""
+        """When ``count`` messages are done that arrive at ``arrival_us``: every ``burst`` of them is a job that needs
+        ``each_us`` for each."""
         if burst < 1:
             raise ValueError("a burst holds at least one")
         free_us, done = self._free_us, float(arrival_us)
@@ -145,11 +152,17 @@ class Servers:
 
 machine_code = extension(Path(__file__).with_name("engine.c"))
 if machine_code is not None and not TYPE_CHECKING:
-    Agenda, Waits, Servers, call_at = machine_code.Agenda, machine_code.Waits, machine_code.Servers, machine_code.call_at
+    Agenda, Waits, Servers, call_at = (
+        machine_code.Agenda,
+        machine_code.Waits,
+        machine_code.Servers,
+        machine_code.call_at,
+    )
 
 
 class Clock(Agenda, simpy.Environment):
-    """An environment of SimPy with an agenda of its own, on which most entries are functions to call at an instant. The order of events is SimPy's."""
+    """An environment of SimPy with an agenda of its own, on which most entries are functions to call at an instant. The
+    order of events is SimPy's."""
 
     now: float
     """Microseconds."""
@@ -159,7 +172,8 @@ class Clock(Agenda, simpy.Environment):
         simpy.Environment.__init__(self)
 
     def run(self, until: Any = None) -> Any:
-        """Let all happen that is due before ``until``, an instant; anything else as SimPy does it. Raises ValueError for an instant that is not ahead."""
+        """Let all happen that is due before ``until``, an instant; anything else as SimPy does it. Raises ValueError
+        for an instant that is not ahead."""
         if not isinstance(until, int | float):
             return super().run(until)
         if not until > self._now:  # nor is what is no number
@@ -181,7 +195,8 @@ class Station(Servers):
 
 
 class Tenant(Station):
-    """What one process does on the cores of a machine that it shares: it waits like all others, and is counted alone."""
+    """What one process does on the cores of a machine that it shares: it waits like all others, and is counted
+    alone."""
 
     def __init__(self, host: Station) -> None:
         super().__init__(host.servers)

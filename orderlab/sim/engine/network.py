@@ -1,8 +1,8 @@
 """The network: TCP connections that keep order, with latency and bandwidth; partitions between named nodes.
 
-Bytes on a connection arrive in the order in which they were sent, however the latency is drawn. A partition loses packets,
-not bytes: TCP sends them again, at growing intervals, and they arrive after the partition has healed, in order and once. Only
-the end of the connection loses bytes; who sent them finds out by that end, or by a timeout of its own.
+Bytes on a connection arrive in the order in which they were sent, however the latency is drawn. A partition loses
+packets, not bytes: TCP sends them again, at growing intervals, and they arrive after the partition has healed, in order
+and once. Only the end of the connection loses bytes; who sent them finds out by that end, or by a timeout of its own.
 """
 
 from __future__ import annotations
@@ -193,7 +193,8 @@ class Network:
         return self._cuts.get(frozenset((one, other)), 0) > 0
 
     def partition(self, left: set[str], right: set[str]) -> Callable[[], None]:
-        """Let no node of ``left`` reach one of ``right``, nor the other way round. Returns what heals this partition."""
+        """Let no node of ``left`` reach one of ``right``, nor the other way round. Returns what heals this
+        partition."""
         between = [frozenset((one, other)) for one in sorted(left) for other in sorted(right) if one != other]
         for ends in between:
             self._cuts[ends] += 1

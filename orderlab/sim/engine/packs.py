@@ -15,7 +15,8 @@ Numbers = Sequence[int] | npt.NDArray[np.int64]
 
 
 def grouped(values: Iterable[int], keys: Iterable[int]) -> dict[int, list[int]]:
-    """The values of each key, in order, by the order of the keys' first places. For packs, which are too small for numpy."""
+    """The values of each key, in order, by the order of the keys' first places. For packs, which are too small for
+    numpy."""
     groups: dict[int, list[int]] = {}
     for value, key in zip(values, keys, strict=True):
         found = groups.get(key)
@@ -27,7 +28,8 @@ def grouped(values: Iterable[int], keys: Iterable[int]) -> dict[int, list[int]]:
 
 
 def spread(values: list[Any], begin: int, target: list[Any], places: Sequence[int]) -> int:
-    """Put values, from the one at ``begin`` on, at ``places`` of ``target``; the place of the first value that is left. Raises IndexError."""
+    """Put values, from the one at ``begin`` on, at ``places`` of ``target``; the place of the first value that is left.
+    Raises IndexError."""
     end = begin + len(places)
     if not 0 <= begin <= end <= len(values) or any(not 0 <= place < len(target) for place in places):
         raise IndexError("fewer values than places, or no such place")
@@ -51,7 +53,8 @@ def all_of(flags: npt.NDArray[np.bool_]) -> bool:
 
 
 class NumberedNames(Sequence[bytes]):
-    """Names that are a prefix and a number, of so many digits at least: none is made before somebody wants its bytes, in base64 if ``is_encoded``."""
+    """Names that are a prefix and a number, of so many digits at least: none is made before somebody wants its bytes,
+    in base64 if ``is_encoded``."""
 
     __slots__ = ("digits", "is_encoded", "numbers", "prefix")
 

@@ -24,22 +24,25 @@ RECORDED = ("time_us", "kind", "publisher", "topic", "qos", "subscriber", "seque
             "delivered_qos", "session", "node", "operation")  # fmt: skip
 FLUSH_ROWS = 1 << 16
 RESERVED_ROWS = 1 << 20
-"""Room for so many rows is asked for at once: what was never written to takes no memory, and what waits is not copied whenever there is more of it."""
+"""Room for so many rows is asked for at once: what was never written to takes no memory, and what waits is not copied
+whenever there is more of it."""
 
 
 class HistoryRecorder:
-    """Rows in, batches out to every sink. ``slack_us``: how far behind the clock a row may still come. ``more``: columns
-    of the history beside the usual ones."""
+    """Rows in, batches out to every sink. ``slack_us``: how far behind the clock a row may still come. ``more``:
+    columns of the history beside the usual ones."""
 
     def __init__(self, sinks: list[Sink], slack_us: int, more: Sequence[str] = ()) -> None:
         self.sinks = sinks
         self.slack_us = slack_us
         self.rows = 0
         self.derive: Derive | None = None
-        """Columns that follow from a message's number. They are made when rows leave: one call for thousands of rows, not one for a pack."""
+        """Columns that follow from a message's number. They are made when rows leave: one call for thousands of rows,
+        not one for a pack."""
         self._names = (*RECORDED, *more)
         self._columns: dict[str, npt.NDArray[Any]] = {}
-        """Of the rows that wait, from the first row on that has one; absent values behind them as far as ``_room``, so that a row sets only what it has."""
+        """Of the rows that wait, from the first row on that has one; absent values behind them as far as ``_room``, so
+        that a row sets only what it has."""
         self._waiting = 0
         self._room = 0
         self._absent: dict[npt.DTypeLike, npt.NDArray[Any]] = {}
@@ -53,8 +56,8 @@ class HistoryRecorder:
         self._hash = blake2b(digest_size=16)
 
     def add(self, kind: EventKind, time_us: npt.ArrayLike, **columns: npt.ArrayLike) -> None:
-        """Add rows of one kind: ``time_us`` is an array, every other column an array of its length or one value for all. ``message``, which is
-        no column of the history, stands for those that ``derive`` makes of it."""
+        """Add rows of one kind: ``time_us`` is an array, every other column an array of its length or one value for
+        all. ``message``, which is no column of the history, stands for those that ``derive`` makes of it."""
         times = np.asarray(time_us)
         start, end = self._waiting, self._waiting + len(times)
         if end > self._room:
@@ -73,7 +76,9 @@ class HistoryRecorder:
 
     def _begin(self, name: str) -> npt.NDArray[Any]:
         assert name in self._names or name == "message", f"{name} is no column of this recorder"
-        column = self._columns[name] = np.empty(max(RESERVED_ROWS, self._room), np.int64 if name == "message" else COLUMNS[name].dtype)
+        column = self._columns[name] = np.empty(
+            max(RESERVED_ROWS, self._room), np.int64 if name == "message" else COLUMNS[name].dtype
+        )
         column[: self._room] = -1
         return column
 
@@ -100,7 +105,8 @@ class HistoryRecorder:
 
     @property
     def digest(self) -> str:
-        """Digest of all rows that have left but the last, which is of the recording, in hexadecimal: equal digests, equal histories."""
+        """Digest of all rows that have left but the last, which is of the recording, in hexadecimal: equal digests,
+        equal histories."""
         return self._hash.hexdigest()
 
     def _emit(self, before_us: int) -> None:
@@ -108,7 +114,9 @@ class HistoryRecorder:
         order = np.argsort(times, kind="stable")
         ready = int(np.searchsorted(times, before_us, sorter=order))
         if ready and times[order[0]] < self._emitted_us:
-            raise AssertionError(f"a row of {times[order[0]]} us came after those before {self._emitted_us} us had left")
+            raise AssertionError(
+                f"a row of {times[order[0]]} us came after those before {self._emitted_us} us had left"
+            )
         self._emitted_us = max(self._emitted_us, before_us)
         for start in range(0, ready, FLUSH_ROWS):
             self._write(order[start : min(start + FLUSH_ROWS, ready)])
@@ -128,7 +136,10 @@ class HistoryRecorder:
                 if name not in columns:
                     columns[name] = np.full(count, -1, COLUMNS[name].dtype)
                 columns[name][places] = values
-        columns = {name: columns[name] if name in columns else self._without(COLUMNS[name].dtype)[:count] for name in self._names}
+        columns = {
+            name: columns[name] if name in columns else self._without(COLUMNS[name].dtype)[:count]
+            for name in self._names
+        }
         for column in columns.values():
             self._hash.update(column.data)
         self._last_us = int(columns["time_us"][-1])

@@ -1,15 +1,15 @@
 """Statistics: latencies of a run in bounded memory, and confidence intervals over independent runs.
 
-Warm-up is cut by a stated rule: nothing that was published before the end of the warm-up counts. A run has no confidence
-interval: its seed draws once where clients are and when they publish, and however long it is, its batches know of no other
-draw (of 30 seeds 2 held the mean of all in an interval by batch means, and 1 in a run five times as long,
-``notes/statistics.md``).
+Warm-up is cut by a stated rule: nothing that was published before the end of the warm-up counts. A run has no
+confidence interval: its seed draws once where clients are and when they publish, and however long it is, its batches
+know of no other draw (of 30 seeds 2 held the mean of all in an interval by batch means, and 1 in a run five times as
+long, ``notes/statistics.md``).
 
-Replications have one, of the kind that their values ask for, and none of zero width. Flags (0 and 1) have the exact interval of a
-proportion (Clopper, Pearson 1934), counts that of a Poisson rate (Garwood 1936), widened where single values are large. Values most
-of which are equal, as losses are where losing is rare, have one from how many deviate and by how much: Student's t takes what it
-has not seen for impossible. All others have Student's. Two one-sided intervals make that of a difference (MOVER: Zou, Donner
-2008). ``notes/statistics.md`` has the coverage.
+Replications have one, of the kind that their values ask for, and none of zero width. Flags (0 and 1) have the exact
+interval of a proportion (Clopper, Pearson 1934), counts that of a Poisson rate (Garwood 1936), widened where single
+values are large. Values most of which are equal, as losses are where losing is rare, have one from how many deviate and
+by how much: Student's t takes what it has not seen for impossible. All others have Student's. Two one-sided intervals
+make that of a difference (MOVER: Zou, Donner 2008). ``notes/statistics.md`` has the coverage.
 """
 
 from __future__ import annotations
@@ -127,7 +127,8 @@ class LatencyHistogram:
         self._slice_counts[first : first + len(counts)] += counts
 
     def settled_us(self) -> float | None:
-        """The instant of publishing from which on the mean latency has settled, by MSER-5; None if it has not (``mser_5``)."""
+        """The instant of publishing from which on the mean latency has settled, by MSER-5; None if it has not
+        (``mser_5``)."""
         self._count_held()
         full = self._slice_counts[:-1] > 0
         cut = mser_5(self._slice_sums[:-1][full] / self._slice_counts[:-1][full])
@@ -161,7 +162,8 @@ class DeliveryHistogram(LatencyHistogram):
 
     @property
     def arrived(self) -> dict[int, tuple[int, float]]:
-        """Per millisecond, the messages that reached their subscribers in it, and the sum of their latencies in microseconds."""
+        """Per millisecond, the messages that reached their subscribers in it, and the sum of their latencies in
+        microseconds."""
         self._count_held()
         return self._arrived
 
@@ -176,8 +178,8 @@ class DeliveryHistogram(LatencyHistogram):
 
 def mser_5(series: npt.NDArray[np.float64]) -> int | None:
     """How many values of ``series`` belong to the warm-up: the cut that makes the standard error of the mean of what
-    remains least, over means of five (White, 1997). None if that cut lies in the second half: it has not settled, or the
-    run is too short to tell.
+    remains least, over means of five (White, 1997). None if that cut lies in the second half: it has not settled, or
+    the run is too short to tell.
     """
     count = len(series) // 5
     means = series[: count * 5].reshape(count, 5).mean(axis=1)
@@ -203,7 +205,8 @@ PAIRS_FROM = 12
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its confidence interval; ``low`` and ``high`` are infinite where the values say nothing of it."""
+    """An estimate with its confidence interval; ``low`` and ``high`` are infinite where the values say nothing of
+    it."""
 
     estimate: float
     low: float
@@ -259,8 +262,9 @@ def _most_common(values: npt.NDArray[np.float64]) -> tuple[float, int]:
 
 
 def _by_deviations(values: npt.NDArray[np.float64], common: float, confidence: float, only_up: bool) -> Interval:
-    """Of a mean that lies at ``common`` but for some values above and, unless ``only_up``, below it: how often either comes
-    is Poisson. Where no value deviates, one that did would by 1, or, where values are no whole numbers, by all of itself.
+    """Of a mean that lies at ``common`` but for some values above and, unless ``only_up``, below it: how often either
+    comes is Poisson. Where no value deviates, one that did would by 1, or, where values are no whole numbers, by all of
+    itself.
     """
     deviations = values - common
     is_whole = bool((values == np.floor(values)).all())
@@ -353,9 +357,9 @@ def clopper_pearson(hits: int, trials: int, confidence: float = 0.95) -> Interva
 
 
 def report_means(reports: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Means of every number that all reports have, by its path: mean, both ends of its 95 % interval and its longer half (None for one report), least,
-    greatest. Reports are of independent replications, so the interval holds whatever the autocorrelation within a run (Law, Simulation
-    Modeling and Analysis, 9.4)."""
+    """Means of every number that all reports have, by its path: mean, both ends of its 95 % interval and its longer
+    half (None for one report), least, greatest. Reports are of independent replications, so the interval holds whatever
+    the autocorrelation within a run (Law, Simulation Modeling and Analysis, 9.4)."""
     observed = [dict(_numbers(report)) for report in reports]
     shared = [path for path in observed[0] if all(path in other for other in observed)]
     found = {}
@@ -363,7 +367,11 @@ def report_means(reports: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, An
         values = np.array([other[path] for other in observed])
         interval = interval_of(values.tolist()) if len(values) > 1 else None
         is_told = interval is not None and math.isfinite(interval.half_width)
-        ends = (interval.low, interval.high, interval.half_width) if interval is not None and is_told else (None, None, None)
+        ends = (
+            (interval.low, interval.high, interval.half_width)
+            if interval is not None and is_told
+            else (None, None, None)
+        )
         low, high, half = (None if end is None else _round(end) for end in ends)
         found[path] = {
             "mean": _round(values.mean()), "half_width": half, "low": low, "high": high,

@@ -1,12 +1,14 @@
-"""Kafka brokers in time: logs of partitions, their leaders, request service, replication lag, high watermark, leader change.
+"""Kafka brokers in time: logs of partitions, their leaders, request service, replication lag, high watermark, leader
+change.
 
 A record is an integer: an index into the run's table of messages. Replication costs no events: each batch carries the
 instant at which the in-sync followers have it, so a failover at any instant knows what survives.
 
-Followers that cannot keep up (``follow_no_more``) leave the in-sync replicas after ``replica.lag.time.max.ms``; from then on the leader alone
-decides what is committed, until they have caught up. With ``min.insync.replicas`` above 1 it refuses what asks for acks=all meanwhile, and
-nothing else. A leader that dies while it is alone takes its partition along until it is back, or, with an unclean election, a follower leads with
-what it had: what was acknowledged since then is gone, and its offsets are given out again.
+Followers that cannot keep up (``follow_no_more``) leave the in-sync replicas after ``replica.lag.time.max.ms``; from
+then on the leader alone decides what is committed, until they have caught up. With ``min.insync.replicas`` above 1 it
+refuses what asks for acks=all meanwhile, and nothing else. A leader that dies while it is alone takes its partition
+along until it is back, or, with an unclean election, a follower leads with what it had: what was acknowledged since
+then is gone, and its offsets are given out again.
 """
 
 from __future__ import annotations
@@ -37,9 +39,12 @@ def java_hash(text: str) -> int:
 
 
 def offsets_partition_for(group_id: str) -> int:
-    """The partition of `__consumer_offsets` that keeps a group's commits, and whose leader coordinates the group (``GroupMetadataManager.partitionFor``)."""
+    """The partition of `__consumer_offsets` that keeps a group's commits, and whose leader coordinates the group
+    (``GroupMetadataManager.partitionFor``)."""
     hashed = java_hash(group_id)
-    return (0 if hashed == -1 << 31 else abs(hashed)) % OFFSETS_PARTITIONS  # Kafka's own abs: the smallest integer has none
+    return (
+        0 if hashed == -1 << 31 else abs(hashed)
+    ) % OFFSETS_PARTITIONS  # Kafka's own abs: the smallest integer has none
 
 
 class AppendError(StrEnum):
@@ -166,8 +171,8 @@ class PartitionLog:
         return lost
 
     def truncate(self, end: int) -> list[int]:
-        """A follower that has fallen behind becomes leader with what lies below ``end``. Returns the records that are gone, acknowledged and read
-        or not; their offsets are given to others."""
+        """A follower that has fallen behind becomes leader with what lies below ``end``. Returns the records that are
+        gone, acknowledged and read or not; their offsets are given to others."""
         end = max(min(end, self.end_offset), self.start_offset)
         keep = next((place for place, batch in enumerate(self._batches) if batch.end_offset > end), len(self._batches))
         lost = [record for batch in self._batches[keep:] for record in batch.records]
@@ -182,11 +187,15 @@ class PartitionLog:
         return lost
 
     def retain(self, before_us: int, committed: int | None = None) -> None:
-        """Drop, as retention does, whole batches appended before ``before_us``; of those, where ``committed`` is given, only what lies
-        below that offset."""
+        """Drop, as retention does, whole batches appended before ``before_us``; of those, where ``committed`` is given,
+        only what lies below that offset."""
         end = self.end_offset if committed is None else committed
         keep = 0
-        while keep < self._visible and self._batches[keep].appended_us < before_us and self._batches[keep].end_offset <= end:
+        while (
+            keep < self._visible
+            and self._batches[keep].appended_us < before_us
+            and self._batches[keep].end_offset <= end
+        ):
             keep += 1
         if keep:
             self.start_offset = self._batches[keep - 1].end_offset
@@ -222,13 +231,15 @@ class ReplicaSettings:
     lag_max_us: int = 30_000_000
     """``replica.lag.time.max.ms``."""
     offsets_lag_us: int = 0
-    """How much of the offsets' topic a new coordinator has not got. 0 is what Kafka promises: a commit is answered when all in-sync replicas have it."""
+    """How much of the offsets' topic a new coordinator has not got. 0 is what Kafka promises: a commit is answered when
+    all in-sync replicas have it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """The followers of a partition have stood still since they had what lies below ``end_offset``. They leave the in-sync replicas at ``out_us``, if
-    they do not go on before, at ``resume_us``, and are in sync again at ``caught_up_us``."""
+    """The followers of a partition have stood still since they had what lies below ``end_offset``. They leave the
+    in-sync replicas at ``out_us``, if they do not go on before, at ``resume_us``, and are in sync again at
+    ``caught_up_us``."""
 
     end_offset: int
     out_us: int
@@ -285,7 +296,9 @@ class KafkaCluster:
         self.env = env
         self.costs = costs or BrokerCosts()
         self.replicas = replicas or ReplicaSettings()
-        self.offsets = [Partition("__consumer_offsets", number, number % brokers) for number in range(OFFSETS_PARTITIONS)]
+        self.offsets = [
+            Partition("__consumer_offsets", number, number % brokers) for number in range(OFFSETS_PARTITIONS)
+        ]
         """Their leaders coordinate the groups whose commits they keep; the commits themselves are with the groups."""
         self.stations = [Station(self.costs.threads) for _ in range(brokers)]
         self.requests = 0
@@ -329,7 +342,12 @@ class KafkaCluster:
         behind = partition.behind
         if behind is not None and served >= behind.caught_up_us:
             behind = partition.behind = None
-        wants_more = acks_all and behind is not None and self.replicas.min_insync_replicas > 1 and behind.out_us < behind.resume_us
+        wants_more = (
+            acks_all
+            and behind is not None
+            and self.replicas.min_insync_replicas > 1
+            and behind.out_us < behind.resume_us
+        )
         if wants_more and behind is not None and behind.is_alone(served):
             return AppendError.NOT_ENOUGH_REPLICAS, served
         lag_us = self.replication_lag_us() if behind is None else behind.lag_us(served)
@@ -345,8 +363,9 @@ class KafkaCluster:
         return outcome, outcome.replicated_us if acks_all else served
 
     def commit(self, offsets: Partition) -> tuple[AppendError | None, int]:
-        """An offset commit reaches the leader of ``offsets`` now. Returns why it is refused, and the instant of the response. Kafka appends a commit
-        with acks=all, whatever producers ask for; the usual lag of the followers is left out of it (notes/decisions.md)."""
+        """An offset commit reaches the leader of ``offsets`` now. Returns why it is refused, and the instant of the
+        response. Kafka appends a commit with acks=all, whatever producers ask for; the usual lag of the followers is
+        left out of it (notes/decisions.md)."""
         now = int(self.env.now)
         if now < offsets.leaderless_until_us:
             return AppendError.NOT_COORDINATOR, now
@@ -378,13 +397,18 @@ class KafkaCluster:
         now = int(self.env.now)
         resume_us = now + duration_us
         partition.behind = Behind(
-            partition.log.end_offset, now + self.replicas.lag_max_us, resume_us, resume_us + self.costs.replication_lag_us, now
+            partition.log.end_offset,
+            now + self.replicas.lag_max_us,
+            resume_us,
+            resume_us + self.costs.replication_lag_us,
+            now,
         )
 
     def fail_leader(self, partition: Partition, back_us: int = 0) -> list[int]:
         """The partition's leader dies; the next broker takes over after the election. Returns the lost records.
 
-        If no other replica is in sync, and an election must be clean, nobody leads until the dead one is back after ``back_us``."""
+        If no other replica is in sync, and an election must be clean, nobody leads until the dead one is back after
+        ``back_us``."""
         now = int(self.env.now)
         behind, partition.failed_us = partition.behind, now
         if behind is not None and behind.is_alone(now):

@@ -1,9 +1,10 @@
 """A consumer group: assignment of partitions, fetching ahead, offsets, rebalance, fencing by generation.
 
-As in Kafka: a member owns partitions for one *generation*; a commit of another generation, or of a member that was put out,
-is refused. A rebalance begins the next generation when all members have come back from the packs in their hands, which they
-may commit until then. A consumer sends its next fetch as soon as it has handed out what the last one brought, so the answer to a fetch holds what was readable
-when the fetch was answered, not what is readable at the next poll.
+As in Kafka: a member owns partitions for one *generation*; a commit of another generation, or of a member that was put
+out, is refused. A rebalance begins the next generation when all members have come back from the packs in their hands,
+which they may commit until then. A consumer sends its next fetch as soon as it has handed out what the last one
+brought, so the answer to a fetch holds what was readable when the fetch was answered, not what is readable at the next
+poll.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class ConsumerSettings:
 
     @property
     def heartbeat_us(self) -> int:
-        """``heartbeat.interval.ms``, by whose answers a member learns that it was put out: a third of the session timeout, as Kafka advises."""
+        """``heartbeat.interval.ms``, by whose answers a member learns that it was put out: a third of the session
+        timeout, as Kafka advises."""
         return self.session_timeout_us // 3
 
 
@@ -52,7 +54,12 @@ class ConsumerGroup:
     """The coordinator's view of one group that reads one topic."""
 
     def __init__(
-        self, env: Clock, cluster: KafkaCluster, topic: str, settings: ConsumerSettings | None = None, group_id: str | None = None
+        self,
+        env: Clock,
+        cluster: KafkaCluster,
+        topic: str,
+        settings: ConsumerSettings | None = None,
+        group_id: str | None = None,
     ) -> None:
         """``group_id`` None: the topic's name, which is right where one group reads it."""
         self.env = env
@@ -100,11 +107,14 @@ class ConsumerGroup:
             self.rebalance()
 
     def rebalance(self) -> None:
-        """Give nobody records any more; a new generation begins after ``rebalance_us``, when all members have come back."""
+        """Give nobody records any more; a new generation begins after ``rebalance_us``, when all members have come
+        back."""
         self._rebalances += 1
         self._is_due = False
         number = self._rebalances
-        for member in self.members:  # the eager protocol: all give up all, so that no partition has two owners in between
+        for (
+            member
+        ) in self.members:  # the eager protocol: all give up all, so that no partition has two owners in between
             member.revoke()
 
         def fall_due() -> None:
@@ -138,8 +148,8 @@ class ConsumerGroup:
             start += count
 
     def commit(self, member: Consumer, generation: int, offsets: Mapping[Partition, int]) -> bool:
-        """An offset commit reaches the coordinator. False: the generation is over (``ILLEGAL_GENERATION``), or the member was
-        put out (``UNKNOWN_MEMBER_ID``)."""
+        """An offset commit reaches the coordinator. False: the generation is over (``ILLEGAL_GENERATION``), or the
+        member was put out (``UNKNOWN_MEMBER_ID``)."""
         # A commit from before the rebalance would take back, or run ahead of, what the present owner has done.
         if generation != self.generation or member not in self.members:
             self.fenced_commits += 1
@@ -147,7 +157,9 @@ class ConsumerGroup:
         lag_us, now = self.cluster.replicas.offsets_lag_us, int(self.env.now)
         for partition, offset in offsets.items():
             for at, end in partition.truncations:
-                if at > member.polled_us:  # what was read has been replaced: the position is taken back to where the logs part (KIP-320)
+                if (
+                    at > member.polled_us
+                ):  # what was read has been replaced: the position is taken back to where the logs part (KIP-320)
                     offset = min(offset, end)
             before, self.committed[partition] = self.committed[partition], offset
             if lag_us or self.offsets.behind is not None:
@@ -158,8 +170,9 @@ class ConsumerGroup:
         return True
 
     def change_coordinator(self, had_until_us: int | None = None) -> int:
-        """A new coordinator goes on with the offsets' topic as far as it has it, or had it at ``had_until_us``; the number of commits that are lost.
-        Of a generation that began later it knows nothing, so that its members join anew."""
+        """A new coordinator goes on with the offsets' topic as far as it has it, or had it at ``had_until_us``; the
+        number of commits that are lost. Of a generation that began later it knows nothing, so that its members join
+        anew."""
         horizon_us = int(self.env.now) - self.cluster.replicas.offsets_lag_us if had_until_us is None else had_until_us
         lost = 0
         for partition, history in self._history.items():
@@ -194,7 +207,8 @@ class _Fetched:
 
 
 class Consumer:
-    """A member: one thread that polls. ``one_way_us``: network delay to a Kafka broker; ``connect``: as ``Producer``'s."""
+    """A member: one thread that polls. ``one_way_us``: network delay to a Kafka broker; ``connect``: as
+    ``Producer``'s."""
 
     def __init__(
         self,
@@ -245,7 +259,8 @@ class Consumer:
         self.positions = {}
 
     def refresh(self) -> None:
-        """Fetch anew, as leaders have changed: what was fetched and not handed out is fetched again, from the present leaders."""
+        """Fetch anew, as leaders have changed: what was fetched and not handed out is fetched again, from the present
+        leaders."""
         for fetched in self._ready:
             for partition, offset, _ in fetched.parts:
                 self.positions[partition] = min(self.positions[partition], offset)
@@ -278,7 +293,9 @@ class Consumer:
             left -= len(records)
             if not fetched.parts:
                 self._ready.pop(0)
-                self._fetch(fetched.leader)  # only now: one fetch a leader is under way or waits here, which bounds what is held
+                self._fetch(
+                    fetched.leader
+                )  # only now: one fetch a leader is under way or waits here, which bounds what is held
         self.polled_us = self.env.now
         self.is_busy = True
         return polled

@@ -1,4 +1,5 @@
-"""A Kafka producer: the partition of a key, accumulator with linger and batch size, requests in flight, retries, idempotence, acks.
+"""A Kafka producer: the partition of a key, accumulator with linger and batch size, requests in flight, retries,
+idempotence, acks.
 
 A key's partition is exactly that of Kafka's Java client (``BuiltInPartitioner.partitionForKey``, murmur2).
 """
@@ -107,7 +108,8 @@ class _Request:
 
 @dataclass(slots=True)
 class _Requests:
-    """What is unanswered on the connection to a Kafka broker: batches that leave at one instant, one of each partition, are one request."""
+    """What is unanswered on the connection to a Kafka broker: batches that leave at one instant, one of each partition,
+    are one request."""
 
     unanswered: dict[tuple[float, int], int] = field(default_factory=dict)
     """Batches of each request, by the instant at which it left and its place there."""
@@ -136,10 +138,28 @@ class _Accumulator:
 class _Attempt:
     """A batch on its way to the leader, and the answer on its way back."""
 
-    __slots__ = ("accumulator", "answered_us", "arrived_us", "error", "is_over", "link", "loses_answer", "partition", "producer", "request", "timeout_us")
+    __slots__ = (
+        "accumulator",
+        "answered_us",
+        "arrived_us",
+        "error",
+        "is_over",
+        "link",
+        "loses_answer",
+        "partition",
+        "producer",
+        "request",
+        "timeout_us",
+    )
 
     def __init__(
-        self, producer: Producer, partition: Partition, accumulator: _Accumulator, request: _Request, timeout_us: float, loses_answer: bool
+        self,
+        producer: Producer,
+        partition: Partition,
+        accumulator: _Accumulator,
+        request: _Request,
+        timeout_us: float,
+        loses_answer: bool,
     ) -> None:
         self.producer = producer
         self.partition = partition
@@ -160,7 +180,9 @@ class _Attempt:
             return  # the client has closed the connection that this came on
         cluster, request = producer.cluster, self.request
         number = producer.producer_id if settings.idempotent else None
-        outcome, answered_us = cluster.produce(partition, request.records, settings.acks == "all", number, request.sequence or 0)
+        outcome, answered_us = cluster.produce(
+            partition, request.records, settings.acks == "all", number, request.sequence or 0
+        )
         if settings.acks == "0":
             return
         # A known sequence is a success: the records are in the log, and only the answer had been lost.
@@ -178,7 +200,8 @@ class _Attempt:
         self.answer(AppendError.DISCONNECTED if died else self.error)
 
     def time_out(self) -> None:
-        """Give up a request that takes too long. Only what a fault holds up can take so long; so only then there is a timer."""
+        """Give up a request that takes too long. Only what a fault holds up can take so long; so only then there is a
+        timer."""
         call_at(self.producer.env, self.timeout_us, partial(self.answer, AppendError.TIMED_OUT))
 
     def answer(self, error: AppendError | None) -> None:
@@ -199,7 +222,8 @@ class Producer:
         one_way_us: Callable[[], int] = lambda: 100,
         connect: Callable[[int], Link] | None = None,
     ) -> None:
-        """``connect`` makes the connection to a leader; without it, one of unlimited bandwidth with delays ``one_way_us``."""
+        """``connect`` makes the connection to a leader; without it, one of unlimited bandwidth with delays
+        ``one_way_us``."""
         self.env = env
         self.cluster = cluster
         self.settings = settings
@@ -242,10 +266,15 @@ class Producer:
                 self._seal(partition, accumulator)
 
     def send_each(
-        self, partitions: Sequence[Partition], records: Sequence[int], numbers: Sequence[int], on_answered: OnAnswered, in_order: bool = False
+        self,
+        partitions: Sequence[Partition],
+        records: Sequence[int],
+        numbers: Sequence[int],
+        on_answered: OnAnswered,
+        in_order: bool = False,
     ) -> None:
-        """Hand over records now, each to the one of ``partitions`` with its number: those of one partition together, partitions as they first come or
-        ``in_order`` of their numbers."""
+        """Hand over records now, each to the one of ``partitions`` with its number: those of one partition together,
+        partitions as they first come or ``in_order`` of their numbers."""
         size = self.settings.batch_records
         split, taken = grouped(records, numbers).items(), 0
         for number, mine in sorted(split) if in_order else split:
@@ -253,7 +282,8 @@ class Producer:
             if accumulator is None or not (held := accumulator.open) or len(held) + len(mine) >= size:
                 self.send(partitions[number], mine, on_answered)
                 continue
-            # As `send` does it where a batch waits that stays open: most packs have a few records for each of many partitions.
+            # As `send` does it where a batch waits that stays open: most packs have a few records for each of many
+            # partitions.
             held += mine
             parts = accumulator.parts
             if parts[-1][1] is on_answered:
@@ -270,7 +300,9 @@ class Producer:
         call_at(self.env, self.env.now + self.settings.linger_us, accumulator.expire)
 
     def _expire(self, partition: Partition, accumulator: _Accumulator) -> None:
-        number = accumulator.lingering.popleft()  # all linger equally long, so that the timer that was set first is over first
+        number = (
+            accumulator.lingering.popleft()
+        )  # all linger equally long, so that the timer that was set first is over first
         if accumulator.timer == number and accumulator.open:
             self._seal(partition, accumulator)
 
@@ -306,7 +338,9 @@ class Producer:
     def _transmit(self, partition: Partition, accumulator: _Accumulator, request: _Request) -> None:
         request.attempts += 1
         lost = self.lose_requests.popleft() if self.lose_requests else None
-        attempt = _Attempt(self, partition, accumulator, request, self.env.now + self.settings.request_timeout_us, lost == "response")
+        attempt = _Attempt(
+            self, partition, accumulator, request, self.env.now + self.settings.request_timeout_us, lost == "response"
+        )
         if self.settings.acks == "0":  # done when it is written to the socket: what becomes of it nobody hears
             call_at(self.env, self.env.now, partial(attempt.answer, None))
         elif lost == "request":
@@ -315,7 +349,9 @@ class Producer:
             on_held = None if self.settings.acks == "0" else attempt.time_out
             attempt.link.there.send(RECORD_BYTES * len(request.records), attempt.arrive, None, on_held)
 
-    def answered(self, partition: Partition, accumulator: _Accumulator, request: _Request, error: AppendError | None) -> None:
+    def answered(
+        self, partition: Partition, accumulator: _Accumulator, request: _Request, error: AppendError | None
+    ) -> None:
         """Tell those who handed its records over, or let it go again."""
         if self.is_dead:
             return
@@ -350,7 +386,8 @@ class Producer:
 
     @staticmethod
     def _put_back(accumulator: _Accumulator, request: _Request) -> None:
-        """Put a batch in front again, as the Java client does; behind what is in flight already. Idempotent batches stay in sequence."""
+        """Put a batch in front again, as the Java client does; behind what is in flight already. Idempotent batches
+        stay in sequence."""
         sealed = accumulator.sealed
         place = 0
         if request.sequence is not None:

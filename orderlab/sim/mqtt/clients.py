@@ -1,10 +1,11 @@
-"""Publishers and subscribers as arrays: names, brokers, connections, QoS, who publishes what at which instant, who reads slowly.
+"""Publishers and subscribers as arrays: names, brokers, connections, QoS, who publishes what at which instant, who
+reads slowly.
 
 A message is one integer: ``sequence * publishers + publisher``. Its publisher, its place in the logical FIFO and, as
 publishers keep their schedule, its instant follow from it; so a run stores nothing per message.
 
-A delivery has the lower of the QoS of its publisher and that of its subscription (MQTT 5.0, 3.8.4). Most systems have one QoS for
-everything: then each answer of `QosLevels` is that number, and nothing is looked up per message.
+A delivery has the lower of the QoS of its publisher and that of its subscription (MQTT 5.0, 3.8.4). Most systems have
+one QoS for everything: then each answer of `QosLevels` is that number, and nothing is looked up per message.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ NAME_BYTES = 8
 
 @dataclass(frozen=True)
 class Clients:
-    """A group of clients with equal behaviour. ``latency_us``: one way, constant per connection, so that order is kept."""
+    """A group of clients with equal behaviour. ``latency_us``: one way, constant per connection, so that order is
+    kept."""
 
     prefix: str
     broker: Ints
@@ -39,7 +41,14 @@ class Clients:
 
     @classmethod
     def draw(
-        cls, prefix: str, count: int, brokers: int, streams: RandomStreams, floor_us: float, median_us: float, sigma: float
+        cls,
+        prefix: str,
+        count: int,
+        brokers: int,
+        streams: RandomStreams,
+        floor_us: float,
+        median_us: float,
+        sigma: float,
     ) -> Clients:
         """Clients spread over the brokers at random, as a load balancer does it: equal numbers, no order."""
         stream = streams.vector_stream(f"clients/{prefix}")
@@ -76,7 +85,8 @@ def numbered_names(prefix: bytes, count: int, digits: int = NAME_BYTES - 1) -> n
 
 @dataclass(frozen=True)
 class PublishersAndWills(Clients):
-    """Publishers, and from ``first`` on one for each Will that somebody watches: who it is that publishes a Will is none of the publishers."""
+    """Publishers, and from ``first`` on one for each Will that somebody watches: who it is that publishes a Will is
+    none of the publishers."""
 
     first: int = 0
 
@@ -85,9 +95,11 @@ class PublishersAndWills(Clients):
         """``publishers`` and so many more, who connect nowhere."""
         nowhere = np.full(wills, -1, np.int64)
         return cls(
-            publishers.prefix, np.concatenate((publishers.broker, nowhere)), np.concatenate((publishers.latency_us, np.zeros_like(nowhere))),
+            publishers.prefix,
+            np.concatenate((publishers.broker, nowhere)),
+            np.concatenate((publishers.latency_us, np.zeros_like(nowhere))),
             first=len(publishers),
-        )  # fmt: skip
+        )
 
     def name(self, number: int) -> bytes:
         """``w0000042`` for the Will of the subscriber with that number."""
@@ -167,17 +179,24 @@ _WINDOW_US = 100_000
 
 
 class BurstSchedule(Schedule):
-    """A schedule of on and off times: ``regular``, always as long as said, each publisher at a phase of its own; ``exponential`` around these
-    means; ``together``, regular and everyone's at the same time. Ends ``until_us``.
+    """A schedule of on and off times: ``regular``, always as long as said, each publisher at a phase of its own;
+    ``exponential`` around these means; ``together``, regular and everyone's at the same time. Ends ``until_us``.
 
-    A publisher begins each burst with a message and sends one per interval until the burst is over; between the last message of a
-    burst and the first of the next lies an interval at least. Instants follow from a list of bursts, not of messages.
+    A publisher begins each burst with a message and sends one per interval until the burst is over; between the last
+    message of a burst and the first of the next lies an interval at least. Instants follow from a list of bursts, not
+    of messages.
     """
 
     def __init__(
-        self, publishers: Clients, rate_per_s: float, streams: RandomStreams, on_us: float, off_us: float, pattern: Pattern,
+        self,
+        publishers: Clients,
+        rate_per_s: float,
+        streams: RandomStreams,
+        on_us: float,
+        off_us: float,
+        pattern: Pattern,
         until_us: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Draw the bursts. Raises InputError for more bursts than are kept."""
         super().__init__(publishers, rate_per_s, streams)
         if self.count * (until_us / (on_us + off_us) + 1) > BURSTS_MAX:
@@ -263,7 +282,12 @@ class ScheduleWithWills(Schedule):
     """A schedule of PublishersAndWills: the instants of Wills are those at which they were published."""
 
     def __init__(self, schedule: Schedule, first: int) -> None:
-        self.publishers, self.count, self.interval_us, self.phase_us = schedule.publishers, schedule.count, schedule.interval_us, schedule.phase_us
+        self.publishers, self.count, self.interval_us, self.phase_us = (
+            schedule.publishers,
+            schedule.count,
+            schedule.interval_us,
+            schedule.phase_us,
+        )
         self.first = first
         self._schedule = schedule
         self._wills_us: dict[int, int] = {}
@@ -314,7 +338,8 @@ class BurstArrivals(Arrivals):
 
 
 class SlowReaders:
-    """Who reads slowly now, and when each takes its next packet: packets wait in socket buffers, in order, until they are read."""
+    """Who reads slowly now, and when each takes its next packet: packets wait in socket buffers, in order, until they
+    are read."""
 
     def __init__(self) -> None:
         self._interval_us: dict[int, int] = {}
@@ -356,8 +381,9 @@ class SlowReaders:
 
 @dataclass
 class WillMessages:
-    """The Will Messages of subscribers: that of subscriber ``s`` below ``count`` is on topic ``first + s``, of a publisher of that number, and watched
-    by the subscriber of that number. The Wills of the others nobody watches; the watchers have none."""
+    """The Will Messages of subscribers: that of subscriber ``s`` below ``count`` is on topic ``first + s``, of a
+    publisher of that number, and watched by the subscriber of that number. The Wills of the others nobody watches; the
+    watchers have none."""
 
     delay_us: int
     """Will Delay Interval."""
@@ -379,7 +405,8 @@ QOS_LEVELS = 3
 
 @dataclass(frozen=True, slots=True)
 class QosLevels:
-    """``published``: per publisher, or of all. ``granted``: per subscriber, or to all. ``outgoing``: which of them a delivery has; right is the lower (MQTT-3.8.4-8)."""
+    """``published``: per publisher, or of all. ``granted``: per subscriber, or to all. ``outgoing``: which of them a
+    delivery has; right is the lower (MQTT-3.8.4-8)."""
 
     published: Ints | int
     granted: Ints | int

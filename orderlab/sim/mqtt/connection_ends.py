@@ -1,8 +1,9 @@
 """Who notices when that a connection has ended: Keep Alive on both sides, of subscribers and of publishers.
 
-A broker closes a connection on which nothing came for one and a half times the Keep Alive (MQTT-3.1.2-22), which the server may have set instead of the client
-(MQTT-3.1.2-21). A client sends PINGREQ after a Keep Alive without other packets, and gives the connection up when no PINGRESP comes within half of
-one more: the standard says "a reasonable time". When the last packet before a fault came is drawn, as clients ping at phases of their own. Without Keep Alive
+A broker closes a connection on which nothing came for one and a half times the Keep Alive (MQTT-3.1.2-22), which the
+server may have set instead of the client (MQTT-3.1.2-21). A client sends PINGREQ after a Keep Alive without other
+packets, and gives the connection up when no PINGRESP comes within half of one more: the standard says "a reasonable
+time". When the last packet before a fault came is drawn, as clients ping at phases of their own. Without Keep Alive
 nobody notices anything by himself.
 """
 
@@ -32,7 +33,9 @@ def cut(world: World, subscribers: Iterable[int], until_us: int) -> None:
         if not table.connected[subscriber]:
             continue
         server_us = _server_notices(world, subscriber, until_us)
-        if server_us is not None and server_us < until_us:  # the client finds out at the same time at the earliest, and cannot connect before
+        if (
+            server_us is not None and server_us < until_us
+        ):  # the client finds out at the same time at the earliest, and cannot connect before
             _kill(world, subscriber)
             connect_anew(world, subscriber, until_us + world.traffic.reconnect_us)
         else:
@@ -40,10 +43,13 @@ def cut(world: World, subscribers: Iterable[int], until_us: int) -> None:
 
 
 def cut_publishers(world: World, broker: int, until_us: int) -> float:
-    """Cut the links between a broker and its publishers for a while. If Keep Alive ends the connections before that, nothing that is sent meanwhile arrives, and the
-    publishers connect anew when the links are there again. When all is well."""
+    """Cut the links between a broker and its publishers for a while. If Keep Alive ends the connections before that,
+    nothing that is sent meanwhile arrives, and the publishers connect anew when the links are there again. When all is
+    well."""
     links, keep_us = world.brokers[broker].publisher_links(), world.traffic.keep_alive_us
-    if keep_us is None or world.env.now + 1.5 * keep_us >= until_us:  # they send, so that the last packet came just before
+    if (
+        keep_us is None or world.env.now + 1.5 * keep_us >= until_us
+    ):  # they send, so that the last packet came just before
         links.cut(until_us)
         return float(until_us + 2 * (until_us - world.env.now) + RETRANSMIT_US)
     back_us = _at_a_tick(world, until_us + world.traffic.reconnect_us)

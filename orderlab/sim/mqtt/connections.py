@@ -1,8 +1,8 @@
-"""What is known of connections: who is connected, what was sent to whom and is not acknowledged, what waits between brokers; the
-columns of a delivery; and what each delivery passes before it is written to a socket.
+"""What is known of connections: who is connected, what was sent to whom and is not acknowledged, what waits between
+brokers; the columns of a delivery; and what each delivery passes before it is written to a socket.
 
-That is the filter of what the store has replayed, and the inflight window. The queues of sessions are followed as far as
-replies tell, to know what their limits pushed out.
+That is the filter of what the store has replayed, and the inflight window. The queues of sessions are followed as far
+as replies tell, to know what their limits pushed out.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from orderlab.sim.mqtt.clients import Ints
 from orderlab.sim.mqtt.links import Links
 
 Deliveries = npt.NDArray[np.int64]
-"""One row per message to deliver, with the columns below. A packet identifier of -1 is that of QoS 0; a token is the store's name for a message
-that it has saved, 0 where it gives none."""
+"""One row per message to deliver, with the columns below. A packet identifier of -1 is that of QoS 0; a token is the
+store's name for a message that it has saved, 0 where it gives none."""
 MESSAGE, SUBSCRIBER, PACKET_ID, TOKEN = range(4)
 BEHIND_US = 5_000
 """Packets that are written together and arrive within so long are answered together."""
@@ -46,7 +46,9 @@ def in_flight_key(subscriber: N, packet_id: N) -> N:
 
 def unstored(messages: npt.NDArray[np.int64], subscribers: npt.NDArray[np.int64]) -> Deliveries:
     """Deliveries with QoS 0: without packet identifier (-1) and token."""
-    columns: Deliveries = np.stack((messages, subscribers, np.full(len(messages), -1), np.zeros(len(messages), np.int64)), 1)
+    columns: Deliveries = np.stack(
+        (messages, subscribers, np.full(len(messages), -1), np.zeros(len(messages), np.int64)), 1
+    )
     return columns
 
 
@@ -57,7 +59,8 @@ class ConnectionTable:
     connected: npt.NDArray[np.bool_]
     """Whether each subscriber has a connection."""
     connection_number: npt.NDArray[np.int64] = field(init=False)
-    """How often each subscriber has lost a connection, which numbers the present one: bytes of an old connection are not heard."""
+    """How often each subscriber has lost a connection, which numbers the present one: bytes of an old connection are
+    not heard."""
     lost_us: npt.NDArray[np.int64] = field(init=False)
     """When each subscriber lost its last connection."""
     arrived_us: npt.NDArray[np.int64] = field(init=False)
@@ -65,7 +68,8 @@ class ConnectionTable:
     fetching: set[int] = field(default_factory=set)
     """Subscribers that have connected and whose backlog is on its way from the store."""
     beginning: set[int] = field(default_factory=set)
-    """Subscribers that have connected and whose new session is not in the store yet: whatever is sent belongs to the old one."""
+    """Subscribers that have connected and whose new session is not in the store yet: whatever is sent belongs to the
+    old one."""
     to_wake: set[int] = field(default_factory=set)
     """Of those, whose session is to be read anew when the backlog is there."""
     held_back: dict[int, list[Deliveries]] = field(default_factory=dict)
@@ -135,27 +139,31 @@ class ConnectionTable:
         return any((self.connection_number[whose] == over).any() for whose, over in self.on_the_way.values())
 
     def waiting_on_dead_links(self) -> list[int]:
-        """The subscribers whose connection is dead on the way, that nobody has noticed, and that packets were sent to."""
+        """The subscribers whose connection is dead on the way, that nobody has noticed, and that packets were sent
+        to."""
         sent = {key >> 16 for key in self.in_flight} if self.links.dead_since else set()
         return sorted(one for one in self.links.dead_since if one in sent and self.connected[one])
 
-    def in_order(
-        self, subscribers: npt.NDArray[np.int64], arrived_us: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.int64]:
-        """When packets arrive that would at ``arrived_us`` had nothing been sent before: no byte of a connection overtakes. Of
-        packets that are sent together those to one subscriber arrive together, in their order."""
+    def in_order(self, subscribers: npt.NDArray[np.int64], arrived_us: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """When packets arrive that would at ``arrived_us`` had nothing been sent before: no byte of a connection
+        overtakes. Of packets that are sent together those to one subscriber arrive together, in their order."""
         if self.links:
             arrived_us = self.links.through(subscribers, arrived_us)
         arrived = np.maximum(arrived_us, self.arrived_us[subscribers] + 1)
         self.arrived_us[subscribers] = arrived
         return arrived
 
-    def answers_in_order(self, subscribers: npt.NDArray[np.int64], answered_us: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """When answers are through that would be at ``answered_us``, were all links well: not before an earlier one of their connection that a link held up."""
+    def answers_in_order(
+        self, subscribers: npt.NDArray[np.int64], answered_us: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
+        """When answers are through that would be at ``answered_us``, were all links well: not before an earlier one of
+        their connection that a link held up."""
         if not self.links and not self._answered_us:
             return answered_us
         through = self.links.through(subscribers, answered_us)
-        for place, (one, well_us, at_us) in enumerate(zip(subscribers.tolist(), answered_us.tolist(), through.tolist(), strict=True)):
+        for place, (one, well_us, at_us) in enumerate(
+            zip(subscribers.tolist(), answered_us.tolist(), through.tolist(), strict=True)
+        ):
             last_us = self._answered_us.get(one, 0)
             if at_us > well_us or last_us > at_us:
                 through[place] = self._answered_us[one] = max(at_us, last_us)
@@ -163,11 +171,14 @@ class ConnectionTable:
 
     def may_be_held_up(self, subscribers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Whose packets or answers take an extraordinary time, or wait behind such ones."""
-        return self.links.are_bad(subscribers) | np.array([one in self._answered_us for one in subscribers.tolist()], np.bool_)
+        return self.links.are_bad(subscribers) | np.array(
+            [one in self._answered_us for one in subscribers.tolist()], np.bool_
+        )
 
     @property
     def is_any_held_up(self) -> bool:
-        """Whether a link is not as it should be, or was and has held up an answer of a connection that is still there."""
+        """Whether a link is not as it should be, or was and has held up an answer of a connection that is still
+        there."""
         return bool(self.links) or bool(self._answered_us)
 
     def end(self, subscriber: int) -> None:
@@ -186,14 +197,16 @@ class ConnectionTable:
             self.queued_for.update(zip(zip(messages, subscribers, strict=True), sessions, strict=True))
 
     def sessions_of(self, deliveries: Deliveries) -> npt.NDArray[np.int64]:
-        """The session of its subscriber for which each message was routed; the present one, where nobody knows any more."""
+        """The session of its subscriber for which each message was routed; the present one, where nobody knows any
+        more."""
         get, present = self.queued_for.get, self.session_number[deliveries[:, 1]].tolist()
         return np.array(
             [get((row[0], row[1]), now) for row, now in zip(deliveries.tolist(), present, strict=True)], np.int64
         )
 
     def note_pushed(self, deliveries: Deliveries, sessions: npt.NDArray[np.int64]) -> None:
-        """Note for which sessions these were routed that are pushed, where they have been acknowledged and nobody knows any more."""
+        """Note for which sessions these were routed that are pushed, where they have been acknowledged and nobody knows
+        any more."""
         for (message, subscriber, _, _), session in zip(deliveries.tolist(), sessions.tolist(), strict=True):
             if session != NO_SESSION:
                 self.queued_for.setdefault((message, subscriber), session)
@@ -220,7 +233,8 @@ class ConnectionTable:
                 self.removing.pop(subscriber, None)
 
     def note_releasing(self, subscribers: Iterable[int], broker: int) -> None:
-        """Note that a broker has got PUBRECs: these messages are acknowledged, whatever becomes of the connection (MQTT-4.3.3-3)."""
+        """Note that a broker has got PUBRECs: these messages are acknowledged, whatever becomes of the connection
+        (MQTT-4.3.3-3)."""
         for subscriber in subscribers:
             at = self.releasing.setdefault(subscriber, {})
             at[broker] = at.get(broker, 0) + 1
@@ -256,19 +270,25 @@ class ConnectionTable:
     def got_through(
         self, subscribers: npt.NDArray[np.int64], connections: npt.NDArray[np.int64], at_us: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_]:
-        """Whether what was sent over ``connections`` (their numbers) and was to arrive at ``at_us`` did arrive. At the instant of its end a connection
-        takes nothing: rows of the history would tell of it behind the end, as of the next connection."""
+        """Whether what was sent over ``connections`` (their numbers) and was to arrive at ``at_us`` did arrive. At the
+        instant of its end a connection takes nothing: rows of the history would tell of it behind the end, as of the
+        next connection."""
         lost = self.connection_number[subscribers] - connections
         arrived: npt.NDArray[np.bool_] = (lost == 0) | ((lost == 1) & (at_us < self.lost_us[subscribers]))
         return arrived & (at_us <= self.links.dead_from(subscribers)) if self.links.dead_since else arrived
 
-
     def answered_and_left(
-        self, subscribers: npt.NDArray[np.int64], connections: npt.NDArray[np.int64], sent_us: npt.NDArray[np.int64], answered_us: npt.NDArray[np.int64]
+        self,
+        subscribers: npt.NDArray[np.int64],
+        connections: npt.NDArray[np.int64],
+        sent_us: npt.NDArray[np.int64],
+        answered_us: npt.NDArray[np.int64],
     ) -> npt.NDArray[np.bool_]:
-        """Whose answers left at ``sent_us`` over ``connections`` (their numbers), which ended before these were to be here, at ``answered_us``: bytes that a
-        broker reads which does not know of the end."""
-        left: npt.NDArray[np.bool_] = (self.connection_number[subscribers] - connections == 1) & (sent_us < self.lost_us[subscribers])
+        """Whose answers left at ``sent_us`` over ``connections`` (their numbers), which ended before these were to be
+        here, at ``answered_us``: bytes that a broker reads which does not know of the end."""
+        left: npt.NDArray[np.bool_] = (self.connection_number[subscribers] - connections == 1) & (
+            sent_us < self.lost_us[subscribers]
+        )
         return left & (answered_us >= self.lost_us[subscribers])
 
 
@@ -295,7 +315,8 @@ class Transit:
         return list(range(begin, end))
 
     def sessions_of(self, records: Sequence[int]) -> npt.NDArray[np.int64] | None:
-        """The sessions of what ``take`` is about to give for ``records``, ``NO_SESSION`` where none came along; None where none do."""
+        """The sessions of what ``take`` is about to give for ``records``, ``NO_SESSION`` where none came along; None
+        where none do."""
         if not self._sessions:
             return None
         left = (record for record in dict.fromkeys(records) if self.look(record) is not None)
@@ -336,11 +357,12 @@ StoredMessage = tuple[int, int, int, bool]
 
 
 class ReplayFilter:
-    """Per subscriber, what was read from the store on its present connection, so that the same, pushed by who saved it, goes no further.
+    """Per subscriber, what was read from the store on its present connection, so that the same, pushed by who saved it,
+    goes no further.
 
-    A store whose tokens grow with every save tells more: what was pushed and is older than the newest message that was read, and
-    was not read, had left the queue by then (acknowledged, expired, or trimmed). It would overtake what was read, so it stays
-    behind. Without tokens such a message cannot be told from a new one.
+    A store whose tokens grow with every save tells more: what was pushed and is older than the newest message that was
+    read, and was not read, had left the queue by then (acknowledged, expired, or trimmed). It would overtake what was
+    read, so it stays behind. Without tokens such a message cannot be told from a new one.
     """
 
     def __init__(self, has_tokens: bool) -> None:
@@ -350,8 +372,8 @@ class ReplayFilter:
         self._copies: dict[int, set[tuple[int, int]]] = {}
 
     def note(self, subscriber: int, found: Iterable[StoredMessage], newest: int = 0) -> None:
-        """Note what was read, and is sent before anything that was pushed. ``newest``: what the store says is the token of the
-        last message saved, if it says so."""
+        """Note what was read, and is sent before anything that was pushed. ``newest``: what the store says is the token
+        of the last message saved, if it says so."""
         if self.has_tokens:
             known = self._read_up_to.get(subscriber, 0), self._sent_up_to.get(subscriber, 0)
             up_to = max(newest, *known, *(token for _, _, token, _ in found))
@@ -369,13 +391,15 @@ class ReplayFilter:
         if self._copies:
             copies, none = self._copies, frozenset[tuple[int, int]]()
             is_new = [
-                (message, packet_id) not in copies.get(subscriber, none) for message, subscriber, packet_id, _ in pushed.tolist()
+                (message, packet_id) not in copies.get(subscriber, none)
+                for message, subscriber, packet_id, _ in pushed.tolist()
             ]
             return pushed[np.array(is_new, np.bool_)]
         return pushed
 
     def in_sequence(self, pushed: Deliveries) -> tuple[Deliveries, Deliveries]:
-        """(those behind all that was pushed before them, the others). The others were sent before, or never: who pushes does not know."""
+        """(those behind all that was pushed before them, the others). The others were sent before, or never: who pushes
+        does not know."""
         is_new = np.ones(len(pushed), np.bool_)
         up_to = self._sent_up_to
         for place, (_, subscriber, packet_id, token) in enumerate(pushed.tolist()):
@@ -400,11 +424,12 @@ Copy = tuple[int, int]
 
 
 class TrimTracker:
-    """The queues of all sessions, as far as replies tell, to name what a save pushed out. ``limit``: messages a session keeps; None: none is ever
-    full. The scripts do not say what they trim: of what was saved and not removed, all but the newest ``limit`` are gone, the oldest first.
+    """The queues of all sessions, as far as replies tell, to name what a save pushed out. ``limit``: messages a session
+    keeps; None: none is ever full. The scripts do not say what they trim: of what was saved and not removed, all but
+    the newest ``limit`` are gone, the oldest first.
 
-    Inferred, not seen: replies may overtake each other, so a message that was removed just then may be named too; where a save's
-    reply is lost with its broker, what it pushed out is not named, and looks lost.
+    Inferred, not seen: replies may overtake each other, so a message that was removed just then may be named too; where
+    a save's reply is lost with its broker, what it pushed out is not named, and looks lost.
     """
 
     def __init__(self, limit: int | None) -> None:
@@ -435,11 +460,11 @@ UNLIMITED = 65_535
 
 
 class InflightWindows:
-    """The inflight windows of all subscribers: how many PUBLISH packets with QoS above 0 each takes before it has acknowledged one, and what
-    waits for room: deliveries, and whether they come from a backlog.
+    """The inflight windows of all subscribers: how many PUBLISH packets with QoS above 0 each takes before it has
+    acknowledged one, and what waits for room: deliveries, and whether they come from a backlog.
 
-    What exceeds the Receive Maximum waits at the broker, in order, until a PUBACK or PUBCOMP comes (MQTT-3.3.4-9). A lost connection empties
-    the window and the queue: the store has it all, and the next connection fetches it.
+    What exceeds the Receive Maximum waits at the broker, in order, until a PUBACK or PUBCOMP comes (MQTT-3.3.4-9). A
+    lost connection empties the window and the queue: the store has it all, and the next connection fetches it.
     """
 
     def __init__(self, receive_maximum: int) -> None:

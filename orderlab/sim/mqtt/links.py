@@ -1,9 +1,10 @@
-"""The links between clients and their brokers, and what bounds them: links that are cut, slow, or dead on the way while a side believes in them;
-windows of publishers; buffers of sockets.
+"""The links between clients and their brokers, and what bounds them: links that are cut, slow, or dead on the way while
+a side believes in them; windows of publishers; buffers of sockets.
 
-A link that is cut for a while delays: TCP sends again after 0.2 s, then after twice as long each time, and what is sent behind waits with it. What was
-sent less than one way before the cut still arrives. A dead link (a NAT that forgot it, a device that was switched off) takes everything
-that is written to it and says nothing. When somebody notices is `connection_ends`.
+A link that is cut for a while delays: TCP sends again after 0.2 s, then after twice as long each time, and what is sent
+behind waits with it. What was sent less than one way before the cut still arrives. A dead link (a NAT that forgot it, a
+device that was switched off) takes everything that is written to it and says nothing. When somebody notices is
+`connection_ends`.
 """
 
 from __future__ import annotations
@@ -86,8 +87,8 @@ class Links:
 
 
 class PublishWindows:
-    """The server's Receive Maximum (MQTT 5.0, 3.2.2.3.3): how many publishes with QoS above 0 a publisher may have without PUBACK or PUBCOMP. What
-    its application publishes beyond waits at the client, in order."""
+    """The server's Receive Maximum (MQTT 5.0, 3.2.2.3.3): how many publishes with QoS above 0 a publisher may have
+    without PUBACK or PUBCOMP. What its application publishes beyond waits at the client, in order."""
 
     def __init__(self, maximum: int) -> None:
         self.maximum = maximum
@@ -101,7 +102,9 @@ class PublishWindows:
 
     def admit(self, messages: Ints, publishers: int) -> Ints:
         """Those that go out now; the others wait."""
-        return np.array([message for message in messages.tolist() if self._admits(message, message % publishers)], np.int64)
+        return np.array(
+            [message for message in messages.tolist() if self._admits(message, message % publishers)], np.int64
+        )
 
     def _admits(self, message: int, publisher: int) -> bool:
         sent = self._sent.get(publisher, 0)
@@ -126,12 +129,13 @@ class PublishWindows:
 
 
 class SocketBuffers:
-    """How many packets wait in the socket of a subscriber that reads slowly. ``size``: that many at most; 0: no bound. A broker that finds a socket full writes
-    nothing more to it, and learns when half of it is empty (as Netty's water marks tell)."""
+    """How many packets wait in the socket of a subscriber that reads slowly. ``size``: that many at most; 0: no bound.
+    A broker that finds a socket full writes nothing more to it, and learns when half of it is empty (as Netty's water
+    marks tell)."""
 
     def __init__(self, size: int, reads_anew: bool) -> None:
-        """``reads_anew``: what was not written is read from the store when there is room again, and nothing overtakes it; otherwise it waits
-        there for the next connection."""
+        """``reads_anew``: what was not written is read from the store when there is room again, and nothing overtakes
+        it; otherwise it waits there for the next connection."""
         self.size = size
         self.reads_anew = reads_anew
         self.blocked: set[int] = set()

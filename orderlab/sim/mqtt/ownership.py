@@ -1,13 +1,18 @@
-"""Who is connected where, as each broker has heard it: every CONNECT and every end of a connection is a record of the topic `client.sessions`, which each broker
-reads with a group of its own. Until a record is there, brokers act on what they knew.
+"""Who is connected where, as each broker has heard it: every CONNECT and every end of a connection is a record of the
+topic `client.sessions`, which each broker reads with a group of its own. Until a record is there, brokers act on what
+they knew.
 
-A broker knows its own sockets at once. What it sends on for a client goes to the broker that it believes in: to one that has the client no more, or to none, it
-reaches nobody and stays in the store. Two brokers believe to own a session from a CONNECT at one until the other has read of it.
+A broker knows its own sockets at once. What it sends on for a client goes to the broker that it believes in: to one
+that has the client no more, or to none, it reaches nobody and stays in the store. Two brokers believe to own a session
+from a CONNECT at one until the other has read of it.
 
-- ``last-event``: whatever comes last counts. The end of an old connection, told by the old broker, undoes the CONNECT at the new one.
-- ``by-connection``: an event of an older connection undoes nothing. What was sent on to the wrong broker stays in the store until the next CONNECT.
-- ``woken``: whoever sent something on to the wrong one remembers that, and has the session read anew when it hears where the client is. Records
-  are sent until Kafka has them. Publishers who connect anew are let in when the old broker has closed their old connections.
+- ``last-event``: whatever comes last counts. The end of an old connection, told by the old broker, undoes the CONNECT
+  at the new one.
+- ``by-connection``: an event of an older connection undoes nothing. What was sent on to the wrong broker stays in the
+  store until the next CONNECT.
+- ``woken``: whoever sent something on to the wrong one remembers that, and has the session read anew when it hears
+  where the client is. Records are sent until Kafka has them. Publishers who connect anew are let in when the old broker
+  has closed their old connections.
 """
 
 from __future__ import annotations
@@ -124,23 +129,32 @@ class LateOwnership:
 
     def _is_at(self, broker: int, subscriber: int) -> bool:
         world = self.world
-        return bool(world.delivery.connections.connected[subscriber] and world.traffic.subscribers.broker[subscriber] == broker)
+        return bool(
+            world.delivery.connections.connected[subscriber] and world.traffic.subscribers.broker[subscriber] == broker
+        )
 
     # -- what brokers ask ------------------------------------------------------------------------------------
 
     def owners(self, here: int, subscribers: Ints) -> Ints:
         """Where a broker believes these to be connected; NOBODY: nowhere."""
         world = self.world
-        mine = world.delivery.connections.connected[subscribers] & (world.traffic.subscribers.broker[subscribers] == here)
+        mine = world.delivery.connections.connected[subscribers] & (
+            world.traffic.subscribers.broker[subscribers] == here
+        )
         believed: Ints = self.owner[here][subscribers]
         believed[believed == here] = NOBODY
         believed[mine] = here
         there = believed[~mine]
         if len(there):
             self.world.count("sent_on_to_nobody", int((there == NOBODY).sum()))
-            wrong = (there != NOBODY) & (there != np.where(
-                world.delivery.connections.connected[subscribers[~mine]], world.traffic.subscribers.broker[subscribers[~mine]], NOBODY
-            ))  # fmt: skip
+            wrong = (there != NOBODY) & (
+                there
+                != np.where(
+                    world.delivery.connections.connected[subscribers[~mine]],
+                    world.traffic.subscribers.broker[subscribers[~mine]],
+                    NOBODY,
+                )
+            )
             self.world.count("sent_on_to_former_owners", int(wrong.sum()))
             if self.rule == "woken":
                 self.misled[here].update(subscribers[~mine].tolist())

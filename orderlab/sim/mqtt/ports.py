@@ -1,7 +1,8 @@
-"""Where the parts of a broker system meet without knowing each other: a store of sessions with its client, and a broker as others see it.
+"""Where the parts of a broker system meet without knowing each other: a store of sessions with its client, and a broker
+as others see it.
 
-Redis behind a pipeline, Redis behind blocking connections and PostgreSQL are interchangeable here. A *call* is made by a
-store and understood by the driver that belongs to it; the broker only carries it from the one to the other.
+Redis behind a pipeline, Redis behind blocking connections and PostgreSQL are interchangeable here. A *call* is made by
+a store and understood by the driver that belongs to it; the broker only carries it from the one to the other.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ class SessionStore(Protocol):
         qos: tuple[int, ...] = (),
         retained: bool = False,
     ) -> Call:
-        """Save messages given as (number, topic, time in ms). ``qos``: of each delivery, where they differ; ``retained``: these
-        answer a SUBSCRIBE."""
+        """Save messages given as (number, topic, time in ms). ``qos``: of each delivery, where they differ;
+        ``retained``: these answer a SUBSCRIBE."""
 
     def save_each(
         self,

@@ -1,6 +1,7 @@
 """The session store as a broker calls it: prepared calls, the node of a client, what a reply assigns.
 
-A call is rendered once by the store's binding with marks in place of what changes, and prepared (`orderlab.sim.redis.prepared`). Names of clients and topics have one length each, so no length prefix changes.
+A call is rendered once by the store's binding with marks in place of what changes, and prepared
+(`orderlab.sim.redis.prepared`). Names of clients and topics have one length each, so no length prefix changes.
 """
 
 from __future__ import annotations
@@ -102,8 +103,8 @@ class StoredSessions:
         qos: tuple[int, ...] = (),
         retained: bool = False,
     ) -> Request:
-        """Save messages given as (number, topic, time in ms). ``qos``: of each delivery, where they differ; ``retained``: these
-        answer a SUBSCRIBE."""
+        """Save messages given as (number, topic, time in ms). ``qos``: of each delivery, where they differ;
+        ``retained``: these answer a SUBSCRIBE."""
         count = len(messages)
         kind = (qos, retained) if qos or retained else count
         prepared = self._saves.get(kind)
@@ -130,7 +131,11 @@ class StoredSessions:
         if prepared is None:
             prepared = self._saves[1] = self._prepare_save((self.qos,), False)
         encoded = NumberedNames(b"", NUMBER_BYTES, numbers, is_encoded=True) if prepared.takes(_ENCODED) else ()
-        return Calls(prepared.render, (clients, batches, producers, epochs, topics, numbers, encoded, [time_ms] * len(clients)), "save")
+        return Calls(
+            prepared.render,
+            (clients, batches, producers, epochs, topics, numbers, encoded, [time_ms] * len(clients)),
+            "save",
+        )
 
     def acknowledge(self, client: bytes, packet_id: int, token: int, epoch: int = 1) -> Request:
         """Remove a message, for a PUBACK or PUBCOMP in the session ``epoch``."""
@@ -151,8 +156,8 @@ class StoredSessions:
         return self._plain("fetch", client=client, **self._of_session_store(count=self.limit, after=0))
 
     def newest(self, client: bytes) -> Request | None:
-        """The token of the last message that was saved: the second number of ``lua/session``'s field ``m``. The published store
-        does not tell."""
+        """The token of the last message that was saved: the second number of ``lua/session``'s field ``m``. The
+        published store does not tell."""
         if not self.opens_sessions:
             return None
         return Request([b"HGET", self.binding.keys["body"].render({"client": client}), b"m"], "newest")
@@ -244,7 +249,8 @@ class StoredSessions:
             **self._of_session_store(epoch=8_888_881, producer=b"99993", batch=_BATCH),
             limit=self.limit,
             messages=[
-                Message(raws[i] + self._padding, topics[i], qos[i], self.expiry_ms, _TIME + i, retained) for i in range(count)
+                Message(raws[i] + self._padding, topics[i], qos[i], self.expiry_ms, _TIME + i, retained)
+                for i in range(count)
             ],
         )
         assert isinstance(call, ScriptCall), "save is not one script"
@@ -279,7 +285,8 @@ class Inbound:
         self.connection: dict[int, int] = {}
         """By publisher that has moved, the number of its last CONNECT; the others are at their first."""
         self.number_of: dict[int, int] = {}
-        """By message, the number that its records carry. Records may be read again at any time, so nothing is forgotten."""
+        """By message, the number that its records carry. Records may be read again at any time, so nothing is
+        forgotten."""
         self.opened: set[int] = set()
 
     def connect(self, publisher: int) -> int:

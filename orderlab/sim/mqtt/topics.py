@@ -1,9 +1,10 @@
-"""What MQTT 5.0 says of topics, without time: names and filters (4.7), who gets a topic, and retained messages (3.3.1.3).
+"""What MQTT 5.0 says of topics, without time: names and filters (4.7), who gets a topic, and retained messages
+(3.3.1.3).
 
 A PUBLISH with RETAIN replaces what its topic had; one with an empty payload removes it and is not kept itself. A new
-subscription gets what its filter matches, with RETAIN set (MQTT-3.3.1-8), as its Retain Handling says (3.8.3.1); a shared one
-gets nothing (4.8.2). A message past its expiry interval is gone. What is sent on to subscriptions that exist already carries
-RETAIN only where they asked for Retain As Published (MQTT-3.3.1-12, -13).
+subscription gets what its filter matches, with RETAIN set (MQTT-3.3.1-8), as its Retain Handling says (3.8.3.1); a
+shared one gets nothing (4.8.2). A message past its expiry interval is gone. What is sent on to subscriptions that exist
+already carries RETAIN only where they asked for Retain As Published (MQTT-3.3.1-12, -13).
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ class _SubscriptionLevel(Generic[V]):
 
 
 class SubscriptionTrie(Generic[V]):
-    """Filters to values, by subscriber. One subscriber holds at most one value per filter (MQTT-3.8.4-3). Of those that share a
-    subscription (``$share/group/filter``) a message goes to one, in turn (MQTT-4.8.2-4).
+    """Filters to values, by subscriber. One subscriber holds at most one value per filter (MQTT-3.8.4-3). Of those that
+    share a subscription (``$share/group/filter``) a message goes to one, in turn (MQTT-4.8.2-4).
 
     Who gets a topic is found in time that grows with the levels, not with the subscriptions.
     """
@@ -169,8 +170,8 @@ _UNKNOWN, _SEVERAL = -1, -2
 
 
 class Matches:
-    """The subscribers of each topic, as an array where a topic has exactly one: the trie is asked once per topic, and its answer kept until a
-    subscription changes. Shared by the brokers of a system."""
+    """The subscribers of each topic, as an array where a topic has exactly one: the trie is asked once per topic, and
+    its answer kept until a subscription changes. Shared by the brokers of a system."""
 
     def __init__(self, trie: SubscriptionTrie[int], topics: Sequence[bytes]) -> None:
         self.trie = trie
@@ -255,8 +256,8 @@ class RetainedMessages(Generic[M]):
     def on_subscribe(
         self, topic_filter: str, now_us: int, handling: RetainHandling = RetainHandling.ALWAYS, is_new: bool = True
     ) -> list[tuple[str, M]]:
-        """(topic, message) of what a SUBSCRIBE is answered with, in the order of topics. ``is_new``: the session did not have
-        the subscription. Raises InputError for an invalid filter."""
+        """(topic, message) of what a SUBSCRIBE is answered with, in the order of topics. ``is_new``: the session did
+        not have the subscription. Raises InputError for an invalid filter."""
         shared, _ = split_shared(topic_filter)
         check_topic_filter(topic_filter)
         if shared is not None or handling is RetainHandling.NEVER or (handling is RetainHandling.IF_NEW and not is_new):
@@ -318,13 +319,14 @@ def are_retained(copies: Ints) -> npt.NDArray[np.bool_]:
 
 @dataclass
 class RetainedByTopic:
-    """Retained messages in a system. ``by_publisher``: whether each sets RETAIN on all that it publishes; of that, every ``clear_every``-th message
-    is empty (0: none). ``expiry_us``: the Message Expiry Interval of every message.
+    """Retained messages in a system. ``by_publisher``: whether each sets RETAIN on all that it publishes; of that,
+    every ``clear_every``-th message is empty (0: none). ``expiry_us``: the Message Expiry Interval of every message.
 
-    A copy that answers a SUBSCRIBE is numbered ``RETAINED_FROM`` above its message, in payloads too: so it is told from the copy
-    that the message's own publication made, in a broker's memory and in the store alike.
+    A copy that answers a SUBSCRIBE is numbered ``RETAINED_FROM`` above its message, in payloads too: so it is told from
+    the copy that the message's own publication made, in a broker's memory and in the store alike.
 
-    Every broker sees the same retained messages, as `msg.all` is consumed: how they get from broker to broker takes no time.
+    Every broker sees the same retained messages, as `msg.all` is consumed: how they get from broker to broker takes no
+    time.
     """
 
     by_publisher: npt.NDArray[np.bool_]
@@ -349,8 +351,8 @@ class RetainedByTopic:
             self.messages.publish(self.topics[topic].decode(), message, self.is_empty(message), expires_us)
 
     def is_empty(self, message: int) -> bool:
-        """Whether a message with RETAIN has no payload, and so removes what its topic had. What a run calls its payload is
-        how the history knows it."""
+        """Whether a message with RETAIN has no payload, and so removes what its topic had. What a run calls its payload
+        is how the history knows it."""
         return self.clear_every > 0 and (message // self.schedule.count + 1) % self.clear_every == 0
 
     def on_subscribe(self, topic_filter: str, now_us: int, is_new: bool) -> Ints:

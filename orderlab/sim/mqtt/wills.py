@@ -1,8 +1,9 @@
 """Will Messages: which broker publishes each, when it is due, and how brokers can be wrong with that.
 
-A Will Message is published when the broker that had the connection knows of its end and the Will Delay Interval has passed, or the session has ended,
-unless that broker knows of a new connection by then (MQTT-3.1.3-9). With a delay of 0 a takeover does not keep it back (3.1.4, non-normative). It goes to
-`msg.all` and from there to the client that watches it, as what publishers send.
+A Will Message is published when the broker that had the connection knows of its end and the Will Delay Interval has
+passed, or the session has ended, unless that broker knows of a new connection by then (MQTT-3.1.3-9). With a delay of 0
+a takeover does not keep it back (3.1.4, non-normative). It goes to `msg.all` and from there to the client that watches
+it, as what publishers send.
 """
 
 from __future__ import annotations
@@ -33,12 +34,14 @@ Of = tuple[int, int]
 class Wills:
     """The Will Messages of a run, and which broker publishes each.
 
-    - ``owner``: the broker that had the connection, from its memory. If it dies first, or Kafka refuses it, the Will is lost.
-    - ``replicated``: all brokers know all Wills. When one has been silent for the session timeout, the next one takes its clients for gone, and publishes
-      their Wills and those that waited there. What Kafka refuses is sent again.
-    - ``claimed``: the same, and a broker that has not reached the others for the session timeout closes its connections. Whoever publishes a Will, or has
-      the client anew, first writes so to a key of that connection, if it is not there yet (``SET key value NX GET``): then the Will is published, or it is not, whoever
-      comes later. A CONNECT is answered when that is written.
+    - ``owner``: the broker that had the connection, from its memory. If it dies first, or Kafka refuses it, the Will is
+      lost.
+    - ``replicated``: all brokers know all Wills. When one has been silent for the session timeout, the next one takes
+      its clients for gone, and publishes their Wills and those that waited there. What Kafka refuses is sent again.
+    - ``claimed``: the same, and a broker that has not reached the others for the session timeout closes its
+      connections. Whoever publishes a Will, or has the client anew, first writes so to a key of that connection, if it
+      is not there yet (``SET key value NX GET``): then the Will is published, or it is not, whoever comes later. A
+      CONNECT is answered when that is written.
     """
 
     def __init__(self, world: World, messages: WillMessages, rule: WillRule) -> None:
@@ -47,7 +50,8 @@ class Wills:
         self.waiting: dict[tuple[int, Of], bool] = {}
         """Per broker, the Wills that wait there for their delay; whether it has passed at a broker that is dead."""
         self.unfinished: dict[tuple[int, Of], tuple[int, dict[str, int]] | None] = {}
-        """Per broker, the Wills that it publishes and Kafka has not got yet: the message, where there is one already, and whose the history says it is."""
+        """Per broker, the Wills that it publishes and Kafka has not got yet: the message, where there is one already,
+        and whose the history says it is."""
         self.over: set[Of] = set()
         """Connections with which, or before the next, a session has ended."""
         self._claims = 0
@@ -79,7 +83,9 @@ class Wills:
     def _is_alone(self, broker: int) -> bool:
         """Whether what a broker knows stays with it."""
         world = self.world
-        return world.brokers[broker].is_dead or world.network.is_cut(f"broker-{broker}", f"kafka-{world.kafka.groups[0].coordinator}")
+        return world.brokers[broker].is_dead or world.network.is_cut(
+            f"broker-{broker}", f"kafka-{world.kafka.groups[0].coordinator}"
+        )
 
     def _is_watcher(self, subscriber: int) -> bool:
         messages = self.messages
@@ -124,7 +130,9 @@ class Wills:
         """Publish a Will that is due, if nobody else has claimed it but the dead broker ``heir_of``."""
         if self.rule == "claimed":
             self.unfinished[broker, of] = None
-            self._claim(broker, of, b"published", lambda: self._publish(broker, of), lambda: self._forget(broker, of), heir_of)
+            self._claim(
+                broker, of, b"published", lambda: self._publish(broker, of), lambda: self._forget(broker, of), heir_of
+            )
         else:
             self._publish(broker, of)
 
@@ -134,7 +142,8 @@ class Wills:
     # -- who publishes it ----------------------------------------------------------------------------------
 
     def _silent(self, broker: int, until_us: float) -> None:
-        """The others have not heard of a broker for the session timeout: the next one does what was left to it. Alive, it can do nothing itself until then."""
+        """The others have not heard of a broker for the session timeout: the next one does what was left to it. Alive,
+        it can do nothing itself until then."""
         world, table = self.world, self.world.delivery.connections
         other = world.next_broker(broker).number
         if other == broker:
@@ -176,8 +185,9 @@ class Wills:
             world.disconnect(subscriber)
 
     def _admit(self, subscriber: int, broker: int, clean_start: bool) -> bool:
-        """Whether a client may connect now: if it has a Will that may not be sent any more once it is back, its broker claims that before it lets it in; if it
-        knows that the Will is due, it publishes it. A client that asks at another broker meanwhile is let in there."""
+        """Whether a client may connect now: if it has a Will that may not be sent any more once it is back, its broker
+        claims that before it lets it in; if it knows that the Will is due, it publishes it. A client that asks at
+        another broker meanwhile is let in there."""
         table = self.world.delivery.connections
         connection = int(table.connection_number[subscriber]) - 1
         of = subscriber, connection
@@ -189,7 +199,11 @@ class Wills:
 
         def let_in() -> None:
             self.decided.add(of)
-            if self.asking.get(subscriber) is asked and table.connection_number[subscriber] == connection + 1 and not table.connected[subscriber]:
+            if (
+                self.asking.get(subscriber) is asked
+                and table.connection_number[subscriber] == connection + 1
+                and not table.connected[subscriber]
+            ):
                 self.world.brokers[broker].connect(subscriber, clean_start)
 
         def publish() -> None:
@@ -207,7 +221,9 @@ class Wills:
                 let_in()
 
         def is_due() -> bool:
-            return int(self.world.env.now) >= self.told_us.get(of, asked_us) + self.wait_us  # the last connection is over by then
+            return (
+                int(self.world.env.now) >= self.told_us.get(of, asked_us) + self.wait_us
+            )  # the last connection is over by then
 
         if is_due():
             self.unfinished[broker, of] = None
@@ -217,19 +233,30 @@ class Wills:
         return False
 
     def _claim(
-        self, broker: int, of: Of, as_what: bytes, then: Callable[[], None], otherwise: Callable[[], None], heir_of: int | None = None
+        self,
+        broker: int,
+        of: Of,
+        as_what: bytes,
+        then: Callable[[], None],
+        otherwise: Callable[[], None],
+        heir_of: int | None = None,
     ) -> None:
         """Call ``then`` if nobody has claimed this Will before but the dead broker ``heir_of``, else ``otherwise``."""
         world, node = self.world, self._node(broker)
         self._claims += 1
         key = b"will:{%s}:%d" % (world.traffic.subscribers.name(of[0]), of[1])
-        mine, inherited = b"%s by %d, claim %d" % (as_what, broker, self._claims), b"%s by %d," % (as_what, -1 if heir_of is None else heir_of)
+        mine, inherited = (
+            b"%s by %d, claim %d" % (as_what, broker, self._claims),
+            b"%s by %d," % (as_what, -1 if heir_of is None else heir_of),
+        )
         self._more_wait(broker, 1)
 
         def read(reply: Reply) -> bool | None:
             if isinstance(reply, ErrorReply):
                 return None
-            return reply is None or reply == mine or reply.startswith(inherited)  # it may have got through before, and the reply not
+            return (
+                reply is None or reply == mine or reply.startswith(inherited)
+            )  # it may have got through before, and the reply not
 
         def claimed(is_first: bool) -> None:
             self._more_wait(broker, -1)
@@ -280,7 +307,12 @@ class Wills:
 
     def _recorded(self, broker: int, of: Of) -> tuple[int, dict[str, int]]:
         """The message, and what the history says of whose Will it is. It hears of it now."""
-        world, messages, (subscriber, connection), now = self.world, self.messages, of, np.array([int(self.world.env.now)])
+        world, messages, (subscriber, connection), now = (
+            self.world,
+            self.messages,
+            of,
+            np.array([int(self.world.env.now)]),
+        )
         traffic = world.traffic
         assert isinstance(traffic.schedule, ScheduleWithWills), "as somebody watches Wills"
         publisher = np.array([messages.first + subscriber])
@@ -319,7 +351,11 @@ class Wills:
         def answered(records: Sequence[int], error: AppendError | None) -> None:
             if error is not None and self.rule != "owner" and not node.is_dead:
                 world.count("wills_sent_again")
-                call_at(world.env, float(world.env.now + node.settings.pack_pause_us), lambda: node.producer.send(partition, records, answered))
+                call_at(
+                    world.env,
+                    float(world.env.now + node.settings.pack_pause_us),
+                    lambda: node.producer.send(partition, records, answered),
+                )
                 return
             self._more_wait(node.number, -1)
             if not node.is_dead:
@@ -328,13 +364,16 @@ class Wills:
                 if self.rule == "owner":
                     world.count("wills_lost")
             elif is_acknowledged:
-                world.recorder.add(EventKind.PUBLISH_ACKNOWLEDGED, np.array([int(world.env.now)]), message=message, **whose)
+                world.recorder.add(
+                    EventKind.PUBLISH_ACKNOWLEDGED, np.array([int(world.env.now)]), message=message, **whose
+                )
 
         node.producer.send(partition, [message], answered)
 
 
 def publish_wills(world: World, rule: WillRule) -> None:
-    """Publish, from now on, the Will Message of whoever loses its connection. Raises InputError where the store keeps no claims."""
+    """Publish, from now on, the Will Message of whoever loses its connection. Raises InputError where the store keeps
+    no claims."""
     if world.traffic.wills is None:
         return
     if rule == "claimed" and not isinstance(world.storage.store, StoredSessions):

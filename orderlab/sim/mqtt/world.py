@@ -1,4 +1,5 @@
-"""The simulated world as the brokers of one system share it: who publishes for whom, Kafka, the store, deliveries under way, figures."""
+"""The simulated world as the brokers of one system share it: who publishes for whom, Kafka, the store, deliveries under
+way, figures."""
 
 from __future__ import annotations
 
@@ -86,8 +87,11 @@ class Traffic:
         """What the history says of messages, by their numbers."""
         sequence, publisher = np.divmod(messages, self.schedule.count)
         return {
-            "publisher": publisher, "topic": self.topic_of[publisher], "qos": self.qos.of_publishers(publisher), "sequence": sequence,
-        }  # fmt: skip
+            "publisher": publisher,
+            "topic": self.topic_of[publisher],
+            "qos": self.qos.of_publishers(publisher),
+            "sequence": sequence,
+        }
 
 
 @dataclass
@@ -142,7 +146,8 @@ class DeliveryState:
 
 
 SLICE_US = 20_000
-"""Of the run over time: a slice begins where the last one has ended, so that one is shorter where the measured interval begins or ends."""
+"""Of the run over time: a slice begins where the last one has ended, so that one is shorter where the measured interval
+begins or ends."""
 
 
 @dataclass
@@ -164,7 +169,8 @@ class Measurements:
     on_stage: Callable[[str, Ints, int], None] | None = None
     """Told of all messages that a consumer gets: the topic, their numbers, the instant."""
     on_way: Callable[[str, int, Deliveries], None] | None = None
-    """Told of deliveries on their way: the stage that has them (``store``, ``broker``, ``socket``), the number of the broker."""
+    """Told of deliveries on their way: the stage that has them (``store``, ``broker``, ``socket``), the number of the
+    broker."""
 
 
 @dataclass
@@ -198,11 +204,13 @@ class World:
     goodbyes: set[tuple[int, int]] = field(default_factory=set)
     """(subscriber, number) of connections that ended with Reason Code 0, where there are Wills to discard."""
     admit: Callable[[int, int, bool], bool] | None = None
-    """Asked before a subscriber connects at a broker, with Clean Start 1 or not: whether it may now, or will be let in later."""
+    """Asked before a subscriber connects at a broker, with Clean Start 1 or not: whether it may now, or will be let in
+    later."""
     on_session_end: list[Callable[[int], None]] = field(default_factory=list)
     """Hear of every subscriber whose session ends."""
     on_silence: list[Callable[[int, float], None]] = field(default_factory=list)
-    """Hear of every broker of which the others have not heard for the session timeout, and until when it can do nothing, if it is alive."""
+    """Hear of every broker of which the others have not heard for the session timeout, and until when it can do
+    nothing, if it is alive."""
     ownership: Ownership | None = None
     """What brokers have heard of who is connected where; None: all know it at once."""
     introduced: Ints | None = None
@@ -267,7 +275,9 @@ class World:
     def node_names(self) -> list[str]:
         """The names behind those codes."""
         kafka = [f"kafka-{number}" for number in range(len(self.kafka.cluster.stations))]
-        servers = [node.name for node in self.storage.nodes] + kafka + [database.name for database in self.storage.databases]
+        servers = (
+            [node.name for node in self.storage.nodes] + kafka + [database.name for database in self.storage.databases]
+        )
         return [f"broker-{broker.number}" for broker in self.brokers] + servers
 
     # -- brokers and clients -------------------------------------------------------------------------------
@@ -286,7 +296,9 @@ class World:
         new, since_us = subscribers[is_new], at_us[is_new]
         code = new + self.traffic.schedule.count
         self.recorder.add(EventKind.CONNECT, since_us, subscriber=code, **self.connect_columns(new))
-        self.recorder.add(EventKind.SUBSCRIBE, since_us, subscriber=code, topic=new, qos=self.traffic.qos.granted_to(new))
+        self.recorder.add(
+            EventKind.SUBSCRIBE, since_us, subscriber=code, topic=new, qos=self.traffic.qos.granted_to(new)
+        )
 
     def connect_columns(self, subscribers: Ints) -> dict[str, Any]:
         """What the history says of the CONNECTs of these, beside who and when."""
@@ -296,10 +308,14 @@ class World:
         return {**columns, **wills.columns(subscribers, self.delivery.connections.connection_number[subscribers])}
 
     def disconnect(self, subscriber: int, is_noticed: bool = True, says_goodbye: bool = False) -> None:
-        """A subscriber loses its connection now. The history must know that it had one. ``is_noticed``: so does its broker; otherwise it hears of it
-        with a CONNECT elsewhere, or by ``notice``. ``says_goodbye``: it sends DISCONNECT with Reason Code 0, which discards its Will."""
+        """A subscriber loses its connection now. The history must know that it had one. ``is_noticed``: so does its
+        broker; otherwise it hears of it with a CONNECT elsewhere, or by ``notice``. ``says_goodbye``: it sends
+        DISCONNECT with Reason Code 0, which discards its Will."""
         now = int(self.env.now)
-        broker, connection = int(self.traffic.subscribers.broker[subscriber]), int(self.delivery.connections.connection_number[subscriber])
+        broker, connection = (
+            int(self.traffic.subscribers.broker[subscriber]),
+            int(self.delivery.connections.connection_number[subscriber]),
+        )
         self.introduce(np.array([subscriber]), np.array([now]))
         self.delivery.connections.disconnect(subscriber, now)
         for function in self.on_disconnect:
@@ -317,7 +333,8 @@ class World:
             self.unnoticed[subscriber, connection] = broker
 
     def notice(self, subscriber: int, connection: int, here: int | None = None) -> None:
-        """The broker that had a connection knows now that it has ended, if it did not know; ``here``: if it is that broker."""
+        """The broker that had a connection knows now that it has ended, if it did not know; ``here``: if it is that
+        broker."""
         broker = self.unnoticed.get((subscriber, connection))
         if broker is not None and here in (None, broker):
             del self.unnoticed[subscriber, connection]
@@ -334,7 +351,11 @@ class World:
 
     def owners(self, here: int, subscribers: Ints) -> Ints:
         """The brokers to which broker ``here`` sends on what is for these; -1: to none."""
-        return self.traffic.subscribers.broker[subscribers] if self.ownership is None else self.ownership.owners(here, subscribers)
+        return (
+            self.traffic.subscribers.broker[subscribers]
+            if self.ownership is None
+            else self.ownership.owners(here, subscribers)
+        )
 
     def wake(self, here: int, subscriber: int) -> None:
         """Let the broker that has a client, as broker ``here`` knows, read its session anew."""
@@ -358,11 +379,13 @@ class World:
     def has_wills_waiting(self) -> bool:
         """Whether a broker is about to publish a Will."""
         wills = self.traffic.wills
-        return wills is not None and any(count and not self.brokers[broker].is_dead for broker, count in wills.waiting.items())
+        return wills is not None and any(
+            count and not self.brokers[broker].is_dead for broker, count in wills.waiting.items()
+        )
 
     def has_work_left(self) -> bool:
-        """Whether something is still on its way: records that nobody has committed or Kafka has not got yet, commands and packets
-        without an answer, calls that are to be made again."""
+        """Whether something is still on its way: records that nobody has committed or Kafka has not got yet, commands
+        and packets without an answer, calls that are to be made again."""
         alive = [group for group in self.kafka.groups if any(not member.is_dead for member in group.members)]
         if any(group.committed[part] < part.log.end_offset for group in alive for part in group.partitions):
             return True
@@ -381,8 +404,8 @@ class World:
             node.preload(storage.store.open(self.traffic.subscribers.name(subscriber), clean_start=True, epoch=1))
 
     def ensure_open_on(self, node: int) -> None:
-        """All sessions of a Redis node, before something happens to it: what is in the store only later would come out of it
-        unharmed, or meet a node that refuses it."""
+        """All sessions of a Redis node, before something happens to it: what is in the store only later would come out
+        of it unharmed, or meet a node that refuses it."""
         storage, traffic = self.storage, self.traffic
         if storage.store.opens_sessions:
             for subscriber, its_node in enumerate(storage.node_of):

@@ -1,4 +1,5 @@
-"""Makes the machine code that ``compiled`` loads: ``python -m orderlab.sim.native.build``. Takes mypyc and a C compiler.
+"""Makes the machine code that ``compiled`` loads: ``python -m orderlab.sim.native.build``. Takes mypyc and a C
+compiler.
 
 mypyc (of mypy) translates typed Python as it stands. Modules are chosen by profile: what one call of a script passes
 through. What Lua is slow at and Python cannot do from within Lua is written in C.
@@ -21,15 +22,42 @@ MODULES = (
     *(f"orderlab.sim.redis.values.{name}" for name in ("hash", "hash_order", "list", "set", "sorted_set")),
     *(
         f"orderlab.sim.redis.commands.{name}"
-        for name in ("connection", "expiry", "hashes", "keys", "lists", "scripting", "sets", "short", "sorted_set_ranges", "sorted_sets", "strings")
+        for name in (
+            "connection",
+            "expiry",
+            "hashes",
+            "keys",
+            "lists",
+            "scripting",
+            "sets",
+            "short",
+            "sorted_set_ranges",
+            "sorted_sets",
+            "strings",
+        )
     ),
     *(
         f"orderlab.sim.redis.{name}"
-        for name in ("arguments", "client", "config", "execution", "keyspace", "lua.engine", "lua.host", "lua.json", "lua.msgpack", "lua.replies", "lua.run",
-                     "node_state", "numbers", "registry",
-                     "shard", "work")
+        for name in (
+            "arguments",
+            "client",
+            "config",
+            "execution",
+            "keyspace",
+            "lua.engine",
+            "lua.host",
+            "lua.json",
+            "lua.msgpack",
+            "lua.replies",
+            "lua.run",
+            "node_state",
+            "numbers",
+            "registry",
+            "shard",
+            "work",
+        )
     ),
-)  # fmt: skip
+)
 """What is compiled; every other module is imported by these as it is."""
 MYPY_SETTINGS = """[mypy]
 ignore_missing_imports = True
@@ -63,7 +91,12 @@ def build() -> Path:
             shutil.copyfile(path, copy)
         (work / "mypy.ini").write_text(MYPY_SETTINGS)
         files = [name.replace(".", "/") + ".py" for name in MODULES]
-        environment = {"MYPYC_DEBUG_LEVEL": "0", "MYPYC_MULTI_FILE": "0", **os.environ, "CFLAGS": "-w -fno-semantic-interposition"}
+        environment = {
+            "MYPYC_DEBUG_LEVEL": "0",
+            "MYPYC_MULTI_FILE": "0",
+            **os.environ,
+            "CFLAGS": "-w -fno-semantic-interposition",
+        }
         run = subprocess.run(
             [sys.executable, "-m", "mypyc", *files],
             cwd=work,
@@ -94,8 +127,23 @@ def build() -> Path:
 def _compile_library(text: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     include = "-I" + sysconfig.get_path("include")
-    later = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []  # Python's functions: ELF asks for no word
-    command = [_compiler(), "-O2", "-Wall", "-fPIC", "-shared", *later, include, "-o", str(target), str(text), "-lm", "-ldl"]
+    later = (
+        ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
+    )  # Python's functions: ELF asks for no word
+    command = [
+        _compiler(),
+        "-O2",
+        "-Wall",
+        "-fPIC",
+        "-shared",
+        *later,
+        include,
+        "-o",
+        str(target),
+        str(text),
+        "-lm",
+        "-ldl",
+    ]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     if run.returncode:
         raise CannotCompile(f"{text.name}: {(run.stderr.strip().splitlines() or ['the C compiler failed'])[0]}")

@@ -22,7 +22,13 @@ from typing import Any
 
 SWITCH = "ORDERLAB_COMPILED"
 ROOT = Path(__file__).resolve().parents[3]
-DEPENDS_ON = ("orderlab/sim/redis/**/*.py", "orderlab/sim/redis/**/*.[ch]", "orderlab/sim/engine/*.c", "orderlab/model/errors.py", "orderlab/sim/native/build.py")
+DEPENDS_ON = (
+    "orderlab/sim/redis/**/*.py",
+    "orderlab/sim/redis/**/*.[ch]",
+    "orderlab/sim/engine/*.c",
+    "orderlab/model/errors.py",
+    "orderlab/sim/native/build.py",
+)
 """The modules that machine code is made from, those that they import, and the list of what is compiled."""
 LIBRARY_SUFFIX = ".so"
 """Of what is made from C, beside the place of its text."""
@@ -36,8 +42,8 @@ SUFFIX: str = sysconfig.get_config_var("EXT_SUFFIX") or ".so"
 class _Finder(MetaPathFinder):
     """Finds compiled modules by their full names, and the ``place`` where they lie.
 
-    Each file is held open, so that a process goes on when its folder is removed meanwhile: a module that was not imported until then could not
-    be interpreted, as what it inherits from is machine code already.
+    Each file is held open, so that a process goes on when its folder is removed meanwhile: a module that was not
+    imported until then could not be interpreted, as what it inherits from is machine code already.
     """
 
     def __init__(self, place: Path, files: Mapping[str, Path]) -> None:
@@ -63,8 +69,8 @@ def sources(root: Path) -> list[Path]:
 
 
 def folders(root: Path = ROOT) -> list[Path]:
-    """Where machine code of the modules under ``root`` as they are now may lie: in the user's cache folder, or in the environment where
-    that cannot be written. Empty where the modules cannot be read."""
+    """Where machine code of the modules under ``root`` as they are now may lie: in the user's cache folder, or in the
+    environment where that cannot be written. Empty where the modules cannot be read."""
     paths = sources(root)
     if not paths:
         return []
@@ -112,7 +118,8 @@ def library(text: Path) -> Path | None:
 
 
 def extension(text: Path) -> Any:
-    """The module made from the C ``text`` of this package, which is named as the file is; None where this process takes no compiled modules."""
+    """The module made from the C ``text`` of this package, which is named as the file is; None where this process takes
+    no compiled modules."""
     file = library(text)
     if file is None or not file.exists():
         return None

@@ -55,8 +55,8 @@ def double(argument: bytes, message: bytes = NOT_A_FLOAT) -> float:
 
 
 def timeout_ms_of(argument: bytes, now_ms: int, in_seconds: bool = True) -> int:
-    """The deadline of a blocking command whose timeout counts from ``now_ms``: the last moment of the wait, 0 for a wait without
-    end. Raises the server's errors."""
+    """The deadline of a blocking command whose timeout counts from ``now_ms``: the last moment of the wait, 0 for a
+    wait without end. Raises the server's errors."""
     if in_seconds:
         seconds = parse_long_double(argument)
         if seconds is None:

@@ -1,8 +1,10 @@
-"""Clients that wait for a key: who waits, what makes a key ready, in which order they are served, and when a wait is over (``blocked.c``).
+"""Clients that wait for a key: who waits, what makes a key ready, in which order they are served, and when a wait is
+over (``blocked.c``).
 
-A connection may wait if its ``may_wait`` is set; ``Shard.execute`` then returns a ``Waiting`` where a server would send nothing yet. Waits end
-within a later command of another client, right after it (a whole script, a whole EXEC); at a timeout, for which the owner of the clock
-calls ``time_out``; or by ``cancel``. ``on_over`` is told each time. Without ``may_wait``, in MULTI and in scripts the reply is that of a timeout.
+A connection may wait if its ``may_wait`` is set; ``Shard.execute`` then returns a ``Waiting`` where a server would send
+nothing yet. Waits end within a later command of another client, right after it (a whole script, a whole EXEC); at a
+timeout, for which the owner of the clock calls ``time_out``; or by ``cancel``. ``on_over`` is told each time. Without
+``may_wait``, in MULTI and in scripts the reply is that of a timeout.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
     from orderlab.sim.redis.node_state import NodeState
 
 Serve = Callable[[bytes], Reply]
-"""Gives the reply to a client that waits for this key, which holds a value of the right type; NOT_YET if it must go on waiting."""
+"""Gives the reply to a client that waits for this key, which holds a value of the right type; NOT_YET if it must go on
+waiting."""
 CarryOut = Callable[["Waiting", bytes], Reply]
 
 
@@ -78,8 +81,8 @@ class WaitTable:
         return tuple(self._order)
 
     def freeze(self) -> tuple[tuple[bytes, int, tuple[bytes, ...], int], ...]:
-        """The waits as plain values, in order: name of the client, database, command (``$`` resolved), deadline in ms. With a frozen
-        keyspace all that an explorer needs to tell two states apart."""
+        """The waits as plain values, in order: name of the client, database, command (``$`` resolved), deadline in ms.
+        With a frozen keyspace all that an explorer needs to tell two states apart."""
         return tuple((one.client.name, one.database, one.argv, one.deadline_ms) for one in self._order)
 
     def add(self, waiting: Waiting) -> None:
@@ -108,7 +111,8 @@ class WaitTable:
         return min(deadlines) + 1 if deadlines else None
 
     def time_out(self) -> list[Waiting]:
-        """End the waits whose time is over, the earliest deadline first and then the oldest client (``handleBlockedClientsTimeout``)."""
+        """End the waits whose time is over, the earliest deadline first and then the oldest client
+        (``handleBlockedClientsTimeout``)."""
         over = [one for one in self._order if one.deadline_ms and one.deadline_ms < self._node.now_ms]
         over.sort(key=lambda one: (one.deadline_ms, one.client.id))
         for waiting in over:
@@ -144,8 +148,8 @@ class WaitTable:
     # -- serving -------------------------------------------------------------------------------------------
 
     def serve(self, carry_out: CarryOut) -> None:
-        """Serve whom the ready keys can serve, key by key and each in the order of the waits; what that makes ready comes after
-        (``handleClientsBlockedOnKeys``)."""
+        """Serve whom the ready keys can serve, key by key and each in the order of the waits; what that makes ready
+        comes after (``handleClientsBlockedOnKeys``)."""
         node = self._node
         caller, resp, database, sees_expired = node.caller, node.resp, node.database, node.sees_expired
         try:

@@ -92,8 +92,8 @@ class WatchTable:
             self.drop(client)
 
     def touch_swapped(self, index: int, other: int) -> None:
-        """The keys of database ``other`` are about to take the places of those of ``index``: a key breaks the wait unless it is, or
-        seems to be, in neither before and after (``touchAllWatchedKeysInDb``)."""
+        """The keys of database ``other`` are about to take the places of those of ``index``: a key breaks the wait
+        unless it is, or seems to be, in neither before and after (``touchAllWatchedKeysInDb``)."""
         databases, keyspace = self._keyspace.databases(), self._keyspace
         before, after = (databases.get(one) or Database() for one in (index, other))
         for name in list(self._clients):

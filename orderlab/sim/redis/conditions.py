@@ -1,7 +1,9 @@
-"""What befalls a node and its scripts from outside: conditions under which commands fail, with their errors, and abort points.
+"""What befalls a node and its scripts from outside: conditions under which commands fail, with their errors, and abort
+points.
 
-Before every ``redis.call`` of a script ``Shard.interrupt`` is asked. It returns None (go on), an ``ErrorReply`` (the call raises
-it), ``Abort.KILL`` or ``Abort.CRASH``. No exception of this module may be caught by the script's own ``pcall``.
+Before every ``redis.call`` of a script ``Shard.interrupt`` is asked. It returns None (go on), an ``ErrorReply`` (the
+call raises it), ``Abort.KILL`` or ``Abort.CRASH``. No exception of this module may be caught by the script's own
+``pcall``.
 """
 
 from __future__ import annotations

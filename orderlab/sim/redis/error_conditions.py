@@ -179,7 +179,7 @@ _UNTYPED = frozenset(
     b"""del unlink exists touch type expire pexpire expireat pexpireat ttl pttl expiretime pexpiretime persist rename
     renamenx copy watch set setex psetex setnx mset msetnx mget randomkey restore dump migrate move spublish ssubscribe sunsubscribe
     memory|usage object|encoding object|freq object|idletime object|refcount eval evalsha eval_ro evalsha_ro fcall
-    fcall_ro""".split()
+    fcall_ro""".split()  # noqa: E501
 )
 """Commands on keys that take whatever they find (SET is typed only with GET; MGET reads other types as missing)."""
 
@@ -259,8 +259,8 @@ def imposed(
 ) -> Iterator[None]:
     """Within it ``shard`` is in the condition; afterwards all that was assigned is as before.
 
-    ``key``: the one that ``wrong-type`` plants a value under, of the type ``found``; what was there comes back unless the
-    planted value was replaced meanwhile. ``before_call``: where ``killed`` and ``crashed`` strike.
+    ``key``: the one that ``wrong-type`` plants a value under, of the type ``found``; what was there comes back unless
+    the planted value was replaced meanwhile. ``before_call``: where ``killed`` and ``crashed`` strike.
     """
     settings = dict(condition.settings)
     if condition is SLOT_MIGRATES:
@@ -284,9 +284,14 @@ def condition_of(shard: Shard) -> str:
     if shard.slots is not None and shard.slots.migrating:
         return SLOT_MIGRATES.name
     met = [
-        one for one in CONDITIONS
-        if one.settings and all(getattr(shard if hasattr(shard, name) else shard.config, name) == value for name, value in one.settings.items())
-    ]  # fmt: skip
+        one
+        for one in CONDITIONS
+        if one.settings
+        and all(
+            getattr(shard if hasattr(shard, name) else shard.config, name) == value
+            for name, value in one.settings.items()
+        )
+    ]
     return max(met, key=lambda one: len(one.settings)).name if met else ""
 
 
@@ -298,7 +303,8 @@ def _assign(shard: Shard, name: str, value: object) -> Callable[[], None]:
 
 
 def _plant(shard: Shard, key: bytes, found: str) -> Callable[[], None]:
-    """Put a value under ``key``: of the type ``found``, or of another than what is there (a list, or a string over one)."""
+    """Put a value under ``key``: of the type ``found``, or of another than what is there (a list, or a string over
+    one)."""
     before = shard.freeze([key])
     kind = found or ("string" if before.get(key, ("",))[0] == "list" else "list")
     planted = ("string", b"planted", None) if kind == "string" else ("list", (b"planted",), None)

@@ -1,9 +1,9 @@
-"""How a command is carried out: what a node checks before a client's (``processCommand`` of Redis 7.0.15, in its order), and the one
-place where a command that has passed the checks of its caller runs.
+"""How a command is carried out: what a node checks before a client's (``processCommand`` of Redis 7.0.15, in its
+order), and the one place where a command that has passed the checks of its caller runs.
 
-The fast paths repeat a part of this, each for its reason: ``LuaEngine._perform`` carries out what a script of a calm node calls without a
-call of ``ScriptRun.call`` between, several times a save; ``shard.execute_all`` checks once for a pipeline what no script in it can change;
-``Shard.execute`` calls the handler itself while nobody records effects.
+The fast paths repeat a part of this, each for its reason: ``LuaEngine._perform`` carries out what a script of a calm
+node calls without a call of ``ScriptRun.call`` between, several times a save; ``shard.execute_all`` checks once for a
+pipeline what no script in it can change; ``Shard.execute`` calls the handler itself while nobody records effects.
 """
 
 from __future__ import annotations
@@ -25,7 +25,17 @@ NOT_QUEUED = frozenset((b"exec", b"discard", b"multi", b"watch", b"quit", b"rese
 _ROOM_FREE = frozenset((b"exec", b"discard", b"quit", b"reset"))
 """What a transaction may still call when memory is out; all else would lengthen its queue."""
 WHILE_SUBSCRIBED: Final = frozenset(
-    (b"subscribe", b"unsubscribe", b"psubscribe", b"punsubscribe", b"ssubscribe", b"sunsubscribe", b"ping", b"quit", b"reset")
+    (
+        b"subscribe",
+        b"unsubscribe",
+        b"psubscribe",
+        b"punsubscribe",
+        b"ssubscribe",
+        b"sunsubscribe",
+        b"ping",
+        b"quit",
+        b"reset",
+    )
 )
 """What a subscriber may still call under RESP2."""
 _REDIRECTIONS = (b"MOVED", b"ASK ", b"TRYAGAIN", b"CROSSSLOT", b"CLUSTERDOWN")
@@ -49,8 +59,9 @@ def admit(shard: NodeState, argv: Sequence[bytes], client: Client) -> Command:
         if client.queue is None and not client.subscriptions and shard.is_calm():
             shard.is_out_of_memory = False
             return command
-        # From here on in the order of ``processCommand``: of several reasons the client is told the first, and a command whose keys
-        # another node has makes no room here. A calm node has none of these reasons, hence the short way above.
+        # From here on in the order of ``processCommand``: of several reasons the client is told the first, and a
+        # command whose keys another node has makes no room here. A calm node has none of these reasons, hence the short
+        # way above.
         if client.queue is not None and "no_multi" in command.flags:
             raise ErrorReply(b"ERR Command not allowed inside a transaction")
         if shard.slots is not None and not client.is_master:
@@ -156,8 +167,8 @@ def _check_conditions(shard: NodeState, command: Command, flags: CallFlags, clie
             raise ErrorReply(conditions.READ_ONLY)
     if client.subscriptions and client.resp == 2 and command.name not in WHILE_SUBSCRIBED:
         raise ErrorReply(
-            b"ERR Can't execute '%b': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
-            % command.name
+            b"ERR Can't execute '%b': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in "
+            b"this context" % command.name
         )
     if not flags.runs_stale and shard.is_stale():
         raise ErrorReply(conditions.MASTER_DOWN)

@@ -1,4 +1,5 @@
-"""The keyspace of one shard: values, deadlines, lazy and active expiry, and an undo journal for O(changes) snapshots."""
+"""The keyspace of one shard: values, deadlines, lazy and active expiry, and an undo journal for O(changes)
+snapshots."""
 
 from __future__ import annotations
 
@@ -13,10 +14,17 @@ Undo = list[tuple[Any, ...]]
 """Inverse steps, oldest first; each is ``(function, *arguments)``."""
 
 FrozenKeyspace = dict[bytes, tuple[str, Any, int | None]]
-"""key -> (type name as TYPE says, frozen value, deadline in ms or None): plain hashable values inside. A key of another database than
-0 is a ``DatabaseKey``."""
+"""key -> (type name as TYPE says, frozen value, deadline in ms or None): plain hashable values inside. A key of another
+database than 0 is a ``DatabaseKey``."""
 
-TYPE_NAMES: dict[type, str] = {bytes: "string", SortedSet: "zset", Hash: "hash", List: "list", Set: "set", Stream: "stream"}
+TYPE_NAMES: dict[type, str] = {
+    bytes: "string",
+    SortedSet: "zset",
+    Hash: "hash",
+    List: "list",
+    Set: "set",
+    Stream: "stream",
+}
 WAITED_FOR: frozenset[type] = frozenset((List, SortedSet, Stream))
 """Types that clients can wait for."""
 TYPES: dict[str, Any] = {name: kind for kind, name in TYPE_NAMES.items()}
@@ -25,8 +33,9 @@ TYPES: dict[str, Any] = {name: kind for kind, name in TYPE_NAMES.items()}
 class Keyspace:
     """Keys to values and deadlines. A string is plain ``bytes``; the other types are the classes of ``values``.
 
-    One database is selected, 0 between commands: ``data``, ``deadlines_ms``, ``string_encodings`` and ``access`` are its own, and so
-    each command works on the database of its client without knowing of others. Selecting is a step of the undo journal.
+    One database is selected, 0 between commands: ``data``, ``deadlines_ms``, ``string_encodings`` and ``access`` are
+    its own, and so each command works on the database of its client without knowing of others. Selecting is a step of
+    the undo journal.
     """
 
     def __init__(self) -> None:

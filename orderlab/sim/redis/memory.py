@@ -5,9 +5,10 @@ allocator, string headers, dictionary entries, listpacks. Large collections are 
 server does it. The sum over all keys, with their share of the two main dictionaries, stands for ``used_memory``: it is
 what ``maxmemory`` is held against. Buffers of clients and replicas are not counted.
 
-What goes when memory is full follows ``performEvictions``: a few keys are sampled, the best of them are kept in a pool of sixteen from one
-eviction to the next, and the best of the pool goes. Draws come from the shard's own stream, so that the same run evicts the same keys.
-The server gives up a long eviction after some time and goes on later; here each one is carried through.
+What goes when memory is full follows ``performEvictions``: a few keys are sampled, the best of them are kept in a pool
+of sixteen from one eviction to the next, and the best of the pool goes. Draws come from the shard's own stream, so that
+the same run evicts the same keys. The server gives up a long eviction after some time and goes on later; here each one
+is carried through.
 """
 
 from __future__ import annotations
@@ -93,8 +94,8 @@ def _listpack(elements: Iterable[bytes]) -> int:
 
 
 def _dictionary(count: int) -> int:
-    """A dictionary without its entries: a power of two of buckets, and half of the table before, for as long as it grows the server
-    keeps that too, and moves a bucket a call."""
+    """A dictionary without its entries: a power of two of buckets, and half of the table before, for as long as it
+    grows the server keeps that too, and moves a bucket a call."""
     buckets = max(4, 1 << (count - 1).bit_length())
     return _DICT + _POINTER * (buckets + buckets // 4)
 
@@ -129,14 +130,18 @@ def _set(value: Set) -> int:
         widest = max(abs(int(value.in_order()[0])), abs(int(value.in_order()[-1])))
         width = 2 if widest < 1 << 15 else 4 if widest < 1 << 31 else 8
         return _OBJECT + allocated(8 + width * len(value))
-    entry = _DICT_ENTRY + _mean(string_bytes(len(member)) for member in value.in_order()[:: max(1, len(value) // SAMPLES)][:SAMPLES])
+    entry = _DICT_ENTRY + _mean(
+        string_bytes(len(member)) for member in value.in_order()[:: max(1, len(value) // SAMPLES)][:SAMPLES]
+    )
     return _OBJECT + _dictionary(len(value)) + int(entry * len(value))
 
 
 def _list(value: List) -> int:
     count = len(value)
     nodes, packed = [_LISTPACK_HEADER], 0
-    for element in value.slice(0, count) if count <= _LIST_ELEMENTS_LOOKED_AT else value.slice(0, _LIST_ELEMENTS_LOOKED_AT):
+    for element in (
+        value.slice(0, count) if count <= _LIST_ELEMENTS_LOOKED_AT else value.slice(0, _LIST_ELEMENTS_LOOKED_AT)
+    ):
         size = nodes[-1]
         if packed and size > _LISTPACK_HEADER and size + len(element) + _ENTRY_OVERHEAD > _QUICKLIST_NODE_BYTES:
             if len(nodes) == SAMPLES:
@@ -162,7 +167,11 @@ def _radix_tree(keys: list[bytes]) -> int:
 def _stream(value: Stream) -> int:
     nodes = value.nodes
     sizes = [
-        allocated(node.bytes_used() if at + 1 < len(nodes) and len(node.ids) >= NODE_MAX_ENTRIES else max(NODE_MAX_BYTES, node.bytes_used()))
+        allocated(
+            node.bytes_used()
+            if at + 1 < len(nodes) and len(node.ids) >= NODE_MAX_ENTRIES
+            else max(NODE_MAX_BYTES, node.bytes_used())
+        )
         for at, node in enumerate(nodes)
         if at < SAMPLES or at + 1 == len(nodes)
     ]
@@ -211,7 +220,9 @@ class MemoryAccount:
         self._bytes.clear()
         self._sum = 0
         keyspace = self._keyspace
-        self._unmeasured = {name_in(index, key): None for index, one in keyspace.databases().items() for key in one.data}
+        self._unmeasured = {
+            name_in(index, key): None for index, one in keyspace.databases().items() for key in one.data
+        }
 
     def used(self) -> int:
         """Bytes in use now."""

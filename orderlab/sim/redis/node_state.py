@@ -1,4 +1,5 @@
-"""What one Redis node is: its keys, clock, settings, connections and conditions. Whatever carries commands out works on it."""
+"""What one Redis node is: its keys, clock, settings, connections and conditions. Whatever carries commands out works on
+it."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ class Effect:
 
     argv: tuple[bytes, ...]
     keys: tuple[bytes, ...]
-    """The keys that its arguments name: all that it may read or write. One of another database than 0 is a ``DatabaseKey``."""
+    """The keys that its arguments name: all that it may read or write. One of another database than 0 is a
+    ``DatabaseKey``."""
     changed: tuple[bytes, ...]
     """The keys that it did change, in order; a key that lapsed on the way is not among them."""
     is_write: bool
@@ -90,7 +92,8 @@ class EvictionPool:
 
 
 class NodeState(Keyspace):
-    """The conditions of the node are plain attributes: assign them, and the errors that follow come out by themselves."""
+    """The conditions of the node are plain attributes: assign them, and the errors that follow come out by
+    themselves."""
 
     def __init__(self, shared_lua: LuaStates | None = None) -> None:
         """``shared_lua``: for scripts, with other nodes of the thread."""
@@ -117,7 +120,8 @@ class NodeState(Keyspace):
         self.reached: list[bytes] = []
         """The same for keys of other databases that it reads or writes."""
         self.rewritten: tuple[bytes, ...] | None = None
-        """While effects are recorded, what a command tells replicas instead of its own line (the identifier that XADD chose)."""
+        """While effects are recorded, what a command tells replicas instead of its own line (the identifier that XADD
+        chose)."""
         self.interrupt: Interrupt | None = None
         """Asked before every call of a script (``abort``)."""
         self.lua_host: ScriptHost | None = None
@@ -127,8 +131,8 @@ class NodeState(Keyspace):
         self.script_line: int | None = None
         """The line of the running script that calls a command, while ``effects`` is a list."""
         self.charged = 0
-        """Millions of Lua instructions that scripts have taken, and of units of work that their commands have; of each run whole
-        millions count."""
+        """Millions of Lua instructions that scripts have taken, and of units of work that their commands have; of each
+        run whole millions count."""
 
         self.is_replica = False
         """The node follows a master: it hides what has expired, and by default refuses the writes of clients."""
@@ -151,8 +155,8 @@ class NodeState(Keyspace):
         self.scripts_may_call_all = False
         """DEBUG SET-DISABLE-DENY-SCRIPTS: commands with the flag ``noscript`` are not refused to scripts."""
         self.work = 0
-        """What scripts have handed to commands, and what long commands have done, so far, in the units of ``work``: the same on every
-        machine. Instructions of Lua are in ``charged``."""
+        """What scripts have handed to commands, and what long commands have done, so far, in the units of ``work``: the
+        same on every machine. Instructions of Lua are in ``charged``."""
         self.work_max = UNCOUNTED
         """Where ``work`` ends the script that runs."""
         self.is_out_of_memory = False
@@ -226,9 +230,16 @@ class NodeState(Keyspace):
 
     # -- clients that wait ---------------------------------------------------------------------------------
 
-    def wait_for(self, kind: type, keys: Sequence[bytes], deadline_ms: int, serve: Callable[[bytes], Reply], argv: Sequence[bytes]) -> Reply:
-        """Let the caller wait until one of ``keys`` holds a value of the type ``kind`` that serves it (0: without a timeout), or
-        reply as at a timeout where nothing may wait."""
+    def wait_for(
+        self,
+        kind: type,
+        keys: Sequence[bytes],
+        deadline_ms: int,
+        serve: Callable[[bytes], Reply],
+        argv: Sequence[bytes],
+    ) -> Reply:
+        """Let the caller wait until one of ``keys`` holds a value of the type ``kind`` that serves it (0: without a
+        timeout), or reply as at a timeout where nothing may wait."""
         caller = self.caller
         if not caller.may_wait or self.runs_script or self.in_transaction:
             return None
@@ -244,7 +255,8 @@ class NodeState(Keyspace):
     # -- databases -----------------------------------------------------------------------------------------
 
     def reach(self, index: int, key: bytes) -> None:
-        """Select a database on the way of a command that reads and writes ``key`` there, beside what its arguments name in its own."""
+        """Select a database on the way of a command that reads and writes ``key`` there, beside what its arguments name
+        in its own."""
         self.use(index)
         if self.changed is not None:
             self.reached.append(name_in(index, key))
@@ -256,7 +268,9 @@ class NodeState(Keyspace):
             self.watches.touch_swapped(second, first)
             if self.changed is not None:
                 concerned = [one for index, one in self.databases().items() if index in (first, second)]
-                self.changed += [name_in(index, key) for one in concerned for key in one.data for index in (first, second)]
+                self.changed += [
+                    name_in(index, key) for one in concerned for key in one.data for index in (first, second)
+                ]
             held = self.waits.held((first, second)) if self.waits else {}
             self.swap(first, second)
             self.waits.signal_changed(held)

@@ -1,8 +1,9 @@
-"""Random draws of a shard: one 64-bit state for commands, so that snapshots and rollbacks carry it for nothing, and the numbers behind
-math.random, for which Redis replaces C's generator by an lrand48 of its own (rand.c).
+"""Random draws of a shard: one 64-bit state for commands, so that snapshots and rollbacks carry it for nothing, and the
+numbers behind math.random, for which Redis replaces C's generator by an lrand48 of its own (rand.c).
 
-One sequence of the latter serves all scripts and functions of a server. It begins with the process, always with the same number, and
-only math.randomseed begins it anew: a script that draws is not a function of its arguments and the keyspace.
+One sequence of the latter serves all scripts and functions of a server. It begins with the process, always with the
+same number, and only math.randomseed begins it anew: a script that draws is not a function of its arguments and the
+keyspace.
 """
 
 from __future__ import annotations

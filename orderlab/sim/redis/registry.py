@@ -74,7 +74,8 @@ def find(argv: Sequence[bytes]) -> Command | None:
 
 
 def c_integer(text: bytes) -> int:
-    """What ``atoi`` of C makes of ``text``: the number that it begins with, cut to 32 bits; 0 if it begins with none."""
+    """What ``atoi`` of C makes of ``text``: the number that it begins with, cut to 32 bits; 0 if it begins with
+    none."""
     found = _NUMBER.match(text)
     if found is None:
         return 0
@@ -92,8 +93,8 @@ def key_range(first: int, last: int, step: int) -> KeyFinder:
 
 
 def numbered_keys(count_at: int, *before: int) -> KeyFinder:
-    """Keys at the positions ``before``, and those that follow their count at ``count_at`` (EVAL, ZUNION, ...). A count that does
-    not fit names no key at all (``genericGetKeys``)."""
+    """Keys at the positions ``before``, and those that follow their count at ``count_at`` (EVAL, ZUNION, ...). A count
+    that does not fit names no key at all (``genericGetKeys``)."""
 
     def find_keys(argv: Sequence[bytes]) -> Sequence[bytes]:
         first = count_at + 1
@@ -103,7 +104,10 @@ def numbered_keys(count_at: int, *before: int) -> KeyFinder:
         fixed = [argv[at] for at in before]
         if argv[count_at] == b"%d" % count:
             return [*fixed, *argv[first : first + count]]
-        return [*argv[first : first + count], *fixed]  # what only atoi can read is left to genericGetKeys, which has them last
+        return [
+            *argv[first : first + count],
+            *fixed,
+        ]  # what only atoi can read is left to genericGetKeys, which has them last
 
     return find_keys
 

@@ -1,8 +1,8 @@
 """Replies of a Redis command as Python values.
 
 RESP2 bulk string = ``bytes``, nil = ``None``, integer = ``int``, array = ``list``, simple string = ``Status``,
-error = ``ErrorReply``. RESP3 adds ``float`` (double), ``dict`` (map), ``set`` (set), ``bool`` and ``BigNumber``; a command
-returns those only when the connection, or the script through ``redis.setresp(3)``, speaks RESP3.
+error = ``ErrorReply``. RESP3 adds ``float`` (double), ``dict`` (map), ``set`` (set), ``bool`` and ``BigNumber``; a
+command returns those only when the connection, or the script through ``redis.setresp(3)``, speaks RESP3.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ class Status(bytes):
 
 
 class BigNumber(bytes):
-    """A big number of RESP3: its text as it is sent, which need not be a number at all. Only scripts and DEBUG send one."""
+    """A big number of RESP3: its text as it is sent, which need not be a number at all. Only scripts and DEBUG send
+    one."""
 
     __slots__ = ()
 
@@ -62,7 +63,8 @@ class UnhashableReply(InputError):
 
     def __init__(self) -> None:
         super().__init__(
-            f"a member of a set or key of a map in a RESP3 reply is nested deeper than {KEY_LEVELS_MAX} levels; let the script reply "
+            f"a member of a set or key of a map in a RESP3 reply is nested deeper than {KEY_LEVELS_MAX} levels; let "
+            "the script reply "
             "with arrays there"
         )
 
@@ -102,7 +104,8 @@ def scored(resp: int, members: Sequence[bytes], scores: Sequence[float]) -> Repl
 
 
 KEY_LEVELS_MAX = 200
-"""Levels of arrays, maps and sets within a member of a set, or within a key of a map, that Python can hash and compare."""
+"""Levels of arrays, maps and sets within a member of a set, or within a key of a map, that Python can hash and
+compare."""
 
 
 def as_key(reply: Reply, levels: int = KEY_LEVELS_MAX) -> Reply:

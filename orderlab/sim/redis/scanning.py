@@ -1,8 +1,8 @@
 """What commands share that walk over names: glob-style patterns, and the cursors, options and pages of the SCAN family.
 
-Patterns have the server's corner cases (``stringmatchlen``). A pattern is cut at its stars into runs of fixed length. The first run must stand at the start, the last at the end,
-and each run between is taken at its leftmost place: no pattern, however hostile, costs more than
-O(len(pattern) * len(text)).
+Patterns have the server's corner cases (``stringmatchlen``). A pattern is cut at its stars into runs of fixed length.
+The first run must stand at the start, the last at the end, and each run between is taken at its leftmost place: no
+pattern, however hostile, costs more than O(len(pattern) * len(text)).
 """
 
 from __future__ import annotations

@@ -64,7 +64,8 @@ class Shard(NodeState):
                 self.use(0)
 
     def _serve_waiting(self, waiting: Waiting, key: bytes) -> Reply:
-        """Carry out the rest of a waiting client's command: its effect stands after those of the command that made the key ready."""
+        """Carry out the rest of a waiting client's command: its effect stands after those of the command that made the
+        key ready."""
         if self.effects is None:
             return waiting.serve(key)
         command = find(waiting.argv)

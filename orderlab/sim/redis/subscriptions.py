@@ -1,7 +1,7 @@
 """Channels of one node: who is subscribed to what, and to whom a message goes (``pubsub.c``).
 
-What a server sends of its own accord, confirmations and messages, is appended to ``Client.pushed``; SUBSCRIBE and its kin have no
-other reply.
+What a server sends of its own accord, confirmations and messages, is appended to ``Client.pushed``; SUBSCRIBE and its
+kin have no other reply.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Subscribers:
             self._end(client, kind, name)
 
     def publish(self, channel: bytes, message: bytes, is_sharded: bool = False) -> int:
-        """Send a message to whoever is subscribed to its channel, and then to a pattern that fits; how many times it was sent."""
+        """Send a message to whoever is subscribed to its channel, and then to a pattern that fits; how many times it
+        was sent."""
         kind = SHARD_CHANNEL if is_sharded else CHANNEL
         sent = 0
         for client in self._clients.get((kind, channel), ()):

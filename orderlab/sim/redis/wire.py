@@ -1,4 +1,5 @@
-"""The protocol between clients and servers (RESP2 and RESP3), and one connection that returns replies as they were sent."""
+"""The protocol between clients and servers (RESP2 and RESP3), and one connection that returns replies as they were
+sent."""
 
 from __future__ import annotations
 

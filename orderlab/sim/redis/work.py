@@ -1,8 +1,9 @@
-"""What a command does beyond a handful of look-ups, counted before it is done: the same on every machine, whatever its speed.
+"""What a command does beyond a handful of look-ups, counted before it is done: the same on every machine, whatever its
+speed.
 
-One unit is about 50 ns of the kernel on a machine of 2025. A command that is not in ``COSTS`` takes time that grows with its arguments
-and its reply alone, which ``LuaEngine`` counts. The figures were measured on values of 100,000 elements and err on the high side by
-a factor of two at most; none is a claim about a server.
+One unit is about 50 ns of the kernel on a machine of 2025. A command that is not in ``COSTS`` takes time that grows
+with its arguments and its reply alone, which ``LuaEngine`` counts. The figures were measured on values of 100,000
+elements and err on the high side by a factor of two at most; none is a claim about a server.
 """
 
 from __future__ import annotations
@@ -112,7 +113,8 @@ def _count(argv: Sequence[bytes], default: int) -> int:
 
 
 def _holes(shard: NodeState, argv: Sequence[bytes]) -> int:
-    """Deleted entries keep their places until their node goes: of every stream that an argument could name, those before and between what is read."""
+    """Deleted entries keep their places until their node goes: of every stream that an argument could name, those
+    before and between what is read."""
     data, holes = shard.data, 0
     for key in argv[1:]:
         value = data.get(key)
@@ -122,7 +124,8 @@ def _holes(shard: NodeState, argv: Sequence[bytes]) -> int:
 
 
 def _pending(shard: NodeState, argv: Sequence[bytes]) -> int:
-    """XPENDING with IDLE and XAUTOCLAIM look at what is pending whether it is told or not; XINFO FULL, and a summary, at all consumers."""
+    """XPENDING with IDLE and XAUTOCLAIM look at what is pending whether it is told or not; XINFO FULL, and a summary,
+    at all consumers."""
     value = shard.data.get(argv[1]) or shard.data.get(argv[min(2, len(argv) - 1)])
     if not isinstance(value, Stream):
         return 0
@@ -141,7 +144,9 @@ def _long_double(shard: NodeState, argv: Sequence[bytes]) -> int:
         if isinstance(text, bytes) and len(text) < 6000:
             mantissa, is_scaled, exponent = text.lower().partition(b"e")
             exponent = exponent.lstrip(b"+-")
-            digits = max(digits, len(mantissa), min(int(exponent[:9]), 30_000) if is_scaled and exponent[:9].isdigit() else 0)
+            digits = max(
+                digits, len(mantissa), min(int(exponent[:9]), 30_000) if is_scaled and exponent[:9].isdigit() else 0
+            )
     return 0 if digits < 40 else 10 * digits + digits * digits // 1000
 
 
@@ -150,8 +155,12 @@ COSTS: dict[bytes, Cost] = {
     **dict.fromkeys((b"keys",), _matching),
     **dict.fromkeys((b"scan", b"randomkey", b"flushdb"), _database),
     **dict.fromkeys((b"flushall", b"swapdb"), _all_databases),
-    **dict.fromkeys((b"sunion", b"sinter", b"sdiff", b"sintercard", b"sunionstore", b"sinterstore", b"sdiffstore"), _all_keys(80)),
-    **dict.fromkeys((b"zunion", b"zinter", b"zdiff", b"zintercard", b"zunionstore", b"zinterstore", b"zdiffstore"), _all_keys(80)),
+    **dict.fromkeys(
+        (b"sunion", b"sinter", b"sdiff", b"sintercard", b"sunionstore", b"sinterstore", b"sdiffstore"), _all_keys(80)
+    ),
+    **dict.fromkeys(
+        (b"zunion", b"zinter", b"zdiff", b"zintercard", b"zunionstore", b"zinterstore", b"zdiffstore"), _all_keys(80)
+    ),
     **dict.fromkeys((b"hgetall", b"hvals", b"hkeys", b"smembers", b"hscan", b"sscan", b"zscan"), _walk(20)),
     **dict.fromkeys((b"hrandfield", b"srandmember", b"zrandmember", b"spop"), _counted(80)),
     **dict.fromkeys((b"zrangestore",), lambda shard, argv: 20 * _size(shard, argv[2])),
@@ -164,12 +173,18 @@ COSTS: dict[bytes, Cost] = {
     **dict.fromkeys((b"xrange", b"xrevrange", b"xread", b"xreadgroup", b"xclaim"), _holes),
     **dict.fromkeys((b"xpending", b"xautoclaim", b"xinfo|stream", b"xinfo|groups", b"xinfo|consumers"), _pending),
     **dict.fromkeys((b"incrbyfloat", b"hincrbyfloat"), _long_double),
-    **dict.fromkeys((b"blpop", b"brpop", b"brpoplpush", b"blmove", b"blmpop", b"bzpopmin", b"bzpopmax", b"bzmpop"), _long_double),
-}  # fmt: skip
+    **dict.fromkeys(
+        (b"blpop", b"brpop", b"brpoplpush", b"blmove", b"blmpop", b"bzpopmin", b"bzpopmax", b"bzmpop"), _long_double
+    ),
+}
 MOVING = {
-    **dict.fromkeys((b"zadd", b"zincrby", b"zrem", b"zpopmin", b"zpopmax", b"zremrangebyrank", b"zremrangebyscore"), 80),
-    **dict.fromkeys((b"zremrangebylex", b"sadd", b"srem", b"smove", b"append", b"setrange", b"setbit", b"bitfield"), 80),
-}  # fmt: skip
+    **dict.fromkeys(
+        (b"zadd", b"zincrby", b"zrem", b"zpopmin", b"zpopmax", b"zremrangebyrank", b"zremrangebyscore"), 80
+    ),
+    **dict.fromkeys(
+        (b"zremrangebylex", b"sadd", b"srem", b"smove", b"append", b"setrange", b"setbit", b"bitfield"), 80
+    ),
+}
 """Commands that move what lies behind the place of a change, and by how many bytes or elements a unit."""
 
 

@@ -1,13 +1,15 @@
-"""A PostgreSQL server in time, the two tables of the broker's store in it, and operations on sessions as transactions on them.
+"""A PostgreSQL server in time, the two tables of the broker's store in it, and operations on sessions as transactions
+on them.
 
-``device_session_ctx`` (primary key client_id) counts; ``device_publish_msg`` (primary key client_id, serial_number; index on
-client_id, packet_id) holds what waits. The serial number grows for ever and keeps the order across the wrap of the packet
-identifier. The index on packet identifiers is not unique: two rows of a client may have the same one after a wrap, and a
-statement that names it means both.
+``device_session_ctx`` (primary key client_id) counts; ``device_publish_msg`` (primary key client_id, serial_number;
+index on client_id, packet_id) holds what waits. The serial number grows for ever and keeps the order across the wrap of
+the packet identifier. The index on packet identifiers is not unique: two rows of a client may have the same one after a
+wrap, and a statement that names it means both.
 
-A transaction runs when its statements are there; its commit waits until the log is on disk up to its record. One flush is
-under way at a time, and all that commit meanwhile are served by the next one. A crash undoes what no flush had finished.
-Row locks and the isolation between open transactions are left out: no two of a broker's touch the same client at once.
+A transaction runs when its statements are there; its commit waits until the log is on disk up to its record. One flush
+is under way at a time, and all that commit meanwhile are served by the next one. A crash undoes what no flush had
+finished. Row locks and the isolation between open transactions are left out: no two of a broker's touch the same client
+at once.
 """
 
 from __future__ import annotations
@@ -70,7 +72,9 @@ class Tables:
         """Enter a row into the heap and both indexes. Raises ValueError for a second row of the same primary key."""
         mine = self.messages.setdefault(row.client_id, {})
         if row.serial_number in mine:
-            raise ValueError(f"23505 duplicate key ({row.client_id.decode()}, {row.serial_number}) of device_publish_msg")
+            raise ValueError(
+                f"23505 duplicate key ({row.client_id.decode()}, {row.serial_number}) of device_publish_msg"
+            )
         mine[row.serial_number] = row
         serials = self.by_packet_id.setdefault((row.client_id, row.packet_id), [])
         serials.append(row.serial_number)
@@ -209,7 +213,8 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class StatementError:
-    """What a caller gets instead of a result. Not committed, or nobody knows. What the server itself says begins with its SQLSTATE."""
+    """What a caller gets instead of a result. Not committed, or nobody knows. What the server itself says begins with
+    its SQLSTATE."""
 
     message: str
 
@@ -293,8 +298,8 @@ class PostgresServer:
         return self.epoch_ms + int(self.env.now) // 1000
 
     def receive(self, statements: Sequence[Statement], on_replies: OnReplies) -> None:
-        """The statements of one transaction are here; ``on_replies`` is called when the answer to COMMIT leaves. Never, if
-        the server is down or goes down before."""
+        """The statements of one transaction are here; ``on_replies`` is called when the answer to COMMIT leaves. Never,
+        if the server is down or goes down before."""
         if self.is_down:
             return
         transaction = Transaction(self.tables, self.costs)
@@ -367,7 +372,8 @@ DEFAULT_EXPIRY_S = 604_800
 
 
 class PostgresSessions:
-    """A save reads the client's row, gives out serial numbers and packet identifiers, and writes one row per message."""
+    """A save reads the client's row, gives out serial numbers and packet identifiers, and writes one row per
+    message."""
 
     opens_sessions = numbers_batches = has_tokens = refuses_closed = False
 
@@ -399,7 +405,8 @@ class PostgresSessions:
         retained: bool = False,
         intervals_s: tuple[int | None, ...] = (),
     ) -> Statement:
-        """Save messages given as (number, topic, time in ms): the client's row is read, then all is written and committed."""
+        """Save messages given as (number, topic, time in ms): the client's row is read, then all is written and
+        committed."""
 
         def run(transaction: Transaction, now_ms: int) -> list[tuple[int, int]]:
             before = transaction.select_session(client) or SessionRow(client, now_ms, 0, 0)
@@ -408,7 +415,9 @@ class PostgresSessions:
             levels, intervals = qos or (self.qos,) * len(messages), intervals_s or (None,) * len(messages)
             for (number, topic, time_ms), level, interval_s in zip(messages, levels, intervals, strict=True):
                 serial, packet_id = serial + 1, packet_id % self.modulus + 1
-                row = MessageRow(client, serial, topic, time_ms, packet_id, "PUBLISH", level, self.payload(number), interval_s)
+                row = MessageRow(
+                    client, serial, topic, time_ms, packet_id, "PUBLISH", level, self.payload(number), interval_s
+                )
                 transaction.insert_message(row)
                 given.append((packet_id, serial))
             transaction.upsert_session(SessionRow(client, now_ms, serial, packet_id))
@@ -433,7 +442,9 @@ class PostgresSessions:
         """Save one message for each of these clients."""
         return [
             self.save(client, [(number, topic, time_ms)], *numbered)
-            for client, topic, number, *numbered in zip(clients, topics, *(map(int, each) for each in (numbers, producers, batches, epochs)), strict=True)
+            for client, topic, number, *numbered in zip(
+                clients, topics, *(map(int, each) for each in (numbers, producers, batches, epochs)), strict=True
+            )
         ]
 
     def acknowledge_each(
@@ -480,7 +491,8 @@ class PostgresSessions:
         return None if isinstance(reply, StatementError) else reply
 
     def assigned_each(self, replies: Sequence[Any]) -> tuple[Sequence[int], Sequence[int]] | None:
-        """The packet identifiers and the serial numbers of messages that were each saved alone; None if one of them was not."""
+        """The packet identifiers and the serial numbers of messages that were each saved alone; None if one of them was
+        not."""
         if any(isinstance(reply, StatementError) for reply in replies):
             return None
         return [reply[0][0] for reply in replies], [reply[0][1] for reply in replies]
@@ -516,11 +528,15 @@ OnRemoved = Callable[[MessageRow, bool], None]
 
 
 class CleanUp:
-    """Every ``period_us`` expired rows go, then the oldest of each client beyond the limit. Between two passes a session
-    may hold more than its limit, and a fetch returns it."""
+    """Every ``period_us`` expired rows go, then the oldest of each client beyond the limit. Between two passes a
+    session may hold more than its limit, and a fetch returns it."""
 
     def __init__(
-        self, server: PostgresServer, store: PostgresSessions, period_us: int, on_removed: OnRemoved = lambda row, expired: None
+        self,
+        server: PostgresServer,
+        store: PostgresSessions,
+        period_us: int,
+        on_removed: OnRemoved = lambda row, expired: None,
     ) -> None:
         self.server = server
         self.store = store

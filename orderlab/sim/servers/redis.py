@@ -1,9 +1,10 @@
-"""A Redis server process in time: one thread, service times from the cost model, followers that lag behind, slots that move.
+"""A Redis server process in time: one thread, service times from the cost model, followers that lag behind, slots that
+move.
 
 What the commands do is the kernel's business (``Shard``); what they cost follows from the commands that the kernel ran:
-each operation is counted with its effects in the write in which its kind and batch size first come up, and in one of every
-``COUNT_EVERY`` uses after that; in between the last count holds. While counts come out the same they are made half as often each time, down
-to one of ``COUNT_SELDOM`` uses.
+each operation is counted with its effects in the write in which its kind and batch size first come up, and in one of
+every ``COUNT_EVERY`` uses after that; in between the last count holds. While counts come out the same they are made
+half as often each time, down to one of ``COUNT_SELDOM`` uses.
 """
 
 from __future__ import annotations
@@ -49,11 +50,13 @@ class Request(NamedTuple):
 
 
 class Calls(Sequence[Request]):
-    """Commands of one kind as columns. Their arguments are made where they run: what waits for a flush is numbers beside each other, and not a dozen
-    objects for each command, which the processor's caches have lost when its turn comes."""
+    """Commands of one kind as columns. Their arguments are made where they run: what waits for a flush is numbers
+    beside each other, and not a dozen objects for each command, which the processor's caches have lost when its turn
+    comes."""
 
     def __init__(self, render: Render, columns: tuple[Column, ...], kind: str, messages: int = 1) -> None:
-        """``render`` makes the arguments of the commands at given places of the columns, which nobody changes any more."""
+        """``render`` makes the arguments of the commands at given places of the columns, which nobody changes any
+        more."""
         self._render = render
         self._columns = columns_of(columns)
         self._count = len(columns[0])
@@ -95,7 +98,9 @@ class Batch:
         """What says what each costs."""
         kinds: list[tuple[str, int]] = []
         for commands, places in self._parts:
-            kinds += [commands.kind] * len(places) if type(commands) is Calls else [commands[place][1:] for place in places]
+            kinds += (
+                [commands.kind] * len(places) if type(commands) is Calls else [commands[place][1:] for place in places]
+            )
         return kinds
 
     def times(self) -> dict[tuple[str, int], int]:
@@ -128,7 +133,8 @@ class _Cost:
 
 @dataclass(frozen=True, slots=True)
 class ClusterRules:
-    """When nodes of a cluster refuse to serve, by the names of ``redis.conf``; and how long a full synchronisation takes."""
+    """When nodes of a cluster refuse to serve, by the names of ``redis.conf``; and how long a full synchronisation
+    takes."""
 
     node_timeout_us: int = 15_000_000
     needs_full_coverage: bool = True
@@ -137,8 +143,8 @@ class ClusterRules:
 
 
 FORK_US_PER_MB = 13.0
-"""What a fork stops a server for: 12.8 and 13.1 ms per GB on two physical or well virtualised machines (redis.io, "Diagnosing latency issues", fork
-time in different systems; published, not measured here)."""
+"""What a fork stops a server for: 12.8 and 13.1 ms per GB on two physical or well virtualised machines (redis.io,
+"Diagnosing latency issues", fork time in different systems; published, not measured here)."""
 CLUSTER_DOWN = ErrorReply(b"CLUSTERDOWN The cluster is down")
 NO_REPLICAS = ErrorReply(b"NOREPLICAS Not enough good replicas to write.")
 WAITED_IN_VAIN = ErrorReply(b"WAIT 0 replicas have it")
@@ -158,10 +164,13 @@ class Follower:
         self._waiting: deque[tuple[int, int, Written]] = deque()
 
     def note(self, begun_us: int, clock_us: int, requests: Written, now_us: int) -> None:
-        """The master runs ``requests`` from ``begun_us`` on, or is handed keys, when its clock shows ``clock_us``. Now it is
-        ``now_us``, which may be before that: a server that is killed with commands in its queue has not run them."""
+        """The master runs ``requests`` from ``begun_us`` on, or is handed keys, when its clock shows ``clock_us``. Now
+        it is ``now_us``, which may be before that: a server that is killed with commands in its queue has not run
+        them."""
         place = len(self._waiting)
-        while place and self._waiting[place - 1][0] > begun_us:  # keys that come from another node, while requests wait for the end of a stall
+        while (
+            place and self._waiting[place - 1][0] > begun_us
+        ):  # keys that come from another node, while requests wait for the end of a stall
             place -= 1
         self._waiting.insert(place, (begun_us, clock_us, requests))
         self.catch_up(now_us)
@@ -280,11 +289,19 @@ class RedisNode:
         self.waited_us += (begun - now) * len(requests)
         refusal = CLUSTER_DOWN if self.uncovered else self.refusal
         if refusal is not None:
-            self._occupy(now, begun, (self.costs.io_us * len(requests) + self.costs.syscall_us) / self.costs.speed, (), len(requests))
-            call_at(self.env, self.busy_until_us, lambda: None if self.is_down else on_replies([refusal] * len(requests)))
+            self._occupy(
+                now,
+                begun,
+                (self.costs.io_us * len(requests) + self.costs.syscall_us) / self.costs.speed,
+                (),
+                len(requests),
+            )
+            call_at(
+                self.env, self.busy_until_us, lambda: None if self.is_down else on_replies([refusal] * len(requests))
+            )
             return
-        # Carried out when it arrives, with the clock of when it is served: requests are served in the order in which they arrive, so
-        # nothing can come in between, and a queue needs no events.
+        # Carried out when it arrives, with the clock of when it is served: requests are served in the order in which
+        # they arrive, so nothing can come in between, and a queue needs no events.
         at = self.epoch_us + int(begun)
         if self.shard.is_calm() and self.shard.on_presence is None:
             work, replies = self.run_requests(at, requests)
@@ -293,7 +310,9 @@ class RedisNode:
             work, replies, written = self._run_troubled(at, requests)
         self._occupy(now, begun, work, written, len(requests))
         shard = self.shard
-        if self.is_replica_away and self.replica is not None and not self.replica.lag_us:  # who waits for the replica waits in vain
+        if (
+            self.is_replica_away and self.replica is not None and not self.replica.lag_us
+        ):  # who waits for the replica waits in vain
             replies = [
                 reply if type(reply) is ErrorReply or request.kind in READS else WAITED_IN_VAIN
                 for request, reply in zip(requests, replies, strict=True)
@@ -308,8 +327,8 @@ class RedisNode:
             self._answer_woken()
 
     def receive_from(self, client: Client, request: Request) -> simpy.Event:
-        """A request of a connection of its own has arrived, which may wait (``Client.may_wait``). The event succeeds with the reply
-        when that leaves; never, if the node is down or goes down before, or after ``disconnect``."""
+        """A request of a connection of its own has arrived, which may wait (``Client.may_wait``). The event succeeds
+        with the reply when that leaves; never, if the node is down or goes down before, or after ``disconnect``."""
         answered = self.env.event()
         if self.is_down:
             return answered
@@ -517,7 +536,8 @@ class RedisNode:
             self.lose_replica(self.rules.resync_us)
 
     def lose_replica(self, resync_us: int) -> None:
-        """The replica needs a full synchronisation: the master forks, and until all has been sent nobody could be promoted."""
+        """The replica needs a full synchronisation: the master forks, and until all has been sent nobody could be
+        promoted."""
         self.isolate()
         self.stall(max(self.busy_until_us, self.env.now) + FORK_US_PER_MB * MemoryAccount(self.shard).used() / 1e6)
         shard = self.shard
@@ -550,8 +570,8 @@ class RedisNode:
             self.replica.synchronise(self.shard)
 
     def give_way(self) -> int:
-        """The replica of a master that is cut off is promoted with what it has; the number of commands that are lost with the old one, which
-        follows the new one. Clients connect anew."""
+        """The replica of a master that is cut off is promoted with what it has; the number of commands that are lost
+        with the old one, which follows the new one. Clients connect anew."""
         assert self.replica is not None, "a node that can give way has a replica"
         lost = self._unreplicated
         self.refusal = None
@@ -592,8 +612,9 @@ LOOKS_AGAIN_US = 10_000
 class MovingSlots:
     """The slots of a cluster in time. ``owner_of``: slot → number of its node at the start; ``slot_of``: of a client.
 
-    They move one after the other, as ``redis-cli`` moves them, while commands arrive. A cluster at rest needs no slot maps: its clients know
-    where every slot lives. The first migration gives every node its map, and from then on nodes redirect.
+    They move one after the other, as ``redis-cli`` moves them, while commands arrive. A cluster at rest needs no slot
+    maps: its clients know where every slot lives. The first migration gives every node its map, and from then on nodes
+    redirect.
     """
 
     def __init__(
@@ -624,8 +645,9 @@ class MovingSlots:
         return self._cluster
 
     def move(self, slots: Sequence[int], source: int, target: int, duration_us: int) -> None:
-        """Move ``slots`` within ``duration_us``. If either node is down when a slot's turn comes, the slot stays; if one goes
-        down in the middle of a slot, the move goes on when it is back, as ``redis-cli --cluster fix`` ends it."""
+        """Move ``slots`` within ``duration_us``. If either node is down when a slot's turn comes, the slot stays; if
+        one goes down in the middle of a slot, the move goes on when it is back, as ``redis-cli --cluster fix`` ends
+        it."""
         self._open = len(slots)
         self._now()
         each_us = duration_us / max(len(slots), 1)

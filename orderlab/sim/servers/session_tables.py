@@ -1,17 +1,19 @@
 """The two tables of the PostgreSQL store behind one face: simulated in virtual time, and in a real server.
 
-Both carry out the same operations as the same transactions, under the same faults, so that one can be held against the other
-operation by operation, and both against the laws. The clock is the caller's, as in the published broker, whose rows carry the
-broker's time.
+Both carry out the same operations as the same transactions, under the same faults, so that one can be held against the
+other operation by operation, and both against the laws. The clock is the caller's, as in the published broker, whose
+rows carry the broker's time.
 
-A fault strikes one operation, which then ends with a ``StatementError``; nothing is tried again here, as nothing is by the broker's pool:
+A fault strikes one operation, which then ends with a ``StatementError``; nothing is tried again here, as nothing is by
+the broker's pool:
 
 - ``serialization``: at REPEATABLE READ another transaction has changed the row meanwhile (SQLSTATE 40001);
 - ``deadlock``: another transaction holds the row that this one wants, and wants one that this one holds (40P01);
 - ``lost-request``: the connection breaks before COMMIT is there;
 - ``lost-reply``: it breaks after COMMIT, before its answer is here.
 
-The first two strike only where there is a row to fight for, a deadlock a save alone: elsewhere the operation is carried out.
+The first two strike only where there is a row to fight for, a deadlock a save alone: elsewhere the operation is carried
+out.
 """
 
 from __future__ import annotations
@@ -42,7 +44,12 @@ if TYPE_CHECKING:
 
 Fault = Literal["serialization", "deadlock", "lost-request", "lost-reply"]
 SERIALIZATION, DEADLOCK, BROKEN = "40001", "40P01", "connection"
-CODES: dict[Fault, str] = {"serialization": SERIALIZATION, "deadlock": DEADLOCK, "lost-request": BROKEN, "lost-reply": BROKEN}
+CODES: dict[Fault, str] = {
+    "serialization": SERIALIZATION,
+    "deadlock": DEADLOCK,
+    "lost-request": BROKEN,
+    "lost-reply": BROKEN,
+}
 T = TypeVar("T")
 
 
@@ -146,7 +153,9 @@ class SimulatedTables:
 
     def contents(self) -> tuple[list[SessionRow], list[MessageRow]]:
         tables = self.server.tables
-        return sorted(tables.sessions.values()), [row for client in sorted(tables.messages) for row in tables.of_client(client)]
+        return sorted(tables.sessions.values()), [
+            row for client in sorted(tables.messages) for row in tables.of_client(client)
+        ]
 
     def settle(self) -> None:
         self.env.run(self.env.now + 1_000_000)
@@ -215,7 +224,9 @@ SHORT_MAX = 126
 COLUMNS = "client_id, serial_number, topic, time, packet_id, packet_type, qos, payload, msg_expiry_interval"
 DEADLINE = f"time + 1000 * COALESCE(msg_expiry_interval, {DEFAULT_EXPIRY_S})::bigint"
 SELECT_SESSION = "SELECT last_serial_number, last_packet_id FROM device_session_ctx WHERE client_id = %s"
-INSERT_MESSAGE = f"INSERT INTO device_publish_msg({COLUMNS}, retain) VALUES (%s, %s, %s, %s, %s, 'PUBLISH', %s, %s, %s, false)"
+INSERT_MESSAGE = (
+    f"INSERT INTO device_publish_msg({COLUMNS}, retain) VALUES (%s, %s, %s, %s, %s, 'PUBLISH', %s, %s, %s, false)"
+)
 UPSERT_SESSION = (
     "INSERT INTO device_session_ctx VALUES (%s, %s, %s, %s) ON CONFLICT (client_id) DO UPDATE SET "
     "last_updated_time = excluded.last_updated_time, last_serial_number = excluded.last_serial_number, "
@@ -240,14 +251,16 @@ LONG_MS, SHORT_MS = 600_000, 10
 PATIENCE_S = 60.0
 
 Work = Callable[["psycopg.Connection[Any]", Callable[[str], None]], T]
-"""Statements of one transaction. It says when it has its snapshot (``read``) and when it has rows of its own (``written``)."""
+"""Statements of one transaction. It says when it has its snapshot (``read``) and when it has rows of its own
+(``written``)."""
 
 
 def disk_bytes(rows: Sequence[MessageRow]) -> int:
-    """``pg_total_relation_size`` of both tables with these rows of one client, saved in one transaction into empty tables.
+    """``pg_total_relation_size`` of both tables with these rows of one client, saved in one transaction into empty
+    tables.
 
-    The layout is that of PostgreSQL 15 (its manual, "Database Page Layout"; ``nbtree.h``): ``tests/sim/servers/test_real_postgres.py`` asks the server.
-    Indexes of two levels: up to some 40,000 rows.
+    The layout is that of PostgreSQL 15 (its manual, "Database Page Layout"; ``nbtree.h``):
+    ``tests/sim/servers/test_real_postgres.py`` asks the server. Indexes of two levels: up to some 40,000 rows.
     """
     if not rows:
         return 4 * BLOCK
@@ -275,7 +288,8 @@ def _row_bytes(row: MessageRow) -> int:
 
 
 def _index_blocks(entries: int, key: int) -> int:
-    """The page of metadata, a root, and leaves below it where one does not do. New entries come at the end, where leaves are left nine tenths full."""
+    """The page of metadata, a root, and leaves below it where one does not do. New entries come at the end, where
+    leaves are left nine tenths full."""
     tuple_bytes = _words(INDEX_TUPLE_HEAD + key) + LINE_POINTER
     whole = (BLOCK - BLOCK_HEAD - INDEX_SPECIAL) // tuple_bytes
     return 2 if entries <= whole else 2 + -(-entries // (whole * 9 // 10))
@@ -394,7 +408,13 @@ class RealTables:
         self._connect()
 
     def _run(
-        self, work: Work[T], fault: Fault | None, client: bytes, touch: str, named: tuple[Any, ...], can_deadlock: bool = False
+        self,
+        work: Work[T],
+        fault: Fault | None,
+        client: bytes,
+        touch: str,
+        named: tuple[Any, ...],
+        can_deadlock: bool = False,
     ) -> T | StatementError:
         """Carry out a transaction."""
         import psycopg
@@ -450,7 +470,8 @@ class RealTables:
 
 
 class _Rival:
-    """Another transaction that holds a client's row in ``device_session_ctx`` and wants one that this one has inserted."""
+    """Another transaction that holds a client's row in ``device_session_ctx`` and wants one that this one has
+    inserted."""
 
     def __init__(self, tables: RealTables, client: bytes) -> None:
         self.tables = tables
@@ -480,4 +501,6 @@ class _Rival:
 
 def _message(row: Sequence[Any]) -> MessageRow:
     client, serial, topic, time_ms, packet_id, packet_type, qos, payload, interval_s = row
-    return MessageRow(client.encode(), serial, topic.encode(), time_ms, packet_id, packet_type, qos, bytes(payload), interval_s)
+    return MessageRow(
+        client.encode(), serial, topic.encode(), time_ms, packet_id, packet_type, qos, bytes(payload), interval_s
+    )

@@ -1,4 +1,5 @@
 """A binding on a backend: operations in, results out, and a listing that leaves no trace."""
+
 from __future__ import annotations
 
 import time
@@ -200,7 +201,8 @@ class BoundStore:
 
     @property
     def lag_ms(self) -> int:
-        """Milliseconds by which ``now_ms`` is behind the clock of the backend: a real server's goes on while it works."""
+        """Milliseconds by which ``now_ms`` is behind the clock of the backend: a real server's goes on while it
+        works."""
         return max(self.backend.now_ms - self._now_ms, 0)
 
     def advance(self, ms: int) -> None:
@@ -343,8 +345,8 @@ class BoundStore:
 
 
 def load_scripts(binding: Binding, backend: Backend) -> None:
-    """Load every script and library of a binding, of both versions where there are two. Raises InputError naming the script
-    that the backend refuses."""
+    """Load every script and library of a binding, of both versions where there are two. Raises InputError naming the
+    script that the backend refuses."""
     if binding.base is not None:
         load_scripts(binding.base, backend)
     for script in binding.scripts:

@@ -1,8 +1,10 @@
-"""Faults of a trace on any backend: the conditions of ``orderlab.sim.redis.error_conditions``, and what can befall a client.
+"""Faults of a trace on any backend: the conditions of ``orderlab.sim.redis.error_conditions``, and what can befall a
+client.
 
 A fault is a condition of the node or of a key, not an injected answer: the error comes out at whichever call a server
 would raise it at, with the server's text.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
@@ -84,7 +86,8 @@ def can_be_made_on_server(fault: Fault) -> bool:
 
 @contextmanager
 def condition(backend: Backend, fault: Fault) -> Iterator[None]:
-    """Have the backend be in the condition that ``fault`` names, within this context. Raises InputError for what it cannot be."""
+    """Have the backend be in the condition that ``fault`` names, within this context. Raises InputError for what it
+    cannot be."""
     if fault.kind == CLIENT_DIES:
         yield  # that is between the calls
         return
@@ -123,7 +126,10 @@ def _wrong_type(backend: Backend, fault: Fault) -> Iterator[None]:
         moved = backend.execute(b"RENAME", key, kept)
         was_there = not isinstance(moved, ErrorReply)
         if isinstance(moved, ErrorReply) and moved.message.startswith(b"CROSSSLOT"):
-            raise InputError(f"fault wrong-type: {backend.describe()} keeps {key!r} in another slot than its copy; use --backend kernel")
+            raise InputError(
+                f"fault wrong-type: {backend.describe()} keeps {key!r} in another slot than its copy; use "
+                "--backend kernel"
+            )
         backend.execute(name, key, *arguments)
         planted = value_of(backend, key)
     try:

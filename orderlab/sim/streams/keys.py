@@ -1,12 +1,14 @@
-"""Keys of messages: generation, time bucket, topic index, time in the bucket, sequence number; and which indices a filter selects.
+"""Keys of messages: generation, time bucket, topic index, time in the bucket, sequence number; and which indices a
+filter selects.
 
-`<generation 2><epoch 4><index 8><offset 4><sequence 8>`, bytes, big-endian, so that keys sort as the numbers do. Topics are adjacent within a
-bucket and times within a topic. The epoch is the time shifted right by ``offset_bits``, the offset what is left of it: an instant has one
-place, and buckets meet without gap. The sequence number is what the published format lacks: it makes keys differ (two messages of a topic in
-one tick) and orders them as they were stored.
+`<generation 2><epoch 4><index 8><offset 4><sequence 8>`, bytes, big-endian, so that keys sort as the numbers do. Topics
+are adjacent within a bucket and times within a topic. The epoch is the time shifted right by ``offset_bits``, the
+offset what is left of it: an instant has one place, and buckets meet without gap. The sequence number is what the
+published format lacks: it makes keys differ (two messages of a topic in one tick) and orders them as they were stored.
 
-A topic index is 64 bits, of hashes of the topic's levels, brought together by ``combine``; a filter is a mask over them with the bits of
-wildcard levels clear (`Query`). Hashes collide: the index only says what need not be looked at, and the topic itself decides.
+A topic index is 64 bits, of hashes of the topic's levels, brought together by ``combine``; a filter is a mask over them
+with the bits of wildcard levels clear (`Query`). Hashes collide: the index only says what need not be looked at, and
+the topic itself decides.
 """
 
 from __future__ import annotations
@@ -63,8 +65,9 @@ class Query(NamedTuple):
 def next_selected(index: int, query: Query) -> int | None:
     """The least index that is not less than ``index`` and is selected; None past the last.
 
-    The free bits count like a number of their own. Where the fixed bits of ``index`` are wrong, the highest wrong one decides: if it is too
-    low, everything below it starts anew; if it is too high, the free bits above it must first grow by one.
+    The free bits count like a number of their own. Where the fixed bits of ``index`` are wrong, the highest wrong one
+    decides: if it is too low, everything below it starts anew; if it is too high, the free bits above it must first
+    grow by one.
     """
     wanted, mask = query
     wrong = (index ^ wanted) & mask
@@ -80,7 +83,8 @@ def next_selected(index: int, query: Query) -> int | None:
 
 
 class Selection:
-    """The indices that one of several queries selects; ``queries`` go from the least pattern to the greatest, one of each."""
+    """The indices that one of several queries selects; ``queries`` go from the least pattern to the greatest, one of
+    each."""
 
     def __init__(self, queries: Sequence[Query]) -> None:
         self.queries = queries
@@ -101,10 +105,12 @@ class Selection:
 
 @dataclass(frozen=True)
 class HashedLevels:
-    """The published schema: ``levels`` levels of equal width, deeper ones joined with "/" into the last, missing ones padded.
+    """The published schema: ``levels`` levels of equal width, deeper ones joined with "/" into the last, missing ones
+    padded.
 
-    ``combine``: "shift" puts the first level into the highest bits; "z-order" takes a bit of each level in turn. ``padding``: "slash", which no
-    level can be, or "empty", which a level can be, so that ``a`` and ``a/`` share an index: slower to replay, not wrong.
+    ``combine``: "shift" puts the first level into the highest bits; "z-order" takes a bit of each level in turn.
+    ``padding``: "slash", which no level can be, or "empty", which a level can be, so that ``a`` and ``a/`` share an
+    index: slower to replay, not wrong.
     """
 
     levels: int = 4
@@ -132,7 +138,8 @@ class HashedLevels:
         levels = topic_filter.split("/")
         fixed: list[int | None]
         if levels[-1] == "#":
-            # "a/#" selects "a" too, so that nothing may be said of the level where "#" stands, nor of a joined one before it
+            # "a/#" selects "a" too, so that nothing may be said of the level where "#" stands, nor of a joined one
+            # before it
             kept = levels[:-1][: self.levels - 1] if len(levels) > self.levels else levels[:-1]
             fixed = [None if level == "+" else level_hash(level, self.width) for level in kept]
             fixed += [None] * (self.levels - len(fixed))
@@ -152,7 +159,11 @@ class HashedLevels:
         return INDEX_BITS // self.levels
 
     def _cut(self, levels: Sequence[str]) -> list[str]:
-        cut = [*levels[: self.levels - 1], "/".join(levels[self.levels - 1 :])] if len(levels) > self.levels else [*levels]
+        cut = (
+            [*levels[: self.levels - 1], "/".join(levels[self.levels - 1 :])]
+            if len(levels) > self.levels
+            else [*levels]
+        )
         return cut + ["/" if self.padding == "slash" else ""] * (self.levels - len(cut))
 
     def _combined(self, hashes: Sequence[int]) -> int:
@@ -178,10 +189,13 @@ class TimeBuckets:
             raise InputError(f"offset_bits: {self.offset_bits}; choose 0 to 32")
 
     def split(self, time: int) -> tuple[int, int]:
-        """(epoch, offset). Raises InputError for what does not fit: a key that wraps around would sort before older ones."""
+        """(epoch, offset). Raises InputError for what does not fit: a key that wraps around would sort before older
+        ones."""
         epoch, offset = time >> self.offset_bits, time & ((1 << self.offset_bits) - 1)
         if not 0 <= epoch < 1 << 32:
-            raise InputError(f"time {time}: outside 0..{(1 << 32 + self.offset_bits) - 1}; use coarser ticks or more offset_bits")
+            raise InputError(
+                f"time {time}: outside 0..{(1 << 32 + self.offset_bits) - 1}; use coarser ticks or more offset_bits"
+            )
         return epoch, offset
 
     def joined(self, epoch: int, offset: int) -> int:
@@ -202,12 +216,14 @@ class _Node:
 
 
 class LearnedPatterns:
-    """Topics by the pattern of their structure, learned as they come: the index is the pattern's number, then hashes of the levels that vary.
+    """Topics by the pattern of their structure, learned as they come: the index is the pattern's number, then hashes of
+    the levels that vary.
 
-    A node with ``threshold`` children gets an edge "+" for all names that it does not know yet. The names that it knows keep their edges, for
-    what a topic's index is must not change within a generation: with ``plus_first`` (a specimen) the newer edge wins, and a topic's later
-    messages go to another stream than its earlier ones. Patterns are only added. Those that are given, of an older generation or of a store that
-    is opened again, are taken as they are, whatever the threshold: each keeps its number.
+    A node with ``threshold`` children gets an edge "+" for all names that it does not know yet. The names that it knows
+    keep their edges, for what a topic's index is must not change within a generation: with ``plus_first`` (a specimen)
+    the newer edge wins, and a topic's later messages go to another stream than its earlier ones. Patterns are only
+    added. Those that are given, of an older generation or of a store that is opened again, are taken as they are,
+    whatever the threshold: each keeps its number.
     """
 
     def __init__(self, threshold: int = 16, patterns: Sequence[Pattern] = (), plus_first: bool = False) -> None:
@@ -252,7 +268,9 @@ class LearnedPatterns:
             varying = self._varying(pattern, wanted_levels)
             if varying is not None:
                 width = _width(len(varying))
-                wanted = _placed([0 if level == "+" else level_hash(level, width) for level in varying[:VARYING_BITS]], width)
+                wanted = _placed(
+                    [0 if level == "+" else level_hash(level, width) for level in varying[:VARYING_BITS]], width
+                )
                 mask = _placed([0 if level == "+" else (1 << width) - 1 for level in varying[:VARYING_BITS]], width)
                 every = ((1 << PATTERN_BITS) - 1) << VARYING_BITS
                 found.append(Query(number << VARYING_BITS | wanted, every | mask))
@@ -278,14 +296,17 @@ class LearnedPatterns:
     def _pattern_at(self, node: _Node, pattern: Pattern) -> int:
         if node.pattern is None:
             if len(self.patterns) >> PATTERN_BITS:
-                raise InputError(f"{len(self.patterns)} topic patterns: no number is left; start a generation with a lower threshold")
+                raise InputError(
+                    f"{len(self.patterns)} topic patterns: no number is left; start a generation with a lower threshold"
+                )
             node.pattern = len(self.patterns)
             self.patterns.append(pattern)
         return node.pattern
 
     @staticmethod
     def _varying(pattern: Pattern, wanted: Sequence[str]) -> list[str] | None:
-        """What the filter wants of the levels that vary ("+" for anything); None if it selects no topic of the pattern."""
+        """What the filter wants of the levels that vary ("+" for anything); None if it selects no topic of the
+        pattern."""
         is_open = wanted[-1] == "#"
         fixed = wanted[:-1] if is_open else wanted
         if len(pattern) < len(fixed) or (not is_open and len(pattern) > len(fixed)):

@@ -1,10 +1,11 @@
 """Stores whose keys are sorted: bytes to bytes, written in atomic batches, read by seek and next.
 
-Two, behind one interface: `MemoryStore` for speed, and `RocksStore`, the embedded database that the proposal names, for truth. An iterator
-reads the store as it was when the iterator was made, and a snapshot as it was when the snapshot was taken, in both.
+Two, behind one interface: `MemoryStore` for speed, and `RocksStore`, the embedded database that the proposal names, for
+truth. An iterator reads the store as it was when the iterator was made, and a snapshot as it was when the snapshot was
+taken, in both.
 
-What a `RocksStore` has taken survives the end of its process at any moment, whole batches only: each is one record of the write-ahead log,
-which the operating system holds. It survives a machine that loses power only with ``sync``.
+What a `RocksStore` has taken survives the end of its process at any moment, whole batches only: each is one record of
+the write-ahead log, which the operating system holds. It survives a machine that loses power only with ``sync``.
 """
 
 from __future__ import annotations
@@ -113,7 +114,8 @@ class MemoryStore:
 
 
 class RocksStore:
-    """A RocksDB database at ``path``, made if there is none. Raises Exception of rocksdict where another process has it open."""
+    """A RocksDB database at ``path``, made if there is none. Raises Exception of rocksdict where another process has it
+    open."""
 
     def __init__(self, path: Path, sync: bool = False) -> None:
         import rocksdict
@@ -151,8 +153,9 @@ class RocksStore:
 
 
 class _RocksSnapshot:
-    """One iterator, which RocksDB keeps on what was there when it was made. The binding's own snapshots (rocksdict 0.3.29) show later
-    writes as well; those who read through this one take turns, each going on behind the key where it was."""
+    """One iterator, which RocksDB keeps on what was there when it was made. The binding's own snapshots (rocksdict
+    0.3.29) show later writes as well; those who read through this one take turns, each going on behind the key where it
+    was."""
 
     def __init__(self, iterator: Any) -> None:
         self._iterator = iterator

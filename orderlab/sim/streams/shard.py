@@ -1,9 +1,10 @@
 """A shard of durable streams: takes messages, keeps them in order, replays what a topic filter selects.
 
-Replay goes in *rounds*. A round has a window of sequence numbers, all of them stored before it began, and walks the keys of what its filter
-selects, topic by topic; the next round begins where the window ended. So nothing can become visible behind the place that an iterator has
-reached, though keys are not in the order of time, and a message is in one window. Within a round a logical FIFO is read in order, for its
-messages share a topic, and sequence numbers and times of a shard only grow.
+Replay goes in *rounds*. A round has a window of sequence numbers, all of them stored before it began, and walks the
+keys of what its filter selects, topic by topic; the next round begins where the window ended. So nothing can become
+visible behind the place that an iterator has reached, though keys are not in the order of time, and a message is in one
+window. Within a round a logical FIFO is read in order, for its messages share a topic, and sequence numbers and times
+of a shard only grow.
 
 An `Iterator` is a value: written down and read again, by another process too, it goes on where it was.
 """
@@ -46,8 +47,8 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True)
 class Iterator:
-    """A place in a replay. ``since`` is read, ``until`` is to be read in this round; ``key`` is the least that may come next in the walk of the
-    generation. Patterns that are learned during the round hold nothing of its window."""
+    """A place in a replay. ``since`` is read, ``until`` is to be read in this round; ``key`` is the least that may come
+    next in the walk of the generation. Patterns that are learned during the round hold nothing of its window."""
 
     topic_filter: str
     since: int
@@ -70,8 +71,14 @@ class Iterator:
         try:
             found = json.loads(text)
             iterator = Iterator(**{**found, "key": bytes.fromhex(found["key"])})
-            numbers = [getattr(iterator, name) for name in ("since", "until", "since_time", "until_time", "generation", "opening")]
-            if not all(type(number) is int and 0 <= number < 1 << 64 for number in numbers) or type(iterator.is_done) is not bool:
+            numbers = [
+                getattr(iterator, name)
+                for name in ("since", "until", "since_time", "until_time", "generation", "opening")
+            ]
+            if (
+                not all(type(number) is int and 0 <= number < 1 << 64 for number in numbers)
+                or type(iterator.is_done) is not bool
+            ):
                 raise ValueError("places and times are whole numbers from 0 on, is_done is true or false")
             check_topic_filter(iterator.topic_filter)
             return iterator
@@ -88,11 +95,14 @@ class Dropped(Exception):
 
 
 class Rewound(Exception):
-    """The shard was opened again and ended before the place that an iterator has reached: what a reader was given may be gone, with the power of a
-    machine that had not synced it. What came since has the numbers of what is gone; ``iterator`` goes on behind what is left, with all of that."""
+    """The shard was opened again and ended before the place that an iterator has reached: what a reader was given may
+    be gone, with the power of a machine that had not synced it. What came since has the numbers of what is gone;
+    ``iterator`` goes on behind what is left, with all of that."""
 
     def __init__(self, sequence: int, iterator: Iterator) -> None:
-        super().__init__(f"the shard ended at {sequence}, before what the iterator has read; its store has lost what was not synced")
+        super().__init__(
+            f"the shard ended at {sequence}, before what the iterator has read; its store has lost what was not synced"
+        )
         self.sequence, self.iterator = sequence, iterator
 
 
@@ -105,6 +115,8 @@ class Cost:
 
 
 Schema = HashedLevels | LearnedPatterns
+
+
 class _Heads(dict[str, bytes]):
     """What the keys of a topic begin with in one bucket, made when it is first asked for."""
 
@@ -125,9 +137,11 @@ class _Generation:
     """Its messages have greater sequence numbers."""
     told: dict[str, Any]
     stored: int = 0
-    """How many patterns of the schema the store has for this generation; they count when the batch with them is written, which may fail."""
+    """How many patterns of the schema the store has for this generation; they count when the batch with them is
+    written, which may fail."""
     closed_ms: int = 0
-    """When the next one began, or the store was opened since: by then its messages were stored, in elapsed time of this process."""
+    """When the next one began, or the store was opened since: by then its messages were stored, in elapsed time of this
+    process."""
 
     @property
     def patterns(self) -> list[Pattern]:
@@ -136,10 +150,17 @@ class _Generation:
 
 
 class Shard:
-    """Takes the last numbers and the schemas from what the store holds. ``clock`` gives ticks and may stand, jump or go back: a message's time
-    is never less than that of the one before."""
+    """Takes the last numbers and the schemas from what the store holds. ``clock`` gives ticks and may stand, jump or go
+    back: a message's time is never less than that of the one before."""
 
-    def __init__(self, store: OrderedStore, clock: Callable[[], int], schema: Schema | None = None, buckets: TimeBuckets | None = None, elapsed_ms: Callable[[], int] = lambda: monotonic_ns() // 1_000_000) -> None:
+    def __init__(
+        self,
+        store: OrderedStore,
+        clock: Callable[[], int],
+        schema: Schema | None = None,
+        buckets: TimeBuckets | None = None,
+        elapsed_ms: Callable[[], int] = lambda: monotonic_ns() // 1_000_000,
+    ) -> None:
         self.store, self.clock, self.elapsed_ms = store, clock, elapsed_ms
         self.buckets = buckets or TimeBuckets()
         self.cost = Cost()
@@ -159,7 +180,9 @@ class Shard:
                 self.generations[number] = found = _Generation(self._opened(told, facts, number), told["since"], told)
                 found.stored, found.closed_ms = len(found.patterns), elapsed_ms()
         if facts and self.buckets.offset_bits != self._newest.told["offset_bits"]:
-            raise InputError(f"offset_bits: the store was written with {self._newest.told['offset_bits']}; open it with the same")
+            raise InputError(
+                f"offset_bits: the store was written with {self._newest.told['offset_bits']}; open it with the same"
+            )
         if facts:
             self._remove_before(min(self.generations))  # what an interrupted drop has left
             self._open_again(facts)
@@ -167,7 +190,8 @@ class Shard:
             self.new_generation(schema or HashedLevels())
 
     def _open_again(self, facts: dict[bytes, bytes]) -> None:
-        """Note where the shard ends now. On disk before anybody reads: else an opening that lost power with what it stored is taken for the next one."""
+        """Note where the shard ends now. On disk before anybody reads: else an opening that lost power with what it
+        stored is taken for the next one."""
         start = FACTS + b"opening"
         self._openings = [_LAST.unpack(value) for key, value in sorted(facts.items()) if key.startswith(start)]
         self.store.put([(start + len(self._openings).to_bytes(8, "big"), _LAST.pack(self.sequence, self.time))])
@@ -192,15 +216,25 @@ class Shard:
         return self._newest.since < self.sequence
 
     def new_generation(self, schema: Schema) -> int:
-        """Messages from now on are kept by another schema; its number. Older ones stay where they are and are replayed before."""
+        """Messages from now on are kept by another schema; its number. Older ones stay where they are and are replayed
+        before."""
         number = max(self.generations, default=-1) + 1
         if number >= 0xFFFF:
             raise InputError("65535 generations: no number is left; replay into a new shard")
-        kind: dict[str, Any] = {"kind": "learned", "threshold": schema.threshold} if isinstance(schema, LearnedPatterns) else {"kind": "hashed", **asdict(schema)}
+        kind: dict[str, Any] = (
+            {"kind": "learned", "threshold": schema.threshold}
+            if isinstance(schema, LearnedPatterns)
+            else {"kind": "hashed", **asdict(schema)}
+        )
         told = {**kind, "since": self.sequence, "since_time": self.time, "offset_bits": self.buckets.offset_bits}
         begun = _Generation(schema, self.sequence, told)
         known = len(begun.patterns)  # what it begins with, of an older one, is stored again under its own number
-        self.store.put([(FACTS + b"generation" + number.to_bytes(2, "big"), json.dumps(told).encode()), *self._fresh(begun, number)])
+        self.store.put(
+            [
+                (FACTS + b"generation" + number.to_bytes(2, "big"), json.dumps(told).encode()),
+                *self._fresh(begun, number),
+            ]
+        )
         begun.stored = known
         if self.generations:
             self._newest.closed_ms = self.elapsed_ms()
@@ -208,7 +242,8 @@ class Shard:
         return number
 
     def append(self, messages: Sequence[Message]) -> int:
-        """Store all messages or none, with the patterns that they need; the last sequence number. Acknowledge after it has returned."""
+        """Store all messages or none, with the patterns that they need; the last sequence number. Acknowledge after it
+        has returned."""
         number = max(self.generations)
         generation = self.generations[number]
         schema = generation.schema
@@ -238,19 +273,26 @@ class Shard:
     def _fresh(generation: _Generation, number: int) -> Pairs[Pair]:
         """The patterns that the store does not have yet."""
         for place, pattern in enumerate(generation.patterns[generation.stored :], generation.stored):
-            yield FACTS + b"pattern" + number.to_bytes(2, "big") + place.to_bytes(4, "big"), json.dumps(pattern).encode()
+            yield (
+                FACTS + b"pattern" + number.to_bytes(2, "big") + place.to_bytes(4, "big"),
+                json.dumps(pattern).encode(),
+            )
 
     @classmethod
     def _facts(cls, generation: _Generation, number: int, sequence: int, time: int) -> Pairs[Pair]:
-        """What a batch adds to what the shard knows of itself: patterns that its messages were the first to need, and the last numbers."""
+        """What a batch adds to what the shard knows of itself: patterns that its messages were the first to need, and
+        the last numbers."""
         yield from cls._fresh(generation, number)
         yield FACTS + b"last", _LAST.pack(sequence, time)
 
     def drop_generation(self, number: int) -> None:
-        """Retention: remove the oldest generation; its schema first, without which nobody reads it. Raises InputError."""
+        """Retention: remove the oldest generation; its schema first, without which nobody reads it. Raises
+        InputError."""
         if number == max(self.generations) or number != min(self.generations):
             raise InputError(f"generation {number}: only the oldest can be dropped, and not while it is written")
-        self.store.delete_range(FACTS + b"generation" + number.to_bytes(2, "big"), FACTS + b"generation" + (number + 1).to_bytes(2, "big"))
+        self.store.delete_range(
+            FACTS + b"generation" + number.to_bytes(2, "big"), FACTS + b"generation" + (number + 1).to_bytes(2, "big")
+        )
         self._remove_before(number + 1)
         del self.generations[number]
 
@@ -260,20 +302,27 @@ class Shard:
             self.store.delete_range(start + b"\0\0", start + number.to_bytes(2, "big"))
 
     def expire(self, age_ms: int) -> None:
-        """Retention by time: drop the generations that took their last message longer ago, by the elapsed time that this node has seen. Clocks of leaders, which jump,
-        have no part in it; after a reopening a node counts anew, so that it drops late and never early. What is to be dropped in parts takes generations as often."""
-        while len(self.generations) > 1 and self.elapsed_ms() - self.generations[min(self.generations)].closed_ms > age_ms:
+        """Retention by time: drop the generations that took their last message longer ago, by the elapsed time that
+        this node has seen. Clocks of leaders, which jump, have no part in it; after a reopening a node counts anew, so
+        that it drops late and never early. What is to be dropped in parts takes generations as often."""
+        while (
+            len(self.generations) > 1 and self.elapsed_ms() - self.generations[min(self.generations)].closed_ms > age_ms
+        ):
             self.drop_generation(min(self.generations))
 
     def replay(self, topic_filter: str, since: int = 0, since_time: int = 0) -> Iterator:
-        """An iterator over what the filter selects of the messages behind ``since``. Raises InputError for a bad filter."""
+        """An iterator over what the filter selects of the messages behind ``since``. Raises InputError for a bad
+        filter."""
         check_topic_filter(topic_filter)
         plain = split_shared(topic_filter)[1]
         since = min(max(since, self.generations[min(self.generations)].since), self.sequence)
-        return self._round(Iterator(plain, since, since, since_time, since_time, is_done=True, opening=len(self._openings)))
+        return self._round(
+            Iterator(plain, since, since, since_time, since_time, is_done=True, opening=len(self._openings))
+        )
 
     def _checked(self, iterator: Iterator) -> Iterator:
-        """The iterator as one of this opening. Raises Rewound if the shard has since been opened with less than the round has."""
+        """The iterator as one of this opening. Raises Rewound if the shard has since been opened with less than the
+        round has."""
         known = replace(iterator, opening=len(self._openings))
         sequence, time = min(self._openings[iterator.opening :], default=(self.sequence, self.time))
         if iterator.opening < len(self._openings) and iterator.until <= sequence:
@@ -290,12 +339,19 @@ class Shard:
             raise Dropped(oldest - 1, replace(iterator, until=self.generations[oldest].since))
         return Iterator(
             # a replay that begins at a time to come goes on waiting for it
-            iterator.topic_filter, iterator.until, self.sequence, iterator.until_time, max(self.time, iterator.until_time), max(before),
-            is_done=self.sequence == iterator.until, opening=iterator.opening,
-        )  # fmt: skip
+            iterator.topic_filter,
+            iterator.until,
+            self.sequence,
+            iterator.until_time,
+            max(self.time, iterator.until_time),
+            max(before),
+            is_done=self.sequence == iterator.until,
+            opening=iterator.opening,
+        )
 
     def next(self, iterator: Iterator, most: int, view: View | None = None) -> tuple[list[Message], Iterator]:
-        """Up to ``most`` messages, and the iterator behind them; none if all that is stored has been read. Raises Dropped and Rewound."""
+        """Up to ``most`` messages, and the iterator behind them; none if all that is stored has been read. Raises
+        Dropped and Rewound."""
         pairs, iterator = self.next_pairs(iterator, most, view)
         return [self.unpacked(pair) for pair in pairs], iterator
 
@@ -317,7 +373,11 @@ class Shard:
             found, key = self._walk(view, iterator, generation.schema.selection(iterator.topic_filter), most)
             if key:
                 return found, replace(iterator, key=key)
-            later = [number for number, one in self.generations.items() if number > iterator.generation and one.since < iterator.until]
+            later = [
+                number
+                for number, one in self.generations.items()
+                if number > iterator.generation and one.since < iterator.until
+            ]
             if later:
                 iterator = replace(iterator, generation=iterator.generation + 1, key=b"")
             else:
@@ -340,8 +400,12 @@ class Shard:
         first_epoch, first_offset = self.buckets.split(iterator.since_time)
         last_epoch, last_offset = self.buckets.split(iterator.until_time)
         low = iterator.since.to_bytes(8, "big")
-        # times grow with sequence numbers, so that in a stream the window ends at one key; and it begins at one, if the times are those of its ends
-        first_tail, last_tail = _TAIL.pack(first_offset, iterator.since + 1), _TAIL.pack(last_offset, iterator.until + 1)
+        # times grow with sequence numbers, so that in a stream the window ends at one key; and it begins at one, if the
+        # times are those of its ends
+        first_tail, last_tail = (
+            _TAIL.pack(first_offset, iterator.since + 1),
+            _TAIL.pack(last_offset, iterator.until + 1),
+        )
         stop = STREAM.pack(number, last_epoch + 1, 0) if last_epoch + 1 < 1 << 32 else (number + 1).to_bytes(2, "big")
         first = selection.next(0)
         if first is None:
@@ -361,14 +425,20 @@ class Shard:
                     if here >= end:
                         if here >= stop:
                             break
-                        if here[:14] == stream:  # stored since the round began; so is all that follows of the topics that share the index
+                        if (
+                            here[:14] == stream
+                        ):  # stored since the round began; so is all that follows of the topics that share the index
                             key = stream + _AT_END
                             break
                         stream = here[:14]
                         _, epoch, index = STREAM.unpack(stream)
                         if (selected := selection.next(index)) != index:
                             cost.steps += 1
-                            key = STREAM.pack(number, epoch, selected) if selected is not None else STREAM.pack(number, epoch + 1, first)
+                            key = (
+                                STREAM.pack(number, epoch, selected)
+                                if selected is not None
+                                else STREAM.pack(number, epoch + 1, first)
+                            )
                             break
                         if epoch == first_epoch and here[14:] < first_tail:
                             cost.steps += 1
@@ -404,13 +474,15 @@ def _refuse(publisher: str, why: str) -> NoReturn:
 
 
 def _unpacked(value: bytes) -> tuple[str, str, bytes]:
-    """Topic, publisher and payload: U+0000, which names cannot have, ends the names. So a topic is recognised by what a value begins with."""
+    """Topic, publisher and payload: U+0000, which names cannot have, ends the names. So a topic is recognised by what a
+    value begins with."""
     topic, publisher, payload = value.split(b"\0", 2)
     return topic.decode(), publisher.decode(), payload
 
 
 def published_walk(shard: Shard, topic_filter: str) -> list[Message]:
-    """What the walk of the proposal finds: it ends at the first key whose index is not selected (a specimen; in one bucket)."""
+    """What the walk of the proposal finds: it ends at the first key whose index is not selected (a specimen; in one
+    bucket)."""
     (query,) = shard.generations[0].schema.queries(topic_filter)
     found = []
     for pair in shard.store.seek(STREAM.pack(0, 0, query.wanted)):

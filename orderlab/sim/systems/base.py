@@ -1,5 +1,6 @@
-"""What every simulated system is assembled from and how it is run: brokers, Kafka, clients and faults around any session store; and sessions in a
-Redis Cluster, as most systems have them; and how settings become the behaviour of clients: schedules, QoS, RETAIN, slow readers, who comes and goes.
+"""What every simulated system is assembled from and how it is run: brokers, Kafka, clients and faults around any
+session store; and sessions in a Redis Cluster, as most systems have them; and how settings become the behaviour of
+clients: schedules, QoS, RETAIN, slow readers, who comes and goes.
 """
 
 from __future__ import annotations
@@ -80,9 +81,7 @@ class RedisSessions:
     by_digest: dict[bytes, bytes]
 
     @classmethod
-    def assemble(
-        cls, env: Clock, settings: RedisSettings, costs: Costs, lengths: tuple[int, int]
-    ) -> RedisSessions:
+    def assemble(cls, env: Clock, settings: RedisSettings, costs: Costs, lengths: tuple[int, int]) -> RedisSessions:
         """``lengths``: of the names of clients and of topics."""
         store = StoredSessions(
             load_binding(STORES[settings.scripts]), settings.redis_nodes, settings.limit, settings.qos,
@@ -182,8 +181,8 @@ MAPPED_BYTES = 4 << 20
 
 
 def keep_freed_memory() -> None:
-    """Let the C library, if it is glibc, give back no memory that a batch of rows will ask for again: columns of half a megabyte came and went, and with
-    each its pages, a seventh of all that a run touches."""
+    """Let the C library, if it is glibc, give back no memory that a batch of rows will ask for again: columns of half a
+    megabyte came and went, and with each its pages, a seventh of all that a run touches."""
     with suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
         for option, size in ((_M_TRIM_THRESHOLD, KEPT_BYTES), (_M_MMAP_THRESHOLD, MAPPED_BYTES)):
@@ -196,8 +195,9 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Let Python's cyclic garbage collector pass over what exists now until the end, and look at what comes less often: millions of objects stay
-    to the end of a run, and few cycles come up. From here on freed memory stays with the process."""
+    """Let Python's cyclic garbage collector pass over what exists now until the end, and look at what comes less often:
+    millions of objects stay to the end of a run, and few cycles come up. From here on freed memory stays with the
+    process."""
     keep_freed_memory()
     thresholds = gc.get_threshold()
     gc.freeze()
@@ -210,7 +210,8 @@ def rare_collections() -> Iterator[None]:
 
 
 def collector_pauses(world: World, broker: MqttBroker, settings: DeviceSettings) -> Generator[simpy.Event, Any, None]:
-    """Stop a broker at the instants of a Poisson process, each time for as long as a lognormal distribution says, until nobody publishes any more."""
+    """Stop a broker at the instants of a Poisson process, each time for as long as a lognormal distribution says, until
+    nobody publishes any more."""
     stream = world.streams.stream(f"collector/{broker.number}")
     while True:
         yield world.env.timeout(int(stream.expovariate(1 / settings.gc_every_s) * 1e6))
@@ -247,9 +248,14 @@ class DeviceSystem(Generic[S]):
     def _more_columns(self) -> dict[str, bool]:
         """Columns of the history that only some runs have anything for."""
         has_wills = self._watched() > 0
-        return {"expiry_interval_us": self.expiry_us is not None, "retained": self.settings.retained_share > 0,
-                "will_delay_us": has_wills, "connection": has_wills, "reason_code": has_wills,
-                "receive_maximum": self.settings.receive_maximum < UNLIMITED}  # fmt: skip
+        return {
+            "expiry_interval_us": self.expiry_us is not None,
+            "retained": self.settings.retained_share > 0,
+            "will_delay_us": has_wills,
+            "connection": has_wills,
+            "reason_code": has_wills,
+            "receive_maximum": self.settings.receive_maximum < UNLIMITED,
+        }
 
     def _persistence(self, lengths: tuple[int, int]) -> Persistence:
         """What keeps the sessions. ``lengths``: bytes of a client's name and of a topic."""
@@ -264,7 +270,8 @@ class DeviceSystem(Generic[S]):
         return self.settings.publishers + self._watched()
 
     def _watched(self) -> int:
-        """How many subscribers have a Will that somebody watches: the watchers are the last of the subscribers, in the same order."""
+        """How many subscribers have a Will that somebody watches: the watchers are the last of the subscribers, in the
+        same order."""
         settings = self.settings
         return 0 if settings.will_delay_s is None else round(settings.will_watched * settings.publishers)
 
@@ -280,7 +287,9 @@ class DeviceSystem(Generic[S]):
         return numbered_names(TOPIC_PREFIX, self.settings.publishers)
 
     def _levels(self) -> QosLevels:
-        return levels_of(self.settings, self.settings.publishers + self._watched(), self._subscriber_count(), self.streams)
+        return levels_of(
+            self.settings, self.settings.publishers + self._watched(), self._subscriber_count(), self.streams
+        )
 
     def _costs(self) -> Costs:
         return load_costs(self.settings.costs)
@@ -304,7 +313,10 @@ class DeviceSystem(Generic[S]):
             topic_rows = np.concatenate((topic_rows, numbered_names(b"w/", watched)))
         kafka_costs = BrokerCosts(**costs.kafka.model_dump(exclude={"record_overhead_bytes"}))
         replicas = ReplicaSettings(
-            settings.min_insync_replicas, settings.unclean_election, round(settings.replica_lag_max_s * 1e6), round(settings.offsets_lag_ms * 1000)
+            settings.min_insync_replicas,
+            settings.unclean_election,
+            round(settings.replica_lag_max_s * 1e6),
+            round(settings.offsets_lag_ms * 1000),
         )
         kafka = KafkaCluster(env, settings.kafka_brokers, kafka_costs, replicas)
         persistence = self._persistence((NAME_BYTES, topic_rows.shape[1]))
@@ -320,18 +332,33 @@ class DeviceSystem(Generic[S]):
         subscriber_count = len(subscribers)
         measuring = self.begin_us, self.end_us, schedule.published_us
         world = World(
-            env, costs, self.streams, self.recorder,
+            env,
+            costs,
+            self.streams,
+            self.recorder,
             traffic=Traffic(
-                publishers, subscribers, schedule, topics, topic_of,
-                matches=Matches(trie, topics), qos=self._levels(), expiry_us=self.expiry_us,
+                publishers,
+                subscribers,
+                schedule,
+                topics,
+                topic_of,
+                matches=Matches(trie, topics),
+                qos=self._levels(),
+                expiry_us=self.expiry_us,
                 session_expiry_us=None if settings.session_expiry_s is None else round(settings.session_expiry_s * 1e6),
                 retaining=retaining_of(settings, schedule, topics, topic_of, self.expiry_us, self.streams),
                 resubscribes=settings.resubscribe,
                 keep_alive_us=round((settings.server_keep_alive_s or settings.keep_alive_s) * 1e6) or None,
-                wills=None if settings.will_delay_s is None else WillMessages(round(settings.will_delay_s * 1e6), watched, settings.publishers),
-                publish_windows=PublishWindows(settings.server_receive_maximum) if settings.server_receive_maximum < UNLIMITED else None,
+                wills=None
+                if settings.will_delay_s is None
+                else WillMessages(round(settings.will_delay_s * 1e6), watched, settings.publishers),
+                publish_windows=PublishWindows(settings.server_receive_maximum)
+                if settings.server_receive_maximum < UNLIMITED
+                else None,
                 last_sent_us=np.zeros(count, np.int64) if settings.holds_publishers_up else None,
-                sockets=SocketBuffers(settings.socket_packets, settings.on_full_socket == "read-anew") if settings.socket_packets else None,
+                sockets=SocketBuffers(settings.socket_packets, settings.on_full_socket == "read-anew")
+                if settings.socket_packets
+                else None,
                 topic_prefix=TOPIC_PREFIX if self.has_numbered_topics and not watched else None,
             ),
             kafka=KafkaTopics(
@@ -343,23 +370,26 @@ class DeviceSystem(Generic[S]):
                 downlink_partition_of=partitions_for_rows(subscribers.names(), costs.threads.downlink_partitions),
             ),
             storage=Storage(
-                store, persistence.nodes,
+                store,
+                persistence.nodes,
                 node_of=[store.node_of(subscribers.name(number)) for number in range(subscriber_count)],
                 inbound=self._inbound(store),
             ),
             delivery=DeliveryState(
-                ConnectionTable.all_connected(subscriber_count, settings.sessions_end), ReplayFilter(store.has_tokens),
+                ConnectionTable.all_connected(subscriber_count, settings.sessions_end),
+                ReplayFilter(store.has_tokens),
                 windows=InflightWindows(settings.receive_maximum),
                 trims=TrimTracker(settings.limit if isinstance(store, StoredSessions) and settings.may_fill else None),
             ),
             measured=Measurements(
-                puback_latency=LatencyHistogram(*measuring), delivery_latency=DeliveryHistogram(*measuring),
+                puback_latency=LatencyHistogram(*measuring),
+                delivery_latency=DeliveryHistogram(*measuring),
                 stage_latency={stage: LatencyHistogram(*measuring) for stage in self.stages},
                 node_waits=[Waits() for _ in persistence.nodes],
             ),
             hands_over_first=settings.handover == "before-commit",
             introduced=np.zeros(subscriber_count, np.int64) if self.introduces_late else None,
-        )  # fmt: skip
+        )
         self.recorder.derive = world.traffic.columns_of
         self._start(world, persistence)
         if isinstance(store, StoredSessions):
@@ -389,11 +419,14 @@ class DeviceSystem(Generic[S]):
         )
         groups = {topic: ConsumerGroup(env, kafka, topic, consumers) for topic in ("msg.all", "msg.persisted")}
         producing = ProducerSettings(
-            acks=settings.acks, linger_us=round(settings.linger_ms * 1000),
+            acks=settings.acks,
+            linger_us=round(settings.linger_ms * 1000),
             batch_records=max(1, settings.batch_bytes // self._record_bytes()),
-            idempotent=settings.idempotent, retries=settings.retries, max_in_flight=settings.max_in_flight,
+            idempotent=settings.idempotent,
+            retries=settings.retries,
+            max_in_flight=settings.max_in_flight,
             request_timeout_us=round(settings.request_timeout_s * 1e6),
-        )  # fmt: skip
+        )
         world.kafka.groups.extend(groups.values())
         threads = self.costs.threads
         wanted = {"msg.all": threads.all_consumers, "msg.persisted": threads.persisted_consumers}
@@ -406,7 +439,9 @@ class DeviceSystem(Generic[S]):
             connect = world.to_kafka(name, one_way)
             driver = persistence.driver(cpu, one_way)
             driver.join(world.network, name)
-            self.brokers.append(self._broker(world, number, Producer(env, kafka, producing, one_way, connect), driver, cpu))
+            self.brokers.append(
+                self._broker(world, number, Producer(env, kafka, producing, one_way, connect), driver, cpu)
+            )
             for topic, group in groups.items():
                 members[topic] += [
                     Consumer(group, f"{name}/{topic}/{i}", one_way, connect) for i in range(per_broker[topic])
@@ -424,10 +459,14 @@ class DeviceSystem(Generic[S]):
                 one_way = broker.producer.one_way_us
                 connect = world.to_kafka(f"broker-{number}", one_way)
                 group = ConsumerGroup(env, kafka, topic, consumers)
-                downlink = [Consumer(group, f"{topic}/{i}", one_way, connect) for i in range(threads.downlink_consumers)]
+                downlink = [
+                    Consumer(group, f"{topic}/{i}", one_way, connect) for i in range(threads.downlink_consumers)
+                ]
                 group.join(*downlink)
                 world.kafka.groups.append(group)
-            all_, persisted = (members[topic][number * each : (number + 1) * each] for topic, each in per_broker.items())
+            all_, persisted = (
+                members[topic][number * each : (number + 1) * each] for topic, each in per_broker.items()
+            )
             broker.start(all_, persisted, downlink)
 
     def _tell_late(self, world: World, rule: Rule, settings: ConsumerSettings) -> None:
@@ -436,8 +475,12 @@ class DeviceSystem(Generic[S]):
         ownership = world.ownership = LateOwnership(world, rule, partition)
         for broker in self.brokers:
             one_way = broker.producer.one_way_us
-            group = ConsumerGroup(self.env, world.kafka.cluster, "client.sessions", settings, f"client.sessions.{broker.number}")
-            consumer = Consumer(group, f"client.sessions/{broker.number}", one_way, world.to_kafka(f"broker-{broker.number}", one_way))
+            group = ConsumerGroup(
+                self.env, world.kafka.cluster, "client.sessions", settings, f"client.sessions.{broker.number}"
+            )
+            consumer = Consumer(
+                group, f"client.sessions/{broker.number}", one_way, world.to_kafka(f"broker-{broker.number}", one_way)
+            )
             group.join(consumer)
             world.kafka.groups.append(group)
             broker.own_consumers.append(consumer)
@@ -449,7 +492,11 @@ class DeviceSystem(Generic[S]):
     def _broker_settings(self) -> BrokerSettings:
         settings = self.settings
         return BrokerSettings(
-            settings.tick_us, settings.pack_retries, round(settings.pack_pause_s * 1e6), settings.producer_records_max, settings.removals == "awaited"
+            settings.tick_us,
+            settings.pack_retries,
+            round(settings.pack_pause_s * 1e6),
+            settings.producer_records_max,
+            settings.removals == "awaited",
         )
 
     # -- run -----------------------------------------------------------------------------------------------
@@ -478,7 +525,9 @@ class DeviceSystem(Generic[S]):
             self.recorder.advance(int(env.now))
             if on_progress is not None:
                 messages = world.measured.counts.get("published", 0) + world.measured.counts.get("delivered", 0)
-                on_progress(SimulationProgress(env.now / 1e6, self.over_us / 1e6, messages, time.perf_counter() - begun))
+                on_progress(
+                    SimulationProgress(env.now / 1e6, self.over_us / 1e6, messages, time.perf_counter() - begun)
+                )
             if self.measured is not None and self._is_over():
                 break
         if world.has_work_left() or world.has_wills_waiting():
@@ -497,8 +546,8 @@ class DeviceSystem(Generic[S]):
         return self.recorder.digest
 
     def _is_over(self) -> bool:
-        """Whether nothing can happen any more: no fault is to come or to heal, nothing is under way, and no consumer, a fenced one
-        included, has a pack in its hands."""
+        """Whether nothing can happen any more: no fault is to come or to heal, nothing is under way, and no consumer, a
+        fenced one included, has a pack in its hands."""
         world = self.world
         wills = world.traffic.wills
         if wills is not None and (self.env.now <= wills.last_us or world.has_wills_waiting()):
@@ -506,18 +555,21 @@ class DeviceSystem(Generic[S]):
         if self.env.now <= world.healed_us or not self.is_quiet() or world.has_work_left():
             return False
         alive = [broker for broker in self.brokers if not broker.is_dead]
-        return not any(consumer.is_busy for broker in alive for consumer in (*broker.all_consumers, *broker.persisted_consumers))
+        return not any(
+            consumer.is_busy for broker in alive for consumer in (*broker.all_consumers, *broker.persisted_consumers)
+        )
 
     def is_quiet(self) -> bool:
-        """Whether all that was published has been acknowledged, delivered and acknowledged again: by numbers, so that repetitions
-        may stand for what is missing."""
+        """Whether all that was published has been acknowledged, delivered and acknowledged again: by numbers, so that
+        repetitions may stand for what is missing."""
         world, counts = self.world, self.world.measured.counts
         has_all = counts.get("published", 0) == counts.get("delivered", 0)
         return has_all and not world.delivery.connections.in_flight and not world.awaits_answers()
 
     def is_drained(self) -> bool:
-        """Whether nothing is under way any more, and nothing was lost for want of room or, without a fault to blame, given up. What is delivered twice or
-        is owed to nobody any more counts for neither, nor what is stored for somebody without a connection."""
+        """Whether nothing is under way any more, and nothing was lost for want of room or, without a fault to blame,
+        given up. What is delivered twice or is owed to nobody any more counts for neither, nor what is stored for
+        somebody without a connection."""
         world, counts = self.world, self.world.measured.counts
         lost = OVERFLOWS if counts.get("faults") else (*OVERFLOWS, *GIVEN_UP)
         if any(counts.get(name) for name in lost):
@@ -531,7 +583,8 @@ class DeviceSystem(Generic[S]):
         return np.array(subscribers, np.int64) + self.world.traffic.schedule.count
 
     def groups(self) -> Mapping[int, range]:
-        """The members of those that share a subscription and are one subscriber in the history, by their codes there."""
+        """The members of those that share a subscription and are one subscriber in the history, by their codes
+        there."""
         return {}
 
     def names(self) -> Names:
@@ -560,7 +613,8 @@ class DeviceSystem(Generic[S]):
 
 
 def _in_turns(members: list[Consumer], brokers: int) -> list[Consumer]:
-    """The members in this order: the first of each broker, then the second of each, so that range assignment spreads over the brokers."""
+    """The members in this order: the first of each broker, then the second of each, so that range assignment spreads
+    over the brokers."""
     per_broker = len(members) // brokers
     return [members[broker * per_broker + number] for number in range(per_broker) for broker in range(brokers)]
 
@@ -580,12 +634,19 @@ def levels_of(settings: ClientSettings, publishers: int, subscribers: int, strea
         return draw_levels(parse_shares(name, text), count, streams, name) if text else settings.qos
 
     return QosLevels(
-        draw(settings.publish_qos, publishers, "publish_qos"), draw(settings.subscription_qos, subscribers, "subscription_qos"), settings.outgoing_qos
+        draw(settings.publish_qos, publishers, "publish_qos"),
+        draw(settings.subscription_qos, subscribers, "subscription_qos"),
+        settings.outgoing_qos,
     )
 
 
 def retaining_of(
-    settings: ClientSettings, schedule: Schedule, topics: list[bytes], topic_of: Ints, expiry_us: int | None, streams: RandomStreams
+    settings: ClientSettings,
+    schedule: Schedule,
+    topics: list[bytes],
+    topic_of: Ints,
+    expiry_us: int | None,
+    streams: RandomStreams,
 ) -> RetainedByTopic | None:
     """Who sets RETAIN, if anybody does."""
     count = round(settings.retained_share * schedule.count)
@@ -613,10 +674,10 @@ def set_off(world: World, settings: ClientSettings) -> None:
 
 
 class Reconnects:
-    """``share`` of the subscribers alternate between times with and without a connection: ``exponential`` around the given
-    means; ``regular``, exactly as long; ``together``, all connections lost at the same instants, exponential times without. Of
-    their connects ``clean_start_share`` ask for a new session, and ``takeover_share`` come before the old connection is gone. Of the ends of
-    their connections ``goodbye_share`` are a DISCONNECT with Reason Code 0.
+    """``share`` of the subscribers alternate between times with and without a connection: ``exponential`` around the
+    given means; ``regular``, exactly as long; ``together``, all connections lost at the same instants, exponential
+    times without. Of their connects ``clean_start_share`` ask for a new session, and ``takeover_share`` come before the
+    old connection is gone. Of the ends of their connections ``goodbye_share`` are a DISCONNECT with Reason Code 0.
     """
 
     def __init__(

@@ -61,44 +61,73 @@ class SystemEntry:
 SYSTEMS: dict[str, SystemEntry] = {
     "tbmq-p2p": SystemEntry(
         "the cluster measurement: each publisher to its own subscriber, QoS 1, Redis through one pipeline per node",
-        tbmq_p2p.P2PSettings, tbmq_p2p.ROWS, tbmq_p2p.P2PSystem,
+        tbmq_p2p.P2PSettings,
+        tbmq_p2p.ROWS,
+        tbmq_p2p.P2PSystem,
     ),
     "tbmq-postgres": SystemEntry(
         "the one-node prototype with two tables of PostgreSQL behind a pool of connections",
-        tbmq_prototype.PostgresSettings, {}, tbmq_prototype.PostgresSystem,
+        tbmq_prototype.PostgresSettings,
+        {},
+        tbmq_prototype.PostgresSystem,
     ),
     "tbmq-jedis": SystemEntry(
         "the one-node prototype with Redis behind blocking connections",
-        tbmq_prototype.JedisSettings, {}, tbmq_prototype.JedisSystem,
+        tbmq_prototype.JedisSettings,
+        {},
+        tbmq_prototype.JedisSystem,
     ),
     "tbmq-lettuce": SystemEntry(
         "the one-node prototype with Redis behind one pipeline per node",
-        tbmq_prototype.LettuceSettings, {}, tbmq_prototype.LettuceSystem,
+        tbmq_prototype.LettuceSettings,
+        {},
+        tbmq_prototype.LettuceSystem,
     ),
     "tbmq-application": SystemEntry(
-        "fan-in: many devices, a few persistent applications and groups that share a subscription, each on a Kafka topic",
-        tbmq_application.ApplicationSettings, {}, tbmq_application.ApplicationSystem,
+        "fan-in: many devices, a few persistent applications and groups that share a subscription, each on a "
+        "Kafka topic",
+        tbmq_application.ApplicationSettings,
+        {},
+        tbmq_application.ApplicationSystem,
     ),
     "tbmq-fan-out": SystemEntry(
         "fan-out: a few publishers, thousands of subscribers with a wildcard that takes all, QoS 0, no store",
-        tbmq_fan_out.FanOutSettings, {}, tbmq_fan_out.FanOutSystem,
+        tbmq_fan_out.FanOutSettings,
+        {},
+        tbmq_fan_out.FanOutSystem,
     ),
     "zaqar-watch": SystemEntry(
         "a feed in Redis behind a web head: posts watch the counter of ranks and begin again on a conflict",
-        zaqar.ZaqarSettings, {}, zaqar.ZaqarSystem, is_feed=True, has_rate=False,
+        zaqar.ZaqarSettings,
+        {},
+        zaqar.ZaqarSystem,
+        is_feed=True,
+        has_rate=False,
     ),
     "zaqar-lua": SystemEntry(
-        "the same feed: hashes first, then a script takes ranks and counter", zaqar.LuaSettings, {}, zaqar.ZaqarSystem, is_feed=True, has_rate=False,
+        "the same feed: hashes first, then a script takes ranks and counter",
+        zaqar.LuaSettings,
+        {},
+        zaqar.ZaqarSystem,
+        is_feed=True,
+        has_rate=False,
     ),
     "zaqar-race": SystemEntry(
         "the same feed without a cure: what is posted can appear behind a marker",
-        zaqar.RaceSettings, {}, zaqar.ZaqarSystem, is_feed=True, has_rate=False,
+        zaqar.RaceSettings,
+        {},
+        zaqar.ZaqarSystem,
+        is_feed=True,
+        has_rate=False,
     ),
     "emqx-streams": SystemEntry(
         "durable streams: replicated shards of an ordered store, wildcard readers that follow by iterators",
-        emqx_streams.StreamsSettings, {}, emqx_streams.StreamsSystem, is_feed=True,
+        emqx_streams.StreamsSettings,
+        {},
+        emqx_streams.StreamsSystem,
+        is_feed=True,
     ),
-}  # fmt: skip
+}
 
 
 def entry(name: str) -> SystemEntry:

@@ -1,9 +1,11 @@
 """`emqx-streams`: durable streams of a broker cluster, as its proposal has them with the repairs of notes/streams.md.
 
-Publishers send one message at a time, each when it is due and the one before is answered; latency counts from when it was due, so that what waits is seen. A message goes to the leader of its shard (by topic or
-by publisher), waits there for the next flush, and is committed when a follower has the batch too; then publishers are answered and readers woken. Wildcard readers
-follow each shard by an iterator that they commit after delivery; those of a group ($share) have a shard each, or more, and one checkpoint. What is committed is kept by the real `orderlab.sim.streams.shard.Shard`; schema, patterns, times and walks
-are those of the store, the leader's clock with its skew too.
+Publishers send one message at a time, each when it is due and the one before is answered; latency counts from when it
+was due, so that what waits is seen. A message goes to the leader of its shard (by topic or by publisher), waits there
+for the next flush, and is committed when a follower has the batch too; then publishers are answered and readers woken.
+Wildcard readers follow each shard by an iterator that they commit after delivery; those of a group ($share) have a
+shard each, or more, and one checkpoint. What is committed is kept by the real `orderlab.sim.streams.shard.Shard`;
+schema, patterns, times and walks are those of the store, the leader's clock with its skew too.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ if TYPE_CHECKING:
     from orderlab.sim.systems.whereabouts import FeedWatch, Key, Reached
 
 FAULTS = {"broker-crash": 0.2, "broker-clock-skew": 0.5, "client-link-cut": 0.05}
-"""What can strike, and for how long unless told otherwise, in seconds: a node (its shards are led by the next one after that time), the clock of a node, which is
-behind for that time, a reader's connection."""
+"""What can strike, and for how long unless told otherwise, in seconds: a node (its shards are led by the next one after
+that time), the clock of a node, which is behind for that time, a reader's connection."""
 OnSpan = Callable[[str, str, float, float, int], None]
 TICK_US = 50_000
 PAGE = 100
@@ -102,7 +104,12 @@ class _Partition:
         self.under_way: list[tuple[_Publisher, int, Message]] = []
         """The batch that a follower copies."""
         self.is_flushing = False
-        self.shard = Shard(MemoryStore(), lambda: system.clock(self.leader), self.schema(), elapsed_ms=lambda: int(system.env.now) // 1000)
+        self.shard = Shard(
+            MemoryStore(),
+            lambda: system.clock(self.leader),
+            self.schema(),
+            elapsed_ms=lambda: int(system.env.now) // 1000,
+        )
 
     def schema(self) -> Schema:
         """A fresh one for a generation."""
@@ -126,10 +133,21 @@ class _Partition:
         system = self.system
         if system.is_down(self.leader):
             if system.watch is not None:
-                system.tell("publisher", f"{publisher.name}, not heard by node-{self.leader}, which is down", self.leader, [message])
+                system.tell(
+                    "publisher",
+                    f"{publisher.name}, not heard by node-{self.leader}, which is down",
+                    self.leader,
+                    [message],
+                )
             return
         if system.watch is not None:
-            system.tell("leader", f"buffer of shard {self.number} on node-{self.leader}", self.leader, [message], offset=len(self.buffer))
+            system.tell(
+                "leader",
+                f"buffer of shard {self.number} on node-{self.leader}",
+                self.leader,
+                [message],
+                offset=len(self.buffer),
+            )
         done = system.stations[self.leader].serve(system.env.now, system.broker.ingest_us)
         self.buffer.append((publisher, attempt, message))
         if system.settings.acknowledge == "buffered":
@@ -150,7 +168,13 @@ class _Partition:
         if not others:  # no majority: what is in the batch is not answered, and sent again by its publishers
             self.is_flushing = False
             if system.watch is not None:
-                system.tell("loss", f"lost with a batch of shard {self.number} that no node was up to copy", "", [message for *_, message in batch], by="broker-crash")
+                system.tell(
+                    "loss",
+                    f"lost with a batch of shard {self.number} that no node was up to copy",
+                    "",
+                    [message for *_, message in batch],
+                    by="broker-crash",
+                )
             return
         self.under_way = batch
         if system.watch is not None:
@@ -174,7 +198,13 @@ class _Partition:
         if system.watch is not None:
             first = self.shard.sequence - len(batch) + 1
             for number, (_, _, message) in enumerate(batch, first):
-                system.tell("store", f"shard {self.number}, number {number}, on node-{self.leader} and a follower", self.leader, [message], offset=number)
+                system.tell(
+                    "store",
+                    f"shard {self.number}, number {number}, on node-{self.leader} and a follower",
+                    self.leader,
+                    [message],
+                    offset=number,
+                )
         if system.settings.acknowledge == "committed":
             for publisher, attempt, _ in batch:
                 done = system.stations[self.leader].serve(system.env.now, system.broker.puback_us)
@@ -191,9 +221,19 @@ class _Partition:
         self.term += 1
         if system.watch is not None:
             lost = f"lost with node-{self.leader}, which led shard {self.number} and had not committed it"
-            system.tell("loss", lost, self.leader, [message for *_, message in (*self.under_way, *self.buffer)], by="broker-crash")
+            system.tell(
+                "loss",
+                lost,
+                self.leader,
+                [message for *_, message in (*self.under_way, *self.buffer)],
+                by="broker-crash",
+            )
         self.buffer, self.under_way, self.is_flushing = [], [], False
-        up = [node % system.settings.nodes for node in range(self.leader + 1, self.leader + system.settings.nodes) if not system.is_down(node % system.settings.nodes)]
+        up = [
+            node % system.settings.nodes
+            for node in range(self.leader + 1, self.leader + system.settings.nodes)
+            if not system.is_down(node % system.settings.nodes)
+        ]
         if up:
             self.leader = up[0]
 
@@ -235,7 +275,12 @@ class _Publisher:
         partition = system.partition_of(name, self.number)
         message = Message(name, str(self.number), b"%d" % self.sequence)
         if system.watch is not None:
-            system.tell("publisher", f"{self.name}, sent to node-{partition.leader}, which leads shard {partition.number}", partition.leader, [message])
+            system.tell(
+                "publisher",
+                f"{self.name}, sent to node-{partition.leader}, which leads shard {partition.number}",
+                partition.leader,
+                [message],
+            )
         call_at(system.env, system.env.now + system.hop(), partial(partition.take, self, self.attempt, message))
         call_at(system.env, system.env.now + system.settings.resend_ms * 1000, partial(self.send_again, self.attempt))
 
@@ -320,7 +365,8 @@ class _Reader:
     def is_behind(self) -> bool:
         """Whether something that is still to be read, or has been and is under way, would come were the run longer."""
         return any(
-            (is_busy or not self.hears(number)) and self.comes_to(number, None) for number, is_busy in enumerate(self.is_busy)
+            (is_busy or not self.hears(number)) and self.comes_to(number, None)
+            for number, is_busy in enumerate(self.is_busy)
         )
 
     def read(self, number: int, connection: int) -> None:
@@ -330,7 +376,9 @@ class _Reader:
             return
         leader = system.partitions[number].leader
         if system.is_down(leader):
-            call_at(system.env, system.env.now + system.settings.reconnect_ms * 1000, partial(self.read, number, connection))
+            call_at(
+                system.env, system.env.now + system.settings.reconnect_ms * 1000, partial(self.read, number, connection)
+            )
             return
         page, iterator = self.page(number)
         if not page:
@@ -340,9 +388,13 @@ class _Reader:
         if system.settings.commit == "read":
             self.committed[number] = iterator
         self.under_way[number] = page
-        done = system.serve(leader, (system.settings.read_us + system.broker.deliver_us) * len(page), "replay", len(page))
+        done = system.serve(
+            leader, (system.settings.read_us + system.broker.deliver_us) * len(page), "replay", len(page)
+        )
         if system.watch is not None:
-            system.tell("page", f"page of shard {number}, read on node-{leader} for {self.who(number)}", leader, page, self.code)
+            system.tell(
+                "page", f"page of shard {number}, read on node-{leader} for {self.who(number)}", leader, page, self.code
+            )
             system.tell("socket", f"socket of node-{leader} to {self.who(number)}", leader, page, self.code, at_us=done)
         call_at(system.env, done + system.hop(), partial(self.receive, number, connection, page, iterator))
 
@@ -352,10 +404,15 @@ class _Reader:
             return
         self.under_way.pop(number, None)
         self.hand(number, page)
-        call_at(self.system.env, self.system.env.now + self.system.hop(), partial(self.answered, number, connection, iterator))
+        call_at(
+            self.system.env,
+            self.system.env.now + self.system.hop(),
+            partial(self.answered, number, connection, iterator),
+        )
 
     def answered(self, number: int, connection: int, iterator: Iterator) -> None:
-        """The broker hears that the page has arrived. If the connection is lost before, the next brings the page again."""
+        """The broker hears that the page has arrived. If the connection is lost before, the next brings the page
+        again."""
         if connection != self.connections[number]:
             return
         self.iterators[number] = self.committed[number] = iterator
@@ -368,13 +425,22 @@ class _Reader:
         for message in page:
             again = (number, message.sequence) in self.delivered
             self.delivered.add((number, message.sequence))
-            system.deliver(int(message.publisher), system.topic_codes[message.topic], int(message.payload), self.code, again)
+            system.deliver(
+                int(message.publisher), system.topic_codes[message.topic], int(message.payload), self.code, again
+            )
 
     def lose(self, number: int) -> None:
         """The connection over which the shard is read is gone; the next goes on at the committed iterator."""
         page = self.under_way.pop(number, [])
         if self.system.watch is not None:
-            self.system.tell("loss", f"lost with the connection of {self.who(number)}", self.who(number), page, self.code, by="client-link-cut")
+            self.system.tell(
+                "loss",
+                f"lost with the connection of {self.who(number)}",
+                self.who(number),
+                page,
+                self.code,
+                by="client-link-cut",
+            )
         self.connections[number] += 1
         self.iterators[number] = self.committed[number]
         self.is_busy[number] = False
@@ -388,7 +454,8 @@ class _Reader:
 
 
 class _Group(_Reader):
-    """Members that share a replay. Each shard is one member's; the checkpoints are the group's, and so is what the history says of it."""
+    """Members that share a replay. Each shard is one member's; the checkpoints are the group's, and so is what the
+    history says of it."""
 
     def __init__(self, system: StreamsSystem, code: int, topic_filter: str) -> None:
         super().__init__(system, code, topic_filter)
@@ -432,7 +499,8 @@ class _Group(_Reader):
             self.stolen += 1
 
     def cut(self, member: int, until_us: float) -> None:
-        """A member is gone for a while: after the lease others have its shards, and when it is back it asks for some."""
+        """A member is gone for a while: after the lease others have its shards, and when it is back it asks for
+        some."""
         self.member_down_until_us[member] = max(self.member_down_until_us[member], until_us)
         self.asked = {number: to for number, to in self.asked.items() if to != member}
         now, lease_us = self.system.env.now, self.system.settings.lease_ms * 1000
@@ -457,7 +525,11 @@ class _Group(_Reader):
             return
         for number, owner in enumerate(self.owners):
             if owner is None:
-                call_at(self.system.env, self.system.env.now + self.system.settings.lease_ms * 1000, partial(self.redispatch, number))
+                call_at(
+                    self.system.env,
+                    self.system.env.now + self.system.settings.lease_ms * 1000,
+                    partial(self.redispatch, number),
+                )
         while True:
             busiest = max(range(len(self.by_member)), key=self.load)
             if self.load(busiest) < self.load(member) + 2:
@@ -507,7 +579,8 @@ class _Traffic:
 
 
 class StreamsSeries(Slices):
-    """The run in slices of a tick: what was published and delivered to readers, how late first deliveries were, what waits."""
+    """The run in slices of a tick: what was published and delivered to readers, how late first deliveries were, what
+    waits."""
 
     def __init__(self, system: StreamsSystem) -> None:
         super().__init__(TICK_US)
@@ -527,7 +600,9 @@ class StreamsSeries(Slices):
         """Look at the slice that ends now."""
         system, now = self._system, float(self._system.env.now)
         waited = sum(station.waits.until(now) for station in system.stations)
-        self.close(now, ("latency_ms",), {"node": waited}, uncommitted_shards=sum(len(one.buffer) for one in system.partitions))
+        self.close(
+            now, ("latency_ms",), {"node": waited}, uncommitted_shards=sum(len(one.buffer) for one in system.partitions)
+        )
 
 
 class StreamsWorld:
@@ -537,7 +612,9 @@ class StreamsWorld:
         self._system = system
         self.measured = _Measured(system.latency)
         self.operations = system.operations
-        self.traffic = _Traffic(_Schedule(_TopicNames(system.topic_names), system.settings.rate * system.settings.publishers))
+        self.traffic = _Traffic(
+            _Schedule(_TopicNames(system.topic_names), system.settings.rate * system.settings.publishers)
+        )
 
     def observe(self, on_span: OnSpan) -> None:
         """Tell of each batch that a node stores, copies or replays: (node, what, begin, end, messages)."""
@@ -555,9 +632,15 @@ class StreamsSystem:
         check_topic_filter(settings.topic_filter)
         self.is_group = split_shared(settings.topic_filter)[0] is not None
         if 0 < settings.retention_s < 0.01:
-            raise InputError(f"retention_s {settings.retention_s:g}: clocks of the store tick in milliseconds; give 0.01 or more, or 0 to keep all")
+            raise InputError(
+                f"retention_s {settings.retention_s:g}: clocks of the store tick in milliseconds; give 0.01 or more, "
+                "or 0 to keep all"
+            )
         if self.is_group and not settings.readers:
-            raise InputError(f"topic_filter {settings.topic_filter}: a group of no readers; set readers to 1 or more, or leave $share/GROUP/ out")
+            raise InputError(
+                f"topic_filter {settings.topic_filter}: a group of no readers; set readers to 1 or more, or leave "
+                "$share/GROUP/ out"
+            )
         self.env = Clock()
         costs = load_costs(settings.costs)
         self.broker, self.network = costs.broker, costs.network
@@ -574,13 +657,20 @@ class StreamsSystem:
         self.published = self.delivered = 0
         self.operations = NameTable()
         self.latency = LatencyHistogram(self.begin_us, self.end_us)
-        self.topic_names = [f"site/{publisher}/{topic}" for publisher in range(settings.publishers) for topic in range(settings.topics)]
+        self.topic_names = [
+            f"site/{publisher}/{topic}" for publisher in range(settings.publishers) for topic in range(settings.topics)
+        ]
         self.topic_codes = {name: code for code, name in enumerate(self.topic_names)}
-        self.publisher_shares, self.topic_shares = _zipf(settings.publishers, settings.zipf), _zipf(settings.topics, settings.zipf)
+        self.publisher_shares, self.topic_shares = (
+            _zipf(settings.publishers, settings.zipf),
+            _zipf(settings.topics, settings.zipf),
+        )
         self.partitions = [_Partition(self, number) for number in range(settings.shards)]
         self.publishers = [_Publisher(self, number) for number in range(settings.publishers)]
         kind, self.reader_count = (_Group, 1) if self.is_group else (_Reader, settings.readers)
-        self.readers = [kind(self, settings.publishers + number, settings.topic_filter) for number in range(self.reader_count)]
+        self.readers = [
+            kind(self, settings.publishers + number, settings.topic_filter) for number in range(self.reader_count)
+        ]
         self.world = StreamsWorld(self)
         self.series = StreamsSeries(self)
         self.auditor = _Reader(self, settings.publishers + self.reader_count, "#")
@@ -597,7 +687,9 @@ class StreamsSystem:
 
     def hop(self) -> float:
         """Microseconds of one way."""
-        return float(self.network.floor_us + self.network.median_us * np.exp(self.network.sigma * self._draws.gauss(0, 1)))
+        return float(
+            self.network.floor_us + self.network.median_us * np.exp(self.network.sigma * self._draws.gauss(0, 1))
+        )
 
     def is_down(self, node: int) -> bool:
         return self.down_until_us[node] > self.env.now
@@ -616,13 +708,23 @@ class StreamsSystem:
 
     def note(self, kind: EventKind, publisher: int, topic: int, sequence: int, dup: int) -> None:
         """A row about a message."""
-        self.recorder.add(kind, np.array([int(self.env.now)]), publisher=publisher, topic=topic, qos=1, sequence=sequence, dup=dup)
+        self.recorder.add(
+            kind, np.array([int(self.env.now)]), publisher=publisher, topic=topic, qos=1, sequence=sequence, dup=dup
+        )
 
     def deliver(self, publisher: int, topic: int, sequence: int, reader: int, again: bool) -> None:
         """A reader was handed a message; ``again`` after a lost connection."""
         now = int(self.env.now)
         self.recorder.add(
-            EventKind.DELIVER, np.array([now]), publisher=publisher, topic=topic, qos=1, sequence=sequence, subscriber=reader, delivered_qos=1, dup=int(again)
+            EventKind.DELIVER,
+            np.array([now]),
+            publisher=publisher,
+            topic=topic,
+            qos=1,
+            sequence=sequence,
+            subscriber=reader,
+            delivered_qos=1,
+            dup=int(again),
         )
         if reader != self.auditor.code:
             self.series.delivered(topic, sequence, again)
@@ -632,15 +734,24 @@ class StreamsSystem:
     # -- whoever watches a message -----------------------------------------------------------------------------
 
     def tell(
-        self, stage: str, place: str, node: int | str, messages: list[Message], reader: int | None = None, at_us: float | None = None, offset: int = 0,
+        self,
+        stage: str,
+        place: str,
+        node: int | str,
+        messages: list[Message],
+        reader: int | None = None,
+        at_us: float | None = None,
+        offset: int = 0,
         by: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         """A stage has these messages, now unless told otherwise."""
         assert self.watch is not None
         for message in messages:
             key = int(message.publisher), self.topic_codes[message.topic], int(message.payload)
             where = node if isinstance(node, str) else f"node-{node}"
-            self.watch.reached(key, stage, place, where, self.env.now if at_us is None else at_us, reader, offset, by=by)
+            self.watch.reached(
+                key, stage, place, where, self.env.now if at_us is None else at_us, reader, offset, by=by
+            )
 
     def held(self, message: Key, reader: int, way: Sequence[Reached]) -> list[str]:
         """What has it, after the run: a buffer, a batch, its shard, a socket."""
@@ -655,19 +766,29 @@ class StreamsSystem:
         held = [f"buffer of {at}"] if has(one for *_, one in partition.buffer) else []
         held += [f"batch of {at}, which a follower copies"] if has(one for *_, one in partition.under_way) else []
         follows = next((one for one in (*self.readers, self.auditor) if one.code == reader), None)
-        numbers = sorted(reached.offset for reached in way if reached.stage == "store" and reached.offset > partition.dropped)
+        numbers = sorted(
+            reached.offset for reached in way if reached.stage == "store" and reached.offset > partition.dropped
+        )
         if numbers:
-            stands = "" if follows is None else f"; {follows.who(partition.number)} " + (
-                "comes to it yet" if follows.comes_to(partition.number, numbers[-1]) else "is past it"
-            )  # fmt: skip
+            stands = (
+                ""
+                if follows is None
+                else f"; {follows.who(partition.number)} "
+                + ("comes to it yet" if follows.comes_to(partition.number, numbers[-1]) else "is past it")
+            )
             held.append(f"{at}, number {numbers[-1]} of {partition.shard.sequence}{stands}")
         if follows is not None and has(follows.under_way.get(partition.number, ())):
             held.append(f"socket of node-{partition.leader} to {follows.who(partition.number)}")
         return held
 
     def blamable(self, message: Key, reader: int, published_us: float) -> list[tuple[str, str, int]]:
-        """What struck nodes, which may have been down before the message was published, and the reader itself, or one of the group."""
-        names = [f"reader-{number}" for number in range(self.settings.readers)] if self.is_group else [f"reader-{reader - self.settings.publishers}"]
+        """What struck nodes, which may have been down before the message was published, and the reader itself, or one
+        of the group."""
+        names = (
+            [f"reader-{number}" for number in range(self.settings.readers)]
+            if self.is_group
+            else [f"reader-{reader - self.settings.publishers}"]
+        )
         return [fault for fault in self.series.struck if fault[0] != "client-link-cut" or fault[1] in names]
 
     # -- faults ------------------------------------------------------------------------------------------------
@@ -678,9 +799,13 @@ class StreamsSystem:
                 raise InputError(f"faults: {fault.name}: does not strike this system; it is one of {', '.join(FAULTS)}")
             there = self.settings.readers if fault.name == "client-link-cut" else self.settings.nodes
             if fault.target >= there:
-                raise InputError(f"faults: {fault}: target {fault.target} is not there; there are {there}, numbered from 0")
+                raise InputError(
+                    f"faults: {fault}: target {fault.target} is not there; there are {there}, numbered from 0"
+                )
             if fault.at_us >= self.over_us:
-                raise InputError(f"faults: {fault}: the run is over after {self.over_us / 1e6:g} s; let it strike before that")
+                raise InputError(
+                    f"faults: {fault}: the run is over after {self.over_us / 1e6:g} s; let it strike before that"
+                )
             lasts_us = round(FAULTS[fault.name] * 1e6) if fault.duration_us is None else fault.duration_us
             call_at(self.env, fault.at_us, partial(self._strike, fault.name, fault.target, lasts_us))
 
@@ -702,7 +827,9 @@ class StreamsSystem:
         self.series.struck.append((name, f"reader-{target}" if node < 0 else f"node-{target}", now))
         # whose connection is lost is handed again what it had not answered; nobody else is
         reader = -1 if node >= 0 else self.readers[0 if self.is_group else target].code
-        self.recorder.add(EventKind.FAULT, np.array([now]), operation=self.operations.code(name), node=node, subscriber=reader)
+        self.recorder.add(
+            EventKind.FAULT, np.array([now]), operation=self.operations.code(name), node=node, subscriber=reader
+        )
         call_at(self.env, until, lambda: self.recorder.add(EventKind.HEAL, np.array([int(self.env.now)])))
 
     # -- the run -----------------------------------------------------------------------------------------------
@@ -713,21 +840,33 @@ class StreamsSystem:
         code = len(self.topic_names)
         for reader in self.readers:
             self.recorder.add(EventKind.SUBSCRIBE, np.array([0]), subscriber=reader.code, topic=code, qos=1)
-        self.recorder.add(EventKind.SUBSCRIBE, np.array([0]), subscriber=self.settings.publishers + len(self.readers), topic=code + 1, qos=1)
+        self.recorder.add(
+            EventKind.SUBSCRIBE,
+            np.array([0]),
+            subscriber=self.settings.publishers + len(self.readers),
+            topic=code + 1,
+            qos=1,
+        )
         for publisher in self.publishers:
             call_at(env, publisher.due_us, publisher.publish)
         if self.settings.retention_s:
             call_at(env, self.settings.retention_s * 5e5, self._expire)
         busy: list[list[tuple[float, float]]] = []
         for at in (self.begin_us, self.end_us):
-            call_at(env, at, lambda: busy.append([(station.busy_us, station.waits.until(env.now)) for station in self.stations]))
+            call_at(
+                env,
+                at,
+                lambda: busy.append([(station.busy_us, station.waits.until(env.now)) for station in self.stations]),
+            )
         with rare_collections():
             for at in range(TICK_US, self.over_us + TICK_US, TICK_US):
                 env.run(until=at)
                 self.recorder.advance(at)
                 self.series.sample()
                 if on_progress is not None:
-                    on_progress(SimulationProgress(at / 1e6, self.over_us / 1e6, self.published, time.perf_counter() - begun))
+                    on_progress(
+                        SimulationProgress(at / 1e6, self.over_us / 1e6, self.published, time.perf_counter() - begun)
+                    )
         self._audit()
         if any(reader.is_behind() for reader in self.readers):
             self.recorder.add(EventKind.CUT, np.array([int(env.now)]))
@@ -756,7 +895,10 @@ class StreamsSystem:
         held = [one.shard.sequence for one in self.partitions]
         cost = [one.shard.cost for one in self.partitions]
         span = self.end_us - self.begin_us
-        loads, queues = ([float(f"{(after[at] - before[at]) / span / each:.4g}") for before, after in zip(*busy, strict=True)] for at, each in ((0, self.settings.node_cores), (1, 1)))
+        loads, queues = (
+            [float(f"{(after[at] - before[at]) / span / each:.4g}") for before, after in zip(*busy, strict=True)]
+            for at, each in ((0, self.settings.node_cores), (1, 1))
+        )
         return {
             "measured_s": seconds,
             "warm_up": warm_up(self.latency),
@@ -774,9 +916,16 @@ class StreamsSystem:
                 "skew": float(f"{max(held) * len(held) / max(sum(held), 1):.4g}"),
                 "generations_kept": max(len(one.shard.generations) for one in self.partitions),
                 **({"group": one.report()} if isinstance(one := next(iter(self.readers), None), _Group) else {}),
-                "seeks_per_delivery": float(f"{sum(one.seeks for one in cost) / max(sum(one.steps for one in cost), 1):.4g}"),
+                "seeks_per_delivery": float(
+                    f"{sum(one.seeks for one in cost) / max(sum(one.steps for one in cost), 1):.4g}"
+                ),
             },
-            "counts": {**self.counts, "delivered": self.delivered, "published": self.published, "requests": self.latency.count},
+            "counts": {
+                **self.counts,
+                "delivered": self.delivered,
+                "published": self.published,
+                "requests": self.latency.count,
+            },
         }
 
     @property
@@ -795,7 +944,11 @@ class StreamsSystem:
     def names(self) -> Names:
         """The names behind the codes of the history."""
         settings = self.settings
-        clients = [*(f"publisher-{number}" for number in range(settings.publishers)), *(["group"] if self.is_group else (f"reader-{number}" for number in range(settings.readers))), "auditor"]
+        clients = [
+            *(f"publisher-{number}" for number in range(settings.publishers)),
+            *(["group"] if self.is_group else (f"reader-{number}" for number in range(settings.readers))),
+            "auditor",
+        ]
         return Names(
             clients=NameTable(clients),
             topics=NameTable([*self.topic_names, settings.topic_filter, "#"]),

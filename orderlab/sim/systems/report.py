@@ -54,7 +54,10 @@ class Measured:
 
 
 def _grown(now: dict[str, tuple[float, ...]], then: dict[str, tuple[float, ...]]) -> dict[str, tuple[float, ...]]:
-    return {name: tuple(a - b for a, b in zip(each, then.get(name, (0,) * len(each)), strict=True)) for name, each in now.items()}
+    return {
+        name: tuple(a - b for a, b in zip(each, then.get(name, (0,) * len(each)), strict=True))
+        for name, each in now.items()
+    }
 
 
 def _less(now: tuple[Usage, ...], then: tuple[Usage, ...]) -> tuple[Usage, ...]:
@@ -62,8 +65,8 @@ def _less(now: tuple[Usage, ...], then: tuple[Usage, ...]) -> tuple[Usage, ...]:
 
 
 def servers(world: World) -> dict[str, tuple[Sequence[tuple[_Server, Waits]], int]]:
-    """By kind of node, each node with what has waited for it, and the cores of each. Processes that share a machine count against
-    all its cores."""
+    """By kind of node, each node with what has waited for it, and the cores of each. Processes that share a machine
+    count against all its cores."""
     stations: dict[str, Sequence[Station]] = {
         "broker": [broker.cpu for broker in world.brokers],
         "redis": (),
@@ -71,7 +74,8 @@ def servers(world: World) -> dict[str, tuple[Sequence[tuple[_Server, Waits]], in
         **{kind: [station] for kind, station in world.measured.other_stations.items()},
     }
     found: dict[str, tuple[Sequence[tuple[_Server, Waits]], int]] = {
-        kind: ([(station, station.waits) for station in each], each[0].servers if each else 1) for kind, each in stations.items()
+        kind: ([(station, station.waits) for station in each], each[0].servers if each else 1)
+        for kind, each in stations.items()
     }
     found["redis"] = list(zip(world.storage.nodes, world.measured.node_waits, strict=True)), 1
     return {kind: (each, cores) for kind, (each, cores) in found.items() if each}
@@ -92,8 +96,14 @@ def measure(world: World) -> Measured:
         dict(world.measured.packs),
         _batches(world),
         tuple(
-            sum(each) for each in zip(
-                (0, 0, 0, 0.0), *((one.rows_inserted, one.transactions, one.log.flushes, one.log.busy_us) for one in world.storage.databases), strict=True
+            sum(each)
+            for each in zip(
+                (0, 0, 0, 0.0),
+                *(
+                    (one.rows_inserted, one.transactions, one.log.flushes, one.log.busy_us)
+                    for one in world.storage.databases
+                ),
+                strict=True,
             )
         ),
     )
@@ -110,7 +120,8 @@ def _batches(world: World) -> dict[str, tuple[float, ...]]:
 
 
 def packs(measured: Measured) -> dict[str, Any]:
-    """Of the consumers of each kind of topic, one by one: records of a pack, from poll to commit, and from pack to pack. Those that had none are left out."""
+    """Of the consumers of each kind of topic, one by one: records of a pack, from poll to commit, and from pack to
+    pack. Those that had none are left out."""
     told: dict[str, Any] = {}
     for name, (count, records, busy_us) in sorted(measured.packs.items()):
         if count:
@@ -146,7 +157,9 @@ def stages(world: World) -> dict[str, float]:
         if histogram.count
     }
     return {
-        f"{'publish' if before is None else before.removeprefix('to_')}_{name}": _round((mean - (0 if before is None else means[before])) / 1000)
+        f"{'publish' if before is None else before.removeprefix('to_')}_{name}": _round(
+            (mean - (0 if before is None else means[before])) / 1000
+        )
         for before, (name, mean) in zip([None, *means], means.items(), strict=False)
     }
 
@@ -179,13 +192,14 @@ def warm_up(histogram: LatencyHistogram) -> dict[str, Any]:
 
 
 def figures(measured: Measured, world: World) -> dict[str, Any]:
-    """The report of the measured interval, as JSON holds it. Work is counted when it is taken on, so a node that falls behind
-    has an offered load above 1; all that it can do is to be busy all the time."""
+    """The report of the measured interval, as JSON holds it. Work is counted when it is taken on, so a node that falls
+    behind has an offered load above 1; all that it can do is to be busy all the time."""
     seconds = measured.at_us / 1e6
     published, delivered = measured.counts.get("published", 0), measured.counts.get("delivered", 0)
     cores = {kind: count for kind, (_, count) in servers(world).items()}
     offered = {
-        kind: [_round(busy / measured.at_us / cores[kind]) for busy, _ in usages] for kind, usages in measured.usage.items()
+        kind: [_round(busy / measured.at_us / cores[kind]) for busy, _ in usages]
+        for kind, usages in measured.usage.items()
     }
     commands = [round(count / seconds) for count in measured.redis_commands]
     return {

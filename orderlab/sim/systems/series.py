@@ -1,7 +1,8 @@
-"""A run over time: what goes in and out, how late it is, and what waits, in slices of 20 ms; and how long it takes to recover from a fault.
+"""A run over time: what goes in and out, how late it is, and what waits, in slices of 20 ms; and how long it takes to
+recover from a fault.
 
-Latencies belong to the slice in which a message arrives, the rest to the slice at whose end it is looked at. Nothing of it reaches back into the run.
-One run has no intervals (`orderlab.sim.engine.statistics`); over replications both have.
+Latencies belong to the slice in which a message arrives, the rest to the slice at whose end it is looked at. Nothing of
+it reaches back into the run. One run has no intervals (`orderlab.sim.engine.statistics`); over replications both have.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ BASELINE_US = 500_000
 ABOVE = 1.1
 """Times the highest latency of a slice in that time: beyond it a slice is disturbed."""
 SILENT = 10.0
-"""Messages that were published in a slice before the fault, on average: from so many on one without any is no chance, but publishers that wait for answers."""
+"""Messages that were published in a slice before the fault, on average: from so many on one without any is no chance,
+but publishers that wait for answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """A fault, and how long after it struck the last slice was disturbed: 0, if none was; None, if it cannot be told."""
+    """A fault, and how long after it struck the last slice was disturbed: 0, if none was; None, if it cannot be
+    told."""
 
     fault: str
     node: str
@@ -34,7 +37,13 @@ class Recovery:
 
     def to_json(self) -> dict[str, Any]:
         """As reports hold it."""
-        return {"fault": self.fault, "node": self.node, "at_s": self.at_s, "recovered_s": self.recovered_s, "why": self.why}
+        return {
+            "fault": self.fault,
+            "node": self.node,
+            "at_s": self.at_s,
+            "recovered_s": self.recovered_s,
+            "why": self.why,
+        }
 
 
 @dataclass
@@ -82,20 +91,30 @@ class Series:
                 count, sum_us = count + more, sum_us + more_us
             out = round(count * 1e6 / (end_us - begin_us)) if end_us > begin_us else 0
             latency_ms = float(f"{sum_us / count / 1000:.4g}") if count else None
-            told.append({"at_s": row["at_s"], "in_per_s": row["in_per_s"], "out_per_s": out, "latency_ms": latency_ms,
-                         **{name: value for name, value in row.items() if name not in ("at_s", "in_per_s")}})  # fmt: skip
+            told.append(
+                {
+                    "at_s": row["at_s"],
+                    "in_per_s": row["in_per_s"],
+                    "out_per_s": out,
+                    "latency_ms": latency_ms,
+                    **{name: value for name, value in row.items() if name not in ("at_s", "in_per_s")},
+                }
+            )
             begin_us = end_us
         return told
 
     def recoveries(self, until_us: float) -> list[Recovery]:
         """What each fault that struck came to. ``until_us``: when the publishers stop."""
         names = self.world.node_names()
-        return recoveries([(name, names[node], at_us) for name, node, at_us in self.world.measured.faults], until_us, self.table())
+        return recoveries(
+            [(name, names[node], at_us) for name, node, at_us in self.world.measured.faults], until_us, self.table()
+        )
 
 
 @dataclass
 class Slices:
-    """The slices of a system that tells message by message what comes and goes, each ``slice_us`` long; and the faults that struck it."""
+    """The slices of a system that tells message by message what comes and goes, each ``slice_us`` long; and the faults
+    that struck it."""
 
     slice_us: int
     rows: list[dict[str, float | None]] = field(default_factory=list)
@@ -115,14 +134,26 @@ class Slices:
         told[1] += sum_us
 
     def close(self, now_us: float, names: Sequence[str], waited: Mapping[str, float], **more: float) -> None:
-        """End a slice. ``names``: of its latencies; ``waited``: the integrals of what waits for each kind of node, from which the mean in the slice follows."""
+        """End a slice. ``names``: of its latencies; ``waited``: the integrals of what waits for each kind of node, from
+        which the mean in the slice follows."""
         means = {name: self.latencies.pop(name, (0, 0.0)) for name in names}
-        waiting = {name: float(f"{(until - self._waited.get(name, 0.0)) / self.slice_us:.4g}") for name, until in waited.items()}
-        self.rows.append({
-            "at_s": now_us / 1e6, "in_per_s": round(self.came * 1e6 / self.slice_us), "out_per_s": round(self.went * 1e6 / self.slice_us),
-            **{name: float(f"{sum_us / count / 1000:.4g}") if count else None for name, (count, sum_us) in means.items()},
-            **more, **{f"waiting_{name}": mean for name, mean in waiting.items()},
-        })  # fmt: skip
+        waiting = {
+            name: float(f"{(until - self._waited.get(name, 0.0)) / self.slice_us:.4g}")
+            for name, until in waited.items()
+        }
+        self.rows.append(
+            {
+                "at_s": now_us / 1e6,
+                "in_per_s": round(self.came * 1e6 / self.slice_us),
+                "out_per_s": round(self.went * 1e6 / self.slice_us),
+                **{
+                    name: float(f"{sum_us / count / 1000:.4g}") if count else None
+                    for name, (count, sum_us) in means.items()
+                },
+                **more,
+                **{f"waiting_{name}": mean for name, mean in waiting.items()},
+            }
+        )
         self.came = self.went = 0
         self._waited = dict(waited)
 
@@ -137,7 +168,10 @@ class Slices:
 
 
 def recoveries(
-    struck: Sequence[tuple[str, str, float]], until_us: float, rows: Sequence[dict[str, float | None]], slice_us: int = SLICE_US
+    struck: Sequence[tuple[str, str, float]],
+    until_us: float,
+    rows: Sequence[dict[str, float | None]],
+    slice_us: int = SLICE_US,
 ) -> list[Recovery]:
     """What faults came to that struck one after the other; ``until_us``: when the publishers stop."""
     ends = [*(at_us for _, _, at_us in struck[1:]), until_us][: len(struck)]
@@ -145,8 +179,13 @@ def recoveries(
 
 
 def recovery(
-    fault: str, node: str, at_us: float, end_us: float, rows: Sequence[dict[str, float | None]], slice_us: int = SLICE_US
-) -> Recovery:  # fmt: skip
+    fault: str,
+    node: str,
+    at_us: float,
+    end_us: float,
+    rows: Sequence[dict[str, float | None]],
+    slice_us: int = SLICE_US,
+) -> Recovery:
     """What a fault came to by the slices of a run; ``end_us``: when the next one struck or the publishers stopped."""
 
     def between(low_us: float, high_us: float) -> list[dict[str, float | None]]:
@@ -173,7 +212,9 @@ def recovery(
     if not disturbed:
         return Recovery(fault, node, told.at_s, 0.0)
     if disturbed[-1] == after[-1]["at_s"]:
-        return Recovery(fault, node, told.at_s, None, "it was still disturbed when the publishers stopped or the next fault struck")
+        return Recovery(
+            fault, node, told.at_s, None, "it was still disturbed when the publishers stopped or the next fault struck"
+        )
     return Recovery(fault, node, told.at_s, round(disturbed[-1] - told.at_s, 3))
 
 
@@ -184,12 +225,15 @@ _ALIKE: tuple[Callable[[Strike], tuple[Any, ...]], ...] = (
     lambda one: (one["fault"], "", one["at_s"]),
     lambda one: (one["fault"], "", None),
 )
-"""Which strikes of several runs are one: by node and instant; where nodes were drawn, by instant; where instants were, by fault."""
+"""Which strikes of several runs are one: by node and instant; where nodes were drawn, by instant; where instants were,
+by fault."""
 
 
 def recoveries_over(runs: Sequence[Sequence[Strike]]) -> list[dict[str, Any]]:
-    """What each fault came to over independent replications: in how many it struck, in how many of them the system recovered, and the mean of those
-    with its 95 % interval: Student's, and a slice on both sides, as no run tells its time more closely. The value of a run in which several strikes are one is their mean, and it has none if one of them did not recover."""
+    """What each fault came to over independent replications: in how many it struck, in how many of them the system
+    recovered, and the mean of those with its 95 % interval: Student's, and a slice on both sides, as no run tells its
+    time more closely. The value of a run in which several strikes are one is their mean, and it has none if one of them
+    did not recover."""
     left = [list(strikes) for strikes in runs]
     found: list[dict[str, Any]] = []
     for alike in _ALIKE:
@@ -223,8 +267,9 @@ Row = Mapping[str, float | None]
 
 
 def table_over(tables: Sequence[Sequence[Row]]) -> list[dict[str, float | None]]:
-    """The slices that all replications have: of each figure the mean over those that have it, and both ends of its 95 % interval as ``…_low`` and
-    ``…_high``, where at least two have it. The interval is of each slice alone: one of twenty may be wrong."""
+    """The slices that all replications have: of each figure the mean over those that have it, and both ends of its 95 %
+    interval as ``…_low`` and ``…_high``, where at least two have it. The interval is of each slice alone: one of twenty
+    may be wrong."""
     found: list[dict[str, float | None]] = []
     for rows in zip(*tables, strict=False):
         if len({row["at_s"] for row in rows}) > 1:
@@ -247,7 +292,8 @@ def _round(value: float) -> float:
 
 
 def topic_of(name: str) -> str:
-    """The kind of a Kafka topic or consumer: that of each broker's downlinks, or of each application's queue, is one."""
+    """The kind of a Kafka topic or consumer: that of each broker's downlinks, or of each application's queue, is
+    one."""
     for kind in ("msg.downlink", "msg.app"):
         if name.startswith(kind):
             return kind

@@ -17,7 +17,8 @@ from orderlab.sim.mqtt.sessions import NUMBER_BYTES
 from orderlab.sim.mqtt.topics import RETAINED_FROM
 
 RATE_MIN = 1e-6
-"""Messages per second and publisher: one in eleven days. Far below it the microseconds between two are no number that a machine counts."""
+"""Messages per second and publisher: one in eleven days. Far below it the microseconds between two are no number that a
+machine counts."""
 
 
 class Settings(BaseModel):
@@ -29,9 +30,7 @@ class Settings(BaseModel):
 S = TypeVar("S", bound=Settings)
 
 
-def make_settings(
-    kind: type[S], given: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]], system: str
-) -> S:
+def make_settings(kind: type[S], given: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]], system: str) -> S:
     """Settings from ``given``, whose key ``row`` names a published row to begin with. Raises InputError."""
     given = dict(given)
     row = given.pop("row", None)
@@ -49,8 +48,13 @@ def make_settings(
         made = kind.model_validate({**base, **given})
     except ValidationError as error:
         raise InputError(f"{system}: {first_error(error)}") from None
-    if isinstance(made, DeviceSettings) and made.brokers > made.partitions:  # Kafka takes them: they stand by, and look as if they worked
-        raise InputError(f"{system}: partitions {made.partitions}: {made.brokers} brokers read them, some would have none; set {made.brokers} at least")
+    if (
+        isinstance(made, DeviceSettings) and made.brokers > made.partitions
+    ):  # Kafka takes them: they stand by, and look as if they worked
+        raise InputError(
+            f"{system}: partitions {made.partitions}: {made.brokers} brokers read them, some would have none; set "
+            f"{made.brokers} at least"
+        )
     return made
 
 
@@ -68,7 +72,8 @@ class ClientSettings(Settings):
     publish_off_s: float | None = Field(default=None, ge=0.001, le=86_400)
     """Publishers publish for a while and are silent for a while; by default they never stop."""
     publish_pattern: Pattern = "regular"
-    """Of on and off times: exactly as long, at a phase of each publisher's own; exponential; or the same for all at once."""
+    """Of on and off times: exactly as long, at a phase of each publisher's own; exponential; or the same for all at
+    once."""
     qos: int = Field(default=1, ge=0, le=2)
     """Of publishers and subscriptions. QoS 0 is neither stored nor acknowledged."""
     publish_qos: str = ""
@@ -76,7 +81,8 @@ class ClientSettings(Settings):
     subscription_qos: str = ""
     """Shares of the subscriptions by granted QoS, likewise."""
     outgoing_qos: Literal["lower", "granted", "published"] = "lower"
-    """The QoS of a delivery: the lower of the two, as the standard has it; or wrong: that of the subscription, as brokers do that upgrade, or that of the publish."""
+    """The QoS of a delivery: the lower of the two, as the standard has it; or wrong: that of the subscription, as
+    brokers do that upgrade, or that of the publish."""
     receive_maximum: int = Field(default=UNLIMITED, ge=1, le=UNLIMITED)
     """Of every subscriber: how many PUBLISH packets it takes without having acknowledged one."""
     slow_share: float = Field(default=0.0, ge=0, le=1)
@@ -89,8 +95,8 @@ class ClientSettings(Settings):
     offline_s: float = Field(default=0.2, ge=0.001, le=86_400)
     """How long they are with and without a connection."""
     reconnect_pattern: Literal["exponential", "regular", "together"] = "exponential"
-    """Of those times: exponential around these means; exactly as long, at a phase of each subscriber's own; or all are lost
-    at once, as when a load balancer restarts, and come back after exponential times."""
+    """Of those times: exponential around these means; exactly as long, at a phase of each subscriber's own; or all are
+    lost at once, as when a load balancer restarts, and come back after exponential times."""
     clean_start_share: float = Field(default=0.0, ge=0, le=1)
     """Of their connects, how many have Clean Start 1: the session ends, a new one begins."""
     takeover_share: float = Field(default=0.0, ge=0, le=1)
@@ -106,13 +112,15 @@ class ClientSettings(Settings):
     will_delay_s: float | None = Field(default=None, ge=0, le=2**32 - 1)
     """Will Delay Interval of every subscriber; by default they have no Will Message."""
     will_watched: float = Field(default=1.0, ge=0, le=1)
-    """Of the subscribers, how many have a Will that somebody watches: a client of its own that has subscribed to it, has no Will, and neither comes nor goes.
-    By default all, so that every Will is judged; the others are counted."""
+    """Of the subscribers, how many have a Will that somebody watches: a client of its own that has subscribed to it,
+    has no Will, and neither comes nor goes. By default all, so that every Will is judged; the others are counted."""
     wills: Literal["owner", "replicated", "claimed"] = "owner"
-    """Who publishes a Will: the broker that had the connection, from its memory; or, as all know the Wills, also the next broker when that one has been silent
-    for the session timeout; or so, and whoever publishes it, or has the client anew, claims it in the store before. With the last two what Kafka refuses is sent again."""
+    """Who publishes a Will: the broker that had the connection, from its memory; or, as all know the Wills, also the
+    next broker when that one has been silent for the session timeout; or so, and whoever publishes it, or has the
+    client anew, claims it in the store before. With the last two what Kafka refuses is sent again."""
     goodbye_share: float = Field(default=0.0, ge=0, le=1)
-    """Of the connections of those who come and go, how many they end with DISCONNECT and Reason Code 0, which discards the Will; the others are lost."""
+    """Of the connections of those who come and go, how many they end with DISCONNECT and Reason Code 0, which discards
+    the Will; the others are lost."""
     retained_share: float = Field(default=0.0, ge=0, le=1)
     """Of the publishers, how many set RETAIN on all that they publish."""
     retained_clear_every: int = Field(default=0, ge=0)
@@ -145,7 +153,9 @@ class ClientSettings(Settings):
         if (on_s is None) != (off_s is None):
             raise ValueError("publish_on_s and publish_off_s go together; set both or neither")
         if on_s is not None and on_s * self.rate < 1:
-            raise ValueError(f"publish_on_s {on_s:g} is shorter than the time between two messages; set rate to 1/{on_s:g} at least")
+            raise ValueError(
+                f"publish_on_s {on_s:g} is shorter than the time between two messages; set rate to 1/{on_s:g} at least"
+            )
         if on_s is None and self.publish_pattern != "regular":
             raise ValueError("publish_pattern is of on and off times; set publish_on_s and publish_off_s")
         return self
@@ -163,7 +173,9 @@ class ClientSettings(Settings):
     @model_validator(mode="after")
     def _somebody_subscribes_later(self) -> ClientSettings:
         if self.retained_share and not (self.offline_share and (self.resubscribe or self.sessions_end)):
-            raise ValueError("nobody subscribes after a publish; set offline_share, and resubscribe=true or clean_start_share")
+            raise ValueError(
+                "nobody subscribes after a publish; set offline_share, and resubscribe=true or clean_start_share"
+            )
         return self
 
 
@@ -195,8 +207,9 @@ class DeviceSettings(ClientSettings):
     fault_rates: str = ""
     """``name=rate/s``, separated by blanks: faults that strike at random."""
     handover: Literal["after-commit", "before-commit"] = "after-commit"
-    """When what was saved goes on to whoever holds the connection; published: after the commit. Before it, a broker that
-    dies in between leaves repetitions instead of gaps, and a store that knows a batch again has its session read anew."""
+    """When what was saved goes on to whoever holds the connection; published: after the commit. Before it, a broker
+    that dies in between leaves repetitions instead of gaps, and a store that knows a batch again has its session read
+    anew."""
     session_timeout_s: float = Field(default=10.0, ge=0.001, le=86_400)
     request_timeout_s: float = Field(default=30.0, ge=0.001, le=86_400)
     retries: int = Field(default=1, ge=0, le=2**31 - 1)
@@ -209,18 +222,22 @@ class DeviceSettings(ClientSettings):
     replica_lag_max_s: float = Field(default=30.0, ge=0.001, le=86_400)
     """``replica.lag.time.max.ms``: after which a follower that cannot keep up is not in sync any more."""
     offsets_lag_ms: float = Field(default=0.0, ge=0, le=86_400_000)
-    """How much a new coordinator of the consumer groups has not got of the offsets' topic: 0, as Kafka promises with its defaults; above 0 what
-    ``offsets.commit.required.acks=1``, an unclean election or a topic without replicas leave it."""
+    """How much a new coordinator of the consumer groups has not got of the offsets' topic: 0, as Kafka promises with
+    its defaults; above 0 what ``offsets.commit.required.acks=1``, an unclean election or a topic without replicas leave
+    it."""
     gc_every_s: float = Field(default=0.0, ge=0, le=86_400)
-    """Mean time between two pauses of the collector in a broker; 0: none beside those that ``thread_hop_us`` has on average."""
+    """Mean time between two pauses of the collector in a broker; 0: none beside those that ``thread_hop_us`` has on
+    average."""
     gc_median_ms: float = Field(default=17.6, ge=0.001, le=3_600_000)
     gc_sigma: float = Field(default=0.27, ge=0, le=5)
-    """How long they last: lognormal, with this median and this spread of the logarithm. Measured (notes/calibration.md, Collector pauses)."""
+    """How long they last: lognormal, with this median and this spread of the logarithm. Measured (notes/calibration.md,
+    Collector pauses)."""
     pack_pause_s: float = Field(default=1.0, ge=0.001, le=86_400)
     """Before what failed of a pack is tried again."""
     ownership: Literal["at-once", "last-event", "by-connection", "woken"] = "at-once"
-    """How brokers know who is connected where: all at once; or by a topic of Kafka, late: the last event counts; or that of the newest connection; or so,
-    and what went to the wrong broker is read anew from the store when it is known where the client is."""
+    """How brokers know who is connected where: all at once; or by a topic of Kafka, late: the last event counts; or
+    that of the newest connection; or so, and what went to the wrong broker is read anew from the store when it is known
+    where the client is."""
     server_receive_maximum: int = Field(default=UNLIMITED, ge=1, le=UNLIMITED)
     """How many publishes with QoS above 0 a publisher may have unanswered (MQTT 5.0, 3.2.2.3.3)."""
     producer_records_max: int = Field(default=0, ge=0)
@@ -230,8 +247,9 @@ class DeviceSettings(ClientSettings):
     on_full_socket: Literal["leave", "read-anew"] = "leave"
     """What was not written stays in the store until the next connection; or is read anew when there is room."""
     removals: Literal["once", "awaited"] = "once"
-    """What an acknowledged message owes to the store: published, its removal is asked for once, and the session is read by the next CONNECT whether or not
-    that has happened; or it is asked for until it has happened, and the session is not read before."""
+    """What an acknowledged message owes to the store: published, its removal is asked for once, and the session is read
+    by the next CONNECT whether or not that has happened; or it is asked for until it has happened, and the session is
+    not read before."""
     pack_retries: int = Field(default=3, ge=0, le=2**31 - 1)
     """How often; what still fails is given up, and committed with the rest."""
     drain_s: float = Field(default=1.0, ge=0.001, le=3600)
@@ -267,13 +285,18 @@ class DeviceSettings(ClientSettings):
     def _reads_anew_by_tokens(self) -> DeviceSettings:
         for name, wanted in (("ownership", "woken"), ("on_full_socket", "read-anew")):
             if getattr(self, name) == wanted and getattr(self, "scripts", "published") != "session":
-                raise ValueError(f"{name}={wanted} reads sessions anew, for which messages need tokens; set scripts=session")
+                raise ValueError(
+                    f"{name}={wanted} reads sessions anew, for which messages need tokens; set scripts=session"
+                )
         return self
 
     @model_validator(mode="after")
     def _removes_by_tokens(self) -> DeviceSettings:
         if self.removals == "awaited" and getattr(self, "scripts", "published") != "session":
-            raise ValueError("removals=awaited asks again, and an identifier alone may be another message's by then; set scripts=session, which has tokens")
+            raise ValueError(
+                "removals=awaited asks again, and an identifier alone may be another message's by then; set "
+                "scripts=session, which has tokens"
+            )
         return self
 
     @model_validator(mode="after")
@@ -282,9 +305,14 @@ class DeviceSettings(ClientSettings):
         if self.idempotent and (self.acks != "all" or not self.retries):
             raise ValueError("idempotent: such a producer needs acks=all and retries above 0; set these too")
         if self.idempotent and self.max_in_flight > 5:
-            raise ValueError("idempotent: a leader knows the last five batches of a producer; set max_in_flight=5 at most")
+            raise ValueError(
+                "idempotent: a leader knows the last five batches of a producer; set max_in_flight=5 at most"
+            )
         if self.min_insync_replicas > self.kafka_brokers:
-            raise ValueError(f"min_insync_replicas {self.min_insync_replicas}: there are {self.kafka_brokers} Kafka brokers; set fewer")
+            raise ValueError(
+                f"min_insync_replicas {self.min_insync_replicas}: there are {self.kafka_brokers} Kafka brokers; "
+                "set fewer"
+            )
         return self
 
     @model_validator(mode="after")
@@ -305,27 +333,32 @@ class RedisSettings(DeviceSettings):
     redis_replica_lag_ms: float | None = Field(default=None, ge=0, le=60_000)
     """Lag of a replica of each node; none by default, as published."""
     appendfsync: Literal["off", "no", "everysec", "always"] = "off"
-    """Off, as published: no append-only file. Otherwise what is written to it is on disk when the system flushes it by itself,
-    within a second, or before the reply. That matters when the machine dies; a process that dies leaves the whole file."""
+    """Off, as published: no append-only file. Otherwise what is written to it is on disk when the system flushes it by
+    itself, within a second, or before the reply. That matters when the machine dies; a process that dies leaves the
+    whole file."""
     cluster_node_timeout_s: float = Field(default=15.0, ge=0.001, le=86_400)
-    """``cluster-node-timeout``: after which a node that is out of reach counts as failed, and a master that reaches no majority serves nothing."""
+    """``cluster-node-timeout``: after which a node that is out of reach counts as failed, and a master that reaches no
+    majority serves nothing."""
     full_coverage: bool = True
     """``cluster-require-full-coverage``: whether all nodes refuse to serve while some slots have no master."""
     min_replicas_lag_s: float | None = Field(default=None, ge=0.001, le=86_400)
-    """``min-replicas-to-write 1`` with this ``min-replicas-max-lag``: a master whose replica has been silent for so long takes no writes. Off by default."""
+    """``min-replicas-to-write 1`` with this ``min-replicas-max-lag``: a master whose replica has been silent for so
+    long takes no writes. Off by default."""
     resync_s: float = Field(default=0.0, ge=0, le=86_400)
-    """How long a replica that begins anew has nothing yet: the delay before a transfer (repl-diskless-sync-delay, 5 s in Redis 7) and the transfer."""
+    """How long a replica that begins anew has nothing yet: the delay before a transfer (repl-diskless-sync-delay, 5 s
+    in Redis 7) and the transfer."""
     scripts: Literal["published", "session"] = "published"
     inbound: Literal["memory", "store", "fenced"] = "memory"
-    """Where brokers keep which publishes with QoS 2 they have received and not released; in the store, a broker that dies takes
-    nothing along, and sessions know messages again by publisher and number, however they came; fenced: so, and a publisher's queue
-    there refuses what an older connection brings."""
+    """Where brokers keep which publishes with QoS 2 they have received and not released; in the store, a broker that
+    dies takes nothing along, and sessions know messages again by publisher and number, however they came; fenced: so,
+    and a publisher's queue there refuses what an older connection brings."""
 
     @model_validator(mode="after")
     def _numbers_come_in_order(self) -> RedisSettings:
         if self.inbound != "memory" and not (self.scripts == "session" and self.idempotent):
             raise ValueError(
-                f"inbound={self.inbound} numbers what publishers send, and sessions refuse a lower number; set scripts=session, which has "
+                f"inbound={self.inbound} numbers what publishers send, and sessions refuse a lower number; set "
+                "scripts=session, which has "
                 "numbers, and idempotent=true, which keeps order"
             )
         return self

@@ -1,15 +1,16 @@
 """The sustainable rate of a system: the highest rate at which the mean latency stays under a limit, found by runs.
 
-A rate is what is published per second on average, over the bursts of the publishers and the silence between them. It is *sustained* when
-the mean latency of what was published in the measured interval is under the limit and does not grow, and nothing is left under way;
-otherwise it is *overloaded*. What is delivered twice, or to nobody (QoS 0 without a connection, a session that ended), is no overload. Where more comes than goes, by a share x, latency grows by x seconds per second: so the
-slope of the batch means over the interval tells x, and up to ``GROWTH_MAX_MS_PER_S`` (1 %) counts as none. Its 95 %
-interval comes from the regression, widened as neighbouring batches depend on each other. A run that leaves the question
-open, or that grows without having reached the limit (a system that has not settled does that too), is repeated over twice
-the time, at most ``DOUBLINGS`` times; then the slope itself decides.
+A rate is what is published per second on average, over the bursts of the publishers and the silence between them. It is
+*sustained* when the mean latency of what was published in the measured interval is under the limit and does not grow,
+and nothing is left under way; otherwise it is *overloaded*. What is delivered twice, or to nobody (QoS 0 without a
+connection, a session that ended), is no overload. Where more comes than goes, by a share x, latency grows by x seconds
+per second: so the slope of the batch means over the interval tells x, and up to ``GROWTH_MAX_MS_PER_S`` (1 %) counts as
+none. Its 95 % interval comes from the regression, widened as neighbouring batches depend on each other. A run that
+leaves the question open, or that grows without having reached the limit (a system that has not settled does that too),
+is repeated over twice the time, at most ``DOUBLINGS`` times; then the slope itself decides.
 
-The search takes big steps until one rate is sustained and one is not, and then closes in between them; what came out of an
-overloaded run is about what the system can do, so the next rate is tried just below that.
+The search takes big steps until one rate is sustained and one is not, and then closes in between them; what came out of
+an overloaded run is about what the system can do, so the next rate is tried just below that.
 """
 
 from __future__ import annotations
@@ -117,12 +118,15 @@ def find_ceiling(
     tolerance: float = 0.02,
     on_step: Callable[[RateTrial], None] | None = None,
 ) -> Ceiling:
-    """Search from ``start_per_s``. ``run(rate, times)`` runs at a rate or, as bursts and intervals are whole, near it, ``times`` as long as usual.
+    """Search from ``start_per_s``. ``run(rate, times)`` runs at a rate or, as bursts and intervals are whole, near it,
+    ``times`` as long as usual.
 
     Raises InputError when not even ``LOWEST_PER_S`` is sustained, or nothing ever overloads the system.
     """
     if not (0 < tolerance < 1 and limit_ms > 0):
-        raise InputError(f"sustainable: a limit of {limit_ms:g} ms within {tolerance:g}: both must be above 0, the latter below 1")
+        raise InputError(
+            f"sustainable: a limit of {limit_ms:g} ms within {tolerance:g}: both must be above 0, the latter below 1"
+        )
     steps: list[RateTrial] = []
     low, high, rate = 0.0, float("inf"), start_per_s
     while high - low > tolerance * high or not low or high == float("inf"):
@@ -168,7 +172,9 @@ def _next(steps: list[RateTrial], low: float, high: float) -> float:
     if not low:
         return high / 2
     since_overload = next((count for count, step in enumerate(reversed(steps)) if not step.is_sustained), len(steps))
-    nearby = low * (1 + NEARBY * 2 ** max(since_overload - CREEPS, 0))  # what came out of that run was far too little: it never settled
+    nearby = low * (
+        1 + NEARBY * 2 ** max(since_overload - CREEPS, 0)
+    )  # what came out of that run was far too little: it never settled
     return nearby if nearby < (low + high) / 2 else (low + high) / 2
 
 
@@ -184,10 +190,17 @@ class _Run:
 
 
 def trial_of(system: Any, report: Mapping[str, Any], in_per_s: float | None = None) -> Trial:
-    """What a system that has run tells about its rate. ``in_per_s``: what was due, where that is known better than by what came in."""
+    """What a system that has run tells about its rate. ``in_per_s``: what was due, where that is known better than by
+    what came in."""
     means = system.world.measured.delivery_latency.batch_means_us() / 1000
     through = report["throughput_per_s"]
-    return _Run(means, report["measured_s"], through["in"] if in_per_s is None else in_per_s, through["out"], system.is_drained())
+    return _Run(
+        means,
+        report["measured_s"],
+        through["in"] if in_per_s is None else in_per_s,
+        through["out"],
+        system.is_drained(),
+    )
 
 
 def share_of_time(settings: Any) -> float:
@@ -197,7 +210,8 @@ def share_of_time(settings: Any) -> float:
 
 
 def runs_of(name: str, settings: Any, seed: int) -> Callable[[float, int], tuple[Trial, dict[str, Any]]]:
-    """Runs of a system at any rate: every publisher publishes more often, nothing else changes. They raise InputError for a rate that the system refuses."""
+    """Runs of a system at any rate: every publisher publishes more often, nothing else changes. They raise InputError
+    for a rate that the system refuses."""
     assemble, each = entry(name).assemble, settings.publishers * share_of_time(settings)
 
     def run(rate_per_s: float, times: int) -> tuple[Trial, dict[str, Any]]:
@@ -206,7 +220,8 @@ def runs_of(name: str, settings: Any, seed: int) -> Callable[[float, int], tuple
             at_rate = settings_of(name, given)
         except InputError as error:
             raise InputError(
-                f"sustainable: the search has come to {rate_per_s:,.0f} msg/s, by rate={given['rate']:.4g} of {settings.publishers} publishers, and {error}; "
+                f"sustainable: the search has come to {rate_per_s:,.0f} msg/s, by rate={given['rate']:.4g} of "
+                f"{settings.publishers} publishers, and {error}; "
                 "begin with another number of publishers"
             ) from None
         system = assemble(at_rate, seed, [])
@@ -237,13 +252,17 @@ def _told(value: float) -> float | None:
 
 
 def ceiling_json(ceiling: Ceiling) -> dict[str, Any]:
-    """As `--json` prints it: the ceiling, the runs behind it, each with the settings that make it again, and the figures of the run at the ceiling."""
+    """As `--json` prints it: the ceiling, the runs behind it, each with the settings that make it again, and the
+    figures of the run at the ceiling."""
     step = ceiling.at
     counts = step.report["counts"]
     both = 1 + counts["delivered"] / counts["published"]
     return {
         "sustainable_per_s": {"in": round(ceiling.rate_per_s), "in_and_out": round(both * ceiling.rate_per_s)},
-        "overloaded_per_s": {"in": round(ceiling.overloaded_per_s), "in_and_out": round(both * ceiling.overloaded_per_s)},
+        "overloaded_per_s": {
+            "in": round(ceiling.overloaded_per_s),
+            "in_and_out": round(both * ceiling.overloaded_per_s),
+        },
         "runs": [
             {
                 "rate_per_s": round(run.rate_per_s, 1),

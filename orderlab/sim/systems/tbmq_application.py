@@ -1,4 +1,5 @@
-"""`tbmq-application`: fan-in. Many devices publish; a few persistent APPLICATION clients read, alone or sharing the work."""
+"""`tbmq-application`: fan-in. Many devices publish; a few persistent APPLICATION clients read, alone or sharing the
+work."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ class ApplicationSettings(DeviceSettings):
     """Each gets every message, once for all of its members."""
     group_members: int = Field(default=4, ge=1, le=1000)
     device_groups: int = Field(default=1, ge=1, le=1000)
-    """Of publishers, by turns: with more than one, an application or a group reads the topics of one of them, ``p/3/+``, again by turns."""
+    """Of publishers, by turns: with more than one, an application or a group reads the topics of one of them,
+    ``p/3/+``, again by turns."""
     application_partitions: int = Field(default=1, ge=1, le=1000)
     """Of the Kafka topic of an application."""
     shared_partitions: int = Field(default=12, ge=1, le=1000)
@@ -54,7 +56,8 @@ class ApplicationSettings(DeviceSettings):
         """The history knows a group as one subscriber, whose session does not end with a member's."""
         if self.sessions_end and self.shared_groups:
             raise ValueError(
-                "members of groups keep their sessions; set shared_groups=0, or leave out clean_start_share and session_expiry_s"
+                "members of groups keep their sessions; set shared_groups=0, or leave out clean_start_share and "
+                "session_expiry_s"
             )
         return self
 
@@ -62,7 +65,10 @@ class ApplicationSettings(DeviceSettings):
     def _queues_are_their_own(self) -> ApplicationSettings:
         for name in ("ownership", "socket_packets", "removals"):
             if name in self.model_fields_set and getattr(self, name) not in ("at-once", "once", 0):
-                raise ValueError(f"{name} is of subscribers with a session in a store; applications read queues of their own, leave it out")
+                raise ValueError(
+                    f"{name} is of subscribers with a session in a store; applications read queues of their own, "
+                    "leave it out"
+                )
         return self
 
     @model_validator(mode="after")
@@ -149,7 +155,9 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
         return alone + [f"$share/g{number}/{read[number % len(read)]}" for number in range(settings.shared_groups)]
 
     def _subscriptions(self, topics: Sequence[bytes]) -> Iterable[tuple[str, int]]:
-        return ((split_shared(written)[1], first) for first, written in zip(self._firsts(), self._filters(), strict=True))
+        return (
+            (split_shared(written)[1], first) for first, written in zip(self._firsts(), self._filters(), strict=True)
+        )
 
     def _firsts(self) -> list[int]:
         """Per queue the number of its application, or of the first member of its group."""
@@ -159,7 +167,11 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
 
     def groups(self) -> Mapping[int, range]:
         members = self.settings.group_members
-        return {queue.code: range(queue.first, queue.first + members) for queue in self.applications.queues if queue.is_shared}
+        return {
+            queue.code: range(queue.first, queue.first + members)
+            for queue in self.applications.queues
+            if queue.is_shared
+        }
 
     def history_codes(self, subscribers: list[int]) -> npt.NDArray[np.int64]:
         """Those of applications with a connection of their own: nothing is owed to one member of a group."""
@@ -181,7 +193,13 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
         codes = np.array([queue.code for queue in self.applications.queues])
         at, granted = np.zeros(len(codes), np.int64), world.traffic.qos.granted_to(np.array(self._firsts()))
         world.recorder.add(EventKind.CONNECT, at, subscriber=codes, **world.delivery.windows.columns)
-        world.recorder.add(EventKind.SUBSCRIBE, at, subscriber=codes, topic=np.array([queue.filter_code for queue in self.applications.queues]), qos=granted)
+        world.recorder.add(
+            EventKind.SUBSCRIBE,
+            at,
+            subscriber=codes,
+            topic=np.array([queue.filter_code for queue in self.applications.queues]),
+            qos=granted,
+        )
         for number in range(self._subscriber_count()):
             delivery = self.brokers[int(world.traffic.subscribers.broker[number])].delivery
             assert isinstance(delivery, ApplicationDelivery)
@@ -205,21 +223,31 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
             world.kafka.groups.append(group)
             code = settings.publishers + (first if shared is None else self._subscriber_count() + number)
             filter_code = len(world.traffic.topics) + read.index(split_shared(written)[1])
-            queues.append(Queue(group, partitions_for_rows(topic_rows, count), first, code, shared is not None, written, filter_code))
+            queues.append(
+                Queue(
+                    group, partitions_for_rows(topic_rows, count), first, code, shared is not None, written, filter_code
+                )
+            )
         return queues
 
     def _queue_of(self) -> list[int]:
         settings = self.settings
         return list(range(settings.applications)) + [
-            settings.applications + group for group in range(settings.shared_groups) for _ in range(settings.group_members)
+            settings.applications + group
+            for group in range(settings.shared_groups)
+            for _ in range(settings.group_members)
         ]
 
-    def _broker(self, world: World, number: int, producer: Producer, driver: StoreDriver, cpu: Station) -> ApplicationBroker:
+    def _broker(
+        self, world: World, number: int, producer: Producer, driver: StoreDriver, cpu: Station
+    ) -> ApplicationBroker:
         return ApplicationBroker(world, number, self._broker_settings(), producer, driver, cpu, self.applications)
 
     def _disconnected(self, number: int) -> None:
         broker = self.world.brokers[int(self.world.traffic.subscribers.broker[number])]
-        self.applications.sessions[number].lose_connection(int(self.world.delivery.connections.lost_us[number]), not broker.is_dead)
+        self.applications.sessions[number].lose_connection(
+            int(self.world.delivery.connections.lost_us[number]), not broker.is_dead
+        )
 
     def is_quiet(self) -> bool:
         """Whether all that was published is in the queues, delivered, acknowledged and committed."""
@@ -229,7 +257,10 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
         # Nobody reads what is left there.
         left = {consumer.group for broker in world.brokers if broker.is_dead for consumer in broker.downlink_consumers}
         return not any(
-            group.committed[part] < part.log.end_offset for group in world.kafka.groups if group not in left for part in group.partitions
+            group.committed[part] < part.log.end_offset
+            for group in world.kafka.groups
+            if group not in left
+            for part in group.partitions
         )
 
     def is_drained(self) -> bool:
@@ -239,10 +270,14 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
     def run(self, on_progress: Callable[[SimulationProgress], None] | None = None) -> dict[str, Any]:
         """The report, with the queues as they are left at the end."""
         report = super().run(on_progress)
-        return {**report, "lag_at_the_end": {queue.group.partitions[0].topic: queue.lag for queue in self.applications.queues}}
+        return {
+            **report,
+            "lag_at_the_end": {queue.group.partitions[0].topic: queue.lag for queue in self.applications.queues},
+        }
 
     def names(self) -> Names:
-        """The names behind the codes: groups follow the clients, and stand for their members in the history; the filter follows the topics."""
+        """The names behind the codes: groups follow the clients, and stand for their members in the history; the filter
+        follows the topics."""
         world, settings = self.world, self.settings
         clients = [name.decode() for name in self._client_names()]
         clients += ["" for _ in range(settings.applications)]

@@ -1,4 +1,5 @@
-"""`tbmq-fan-out`: a few publishers, and many subscribers without a session that outlasts them, each with a wildcard that takes all, at QoS 0.
+"""`tbmq-fan-out`: a few publishers, and many subscribers without a session that outlasts them, each with a wildcard
+that takes all, at QoS 0.
 
 Nothing is stored: `msg.all` → subscription trie → a copy for each subscriber → its socket.
 """
@@ -37,19 +38,23 @@ class FanOutSettings(DeviceSettings):
     payload_bytes: int = Field(default=66, ge=20, le=1_000_000)
     broker_cores: int = Field(default=32, ge=1, le=1024)
     costs: str = "cluster broker.deliver_us=4.5"
-    """A copy without a packet identifier, encoded once for all: less than a delivery with QoS 1 (notes/predictions.md, Fan-out)."""
+    """A copy without a packet identifier, encoded once for all: less than a delivery with QoS 1 (notes/predictions.md,
+    Fan-out)."""
     warm_up_s: float = Field(default=0.1, ge=0, le=3600)
     duration_s: float = Field(default=0.2, ge=0.001, le=86_400)
 
     @model_validator(mode="after")
     def _nothing_is_kept(self) -> FanOutSettings:
         if self.sessions_end:
-            raise ValueError("no session outlasts its connection here; leave out clean_start_share and session_expiry_s")
+            raise ValueError(
+                "no session outlasts its connection here; leave out clean_start_share and session_expiry_s"
+            )
         return self
 
 
 class StorelessDelivery(Delivery):
-    """Delivery to subscribers for whom nothing waits when they come back: what was sent at QoS 0 while they were away is lost."""
+    """Delivery to subscribers for whom nothing waits when they come back: what was sent at QoS 0 while they were away
+    is lost."""
 
     def send_backlog(self, subscriber: int, then: Callable[[], None]) -> None:
         """Note that a subscriber is back, and call ``then`` at once."""

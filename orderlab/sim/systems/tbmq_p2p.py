@@ -29,8 +29,8 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
 
 
 class P2PSettings(RedisSettings):
-    """The knobs of the measurement, by the names of the published tables. By default the load of the row 200k comes of fewer publishers, who
-    publish more than once in a short run: else it would put no order to the test."""
+    """The knobs of the measurement, by the names of the published tables. By default the load of the row 200k comes of
+    fewer publishers, who publish more than once in a short run: else it would put no order to the test."""
 
     publishers: int = Field(default=10_000, ge=1, le=2_000_000)
     rate: float = Field(default=10.0, ge=RATE_MIN, le=1000, allow_inf_nan=False)
@@ -47,7 +47,8 @@ class P2PSystem(DeviceSystem[P2PSettings]):
         return PipelinedRedis(
             RedisSessions.assemble(self.env, settings, self.costs, lengths),
             PipelineSettings(
-                settings.lettuce_batch, round(settings.flush_ms * 1000),
+                settings.lettuce_batch,
+                round(settings.flush_ms * 1000),
                 command_timeout_us=round(settings.command_timeout_s * 1e6),
             ),
         )

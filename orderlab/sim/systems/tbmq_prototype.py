@@ -1,5 +1,5 @@
-"""`tbmq-jedis`, `tbmq-lettuce`, `tbmq-postgres`: the one-node prototype with three kinds of session store. Broker, Kafka, store and
-the clients of the test are on the cores of one machine.
+"""`tbmq-jedis`, `tbmq-lettuce`, `tbmq-postgres`: the one-node prototype with three kinds of session store. Broker,
+Kafka, store and the clients of the test are on the cores of one machine.
 
 The published figures of the prototype name one node and no other, so by default everything shares its cores;
 ``shared_host=false`` gives the broker all of them and every server a machine of its own.
@@ -117,7 +117,9 @@ class LettuceSystem(PrototypeSystem[LettuceSettings]):
         return PipelinedRedis(
             RedisSessions.assemble(self.env, settings, self.costs, lengths),
             PipelineSettings(
-                settings.lettuce_batch, round(settings.flush_ms * 1000), command_timeout_us=round(settings.command_timeout_s * 1e6)
+                settings.lettuce_batch,
+                round(settings.flush_ms * 1000),
+                command_timeout_us=round(settings.command_timeout_s * 1e6),
             ),
         )
 
@@ -172,7 +174,9 @@ class PostgresSystem(PrototypeSystem[PostgresSettings]):
     def _start(self, world: World, persistence: Persistence) -> None:
         world.storage.databases.append(self.server)
         world.measured.other_stations["postgres"] = self.server.cpu
-        self._subscriber_of = {world.traffic.subscribers.name(number): number for number in range(len(world.traffic.subscribers))}
+        self._subscriber_of = {
+            world.traffic.subscribers.name(number): number for number in range(len(world.traffic.subscribers))
+        }
         self.clean_up = CleanUp(self.server, self.store, round(self.settings.clean_up_s * 1e6), self._removed)
         self.env.process(self.clean_up.run())
         super()._start(world, persistence)

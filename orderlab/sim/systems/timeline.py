@@ -1,9 +1,10 @@
 """A run as a timeline: Chrome trace events of a bounded window, for Perfetto or chrome://tracing.
 
 Four kinds of rows: every message with its stages, the packs of each consumer, the services of each Redis node and Kafka
-broker (of durable streams, the batches that each node stores, copies and replays), and the round trips of the drivers' flushes; faults are instants over all of them. The parts of a system call an observer
-where they have one and pay one comparison where they have none; nothing that an observer does reaches back, so a traced run
-has the same history. Format: "Trace Event Format" of the Chromium project, JSON object form; times in microseconds.
+broker (of durable streams, the batches that each node stores, copies and replays), and the round trips of the drivers'
+flushes; faults are instants over all of them. The parts of a system call an observer where they have one and pay one
+comparison where they have none; nothing that an observer does reaches back, so a traced run has the same history.
+Format: "Trace Event Format" of the Chromium project, JSON object form; times in microseconds.
 """
 
 from __future__ import annotations
@@ -117,7 +118,9 @@ class Tracer:
             what = str(self._world.operations.label(int(batch.operation[row])))
             arguments = {"node": self._world.node_names()[int(batch.node[row])]}
         pid = self._process("faults")
-        self._add({"name": what, "ph": "i", "s": "g", "ts": at, "pid": pid, "tid": 1, "cat": "fault", "args": arguments})
+        self._add(
+            {"name": what, "ph": "i", "s": "g", "ts": at, "pid": pid, "tid": 1, "cat": "fault", "args": arguments}
+        )
 
     # -- events --------------------------------------------------------------------------------------------
 
@@ -168,7 +171,8 @@ class Tracer:
         self._message_events()
         self._stages.clear()
         names: list[dict[str, Any]] = [
-            {"name": "process_name", "ph": "M", "pid": pid, "args": {"name": name}} for name, pid in self._processes.items()
+            {"name": "process_name", "ph": "M", "pid": pid, "args": {"name": name}}
+            for name, pid in self._processes.items()
         ]
         names += [
             {"name": "thread_name", "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}

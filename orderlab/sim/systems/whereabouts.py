@@ -1,11 +1,13 @@
-"""Where a message was and is: a run is watched for a few messages, stage by stage, and asked at its end what still holds them.
+"""Where a message was and is: a run is watched for a few messages, stage by stage, and asked at its end what still
+holds them.
 
-Watched are Kafka's logs (of `msg.all`, `msg.persisted`, downlinks, queues of applications), the store's answers, the broker that is to send it, and sockets.
-Observers change nothing, so the run is the same as without: whoever has a history takes the same settings and seed again and watches what it
-says is missing.
+Watched are Kafka's logs (of `msg.all`, `msg.persisted`, downlinks, queues of applications), the store's answers, the
+broker that is to send it, and sockets. Observers change nothing, so the run is the same as without: whoever has a
+history takes the same settings and seed again and watches what it says is missing.
 
-A message that did not arrive is *withheld* where something still has it at the end: a log beyond what its readers have committed, the store, a window that is
-full, a socket. Otherwise it is *lost*. Withheld says nothing about when it comes: a downlink that nobody reads any more keeps it for good.
+A message that did not arrive is *withheld* where something still has it at the end: a log beyond what its readers have
+committed, the store, a window that is full, a socket. Otherwise it is *lost*. Withheld says nothing about when it
+comes: a downlink that nobody reads any more keeps it for good.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ STAGES = ("msg.all", "msg.persisted", "msg.app", "store", "msg.downlink", "broke
 
 @dataclass(frozen=True)
 class Wanted:
-    """A message by its logical FIFO and place there, on its way to a subscriber, or to a group that shares a subscription, by the names of the history."""
+    """A message by its logical FIFO and place there, on its way to a subscriber, or to a group that shares a
+    subscription, by the names of the history."""
 
     publisher: str | int
     sequence: int
@@ -78,7 +81,8 @@ class Watch:
         self._watched: list[_Watched | None] = []
 
     def attach(self, world: World, names: Names, groups: Mapping[int, range]) -> None:
-        """Observe the parts of ``world``. ``groups``: the members of those that share a subscription, by their codes in the history."""
+        """Observe the parts of ``world``. ``groups``: the members of those that share a subscription, by their codes in
+        the history."""
         self._world = world
         self._groups = groups
         self._watched = [self._found(one, names) for one in self.wanted]
@@ -87,10 +91,12 @@ class Watch:
         world.measured.on_way = self._reached
 
     def _found(self, wanted: Wanted, names: Names) -> _Watched | None:
-        """The message and its subscribers by number; None where the history names nobody of this system: all of them, or one that is not there."""
+        """The message and its subscribers by number; None where the history names nobody of this system: all of them,
+        or one that is not there."""
         count, population = self._world.traffic.schedule.count, len(self._world.traffic.subscribers)
         publisher, subscriber = (
-            label if isinstance(label, int) else names.clients.code_of.get(label, -1) for label in (wanted.publisher, wanted.subscriber)
+            label if isinstance(label, int) else names.clients.code_of.get(label, -1)
+            for label in (wanted.publisher, wanted.subscriber)
         )
         members = self._groups.get(subscriber, range(subscriber - count, subscriber - count + 1))
         if not (0 <= publisher < count and members[0] >= 0 and members[-1] < population):
@@ -104,7 +110,8 @@ class Watch:
             for place in self._places(partition, batch.records, one):
                 offset = batch.base_offset + place
                 reached = Reached(
-                    batch.appended_us, _stage_of(partition), f"{partition.topic}/{partition.number} at offset {offset} (kafka-{partition.leader})",
+                    batch.appended_us, _stage_of(partition), f"{partition.topic}/{partition.number} at offset "
+                        f"{offset} (kafka-{partition.leader})",
                     f"kafka-{partition.leader}", partition, offset,
                 )  # fmt: skip
                 if reached not in one.way:  # an idempotent producer's retry is answered with the first copy
@@ -114,21 +121,31 @@ class Watch:
         """The leader has died with these, which were the end of its log."""
         for one in filter(None, self._watched):
             if self._places(partition, records, one):
-                known = [at for at in one.way if at.partition is partition and at not in one.lost_by and at.offset >= partition.log.end_offset]
+                known = [
+                    at
+                    for at in one.way
+                    if at.partition is partition and at not in one.lost_by and at.offset >= partition.log.end_offset
+                ]
                 one.lost_by += known
                 what = f"lost from {partition.topic}/{partition.number} with kafka-{leader}, which alone had it"
                 one.way.append(Reached(int(self._world.env.now), "loss", what, f"kafka-{leader}"))
 
     def _reached(self, stage: str, broker: int, deliveries: Deliveries) -> None:
         for one in filter(None, self._watched):
-            mine = deliveries[(deliveries[:, MESSAGE] == one.message) & np.isin(deliveries[:, SUBSCRIBER], one.subscribers)]
+            mine = deliveries[
+                (deliveries[:, MESSAGE] == one.message) & np.isin(deliveries[:, SUBSCRIBER], one.subscribers)
+            ]
             for _, subscriber, packet_id, _ in mine.tolist():
                 node, place = f"broker-{broker}", f"socket of broker-{broker}"
                 if stage == "store":
                     node = self._store_node(subscriber)
-                    place = f"{self._key(subscriber, node)}, saved by broker-{broker}" + (f" under packet identifier {packet_id}" if packet_id > 0 else "")
+                    place = f"{self._key(subscriber, node)}, saved by broker-{broker}" + (
+                        f" under packet identifier {packet_id}" if packet_id > 0 else ""
+                    )
                 elif stage == "broker":
-                    place = f"broker-{broker}, to be sent" + ("" if self._is_here(broker, subscriber) else " to who is not connected there")
+                    place = f"broker-{broker}, to be sent" + (
+                        "" if self._is_here(broker, subscriber) else " to who is not connected there"
+                    )
                 one.way.append(Reached(int(self._world.env.now), stage, place, node))
 
     def _is_here(self, broker: int, subscriber: int) -> bool:
@@ -158,9 +175,9 @@ class Watch:
     # -- at the end --------------------------------------------------------------------------------------------
 
     def told(self, number: int, arrived: bool, broken_us: float = math.inf) -> dict[str, Any] | None:
-        """What became of the wanted message of that number, as JSON holds it; None where it could not be watched. ``arrived``: whether the
-        history says so; ``broken_us``: when the law broke, for what strikes later is not to blame. Who had it last is who had to keep it: the
-        store from a save on, wherever it was sent from there."""
+        """What became of the wanted message of that number, as JSON holds it; None where it could not be watched.
+        ``arrived``: whether the history says so; ``broken_us``: when the law broke, for what strikes later is not to
+        blame. Who had it last is who had to keep it: the store from a save on, wherever it was sent from there."""
         one = self._watched[number]
         if one is None:
             return None
@@ -169,7 +186,8 @@ class Watch:
         return _became(one.way, arrived, [] if arrived else self._held(one), struck, broken_us)
 
     def turned(self, earlier: int, later: int) -> tuple[str | None, str | None]:
-        """The first stage in which the ``later`` of two wanted messages came before the ``earlier``, and where; nothing if none is known."""
+        """The first stage in which the ``later`` of two wanted messages came before the ``earlier``, and where; nothing
+        if none is known."""
         first, second = self._watched[earlier], self._watched[later]
         if first is None or second is None:
             return None, None
@@ -189,7 +207,9 @@ class Watch:
         """What still has it."""
         world, table = self._world, self._world.delivery.connections
         held = [
-            f"{reached.place}, {why}" for reached in one.way if reached not in one.lost_by and (why := self._unread(reached))
+            f"{reached.place}, {why}"
+            for reached in one.way
+            if reached not in one.lost_by and (why := self._unread(reached))
         ]
         held += self._in_store(one)
         for subscriber in one.subscribers:
@@ -199,7 +219,8 @@ class Watch:
                 held.append("the window of the connection, which is full")
         sockets = [reached.place for reached in one.way if reached.stage == "socket"]
         is_on_the_way = any(
-            (np.isin(whose, one.subscribers) & (table.connection_number[whose] == over)).any() for whose, over in table.on_the_way.values()
+            (np.isin(whose, one.subscribers) & (table.connection_number[whose] == over)).any()
+            for whose, over in table.on_the_way.values()
         )
         return held + (sockets[-1:] if is_on_the_way and self._is_in_flight(one) else [])
 
@@ -214,11 +235,19 @@ class Watch:
         name = world.traffic.subscribers.name(one.subscribers[0])
         if storage.databases:
             rows = storage.databases[0].tables.of_client(name)
-            return [self._key(one.subscribers[0], storage.databases[0].name)] if any(int(row.payload[:NUMBER_BYTES] or -1) == one.message for row in rows) else []
+            return (
+                [self._key(one.subscribers[0], storage.databases[0].name)]
+                if any(int(row.payload[:NUMBER_BYTES] or -1) == one.message for row in rows)
+                else []
+            )
         if not storage.nodes:  # sessions are Kafka's
             return []
         call = storage.store.fetch(name)
-        sources = [script.source for script in storage.store.binding.scripts] if isinstance(storage.store, StoredSessions) else []
+        sources = (
+            [script.source for script in storage.store.binding.scripts]
+            if isinstance(storage.store, StoredSessions)
+            else []
+        )
         for node in storage.nodes:
             node.shard.now_ms = EPOCH_MS + int(world.env.now) // 1000
             for source in sources:  # it may have been flushed
@@ -255,7 +284,8 @@ def _became(way: Sequence[Reached], arrived: bool, held: list[str], struck: Stru
 
 
 def _fault(last: Reached, struck: Struck) -> dict[str, Any] | None:
-    """The fault that struck what had it last, since it had it; else the next one; else the last one before. Of what was lost at an instant, the last until then."""
+    """The fault that struck what had it last, since it had it; else the next one; else the last one before. Of what was
+    lost at an instant, the last until then."""
     if not struck:
         return None
     earlier = [fault for fault in struck if fault[2] <= last.at_us]
@@ -271,7 +301,8 @@ def _fault(last: Reached, struck: Struck) -> dict[str, Any] | None:
 def _turned(
     first: Sequence[Reached], second: Sequence[Reached], earlier: int, later: int, stages: Sequence[str]
 ) -> tuple[str | None, str | None]:  # fmt: skip
-    """The first stage in which the second message, number ``later``, came before the first, and where; nothing if none is known."""
+    """The first stage in which the second message, number ``later``, came before the first, and where; nothing if none
+    is known."""
     for stage in stages:
         at = [next((reached for reached in way if reached.stage == stage), None) for way in (first, second)]
         if at[0] is None or at[1] is None:
@@ -282,7 +313,8 @@ def _turned(
     return None, None
 
 
-# -- feeds and durable streams -------------------------------------------------------------------------------------------------
+# -- feeds and durable streams
+# -------------------------------------------------------------------------------------------------
 
 Key = tuple[int, int, int]
 """A message of a feed: its publisher, topic and sequence, by the codes of the history."""
@@ -319,7 +351,11 @@ class FeedWatch:
         for one, way in zip(self.wanted, self._ways, strict=True):
             publisher, topic, reader = (
                 names_of.code_of.get(label, -1) if isinstance(label, str) else -1 if label is None else label
-                for names_of, label in ((names.clients, one.publisher), (names.topics, one.topic), (names.clients, one.subscriber))
+                for names_of, label in (
+                    (names.clients, one.publisher),
+                    (names.topics, one.topic),
+                    (names.clients, one.subscriber),
+                )
             )
             is_known = min(publisher, topic, reader) >= 0
             self._known.append(((publisher, topic, one.sequence), reader) if is_known else None)
@@ -330,7 +366,18 @@ class FeedWatch:
         """Whether it is followed."""
         return message in self._followed
 
-    def reached(self, message: Key, stage: str, place: str, node: str, at_us: float, reader: int | None = None, offset: int = 0, is_behind: bool = False, by: str = "") -> None:
+    def reached(
+        self,
+        message: Key,
+        stage: str,
+        place: str,
+        node: str,
+        at_us: float,
+        reader: int | None = None,
+        offset: int = 0,
+        is_behind: bool = False,
+        by: str = "",
+    ) -> None:
         """A stage has the message, or ("loss") no longer; on its way to that reader, to all if None."""
         for to, way in self._followed.get(message, ()):
             if reader is None or reader == to:
@@ -340,11 +387,17 @@ class FeedWatch:
         """Retention has dropped what a shard had up to a number of its own."""
         what = f"dropped by retention from shard {number}"
         for way in self._ways:
-            old = [reached for reached in way if reached.stage == "store" and reached.place.startswith(f"shard {number},") and reached.offset <= upto]
+            old = [
+                reached
+                for reached in way
+                if reached.stage == "store" and reached.place.startswith(f"shard {number},") and reached.offset <= upto
+            ]
             if old and not any(reached.place == what for reached in way):
                 way.append(Reached(int(at_us), "loss", what, ""))
 
-    def told(self, number: int, arrived: bool, published_us: float, broken_us: float = math.inf) -> dict[str, Any] | None:
+    def told(
+        self, number: int, arrived: bool, published_us: float, broken_us: float = math.inf
+    ) -> dict[str, Any] | None:
         """As ``Watch.told``."""
         known = self._known[number]
         if known is None:

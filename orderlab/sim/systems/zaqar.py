@@ -1,13 +1,15 @@
 """`zaqar-watch`, `zaqar-lua`, `zaqar-race`: a message feed in Redis, and two cures of its race.
 
-Producers post through one web head to feeds on a machine with a few Redis processes; readers list after a marker. A message is a hash, and a member
-of its feed's sorted set with a rank from a counter. Read apart from the write, the counter gives two producers one rank: a message can appear
-behind a marker. `zaqar-race` does that. `zaqar-watch` watches the counter and begins again on a conflict, at once, for 10 s at most; then
-the client gets an error. `zaqar-lua` writes the hashes first and lets a script take rank and counter; if nothing runs the script, they stay until they expire.
+Producers post through one web head to feeds on a machine with a few Redis processes; readers list after a marker. A
+message is a hash, and a member of its feed's sorted set with a rank from a counter. Read apart from the write, the
+counter gives two producers one rank: a message can appear behind a marker. `zaqar-race` does that. `zaqar-watch`
+watches the counter and begins again on a conflict, at once, for 10 s at most; then the client gets an error.
+`zaqar-lua` writes the hashes first and lets a script take rank and counter; if nothing runs the script, they stay until
+they expire.
 
-Every command runs on the kernel, on the producer's own connection, when it reaches its process. Producers are closed loops: each posts again once
-it is answered, so there are as many requests under way as producers (Little's law). WATCH and GET, two round trips, are carried out at the first: what
-comes between them breaks the transaction either way.
+Every command runs on the kernel, on the producer's own connection, when it reaches its process. Producers are closed
+loops: each posts again once it is answered, so there are as many requests under way as producers (Little's law). WATCH
+and GET, two round trips, are carried out at the first: what comes between them breaks the transaction either way.
 """
 
 from __future__ import annotations
@@ -60,7 +62,8 @@ return rank
 """
 POST_SHA = hashlib.sha1(POST).hexdigest().encode()
 FAULTS = {"redis-restart": 0.5, "redis-stall": 0.05, "redis-connection-loss": 0.0}
-"""What can strike a Redis process here, and for how long unless told otherwise, in seconds. What was stored is there after a restart."""
+"""What can strike a Redis process here, and for how long unless told otherwise, in seconds. What was stored is there
+after a restart."""
 Argv = Sequence[bytes]
 MULTI: Argv = (b"MULTI",)
 EXEC: Argv = (b"EXEC",)
@@ -90,8 +93,8 @@ class ZaqarSettings(Settings):
     poll_ms: float = Field(default=10.0, ge=0.1, le=60_000)
     """Between two lists of a reader."""
     window_us: float = Field(default=0.0, ge=0, le=1e9)
-    """What passes at the web head between reading the counter and sending the transaction, or between hashes and script, beside its own work, on
-    average; exponential. No core is busy with it."""
+    """What passes at the web head between reading the counter and sending the transaction, or between hashes and
+    script, beside its own work, on average; exponential. No core is busy with it."""
     retry_s: float = Field(default=10.0, ge=0.001, le=3600)
     """After a conflict a request begins again until it is so old; then its client gets an error."""
     reconnect_ms: float = Field(default=100.0, ge=1, le=60_000)
@@ -133,8 +136,11 @@ class _Process:
     commands: int = 0
     waits: Waits = field(default_factory=Waits)
 
-    def run(self, now_us: float, client: Client | None, calls: Sequence[Argv], work_us: float, inner: int = 0) -> list[Reply]:
-        """The replies to ``calls``, that leave at ``busy_until_us``. They run when they arrive: what came before them is served before."""
+    def run(
+        self, now_us: float, client: Client | None, calls: Sequence[Argv], work_us: float, inner: int = 0
+    ) -> list[Reply]:
+        """The replies to ``calls``, that leave at ``busy_until_us``. They run when they arrive: what came before them
+        is served before."""
         begun = self.busy_until_us
         if begun > now_us:
             self.waits.add(now_us, begun)
@@ -182,10 +188,14 @@ class _Work:
         ranked = messages * us("zadd") + us("incrby")
         queued = 2 + 3 * messages + 1
         return cls(
-            2 * redis.syscall_us + 2 * redis.io_us + us("watch", "get"), trip(queued, hashes + ranked + us("multi", "exec")),
-            trip(queued, us("multi", "exec")), trip(2 + 2 * messages, hashes + us("multi", "exec")),
-            trip(1, redis.evalsha_us + us("get", "set") + ranked - us("incrby")), trip(2, us("zrank", "zrange")), redis.io_us + us("hget"),
-        )  # fmt: skip
+            2 * redis.syscall_us + 2 * redis.io_us + us("watch", "get"),
+            trip(queued, hashes + ranked + us("multi", "exec")),
+            trip(queued, us("multi", "exec")),
+            trip(2 + 2 * messages, hashes + us("multi", "exec")),
+            trip(1, redis.evalsha_us + us("get", "set") + ranked - us("incrby")),
+            trip(2, us("zrank", "zrange")),
+            redis.io_us + us("hget"),
+        )
 
 
 class _Producer:
@@ -257,7 +267,12 @@ class _Producer:
         system = self.system
         system.counts["connection_errors"] += 1
         if system.watch is not None:
-            system.tell("publisher", self, f"producer-{self.number}, whose connection to redis-{self.place} is lost", system.env.now)
+            system.tell(
+                "publisher",
+                self,
+                f"producer-{self.number}, whose connection to redis-{self.place} is lost",
+                system.env.now,
+            )
         self.clients[self.place] = Client()
         if system.env.now - self.started_us >= system.settings.retry_s * 1e6:
             self.give_up()
@@ -268,7 +283,9 @@ class _Producer:
         """Make the request anew: nobody knows what was stored."""
         system = self.system
         for body in self.bodies:
-            system.note(EventKind.PUBLISH, int(system.env.now), self.number, self.queue, int(body.partition(b":")[2]), 1)
+            system.note(
+                EventKind.PUBLISH, int(system.env.now), self.number, self.queue, int(body.partition(b":")[2]), 1
+            )
         system.counts["retried"] += 1
         self.submit()
 
@@ -277,7 +294,12 @@ class _Producer:
         system = self.system
         system.counts["errors"] += 1
         if system.watch is not None:
-            system.tell("publisher", self, f"producer-{self.number}, given up after {system.settings.retry_s:g} s", system.env.now)
+            system.tell(
+                "publisher",
+                self,
+                f"producer-{self.number}, given up after {system.settings.retry_s:g} s",
+                system.env.now,
+            )
         self.post()
 
     def replied(self, then: Callable[[], None]) -> None:
@@ -297,7 +319,12 @@ class _Producer:
         assert rank is None or isinstance(rank, bytes)
         self.rank = int(rank or 0)
         if system.watch is not None:
-            system.tell("counter", self, f"counter of queue-{self.queue} on redis-{self.place}, read: {self.rank}", system.env.now)
+            system.tell(
+                "counter",
+                self,
+                f"counter of queue-{self.queue} on redis-{self.place}, read: {self.rank}",
+                system.env.now,
+            )
         self.generation = process.generation
         # The second of the two round trips goes to the same place and back.
         at = process.busy_until_us + system.draw_hop() + (2 * system.draw_hop() if system.cure == "watch" else 0)
@@ -326,15 +353,22 @@ class _Producer:
             reply = process.run(system.env.now, client, NOTHING_QUEUED, system.work.refused, more)[-1]
             assert reply is None, reply
             if system.watch is not None:
-                system.tell("counter", self, f"refused by redis-{self.place}, where the counter of queue-{self.queue} is another", system.env.now)
+                system.tell(
+                    "counter",
+                    self,
+                    f"refused by redis-{self.place}, where the counter of queue-{self.queue} is another",
+                    system.env.now,
+                )
             self.replied(self.conflicted)
             return
         queue, ttl = self.queue, system.ttl
         calls = [MULTI]
         for at, (name, body) in enumerate(zip(self.names, self.bodies, strict=True)):
             calls += (
-                (b"HSET", name, b"b", body), (b"EXPIRE", name, ttl), (b"ZADD", system.feeds[queue], b"%d" % (self.rank + at), name),
-            )  # fmt: skip
+                (b"HSET", name, b"b", body),
+                (b"EXPIRE", name, ttl),
+                (b"ZADD", system.feeds[queue], b"%d" % (self.rank + at), name),
+            )
         calls += ((b"INCRBY", system.counters[queue], b"%d" % len(self.names)), EXEC)
         reply = process.run(system.env.now, client, calls, system.work.post, more)[-1]
         assert isinstance(reply, list), reply
@@ -389,9 +423,13 @@ class _Producer:
         system = self.system
         rest = (b"2", system.counters[self.queue], system.feeds[self.queue], *self.names)
         client = self.clients[self.place]
-        reply = self.process.run(system.env.now, client, [(b"EVALSHA", POST_SHA, *rest)], system.work.script, 2 + len(self.names))[0]
+        reply = self.process.run(
+            system.env.now, client, [(b"EVALSHA", POST_SHA, *rest)], system.work.script, 2 + len(self.names)
+        )[0]
         if isinstance(reply, ErrorReply) and reply.message.startswith(b"NOSCRIPT"):
-            reply = self.process.run(system.env.now, client, [(b"EVAL", POST, *rest)], system.work.script, 2 + len(self.names))[0]
+            reply = self.process.run(
+                system.env.now, client, [(b"EVAL", POST, *rest)], system.work.script, 2 + len(self.names)
+            )[0]
         assert not isinstance(reply, ErrorReply), reply
         system.entries += len(self.names) * system.settings.readers
         if system.watch is not None:
@@ -438,10 +476,14 @@ class _Reader:
             place = process.run(now, None, [(b"ZRANK", feed, self.marker)], 0.0)[0]
             assert isinstance(place, int)
             start = place + 1
-        names = process.run(now, None, [(b"ZRANGE", feed, b"%d" % start, b"%d" % (start + PAGE - 1))], system.work.page)[0]
+        names = process.run(
+            now, None, [(b"ZRANGE", feed, b"%d" % start, b"%d" % (start + PAGE - 1))], system.work.page
+        )[0]
         assert isinstance(names, list)
         if names:
-            self.hand(names, process.run(now, None, [(b"HGET", name, b"b") for name in names], system.work.entry * len(names)))
+            self.hand(
+                names, process.run(now, None, [(b"HGET", name, b"b") for name in names], system.work.entry * len(names))
+            )
             last = names[-1]
             assert isinstance(last, bytes)
             self.marker = last
@@ -461,11 +503,14 @@ class _Reader:
             publisher, _, sequence = body.partition(b":")
             system.deliver(now, int(publisher), self.queue, int(sequence), self.code)
             if system.watch is not None and system.watch.wants(message := system.message(self.queue, body)):
-                system.watch.reached(message, "reader", f"{system.names().clients.label(self.code)} is handed it", "", now, self.code)
+                system.watch.reached(
+                    message, "reader", f"{system.names().clients.label(self.code)} is handed it", "", now, self.code
+                )
 
 
 class FeedSeries(Slices):
-    """The run in slices of a tick. ``latency_ms`` is what producers wait for their answers, as in the report; ``delivery_ms`` from post to reader."""
+    """The run in slices of a tick. ``latency_ms`` is what producers wait for their answers, as in the report;
+    ``delivery_ms`` from post to reader."""
 
     def __init__(self, system: ZaqarSystem) -> None:
         super().__init__(TICK_US)
@@ -512,7 +557,9 @@ class ZaqarSystem:
         streams = RandomStreams(seed)
         costs = load_costs(settings.costs)
         if costs.web is None:
-            raise InputError(f"costs {settings.costs}: says nothing of a web head; add the table [web], as zaqar.toml has it")
+            raise InputError(
+                f"costs {settings.costs}: says nothing of a web head; add the table [web], as zaqar.toml has it"
+            )
         self.web: WebCosts = costs.web
         self.work = _Work.of(costs, settings.messages)
         self.begin_us = round(settings.warm_up_s * 1e6)
@@ -524,7 +571,9 @@ class ZaqarSystem:
         for process in self.processes:
             process.shard.execute((b"SCRIPT", b"LOAD", POST))
         self.counters = [b"%d.counter" % queue for queue in range(settings.queues)]
-        self.reads: list[Sequence[Argv]] = [[(b"WATCH", key), (b"GET", key)][self.cure != "watch" :] for key in self.counters]
+        self.reads: list[Sequence[Argv]] = [
+            [(b"WATCH", key), (b"GET", key)][self.cure != "watch" :] for key in self.counters
+        ]
         """How each counter is read."""
         self.feeds = [b"%d.messages" % queue for queue in range(settings.queues)]
         self.ttl = b"%d" % settings.ttl_s
@@ -542,7 +591,10 @@ class ZaqarSystem:
         self.delivery = LatencyHistogram(self.begin_us, self.end_us)
         self.world = _World(_Measured(self.latency))
         self._squares = 0.0
-        self._held: dict[EventKind, list[tuple[int, ...]]] = {kind: [] for kind in (EventKind.PUBLISH, EventKind.PUBLISH_ACKNOWLEDGED, EventKind.DELIVER, EventKind.EXPIRE)}
+        self._held: dict[EventKind, list[tuple[int, ...]]] = {
+            kind: []
+            for kind in (EventKind.PUBLISH, EventKind.PUBLISH_ACKNOWLEDGED, EventKind.DELIVER, EventKind.EXPIRE)
+        }
         self._answered: list[tuple[int, int]] = []
         self.draw_hop: Callable[[], float] = _hops(streams, costs, self.web).__next__
         rng, self.draws_of_windows = streams.stream("names"), streams.stream("windows")
@@ -552,8 +604,9 @@ class ZaqarSystem:
         self.producers = [_Producer(self, number) for number in range(settings.producers)]
         self.readers = [
             _Reader(self, queue, settings.producers + queue * settings.readers + number)
-            for queue in range(settings.queues) for number in range(settings.readers)
-        ]  # fmt: skip
+            for queue in range(settings.queues)
+            for number in range(settings.readers)
+        ]
         self.auditor = settings.producers + settings.queues * settings.readers
         self._schedule()
 
@@ -588,7 +641,11 @@ class ZaqarSystem:
             if rows:
                 times, publishers, queues, sequences, last = np.array(rows, np.int64).T
                 rows.clear()
-                more = {"subscriber": last, "delivered_qos": 1} if kind == EventKind.DELIVER else {"subscriber" if kind == EventKind.EXPIRE else "dup": last}
+                more = (
+                    {"subscriber": last, "delivered_qos": 1}
+                    if kind == EventKind.DELIVER
+                    else {"subscriber" if kind == EventKind.EXPIRE else "dup": last}
+                )
                 self.recorder.add(kind, times, publisher=publishers, topic=queues, qos=1, sequence=sequences, **more)
         if self._answered:
             started, took = np.array(self._answered, np.int64).T
@@ -606,9 +663,14 @@ class ZaqarSystem:
             if fault.name not in FAULTS:
                 raise InputError(f"faults: {fault.name}: does not strike this system; it is one of {', '.join(FAULTS)}")
             if fault.target >= len(self.processes):
-                raise InputError(f"faults: {fault}: process {fault.target} is not there; they are numbered 0 to {len(self.processes) - 1}")
+                raise InputError(
+                    f"faults: {fault}: process {fault.target} is not there; they are numbered 0 to "
+                    f"{len(self.processes) - 1}"
+                )
             if fault.at_us >= self.over_us:
-                raise InputError(f"faults: {fault}: the run is over after {self.over_us / 1e6:g} s; let it strike before that")
+                raise InputError(
+                    f"faults: {fault}: the run is over after {self.over_us / 1e6:g} s; let it strike before that"
+                )
             lasts_us = round(FAULTS[fault.name] * 1e6) if fault.duration_us is None else fault.duration_us
             call_at(self.env, fault.at_us, partial(self._strike, fault.name, fault.target, lasts_us))
 
@@ -632,11 +694,16 @@ class ZaqarSystem:
     def run(self, on_progress: Callable[[SimulationProgress], None] | None = None) -> dict[str, Any]:
         """Run to the end; the report."""
         env, begun = self.env, time.perf_counter()
-        subscribed = [(reader.code, reader.queue) for reader in self.readers] + [(self.auditor, queue) for queue in range(self.settings.queues)]
+        subscribed = [(reader.code, reader.queue) for reader in self.readers] + [
+            (self.auditor, queue) for queue in range(self.settings.queues)
+        ]
         self.recorder.add(
-            EventKind.SUBSCRIBE, np.zeros(len(subscribed), np.int64), subscriber=np.array([code for code, _ in subscribed]),
-            topic=np.array([queue for _, queue in subscribed]), qos=1,
-        )  # fmt: skip
+            EventKind.SUBSCRIBE,
+            np.zeros(len(subscribed), np.int64),
+            subscriber=np.array([code for code, _ in subscribed]),
+            topic=np.array([queue for _, queue in subscribed]),
+            qos=1,
+        )
         for producer in self.producers:
             call_at(env, producer.number * 97 % 5000, producer.post)
         for number, reader in enumerate(self.readers):
@@ -655,7 +722,9 @@ class ZaqarSystem:
             for at in range(TICK_US * 4, self.over_us + 1, TICK_US * 4):
                 env.run(until=at)
                 if on_progress is not None:
-                    on_progress(SimulationProgress(at / 1e6, self.over_us / 1e6, self.published, time.perf_counter() - begun))
+                    on_progress(
+                        SimulationProgress(at / 1e6, self.over_us / 1e6, self.published, time.perf_counter() - begun)
+                    )
             env.run(until=self.over_us + 1)
         self._end()
         return self._report(usage, commands)
@@ -674,14 +743,21 @@ class ZaqarSystem:
 
     def _usage(self) -> list[tuple[float, float]]:
         now = self.env.now
-        return [(self.head.busy_us, self.head.waits.until(now)), *((one.busy_us, one.waits.until(now)) for one in self.processes)]
+        return [
+            (self.head.busy_us, self.head.waits.until(now)),
+            *((one.busy_us, one.waits.until(now)) for one in self.processes),
+        ]
 
     def _served(self) -> tuple[int, int]:
         return sum(one.requests for one in self.processes), sum(one.commands for one in self.processes)
 
-    def _report(self, usage: Sequence[Sequence[tuple[float, float]]], served: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    def _report(
+        self, usage: Sequence[Sequence[tuple[float, float]]], served: Sequence[tuple[int, int]]
+    ) -> dict[str, Any]:
         span = self.end_us - self.begin_us
-        loads = [((after[0] - before[0]) / span, (after[1] - before[1]) / span) for before, after in zip(*usage, strict=True)]
+        loads = [
+            ((after[0] - before[0]) / span, (after[1] - before[1]) / span) for before, after in zip(*usage, strict=True)
+        ]
         busy = {"web": [loads[0][0] / self.head.servers], "redis": [load for load, _ in loads[1:]]}
         told = latency(self.latency)
         mean = self.latency.mean_us()
@@ -696,15 +772,27 @@ class ZaqarSystem:
             "latency": {"request": told},
             "utilisation": {kind: [float(f"{min(each, 1.0):.4g}") for each in of] for kind, of in busy.items()},
             "offered_load": {kind: [float(f"{each:.4g}") for each in of] for kind, of in busy.items()},
-            "mean_queue_length": {"web": [float(f"{loads[0][1]:.4g}")], "redis": [float(f"{waits:.4g}") for _, waits in loads[1:]]},
-            "redis_commands_per_s": {"per_node": [round(commands / seconds / len(self.processes))] * len(self.processes), "all": round(commands / seconds)},
+            "mean_queue_length": {
+                "web": [float(f"{loads[0][1]:.4g}")],
+                "redis": [float(f"{waits:.4g}") for _, waits in loads[1:]],
+            },
+            "redis_commands_per_s": {
+                "per_node": [round(commands / seconds / len(self.processes))] * len(self.processes),
+                "all": round(commands / seconds),
+            },
             "redis_requests_per_s": round(requests / seconds),
             "driver_flushes_per_s": round(requests / seconds),
             **({"recovery": recovery} if (recovery := self.series.recoveries(self.end_us)) else {}),
             "contention": {"conflicts_per_request": float(f"{self.conflicts / max(self.posted, 1):.4g}")},
-            "counts": {**self.counts, "conflicts": self.conflicts, "delivered": self.delivered, "orphans": self.orphans(),
-                       "published": self.published, "requests": self.latency.count},
-        }  # fmt: skip
+            "counts": {
+                **self.counts,
+                "conflicts": self.conflicts,
+                "delivered": self.delivered,
+                "orphans": self.orphans(),
+                "published": self.published,
+                "requests": self.latency.count,
+            },
+        }
 
     def orphans(self) -> int:
         """Hashes that no feed has an entry for."""
@@ -712,10 +800,15 @@ class ZaqarSystem:
         for number, process in enumerate(self.processes):
             own = range(number, self.settings.queues, len(self.processes))
             keys = [key for queue in own for key in (self.counters[queue], self.feeds[queue])]
-            expired = self._expired(process, own) if self.may_expire else 0  # asked for first: a key that is asked for goes when its time is over
+            expired = (
+                self._expired(process, own) if self.may_expire else 0
+            )  # asked for first: a key that is asked for goes when its time is over
             size, there, *entries = (
                 reply if isinstance(reply, int) else 0
-                for reply in map(process.shard.execute, [(b"DBSIZE",), (b"EXISTS", *(keys or [b""])), *((b"ZCARD", self.feeds[queue]) for queue in own)])
+                for reply in map(
+                    process.shard.execute,
+                    [(b"DBSIZE",), (b"EXISTS", *(keys or [b""])), *((b"ZCARD", self.feeds[queue]) for queue in own)],
+                )
             )
             left += size - there - (sum(entries) - expired)
         return left
@@ -732,7 +825,9 @@ class ZaqarSystem:
         """A stage has the messages of a producer's request."""
         assert self.watch is not None
         for at, body in enumerate(producer.bodies):
-            self.watch.reached(self.message(producer.queue, body), stage, place, f"redis-{producer.place}", at_us, offset=at)
+            self.watch.reached(
+                self.message(producer.queue, body), stage, place, f"redis-{producer.place}", at_us, offset=at
+            )
 
     def tell_stored(self, producer: _Producer) -> None:
         """Its messages are entries of their feed: which, and where readers stand."""
@@ -743,7 +838,9 @@ class ZaqarSystem:
             if self.watch.wants(message):
                 for code, reader in [*readers, (self.auditor, None)]:
                     entry = self._entry(producer.queue, name, reader)
-                    self.watch.reached(message, "store", entry, f"redis-{producer.place}", self.env.now, code, at, entry.endswith(PAST))
+                    self.watch.reached(
+                        message, "store", entry, f"redis-{producer.place}", self.env.now, code, at, entry.endswith(PAST)
+                    )
 
     @staticmethod
     def message(queue: int, body: bytes) -> Key:
@@ -755,11 +852,20 @@ class ZaqarSystem:
         """An entry of a feed, beside where a reader stands."""
         place = queue % len(self.processes)
         execute, feed = self.processes[place].shard.execute, self.feeds[queue]
-        number, size, rank = execute((b"ZRANK", feed, name)), execute((b"ZCARD", feed)), execute((b"ZSCORE", feed, name))
-        told = f"queue-{queue} on redis-{place}, entry {number + 1 if isinstance(number, int) else 0} of {size}, rank {rank.decode() if isinstance(rank, bytes) else rank}"
+        number, size, rank = (
+            execute((b"ZRANK", feed, name)),
+            execute((b"ZCARD", feed)),
+            execute((b"ZSCORE", feed, name)),
+        )
+        told = (
+            f"queue-{queue} on redis-{place}, entry {number + 1 if isinstance(number, int) else 0} of {size}, "
+            f"rank {rank.decode() if isinstance(rank, bytes) else rank}"
+        )
         stands = execute((b"ZRANK", feed, reader.marker)) if reader is not None and reader.marker is not None else None
         if reader is not None and isinstance(stands, int) and isinstance(number, int):
-            told += f"; {self.names().clients.label(reader.code)} stands at entry {stands + 1}" + (PAST if stands > number else "")
+            told += f"; {self.names().clients.label(reader.code)} stands at entry {stands + 1}" + (
+                PAST if stands > number else ""
+            )
         return told
 
     def held(self, message: Key, reader: int, way: Sequence[Reached]) -> list[str]:
@@ -773,11 +879,19 @@ class ZaqarSystem:
                 return [self._entry(queue, name, next((one for one in self.readers if one.code == reader), None))]
         own, keys = {*self.feeds, *self.counters}, execute((b"KEYS", b"*"))
         hashes = [key for key in keys if isinstance(key, bytes) and key not in own] if isinstance(keys, list) else []
-        return [f"a hash on redis-{place} that no entry of queue-{queue} leads to"] if any(execute((b"HGET", key, b"b")) == body for key in hashes) else []
+        return (
+            [f"a hash on redis-{place} that no entry of queue-{queue} leads to"]
+            if any(execute((b"HGET", key, b"b")) == body for key in hashes)
+            else []
+        )
 
     def blamable(self, message: Key, reader: int, published_us: float) -> list[tuple[str, str, int]]:
         """What struck the process of its queue since it was posted."""
-        return [fault for fault in self.series.struck if fault[1] == f"redis-{message[1] % len(self.processes)}" and fault[2] >= published_us]
+        return [
+            fault
+            for fault in self.series.struck
+            if fault[1] == f"redis-{message[1] % len(self.processes)}" and fault[2] >= published_us
+        ]
 
     @property
     def digest(self) -> str:
@@ -801,7 +915,7 @@ class ZaqarSystem:
             topics=NameTable(f"queue-{queue}" for queue in range(settings.queues)),
             nodes=NameTable(f"redis-{number}" for number in range(settings.redis_processes)),
             operations=self.operations,
-        )  # fmt: skip
+        )
 
 
 def _hops(streams: RandomStreams, costs: Costs, web: WebCosts) -> Any:

@@ -53,7 +53,8 @@ class Answer:
     notes: list[str]
     outcome: Outcome
     settings: tuple[str, ...] = ()
-    """Columns that say which configuration a row is about. A parameter called as a column of the answer is ``parameter.NAME``."""
+    """Columns that say which configuration a row is about. A parameter called as a column of the answer is
+    ``parameter.NAME``."""
     replays: tuple[str, ...] = ()
     """Of each row the command that does one of the runs behind it again, where rows have runs of their own."""
     warnings: list[str] = field(default_factory=list)
@@ -85,18 +86,27 @@ def usable_question(path: Path, sweep: SweepFile, plan: Plan) -> BaseModel:
     asked = question_of(sweep, str(path))
     if sweep.replications.until is not None and not isinstance(asked, (Cheapest, Comparison)):
         kind = (sweep.question or {})["kind"]
-        raise InputError(f"{path}: replications.until: a {kind} question decides itself how many runs it needs; remove it")
+        raise InputError(
+            f"{path}: replications.until: a {kind} question decides itself how many runs it needs; remove it"
+        )
     _insist_on_sense(asked, path, sweep, plan)
     return asked
 
 
 def answer(
-    path: Path, sweep: SweepFile, plan: Plan, make_engine: MakeEngine, on_progress: Show | None, retry_failed: bool = False
+    path: Path,
+    sweep: SweepFile,
+    plan: Plan,
+    make_engine: MakeEngine,
+    on_progress: Show | None,
+    retry_failed: bool = False,
 ) -> Answer:
     """Do the runs that the question needs, or what is left of them, and write its table. Raises InputError."""
     asked = usable_question(path, sweep, plan)
     shared = _OneEngine(make_engine)
-    asks_of_metrics = isinstance(asked, (Comparison, Sensitivity)) or (isinstance(asked, RareEvent) and asked.above is not None)
+    asks_of_metrics = isinstance(asked, (Comparison, Sensitivity)) or (
+        isinstance(asked, RareEvent) and asked.above is not None
+    )
     rounds = Rounds(retry_failed, tells_violations=asks_of_metrics)
     try:
         told = _told(asked, path, sweep, plan, shared, on_progress, rounds)
@@ -120,14 +130,22 @@ def answer(
 
 
 def _told(
-    asked: BaseModel, path: Path, sweep: SweepFile, plan: Plan, make_engine: MakeEngine, on_progress: Show | None, rounds: Rounds
+    asked: BaseModel,
+    path: Path,
+    sweep: SweepFile,
+    plan: Plan,
+    make_engine: MakeEngine,
+    on_progress: Show | None,
+    rounds: Rounds,
 ) -> AnswerTable:
     ask = asking(sweep, make_engine, on_progress, rounds, independent=isinstance(asked, RandomFaults))
     points = [plan.design.point(number) for number in range(plan.points)]
     match asked:
         case Capacity():
             record = sweep.record.model_copy(update={"metrics": (*sweep.record.metrics, "steady.*")})
-            ask = asking(sweep.model_copy(update={"record": record}), make_engine, on_progress, rounds, independent=True)
+            ask = asking(
+                sweep.model_copy(update={"record": record}), make_engine, on_progress, rounds, independent=True
+            )
             return of_capacity(asked, capacity(asked, points, ask))
         case Sensitivity():
             # points of Morris's paths are compared with their neighbours, on the same seeds
@@ -174,7 +192,10 @@ def _insist_on_sense(asked: BaseModel, path: Path, sweep: SweepFile, plan: Plan)
     probes: list[tuple[str, dict[str, Any]]] = []
     match asked:
         case Capacity():
-            probes = [("parameter", {asked.parameter: round(rate) if asked.integer else rate}) for rate in (asked.low, asked.high)]
+            probes = [
+                ("parameter", {asked.parameter: round(rate) if asked.integer else rate})
+                for rate in (asked.low, asked.high)
+            ]
             named = {"metric": [asked.metric]}
         case Sensitivity():
             named = {"metric": [asked.metric]}
@@ -188,7 +209,9 @@ def _insist_on_sense(asked: BaseModel, path: Path, sweep: SweepFile, plan: Plan)
         case Comparison():
             named = {"metrics": list(asked.metrics)}
             if asked.a == asked.b:
-                raise InputError(f"{path}: question: a and b are both {asked.a!r}; compare two values of {asked.parameter}")
+                raise InputError(
+                    f"{path}: question: a and b are both {asked.a!r}; compare two values of {asked.parameter}"
+                )
             if asked.parameter not in plan.parameter_names:
                 told = did_you_mean(asked.parameter, plan.parameter_names)
                 raise InputError(f"{path}: question.parameter: {asked.parameter} does not vary; {told}")

@@ -1,7 +1,7 @@
 """How a question has runs done: rows of parameters in, the same rows with what they showed out, kept in a folder.
 
-An adaptive question asks in rounds. Each round is a sweep of its own (a table of points, in a folder of its own below the
-output), so that a question that was stopped goes on where it was, and a round that is there already is only read.
+An adaptive question asks in rounds. Each round is a sweep of its own (a table of points, in a folder of its own below
+the output), so that a question that was stopped goes on where it was, and a round that is there already is only read.
 """
 
 from __future__ import annotations
@@ -41,12 +41,14 @@ class AnsweredRun:
 
     @property
     def is_sound(self) -> bool:
-        """Whether it came to its end, and no law broke or stayed unknown; where a run judges nothing, its end is enough."""
+        """Whether it came to its end, and no law broke or stayed unknown; where a run judges nothing, its end is
+        enough."""
         return self.status == "ok" and self.outcome in (None, "holds")
 
     @property
     def tells_nothing(self) -> bool:
-        """Whether it failed, or its laws stayed unknown or were not put to the test: nobody knows what it would have shown."""
+        """Whether it failed, or its laws stayed unknown or were not put to the test: nobody knows what it would have
+        shown."""
         return self.status != "ok" or self.outcome not in ("holds", "violated")
 
 
@@ -67,8 +69,8 @@ COMMANDS = ("first_event", "first_violation")
 
 @dataclass(frozen=True)
 class AnswerTable:
-    """An answer. ``outcome`` is VIOLATED where the question has a target and it is missed, UNKNOWN where it stayed open.
-    ``settings``: the columns that say which configuration a row is about.
+    """An answer. ``outcome`` is VIOLATED where the question has a target and it is missed, UNKNOWN where it stayed
+    open. ``settings``: the columns that say which configuration a row is about.
     """
 
     rows: list[dict[str, Any]]
@@ -94,14 +96,17 @@ def metric_of(answered: AnsweredRun, metric: str) -> float:
 
 
 def insist_on_an_end(found: Sequence[AnsweredRun]) -> None:
-    """Raise InputError where a run failed: it measured nothing, and what the others show without it is another question's
-    answer, for runs seldom fail by chance alone.
+    """Raise InputError where a run failed: it measured nothing, and what the others show without it is another
+    question's answer, for runs seldom fail by chance alone.
     """
     failed = [run for run in found if run.status != "ok"]
     if failed:
         many = "all" if len(failed) == len(found) else f"{len(failed)} of"
         kinds = counted_kinds(Counter(kind_of_failure(run.status, run.error) for run in failed))
-        told = f"question: {many} {len(found)} runs failed ({kinds}), which is no measurement; the first: {on_one_line(failed[0].error or '')}"
+        told = (
+            f"question: {many} {len(found)} runs failed ({kinds}), which is no measurement; the first: "
+            f"{on_one_line(failed[0].error or '')}"
+        )
         raise InputError(f"{told}; see {failed[0].replay}; correct it, or raise [limits] and add --retry-failed")
 
 
@@ -115,7 +120,8 @@ def insist_on_judgement(found: Sequence[AnsweredRun]) -> None:
     """Raise InputError where no run put a law to the test: how often one breaks cannot be learned there."""
     if found and not any(run.outcome in ("holds", "violated") for run in found if run.status == "ok"):
         raise InputError(
-            f"question: none of the first {len(found)} runs put a law to the test; return verdicts, or see: {found[0].replay}"
+            f"question: none of the first {len(found)} runs put a law to the test; return verdicts, or see: "
+            f"{found[0].replay}"
         )
 
 
@@ -159,7 +165,8 @@ class Rounds:
 def unsettled_line(unsettled: int, runs: int) -> str:
     """What to know of runs whose warm-up had not ended."""
     return (
-        f"{unsettled:,} of {runs:,} runs had not settled when measurement began (MSER-5), or were too short to tell: their "
+        f"{unsettled:,} of {runs:,} runs had not settled when measurement began (MSER-5), or were too short to "
+        "tell: their "
         "figures hold the warm-up; raise warm_up_s, or duration_s"
     )
 
@@ -171,8 +178,8 @@ def asking(
     rounds: Rounds,
     independent: bool = False,
 ) -> Ask:
-    """An Ask that runs rounds of ``sweep``, each with its own points, on one kind of engine. ``independent``: no two runs
-    of any rounds share their random numbers, as an estimate of a probability needs it.
+    """An Ask that runs rounds of ``sweep``, each with its own points, on one kind of engine. ``independent``: no two
+    runs of any rounds share their random numbers, as an estimate of a probability needs it.
     """
 
     earlier: str | None = None  # what runs cost is known from the round before
@@ -192,7 +199,9 @@ def asking(
             changes["replications"] = again.model_copy(update={"common_random_numbers": False})
         asked = sweep.model_copy(update=changes)
         plan = Plan(asked, str(place))
-        summary: Summary = run_loaded(place, asked, plan, make_engine, SweepOptions(costs=earlier, retry_failed=rounds.retry_failed), on_progress)
+        summary: Summary = run_loaded(
+            place, asked, plan, make_engine, SweepOptions(costs=earlier, retry_failed=rounds.retry_failed), on_progress
+        )
         if summary.counts.rows < summary.runs:
             raise InputError(
                 f"{output}: {summary.runs - summary.counts.rows} runs were not done ({summary.stopped}); go on"

@@ -1,16 +1,16 @@
 """Capacity: the highest rate at which a configuration keeps its target, by bisection of many configurations at once.
 
-A rate is *kept* when every run came to its end, no law was violated, and the confidence interval of the metric's mean lies
-below the target; it is *broken* when a run was unsound, or the interval lies above. Runs of simulated systems must also
-have delivered all, and their latency must not grow, by the rule of ``orderlab simulate --sustainable``
-(`orderlab.sim.systems.sustainable`): a short run can be below any target on its way up. While an interval straddles its limit, more
-replications are added, up to ``replications_max``; a rate that is open even then stays open, and the search goes on to
-either side of it. So noise makes the bracket wide, and not wrong.
+A rate is *kept* when every run came to its end, no law was violated, and the confidence interval of the metric's mean
+lies below the target; it is *broken* when a run was unsound, or the interval lies above. Runs of simulated systems must
+also have delivered all, and their latency must not grow, by the rule of ``orderlab simulate --sustainable``
+(`orderlab.sim.systems.sustainable`): a short run can be below any target on its way up. While an interval straddles its
+limit, more replications are added, up to ``replications_max``; a rate that is open even then stays open, and the search
+goes on to either side of it. So noise makes the bracket wide, and not wrong.
 
 No two runs share their seed: what chance did at one rate it does not do again at the next. Every look at a rate is one
-more chance to err, and a search errs at the few rates nearest to the capacity if at all: of the error that is allowed each
-look takes the part 1 / (RATES_NEAR x looks). ``notes/statistics.md`` has how often the bracket held the truth. Assumes
-that what is kept at a rate is kept below it.
+more chance to err, and a search errs at the few rates nearest to the capacity if at all: of the error that is allowed
+each look takes the part 1 / (RATES_NEAR x looks). ``notes/statistics.md`` has how often the bracket held the truth.
+Assumes that what is kept at a rate is kept below it.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Capacity(BaseModel):
 
 @dataclass
 class Bracket:
-    """Where the capacity of one configuration lies. ``kept`` 0: not even the lowest rate; ``broken`` inf: no rate; ``open``:
-    rates between that stayed undecided.
+    """Where the capacity of one configuration lies. ``kept`` 0: not even the lowest rate; ``broken`` inf: no rate;
+    ``open``: rates between that stayed undecided.
     """
 
     configuration: Mapping[str, Any]
@@ -106,8 +106,8 @@ class Bracket:
 
 
 def capacity(asked: Capacity, configurations: Sequence[Mapping[str, Any]], ask: Ask) -> list[Bracket]:
-    """The bracket of each configuration. ``ask`` must give every round seeds of its own. Raises InputError as runs do, and
-    for a metric that there is not.
+    """The bracket of each configuration. ``ask`` must give every round seeds of its own. Raises InputError as runs do,
+    and for a metric that there is not.
     """
     brackets = [Bracket(dict(configuration), asked.tolerance) for configuration in configurations]
     number = 0
@@ -144,7 +144,11 @@ def _next(bracket: Bracket, asked: Capacity) -> float | None:
         return asked.low
     if bracket.broken - bracket.kept <= asked.tolerance * bracket.broken < math.inf:
         return None
-    ends = [(bracket.kept, bracket.open[0]), (bracket.open[-1], bracket.broken)] if bracket.open else [(bracket.kept, bracket.broken)]
+    ends = (
+        [(bracket.kept, bracket.open[0]), (bracket.open[-1], bracket.broken)]
+        if bracket.open
+        else [(bracket.kept, bracket.broken)]
+    )
     closed = asked.tolerance / len(ends)  # what is open lies between two gaps
     for low, high in ends:
         if low == 0 or math.isinf(high) or high - low <= closed * high:
@@ -175,7 +179,11 @@ def _side(interval: Interval, limit: float) -> bool | None:
 
 def _mean(values: Sequence[float], confidence: float) -> Interval:
     """Values that chance leaves alone are known, unless they are flags or counts of something rare."""
-    return mean_interval(values, confidence) if len(set(values)) == 1 and values[0] not in (0, 1) else interval_of(values, confidence)
+    return (
+        mean_interval(values, confidence)
+        if len(set(values)) == 1 and values[0] not in (0, 1)
+        else interval_of(values, confidence)
+    )
 
 
 def _decide(bracket: Bracket, rate: float, runs: Sequence[AnsweredRun], asked: Capacity) -> bool:
@@ -218,7 +226,8 @@ def of_capacity(asked: Capacity, found: Sequence[Bracket]) -> AnswerTable:
     ]  # fmt: skip
     notes = [
         f"kept: every run came to its end and broke no law, and the interval of the mean of {asked.metric} lies below "
-        f"{asked.below:g}; of a simulated system also: everything is delivered, and latency does not grow by 1 % or more. "
+        f"{asked.below:g}; of a simulated system also: everything is delivered, and latency does not grow by 1 % "
+        "or more. "
         f"The capacity lies between {kept} and {broken} ({nominal(asked.confidence)}); that no law "
         "breaks at a rate is known for its runs alone.",
         NOMINAL,
@@ -237,7 +246,9 @@ def of_capacity(asked: Capacity, found: Sequence[Bracket]) -> AnswerTable:
         for bracket in found
     )
     if lacks_end:
-        notes.append(f"{kept} 0, or {broken} empty, where the rates at that end stayed open: nothing is known of that end.")
+        notes.append(
+            f"{kept} 0, or {broken} empty, where the rates at that end stayed open: nothing is known of that end."
+        )
     evidence = Evidence()
     for bracket in found:
         for rate in (bracket.kept, bracket.broken):

@@ -75,7 +75,9 @@ def price_of(price: Expression, parameters: Mapping[str, Any]) -> float:
     if isinstance(found, (int, float)) and abs(found) < math.inf:
         with contextlib.suppress(OverflowError):
             return float(found)
-    raise InputError(f"question.price: {shortened(found)} is no price; give an expression whose value is a finite number")
+    raise InputError(
+        f"question.price: {shortened(found)} is no price; give an expression whose value is a finite number"
+    )
 
 
 def _upper(interval: Interval) -> float:
@@ -106,12 +108,16 @@ def of_cheapest(asked: Cheapest, found: Sequence[Offer], names: Sequence[str]) -
             interval = offer.metrics.get(metric)
             row[means[metric]] = None if interval is None else interval.estimate
             row[highs[metric]] = None if interval is None else finite(interval.high)
-        rows.append({**row, **dict(zip(OFFER, (offer.price, offer.is_sound, offer.meets, offer.on_front), strict=True))})
+        rows.append(
+            {**row, **dict(zip(OFFER, (offer.price, offer.is_sound, offer.meets, offer.on_front), strict=True))}
+        )
     targets = ", ".join(f"{metric} < {bound:g}" for metric, bound in asked.targets.items())
     first = next(iter(asked.targets))
     notes = [
-        f"meets: {targets}, by the upper end of the mean's interval, {nominal(asked.confidence)} for all {len(found)} configurations "
-        "together (Bonferroni; with one replication by the value, which says nothing of chance), and no run failed or broke a law (sound).",
+        f"meets: {targets}, by the upper end of the mean's interval, {nominal(asked.confidence)} for all "
+        f"{len(found)} configurations "
+        "together (Bonferroni; with one replication by the value, which says nothing of chance), and no run failed "
+        "or broke a law (sound).",
         f"on_front: nothing that costs as little or less has a lower mean of {first} (Pareto; of equals the first).",
         NOMINAL,
     ]

@@ -30,8 +30,8 @@ class Comparison(BaseModel):
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference of one metric at one setting of the other parameters. ``ratio`` of the means; ``unpaired``: runs whose partner
-    failed. ``differs``: the interval leaves out 0.
+    """The difference of one metric at one setting of the other parameters. ``ratio`` of the means; ``unpaired``: runs
+    whose partner failed. ``differs``: the interval leaves out 0.
     """
 
     metric: str
@@ -53,14 +53,19 @@ class Difference:
 
 
 def comparison(asked: Comparison, runs: Sequence[AnsweredRun], derived: Collection[str] = ()) -> list[Difference]:
-    """Differences by metric and by the other parameters; what is ``derived`` follows from these and the compared one. Raises InputError where no pair of runs shares its seed."""
+    """Differences by metric and by the other parameters; what is ``derived`` follows from these and the compared one.
+    Raises InputError where no pair of runs shares its seed."""
     if asked.a == asked.b:
         raise InputError(f"question: a and b are both {asked.a!r}; compare two values of {asked.parameter}")
     sides: dict[Any, dict[tuple[Any, int], AnsweredRun]] = {asked.a: {}, asked.b: {}}
     for run in runs:
         value = run.parameters.get(asked.parameter)
         if value in sides:
-            others = tuple((name, other) for name, other in run.parameters.items() if name != asked.parameter and name not in derived)
+            others = tuple(
+                (name, other)
+                for name, other in run.parameters.items()
+                if name != asked.parameter and name not in derived
+            )
             sides[value][others, run.seed] = run
     for value, found in sides.items():
         if not found:
@@ -82,14 +87,23 @@ def _difference(
     whole = [(one, other) for one, other in pairs if one.status == other.status == "ok"]
     values = [(metric_of(one, metric), metric_of(other, metric)) for one, other in whole]
     if not values:
-        raise InputError(f"question: no pair of runs came to its end at {others or 'any point'}; see why: {pairs[0][0].replay}")
+        raise InputError(
+            f"question: no pair of runs came to its end at {others or 'any point'}; see why: {pairs[0][0].replay}"
+        )
     side_a, side_b = zip(*values, strict=True)
     found = difference_interval(side_a, side_b, asked.confidence)
     mean_a, mean_b = sum(side_a) / len(values), sum(side_b) / len(values)
     return Difference(
-        metric, others, mean_a, mean_b, found, mean_b / mean_a if mean_a else None, len(pairs) - len(whole), whole[0][1].replay,
+        metric,
+        others,
+        mean_a,
+        mean_b,
+        found,
+        mean_b / mean_a if mean_a else None,
+        len(pairs) - len(whole),
+        whole[0][1].replay,
         [after - before for before, after in values],
-    )  # fmt: skip
+    )
 
 
 DIFFERENCE = ("metric", "a", "b", "difference", "low", "high", "pairs", "ratio", "differs", "unpaired")
@@ -97,25 +111,37 @@ DIFFERENCE = ("metric", "a", "b", "difference", "low", "high", "pairs", "ratio",
 
 def of_comparison(asked: Comparison, found: Sequence[Difference], names: Sequence[str]) -> AnswerTable:
     """A row for each metric and setting of the other parameters."""
-    columns = columns_beside(DIFFERENCE, (name for name in names if any(name in one.others for one in found)), PARAMETER)
+    columns = columns_beside(
+        DIFFERENCE, (name for name in names if any(name in one.others for one in found)), PARAMETER
+    )
     rows = [
         {
-            "metric": one.metric, **{column: one.others[name] for name, column in columns.items() if name in one.others},
-            "a": one.a, "b": one.b,
-            "difference": one.difference.estimate, "low": finite(one.difference.low), "high": finite(one.difference.high),
-            "pairs": one.difference.count, "ratio": one.ratio, "differs": one.differs, "unpaired": one.unpaired,
+            "metric": one.metric,
+            **{column: one.others[name] for name, column in columns.items() if name in one.others},
+            "a": one.a,
+            "b": one.b,
+            "difference": one.difference.estimate,
+            "low": finite(one.difference.low),
+            "high": finite(one.difference.high),
+            "pairs": one.difference.count,
+            "ratio": one.ratio,
+            "differs": one.differs,
+            "unpaired": one.unpaired,
         }
         for one in found
-    ]  # fmt: skip
+    ]
     notes = [
-        f"a: {asked.parameter} = {asked.a}, b: {asked.parameter} = {asked.b}; difference is b - a over runs with the same seed, "
-        f"low to high its {nominal(asked.confidence)} interval (of flags and rare counts from the pairs that differ, else "
+        f"a: {asked.parameter} = {asked.a}, b: {asked.parameter} = {asked.b}; difference is b - a over runs with the "
+        "same seed, "
+        f"low to high its {nominal(asked.confidence)} interval (of flags and rare counts from the pairs that "
+        "differ, else "
         "Student's), ratio b / a. differs: the interval leaves out 0.",
         NOMINAL,
     ]
     if len(found) > 1:
         notes.append(
-            f"{len(found)} intervals at {nominal(asked.confidence)} each: about {len(found) * (1 - asked.confidence):.1g} "
+            f"{len(found)} intervals at {nominal(asked.confidence)} each: about "
+            f"{len(found) * (1 - asked.confidence):.1g} "
             "of them would miss where nothing differs."
         )
     evidence = Evidence()

@@ -1,16 +1,16 @@
 """How likely something rare is under random faults, by importance splitting, with plain runs beside it as a check.
 
-The event is a violated law, or with ``above`` a run whose ``score`` lies above that. The score, any metric, says how near a
-run came to it: levels of the score are climbed one after the other (`splitting`). A run with the event counts as above
-every level, so that a score that foretells nothing costs runs and spoils nothing. What is random of a run is its faults
-and its seed; chains walk through the former and redraw the latter.
+The event is a violated law, or with ``above`` a run whose ``score`` lies above that. The score, any metric, says how
+near a run came to it: levels of the score are climbed one after the other (`splitting`). A run with the event counts as
+above every level, so that a score that foretells nothing costs runs and spoils nothing. What is random of a run is its
+faults and its seed; chains walk through the former and redraw the latter.
 
 Splitting is subset simulation over the random inputs of a run (Au, Beck 2001).
 P(score > bound) is a product of conditional probabilities of rising levels, each about ``share``. From the inputs above
 a level, Markov chains (modified Metropolis on standard normal variables) draw more of them. A score need not be
 continuous: levels are chosen among the values that occur. Several populations do this apart from each other, side by
-side; each estimate is nearly without bias, and the interval comes from how much they differ, because what one population
-says about its own error is far too good (its chains share ancestors).
+side; each estimate is nearly without bias, and the interval comes from how much they differ, because what one
+population says about its own error is far too good (its chains share ancestors).
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ Score = Callable[[np.ndarray], np.ndarray]
 @dataclass(frozen=True)
 class Rarity:
     """The probability, its interval of nominal 95 %, and the effort. ``levels``: of each population; ``died_out``:
-    populations in which no input came above the last level. What they would have found lies between 0 and the probability of that level,
-    and the interval reckons with both.
+    populations in which no input came above the last level. What they would have found lies between 0 and the
+    probability of that level, and the interval reckons with both.
     """
 
     probability: float
@@ -82,8 +82,9 @@ def splitting(
     score: Score, dimensions: int, bound: float, samples: int, seed: int, share: float = 0.1, populations: int = 5,
     redrawn: int = 0,
 ) -> Rarity:  # fmt: skip
-    """P(score > bound), from ``samples`` inputs a level in each population. The last ``redrawn`` dimensions are such that
-    near inputs mean nothing to each other (the seed of a run). Raises InputError for numbers that give no interval.
+    """P(score > bound), from ``samples`` inputs a level in each population. The last ``redrawn`` dimensions are such
+    that near inputs mean nothing to each other (the seed of a run). Raises InputError for numbers that give no
+    interval.
     """
     if round(samples * share) < 2 or not 0 < share <= 0.5:
         raise InputError(f"splitting: {samples} samples with a share of {share:g}: at least 2 must lie above a level")
@@ -148,8 +149,8 @@ def _population(
 
 
 def next_level(scores: np.ndarray, bound: float, keep: int) -> float | None:
-    """The highest score below the bound that at least ``keep`` others exceed, else the lowest score; None where the bound
-    itself is the next level, or nothing is above the lowest.
+    """The highest score below the bound that at least ``keep`` others exceed, else the lowest score; None where the
+    bound itself is the next level, or nothing is above the lowest.
     """
     if int((scores > bound).sum()) >= keep:
         return None
@@ -212,8 +213,8 @@ class RareEvent(RandomFaults):
 
 @dataclass(frozen=True)
 class RareAnswer:
-    """The answer. ``as_many_plain``: plain runs that would give an interval as narrow; ``failed`` runs count as the event,
-    because nobody knows what they would have shown.
+    """The answer. ``as_many_plain``: plain runs that would give an interval as narrow; ``failed`` runs count as the
+    event, because nobody knows what they would have shown.
     """
 
     splitting: Rarity
@@ -300,23 +301,33 @@ def of_rare_event(asked: RareEvent, found: RareAnswer) -> AnswerTable:
         row["agrees"] = found.agrees
     event = "a violated law" if asked.above is None else f"{asked.score} above {asked.above:g}"
     notes = [
-        f"Probability of {event}, by importance splitting along {asked.score}: {asked.populations} independent populations "
+        f"Probability of {event}, by importance splitting along {asked.score}: {asked.populations} independent "
+        "populations "
         f"of {asked.samples} runs a level. low to high is nominal 95 %, from how they differ: where the truth is known "
-        "such intervals held it in 91 to 98 of 100 repetitions (notes/spark.md). plain_low to plain_high is exact (Clopper, Pearson).",
+        "such intervals held it in 91 to 98 of 100 repetitions (notes/spark.md). plain_low to plain_high is exact "
+        "(Clopper, Pearson).",
     ]
     if found.as_many_plain is not None and one.levels:
         times = found.as_many_plain / one.evaluations
         notes.append(
             f"Plain runs would have to be about {found.as_many_plain:,.0f} for an interval of this width"
-            + (f", {times:,.1f} times as many." if times >= 1 else ": fewer than this took. At such a probability count plain runs.")
+            + (
+                f", {times:,.1f} times as many."
+                if times >= 1
+                else ": fewer than this took. At such a probability count plain runs."
+            )
         )
     if one.died_out:
         notes.append(
-            f"{one.died_out} of {asked.populations} populations found no way above their last level: take more samples, or a "
+            f"{one.died_out} of {asked.populations} populations found no way above their last level: take more "
+            "samples, or a "
             "score that tells better how near a run comes. Their part of the interval reaches from 0 to that level."
         )
     if found.failed:
-        notes.append(f"{found.failed} runs that failed or put no law to the test are counted as the event: nobody knows what they would have shown.")
+        notes.append(
+            f"{found.failed} runs that failed or put no law to the test are counted as the event: nobody knows what "
+            "they would have shown."
+        )
     if found.agrees is False:
         notes.append("The interval of the plain runs lies apart: trust those, and take more samples.")
     row["first_event"] = found.first_event

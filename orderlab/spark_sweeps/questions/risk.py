@@ -1,8 +1,10 @@
 """How likely a violation is under random faults: batches of runs with drawn faults, an exact interval, an early end.
 
-Faults are drawn for each run from a stream of their own: how many (Poisson), which, when (uniform) and where. Wald's sequential test stops as soon as the probability is known to be acceptable or not, with the error that is asked for. The
-Clopper-Pearson interval that is reported beside it counts all runs. An early end chooses among as many intervals as there
-were looks, so the error is divided among them (the k-th has a share of 1/k - 1/(k + 1)): together they keep their promise.
+Faults are drawn for each run from a stream of their own: how many (Poisson), which, when (uniform) and where. Wald's
+sequential test stops as soon as the probability is known to be acceptable or not, with the error that is asked for. The
+Clopper-Pearson interval that is reported beside it counts all runs. An early end chooses among as many intervals as
+there were looks, so the error is divided among them (the k-th has a share of 1/k - 1/(k + 1)): together they keep their
+promise.
 """
 
 from __future__ import annotations
@@ -102,8 +104,8 @@ class Risk(RandomFaults):
 
 @dataclass(frozen=True)
 class Likelihood:
-    """The answer; ``failed`` runs, those whose laws stayed unknown among them, are counted as violations, because nobody
-    knows what they would have shown."""
+    """The answer; ``failed`` runs, those whose laws stayed unknown among them, are counted as violations, because
+    nobody knows what they would have shown."""
 
     decision: str
     decided_after: int
@@ -182,7 +184,10 @@ def of_risk(asked: Risk, found: Likelihood) -> AnswerTable:
         "the early end included.",
     ]
     if found.failed:
-        notes.append(f"{found.failed} runs that failed or put no law to the test are counted as violations: nobody knows what they would have shown.")
+        notes.append(
+            f"{found.failed} runs that failed or put no law to the test are counted as violations: nobody knows what "
+            "they would have shown."
+        )
     if found.violations == 0:
         notes.append("Not one violation: for the probability of something so rare ask a rare-event question.")
     return AnswerTable([row], notes, outcome)

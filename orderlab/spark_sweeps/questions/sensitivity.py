@@ -1,9 +1,10 @@
 """Which parameters matter: Sobol' indices (variance shares) or Morris' elementary effects; SALib draws the points.
 
-A run's result varies with its seed, too. Taken for an influence, that gives every parameter a part of the noise: the total
-index of one that does nothing came out at 0.156. So each point is run at least twice, no two runs share their seed, and
-the indices are made of products of differences from different runs, in which noise has the mean 0 (total: Jansen 1999 with
-the square replaced; first: Saltelli 2010). The variance that is shared out is that between points alone.
+A run's result varies with its seed, too. Taken for an influence, that gives every parameter a part of the noise: the
+total index of one that does nothing came out at 0.156. So each point is run at least twice, no two runs share their
+seed, and the indices are made of products of differences from different runs, in which noise has the mean 0 (total:
+Jansen 1999 with the square replaced; first: Saltelli 2010). The variance that is shared out is that between points
+alone.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class Sensitivity(BaseModel):
 
 @dataclass(frozen=True)
 class Influence:
-    """The influence of one parameter. sobol: ``first`` and ``total`` share of the variance; morris: mean absolute effect and its
-    spread. ``*_half_width``: of the nominal 95 % interval by bootstrap.
+    """The influence of one parameter. sobol: ``first`` and ``total`` share of the variance; morris: mean absolute
+    effect and its spread. ``*_half_width``: of the nominal 95 % interval by bootstrap.
     """
 
     parameter: str
@@ -119,12 +120,15 @@ def _indices(names: Sequence[str], values: Any, metric: str, seed: int) -> list[
     variance = (weights @ ((a**2 + b**2) / 2) - mean**2) * (2 * samples / (2 * samples - 1)) - weights @ noise
     if not variance[0] > 0 or float((variance > 0).mean()) < 0.975:
         raise InputError(
-            f"sensitivity: {metric} varies no more from point to point than from seed to seed; raise replications.count or "
+            f"sensitivity: {metric} varies no more from point to point than from seed to seed; raise "
+            "replications.count or "
             "question.samples, or widen the axes"
         )
     usable = variance > 0
     weights, mean, variance = weights[usable], mean[usable], variance[usable, None]
-    first = (weights @ (b[:, None] * (mixed - a[:, None])) - mean[:, None] * (weights @ (mixed - a[:, None]))) / variance
+    first = (
+        weights @ (b[:, None] * (mixed - a[:, None])) - mean[:, None] * (weights @ (mixed - a[:, None]))
+    ) / variance
     total = weights @ squares / 2 / variance
     return [
         Influence(
@@ -159,14 +163,17 @@ def of_sensitivity(asked: Sensitivity, found: Sequence[Influence]) -> AnswerTabl
             for one in found
         ]  # fmt: skip
         return AnswerTable(rows, [
-            f"Change of {asked.metric} when a parameter moves across its range, by elementary effects (Morris). A spread as "
+            f"Change of {asked.metric} when a parameter moves across its range, by elementary effects (Morris). A "
+                "spread as "
             "large as the effect means that it bends or depends on other parameters. half_width: of nominal 95 % "
             "intervals.",
             NOMINAL,
         ], evidence=evidence)  # fmt: skip
     notes = [
-        f"Shares of the variance of {asked.metric} (Sobol'): first is the parameter's own, total what it has a part in. "
-        "half_width: of nominal 95 % intervals, by bootstrap. What differs from seed to seed alone is taken out: each point "
+        f"Shares of the variance of {asked.metric} (Sobol'): first is the parameter's own, total what it has a "
+        "part in. "
+        "half_width: of nominal 95 % intervals, by bootstrap. What differs from seed to seed alone is taken out: "
+        "each point "
         "is run at least twice.",
         NOMINAL,
     ]

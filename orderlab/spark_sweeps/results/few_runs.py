@@ -1,8 +1,9 @@
 """What few runs cannot tell of a mean: what they did not show, and when a few of them carry it.
 
 No interval of a mean holds it for every population: what happens seldom and weighs much moves the mean, and most
-samples do not show it (Bahadur, Savage 1956). So intervals of means are called *nominal*: they hold the mean as often as
-they say where runs vary about normally, and less where a few differ much (``notes/statistics.md`` has how much less).
+samples do not show it (Bahadur, Savage 1956). So intervals of means are called *nominal*: they hold the mean as often
+as they say where runs vary about normally, and less where a few differ much (``notes/statistics.md`` has how much
+less).
 
 Two things are known whatever the population is. What n runs have not shown happens in at most 1 - 0.05^(1/n) of runs,
 with 95 % (the rule of three, 3/n, is its bound). And the interval of the median by order statistics always holds it; it
@@ -48,7 +49,8 @@ def mean_at(metric: str, setting: Mapping[str, Any]) -> str:
 
 
 def unseen_share(runs: int) -> float:
-    """The share of runs up to which something may happen and not have been seen in so many independent ones, with 95 %."""
+    """The share of runs up to which something may happen and not have been seen in so many independent ones, with 95
+    %."""
     return 1.0 - math.exp(math.log(UNSEEN) / runs)
 
 
@@ -61,7 +63,8 @@ def unseen_line(runs: int) -> str:
 
 
 def carriers(values: Sequence[float], confidence: float = 0.95) -> list[int]:
-    """The places of the few values that carry the mean: without them it has an interval that leaves out the mean of all.
+    """The places of the few values that carry the mean: without them it has an interval that leaves out the mean of
+    all.
 
     Taken out are 1, 2 or 3 of the values that lie furthest from the median, at most a tenth; empty where none carry it,
     or where too few are left to tell.
@@ -109,7 +112,8 @@ class Evidence:
                 else f"; median {np.median(values):.4g} ({middle[0]:.4g} to {middle[1]:.4g}, exact)"
             )
             self.carried.append(
-                f"{name}: {len(few)} of {len(values)} runs {'carries' if len(few) == 1 else 'carry'} the mean, {np.mean(values):.4g} with "
+                f"{name}: {len(few)} of {len(values)} runs {'carries' if len(few) == 1 else 'carry'} the mean, "
+                f"{np.mean(values):.4g} with "
                 f"and {np.mean(rest):.4g} without{median}"
             )
 

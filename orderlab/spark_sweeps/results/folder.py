@@ -1,10 +1,10 @@
 """The folder of a sweep's results: a manifest, and rows in Parquet files that workers commit on their own.
 
 A file appears whole (temporary name, fsync, rename) and its name says what it holds, so that progress and counts need
-no file to be opened: ``rows/<attempt>-<digest of the runs>.<rows>-<failed>-<violated>.<digest of the content>.parquet``;
-who opens one compares the last of them, so that a file that was edited or damaged gives no figure. A run that was
-committed twice, by a worker that outlived its driver, counts once: readers keep the first of equal attempts.
-Renaming needs a POSIX file system (a local disk, NFS); an object store does not rename atomically.
+no file to be opened: ``rows/<attempt>-<digest of the runs>.<rows>-<failed>-<violated>.<digest of the
+content>.parquet``; who opens one compares the last of them, so that a file that was edited or damaged gives no figure.
+A run that was committed twice, by a worker that outlived its driver, counts once: readers keep the first of equal
+attempts. Renaming needs a POSIX file system (a local disk, NFS); an object store does not rename atomically.
 """
 
 from __future__ import annotations
@@ -187,7 +187,8 @@ class ResultFolder:
         return self._listing.counts(attempt)
 
     def counts_lately(self, attempt: int | None = None) -> Counts:
-        """Counts for who asks all the time: as of a moment ago, so that listing takes no more than a small share of it."""
+        """Counts for who asks all the time: as of a moment ago, so that listing takes no more than a small share of
+        it."""
         self._listing.look_if_cheap()
         return self._listing.counts(attempt)
 
@@ -235,8 +236,8 @@ def _content_digest(content: bytes) -> str:
 
 
 class _Listing:
-    """What the names in a folder of rows add up to; a name that was seen is not parsed again. The same runs committed by two
-    workers count once.
+    """What the names in a folder of rows add up to; a name that was seen is not parsed again. The same runs committed
+    by two workers count once.
     """
 
     def __init__(self, path: Path) -> None:
@@ -318,7 +319,5 @@ def _difference(found: dict[str, Any], wanted: dict[str, Any]) -> str:
                 "code": "the code has changed since", "scripts": "the Lua scripts have changed since",
                 "subject": "the module of its system, what that imports, or a cost model has changed since",
             }  # fmt: skip
-            return changed.get(
-                key, f"{key}: there {json.dumps(one)}, here {json.dumps(other)}"
-            )
+            return changed.get(key, f"{key}: there {json.dumps(one)}, here {json.dumps(other)}")
     return "no key"

@@ -1,13 +1,13 @@
 """The rows of a sweep: one per run and attempt, and what they come to by point.
 
-Runs: all under one Arrow schema that depends only on the varied parameters. Points: which replications each still wants, means
-with intervals, and the tables that a report shows.
+Runs: all under one Arrow schema that depends only on the varied parameters. Points: which replications each still
+wants, means with intervals, and the tables that a report shows.
 
 A point begins with ``first`` replications. When all of them are done, the half-width of the mean's interval is compared
 with the target, and if it is too wide the point gets half as many again, up to ``replications.count``. The decision
-depends on nothing but the rows of the point itself, so that engine, chunks, order and interruptions do not change which runs
-there are. Looking several times chooses among as many intervals as there can be looks, so the error is divided among them
-(`confidence_of`): however a point came to its end, its interval holds the mean as often as it says.
+depends on nothing but the rows of the point itself, so that engine, chunks, order and interruptions do not change which
+runs there are. Looking several times chooses among as many intervals as there can be looks, so the error is divided
+among them (`confidence_of`): however a point came to its end, its interval holds the mean as often as it says.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from orderlab.spark_sweeps.sweep_file.plan import Plan, Run
 from orderlab.spark_sweeps.sweep_file.specification import SweepFile, Until
 
 MEASURED = ("wall_s", "cpu_s", "peak_memory_mib")
-"""Columns that differ from machine to machine and run to run; every other column is a function of file, code and seed."""
+"""Columns that differ from machine to machine and run to run; every other column is a function of file, code and
+seed."""
 PREFIX = "parameter."
 DERIVED_LOOKED_AT = 100
 """So many values of a derived parameter decide on the type of its column."""
@@ -119,16 +120,26 @@ def row_of(
         if any(fnmatchcase(name, pattern) for pattern in plan.sweep.record.metrics)
     }
     row = {
-        "run": run.number, "point": run.point, "replication": run.replication, "attempt": attempt, "seed": run.seed,
-        "status": ended.status, "error": None if ended.error is None else storable(ended.error),
+        "run": run.number,
+        "point": run.point,
+        "replication": run.replication,
+        "attempt": attempt,
+        "seed": run.seed,
+        "status": ended.status,
+        "error": None if ended.error is None else storable(ended.error),
         "outcome": observed.outcome if observed.verdicts else None,
         "vacuous": observed.vacuous if ended.status == "ok" else None,
         "settled": observed.settled,
-        "verdicts": sorted((storable(law), verdict) for law, verdict in observed.verdicts.items()), "metrics": list(metrics.items()),
+        "verdicts": sorted((storable(law), verdict) for law, verdict in observed.verdicts.items()),
+        "metrics": list(metrics.items()),
         "witnesses": json.dumps(observed.witnesses, sort_keys=True) if observed.witnesses else None,
-        "history_digest": observed.history_digest, "history_rows": observed.history_rows,
-        "history_file": observed.history_file, **digests, "replay": storable(replay), **{name: getattr(ended.usage, name) for name in MEASURED},
-    }  # fmt: skip
+        "history_digest": observed.history_digest,
+        "history_rows": observed.history_rows,
+        "history_file": observed.history_file,
+        **digests,
+        "replay": storable(replay),
+        **{name: getattr(ended.usage, name) for name in MEASURED},
+    }
     for name in plan.parameter_names:
         row[PREFIX + name] = run.parameters.get(name)
     return {**row, "row_digest": _digest_of_row(row)}
@@ -180,8 +191,8 @@ PARAMETER, METRIC = "parameter", "metric"
 
 
 def columns_beside(taken: Collection[str], names: Iterable[str], kind: str) -> dict[str, str]:
-    """Name -> its column in a table that has the columns ``taken``: the name itself, or ``parameter.NAME`` where another
-    column is called so. Users name parameters and metrics as they like, and no column may hide another.
+    """Name -> its column in a table that has the columns ``taken``: the name itself, or ``parameter.NAME`` where
+    another column is called so. Users name parameters and metrics as they like, and no column may hide another.
     """
     names = list(dict.fromkeys(names))
     used = {*taken, *names}
@@ -221,7 +232,8 @@ def _sizes(first: int, count: int) -> list[int]:
 
 
 def confidence_of(sweep: SweepFile, confidence: float = 0.95) -> float:
-    """The confidence of each interval of a sweep so that they hold with ``confidence`` at whatever look its points came to their end."""
+    """The confidence of each interval of a sweep so that they hold with ``confidence`` at whatever look its points came
+    to their end."""
     until = sweep.replications.until
     looks = 1 if until is None else len(_sizes(until.first, sweep.replications.count))
     return 1 - (1 - confidence) / looks
@@ -281,8 +293,8 @@ class PointRows:
 
 
 def by_point(folder: ResultFolder, runs: int, metrics: Sequence[str], confidence: float = 0.95) -> list[PointRows]:
-    """All points in order; memory grows with points and metrics, not with what else a row holds. Values lie in the order of
-    replications: sums of floating point differ with theirs, and files come in any.
+    """All points in order; memory grows with points and metrics, not with what else a row holds. Values lie in the
+    order of replications: sums of floating point differ with theirs, and files come in any.
     """
     found: dict[int, PointRows] = {}
     told: dict[int, dict[str, list[tuple[int, float]]]] = {}
@@ -317,7 +329,9 @@ def chosen_metrics(folder: ResultFolder, runs: int, most: int = 6) -> list[str]:
                 many[name] += 1
                 if math.isfinite(value):
                     low[name], high[name] = min(low.get(name, value), value), max(high.get(name, value), value)
-    return sorted(many, key=lambda name: (not low.get(name, 0) < high.get(name, 0), _rank(name), -many[name], name))[:most]
+    return sorted(many, key=lambda name: (not low.get(name, 0) < high.get(name, 0), _rank(name), -many[name], name))[
+        :most
+    ]
 
 
 def varies(points: Sequence[PointRows], metric: str) -> bool:
@@ -326,8 +340,14 @@ def varies(points: Sequence[PointRows], metric: str) -> bool:
 
 
 def _rank(name: str) -> int:
-    wanted = ("publish_to_delivery.mean_ms", "publish_to_delivery.p99_ms", "throughput_per_s.out", "publish_to_puback.mean_ms",
-              "utilisation.broker.mean", "utilisation.redis.max")  # fmt: skip
+    wanted = (
+        "publish_to_delivery.mean_ms",
+        "publish_to_delivery.p99_ms",
+        "throughput_per_s.out",
+        "publish_to_puback.mean_ms",
+        "utilisation.broker.mean",
+        "utilisation.redis.max",
+    )
     for rank, ending in enumerate(wanted):
         if name.endswith(ending):
             return rank
@@ -358,12 +378,17 @@ def cliff(points: Sequence[PointRows], axis: str, metric: str) -> list[dict[str,
         if not below and not beyond:
             continue  # nothing here has that metric
         columns = columns_beside(CLIFF, (name for name, _ in others), PARAMETER)
-        rows.append({
-            **{columns[name]: value for name, value in others}, "last_below": below[-1][0].parameters[axis] if below else None,
-            "ms_there": below[-1][1].estimate if below else None,
-            "first_beyond": beyond[0].parameters[axis] if beyond else None,
-        })  # fmt: skip
-    crossed = any(row["last_below"] is not None for row in rows) and any(row["first_beyond"] is not None for row in rows)
+        rows.append(
+            {
+                **{columns[name]: value for name, value in others},
+                "last_below": below[-1][0].parameters[axis] if below else None,
+                "ms_there": below[-1][1].estimate if below else None,
+                "first_beyond": beyond[0].parameters[axis] if beyond else None,
+            }
+        )
+    crossed = any(row["last_below"] is not None for row in rows) and any(
+        row["first_beyond"] is not None for row in rows
+    )
     return rows if crossed else []
 
 
@@ -372,8 +397,8 @@ COUNTED = ("point", "runs", "failed", "violated")
 
 @dataclass(frozen=True)
 class PointColumns:
-    """What parameters and metrics are called in a table of points, where both may be called anything. ``ends``: of each metric
-    the columns of its number of runs and of both ends of its interval.
+    """What parameters and metrics are called in a table of points, where both may be called anything. ``ends``: of each
+    metric the columns of its number of runs and of both ends of its interval.
     """
 
     parameters: dict[str, str]
@@ -389,7 +414,8 @@ def point_columns(points: Sequence[PointRows], metrics: Sequence[str]) -> PointC
     names = (name for one in points for name in one.parameters)
     given = columns_beside((*COUNTED, *means.values(), *beside.values()), names, PARAMETER)
     of_metric = {
-        metric: (beside[f"{column}.runs"], beside[f"{column}.low"], beside[f"{column}.high"]) for metric, column in means.items()
+        metric: (beside[f"{column}.runs"], beside[f"{column}.low"], beside[f"{column}.high"])
+        for metric, column in means.items()
     }
     return PointColumns(given, means, of_metric)
 

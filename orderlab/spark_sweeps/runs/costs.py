@@ -3,8 +3,8 @@
 The logarithm of the seconds is fitted by ridge regression on the parameters (numbers, their logarithms, and which of
 its values a text has). It only decides which runs are begun first; no result depends on it.
 
-Chunks group runs so that handing them out costs little and all cores end together: guided self-scheduling (Polychronopoulos,
-Kuck 1987), the longest first, a chunk holds what costs ``max(floor, remaining / (2 * cores))``.
+Chunks group runs so that handing them out costs little and all cores end together: guided self-scheduling
+(Polychronopoulos, Kuck 1987), the longest first, a chunk holds what costs ``max(floor, remaining / (2 * cores))``.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class CostModel:
         return math.exp(min(self._mean + float(varied @ self._weights), self._highest))
 
     def seconds_of(self, columns: Mapping[str, np.ndarray], length: int) -> np.ndarray:
-        """Seconds of many runs, by columns of parameters; SECONDS_MIN where one has no value: such a run is an error."""
+        """Seconds of many runs, by columns of parameters; SECONDS_MIN where one has no value: such a run is an
+        error."""
         if len(self._weights) == 0:
             return np.full(length, math.exp(self._mean))
         total = np.full(length, self._mean)
@@ -100,7 +101,9 @@ def estimated(
     if plan.has_cost:
         stated = _by_point(plan, runs, plan.stated_costs)
         known = [plan.stated_cost(run) for run, _ in known_runs]
-        return stated * (sum(second for _, second in known_runs) / sum(known) if known else 1 / max(stated.mean(), 1e-12))
+        return stated * (
+            sum(second for _, second in known_runs) / sum(known) if known else 1 / max(stated.mean(), 1e-12)
+        )
     rows = [(run.parameters, second) for run, second in known_runs]
     model = earlier if earlier is not None and len(rows) < 3 else CostModel(rows)
     return _by_point(plan, runs, lambda points: model.seconds_of(plan.columns(points), len(points)))
@@ -118,7 +121,9 @@ def _by_point(plan: Plan, runs: np.ndarray, costs_of: Callable[[np.ndarray], np.
     """Of each run what its point costs, in blocks of runs that memory holds with ease."""
     costs = np.empty(len(runs))
     for begin in range(0, len(runs), BLOCK_RUNS):
-        points, places = np.unique(runs[begin : begin + BLOCK_RUNS] // plan.sweep.replications.count, return_inverse=True)
+        points, places = np.unique(
+            runs[begin : begin + BLOCK_RUNS] // plan.sweep.replications.count, return_inverse=True
+        )
         costs[begin : begin + BLOCK_RUNS] = costs_of(points)[places]
     return costs
 

@@ -1,8 +1,9 @@
 """Digests of what a run depends on: the code of the rooms that it goes through, the scripts, and what the user brings.
 
-A user brings a module (``system = "module:function"``) or a cost model in a file. Of a module counts its text and that of
-everything that it imports, installed packages aside, found by reading the text, so that driver and workers agree whatever
-either of them has imported. What is imported under a computed name, and files that a function reads, are not seen.
+A user brings a module (``system = "module:function"``) or a cost model in a file. Of a module counts its text and that
+of everything that it imports, installed packages aside, found by reading the text, so that driver and workers agree
+whatever either of them has imported. What is imported under a computed name, and files that a function reads, are not
+seen.
 """
 
 from __future__ import annotations
@@ -68,15 +69,16 @@ def _contents(name: str, folder: Traversable, suffixes: tuple[str, ...]) -> Iter
 
 
 def subject_digest(sweep: SweepFile) -> str:
-    """Digest of what the user brings: the module of a function, or cost models in files; the same for all who bring nothing."""
+    """Digest of what the user brings: the module of a function, or cost models in files; the same for all who bring
+    nothing."""
     if ":" in sweep.system:
         return module_digest(sweep.system.partition(":")[0])
     return _cost_models_digest(sweep)
 
 
 def has_changed(sweep: SweepFile, scripts: str, subject: str) -> str | None:
-    """What is another text on the disk now than these digests were made of; None if nothing is. A run may import, or read
-    a script, when it needs it: only who asks afterwards knows of which text its rows are.
+    """What is another text on the disk now than these digests were made of; None if nothing is. A run may import, or
+    read a script, when it needs it: only who asks afterwards knows of which text its rows are.
     """
     if scripts_digest.__wrapped__() != scripts:
         return "a Lua script"
@@ -172,8 +174,8 @@ def _is_installed(root: Path) -> bool:
 
 
 def _roots_of(module: str) -> list[Path]:
-    """The folders, or zips, from which the first part of a dotted name is imported; none for what is Python's, Spark's or
-    has a digest of its own.
+    """The folders, or zips, from which the first part of a dotted name is imported; none for what is Python's, Spark's
+    or has a digest of its own.
     """
     first = module.partition(".")[0]
     if first in sys.stdlib_module_names or first in SPARK or ".".join(module.split(".")[:2]) in ("orderlab", *CODE):

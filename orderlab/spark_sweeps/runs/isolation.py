@@ -3,9 +3,9 @@
 One child works through many items, so that forking costs little. A child that raises goes on with the next item; one
 that exits, crashes, hangs or takes too much memory is replaced, and only the item that it was at is given up.
 
-What a run leaves is collected before the next: a simulation is full of cycles, each holding arrays of megabytes of which
-Python's own collector, which counts objects, knows nothing. What the child was born with is frozen, so that this costs no
-more than the run's own objects.
+What a run leaves is collected before the next: a simulation is full of cycles, each holding arrays of megabytes of
+which Python's own collector, which counts objects, knows nothing. What the child was born with is frozen, so that this
+costs no more than the run's own objects.
 
 Linux keeps the peak of a process's memory and lets it be reset; elsewhere the peak is that of the whole child.
 """

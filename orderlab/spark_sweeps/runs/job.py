@@ -1,6 +1,7 @@
 """A sweep from its file to its table: what is there already, what is left, in which chunks, on which engine.
 
-Beside it what looks at a sweep without doing it: one run in this process, without limits and without catching anything, and a preview.
+Beside it what looks at a sweep without doing it: one run in this process, without limits and without catching anything,
+and a preview.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class RunsProgress:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a sweep came to. ``runs``: that it wants; ``spared``: further ones that replications.until makes needless."""
+    """What a sweep came to. ``runs``: that it wants; ``spared``: further ones that replications.until makes
+    needless."""
 
     folder: Path
     seed: int
@@ -126,7 +128,8 @@ def run_sweep(
     options: SweepOptions | None = None,
     on_progress: Callable[[RunsProgress], None] | None = None,
 ) -> Summary:
-    """Do what is left of a sweep. Raises InputError; KeyboardInterrupt passes through, with all that is committed kept."""
+    """Do what is left of a sweep. Raises InputError; KeyboardInterrupt passes through, with all that is committed
+    kept."""
     options = options or SweepOptions()
     sweep, plan = load(path, options.seed)
     if options.output is not None:
@@ -153,9 +156,15 @@ class _Sweeping:
     """One start of a sweep."""
 
     def __init__(
-        self, path: Path, sweep: SweepFile, plan: Plan, folder: ResultFolder, options: SweepOptions,
-        earlier: CostModel | None, on_progress: Callable[[RunsProgress], None] | None,
-    ) -> None:  # fmt: skip
+        self,
+        path: Path,
+        sweep: SweepFile,
+        plan: Plan,
+        folder: ResultFolder,
+        options: SweepOptions,
+        earlier: CostModel | None,
+        on_progress: Callable[[RunsProgress], None] | None,
+    ) -> None:
         self.path, self.sweep, self.plan, self.folder, self.options = path, sweep, plan, folder, options
         self.earlier, self.on_progress = earlier, on_progress
         self.begun = time.perf_counter()
@@ -195,10 +204,15 @@ class _Sweeping:
     def _run_on(self, engine: Engine) -> bool:
         """Do what is left; whether it is done."""
         order = Order(
-            self.sweep.model_dump_json(by_alias=True, exclude_none=True), str(self.path),
-            str(self.folder.path.absolute()), self.attempt, code_digest(), scripts_digest(),
-            subject_digest(self.sweep), self.folder.identity,
-        )  # fmt: skip
+            self.sweep.model_dump_json(by_alias=True, exclude_none=True),
+            str(self.path),
+            str(self.folder.path.absolute()),
+            self.attempt,
+            code_digest(),
+            scripts_digest(),
+            subject_digest(self.sweep),
+            self.folder.identity,
+        )
         left, measured = self.left, measured_rows(self.folder)
         knows_costs = self.plan.has_cost or self.earlier is not None or len(measured) >= 3
         if len(left) >= PILOT_FROM * engine.cores and not knows_costs:
@@ -212,8 +226,13 @@ class _Sweeping:
         return engine.run(order, chunks_of(left, costs, engine.cores), self._tick)
 
     def _insist_on_metrics(self) -> None:
-        """Raise InputError where the pilot, spread over the design, recorded nothing at all: the rest would not either."""
-        if any(metrics for table in self.folder.tables(len(self.plan), ["metrics"]) for metrics in table.column("metrics").to_pylist()):
+        """Raise InputError where the pilot, spread over the design, recorded nothing at all: the rest would not
+        either."""
+        if any(
+            metrics
+            for table in self.folder.tables(len(self.plan), ["metrics"])
+            for metrics in table.column("metrics").to_pylist()
+        ):
             return
         recorded = _Recorded(self.path, self.sweep)
         for table in self.folder.tables(len(self.plan), ["status", "metrics"]):
@@ -223,7 +242,9 @@ class _Sweeping:
     def _tick(self) -> bool:
         counts = self._obey_stop_rules()
         if self.on_progress is not None:
-            self.on_progress(RunsProgress(int(self.wanted.sum()), self.before, counts, time.perf_counter() - self.begun))
+            self.on_progress(
+                RunsProgress(int(self.wanted.sum()), self.before, counts, time.perf_counter() - self.begun)
+            )
         return self.stopped is not None
 
     def _obey_stop_rules(self) -> Counts:
@@ -250,7 +271,19 @@ class _Sweeping:
         recorded = _Recorded(self.path, self.sweep)
         failures, violations = _First(FAILURES_SHOWN), _First(FAILURES_SHOWN)
         for table in self.folder.tables(
-            len(self.plan), ["row_digest", "cpu_s", "status", "outcome", "vacuous", "settled", "verdicts", "error", "replay", "metrics"]
+            len(self.plan),
+            [
+                "row_digest",
+                "cpu_s",
+                "status",
+                "outcome",
+                "vacuous",
+                "settled",
+                "verdicts",
+                "error",
+                "replay",
+                "metrics",
+            ],
         ):
             digest = combined(table.column("row_digest").to_pylist(), digest)
             cpu_s += float(np.nansum(table.column("cpu_s").to_numpy()))
@@ -268,10 +301,23 @@ class _Sweeping:
                     (failures if status[place] != "ok" else violations).add(number, row)
         recorded.insist()
         return Summary(
-            self.folder.path, self.sweep.seed, int(self.wanted.sum()), int((~self.wanted).sum()), standing.counts, self.before, self.stopped, f"{digest:032x}",
-            time.perf_counter() - self.begun, cpu_s, failures.rows(), violations.rows(),
-            unknown, vacuous, unsettled, dict(kinds),
-        )  # fmt: skip
+            self.folder.path,
+            self.sweep.seed,
+            int(self.wanted.sum()),
+            int((~self.wanted).sum()),
+            standing.counts,
+            self.before,
+            self.stopped,
+            f"{digest:032x}",
+            time.perf_counter() - self.begun,
+            cpu_s,
+            failures.rows(),
+            violations.rows(),
+            unknown,
+            vacuous,
+            unsettled,
+            dict(kinds),
+        )
 
 
 class _Recorded:
@@ -279,7 +325,10 @@ class _Recorded:
 
     def __init__(self, path: Path, sweep: SweepFile) -> None:
         self._path, self._runs = path, 0
-        self._left = set(sweep.record.metrics) - {"*", "steady.*"}  # the latter capacity adds by itself, and functions lack
+        self._left = set(sweep.record.metrics) - {
+            "*",
+            "steady.*",
+        }  # the latter capacity adds by itself, and functions lack
 
     def take(self, table: Any) -> None:
         """Look at the metrics of rows, as long as a pattern has matched nothing."""
@@ -322,10 +371,16 @@ def single_run(path: Path, number: int, seed: int | None = None) -> dict[str, An
     run = plan.run(number)
     observed = subject_of(sweep.system).run(run.parameters, run.seed, None, "none")
     return {
-        "run": number, "seed": run.seed, "parameters": run.parameters,
-        "outcome": observed.outcome if observed.verdicts else None, "vacuous": observed.vacuous, "verdicts": dict(observed.verdicts),
-        "witnesses": observed.witnesses, "metrics": dict(observed.metrics), "history_digest": observed.history_digest,
-    }  # fmt: skip
+        "run": number,
+        "seed": run.seed,
+        "parameters": run.parameters,
+        "outcome": observed.outcome if observed.verdicts else None,
+        "vacuous": observed.vacuous,
+        "verdicts": dict(observed.verdicts),
+        "witnesses": observed.witnesses,
+        "metrics": dict(observed.metrics),
+        "history_digest": observed.history_digest,
+    }
 
 
 PILOT_RUNS = 4

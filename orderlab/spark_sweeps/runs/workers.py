@@ -1,7 +1,8 @@
 """A worker's part, the runs of one chunk, each in a child under limits; and the engines that keep workers.
 
-Rows are committed in batches of a few seconds. An engine sees that every chunk is worked through, wherever its workers are: here
-is the one of processes of this machine, for one without Java; that of Spark is in `orderlab.spark_sweeps.spark`.
+Rows are committed in batches of a few seconds. An engine sees that every chunk is worked through, wherever its workers
+are: here is the one of processes of this machine, for one without Java; that of Spark is in
+`orderlab.spark_sweeps.spark`.
 """
 
 from __future__ import annotations
@@ -63,13 +64,15 @@ def _prepared(order: Order) -> tuple[Plan, Subject, pa.Schema]:
     """Once per process: the plan, and all that its runs import, so that children need not."""
     if (code_digest(), scripts_digest()) != (order.code_digest, order.scripts_digest):
         raise InputError(
-            "workers have another orderlab than the driver; ship its code (notes/spark.md), or start again if files were edited"
+            "workers have another orderlab than the driver; ship its code (notes/spark.md), or start again if files "
+            "were edited"
         )
     plan = Plan(sweep_of(json.loads(order.sweep), order.file), order.file)
     subject = subject_of(plan.sweep.system)
     if subject_digest(plan.sweep) != order.subject_digest:
         raise InputError(
-            f"{order.file}: workers have another {plan.sweep.system.partition(':')[0]} (or what it imports, or a cost model) "
+            f"{order.file}: workers have another {plan.sweep.system.partition(':')[0]} (or what it imports, or a "
+            "cost model) "
             "than the driver; ship it, or start again if files were edited"
         )
     subject.warm_up()
@@ -113,7 +116,8 @@ def _commit(folder: ResultFolder, order: Order, plan: Plan, rows: pa.Table) -> N
     changed = has_changed(plan.sweep, order.scripts_digest, order.subject_digest)
     if changed is not None:
         raise InputError(
-            f"{order.file}: {changed} was edited while the sweep ran; what is committed is of the text before: restore that, or "
+            f"{order.file}: {changed} was edited while the sweep ran; what is committed is of the text before: "
+            "restore that, or "
             "name another folder (--output)"
         )
     folder.commit(rows)
@@ -141,7 +145,8 @@ class Engine(Protocol):
         """How many chunks run at once."""
 
     def run(self, order: Order, chunks: Sequence[np.ndarray], should_stop: Callable[[], bool]) -> bool:
-        """Begin the chunks in order; ask ``should_stop`` every POLL_S seconds. False if it said so. Raises InputError."""
+        """Begin the chunks in order; ask ``should_stop`` every POLL_S seconds. False if it said so. Raises
+        InputError."""
 
     def close(self) -> None:
         """End the workers."""

@@ -1,4 +1,5 @@
-"""The Spark session, started quietly, on loopback unless a cluster is named, with errors of one line; and the engine on it.
+"""The Spark session, started quietly, on loopback unless a cluster is named, with errors of one line; and the engine on
+it.
 
 What the JVM and its workers write goes to a log file: the terminal is for the sweep's own progress.
 
@@ -137,7 +138,8 @@ START = "-- orderlab starts a session"
 LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 LITTLE_JVM = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""Of a local master whose JVM only hands out tasks: its optimising compiler would take more time from them than it saves."""
+"""Of a local master whose JVM only hands out tasks: its optimising compiler would take more time from them than it
+saves."""
 
 
 def start_session(
@@ -147,8 +149,8 @@ def start_session(
     extra: Mapping[str, str] | None = None,
     only_hands_out: bool = False,
 ) -> SparkSession:
-    """A session on ``master``; None: what `spark-submit` says, else all cores of this machine. ``only_hands_out``: all work is done in
-    Python. Raises InputError.
+    """A session on ``master``; None: what `spark-submit` says, else all cores of this machine. ``only_hands_out``: all
+    work is done in Python. Raises InputError.
     """
     from pyspark.sql import SparkSession
 
@@ -231,7 +233,8 @@ _CURES = (
      "PYSPARK_PYTHON to the driver's version, or ship it (notes/spark.md)"),
     (r"InvalidClassException|serialVersionUID|incompatible.*version|RpcEnv.*version",
      "driver and cluster have different versions of Spark; use the same one on both (notes/spark.md)"),
-    (r"No module named '(\w+)'", "executors lack the module {0}; ship it with --py-files or --archives (notes/spark.md)"),
+    (r"No module named '(\w+)'", "executors lack the module {0}; ship it with --py-files or --archives "
+        "(notes/spark.md)"),
     (r"Could not parse Master URL|Master must either be|Invalid Spark URL",
      "no such master; write local[*], local[4], spark://HOST:7077, yarn, or k8s://https://HOST:PORT"),
     (r"HADOOP_CONF_DIR or YARN_CONF_DIR",
@@ -272,7 +275,11 @@ class SparkEngine:
     """The engine of every promise: ``local[*]`` or a cluster."""
 
     def __init__(
-        self, master: str | None, log: Path, session: SparkSession | None = None, tell: Callable[[str], None] | None = None
+        self,
+        master: str | None,
+        log: Path,
+        session: SparkSession | None = None,
+        tell: Callable[[str], None] | None = None,
     ) -> None:
         self.master, self.log = master, log
         self._tell = tell or _on_stderr
@@ -326,15 +333,19 @@ class SparkEngine:
             self._waited_since = None
             wants = self.session.conf.get("spark.executor.memory", "1g")
             self._tell(
-                f"Spark on {self.session.sparkContext.master}: no executor after {PATIENCE_S:.0f} s, nothing runs yet; are workers "
-                f"alive, with {wants} of memory and a core free each (spark.executor.memory, spark.cores.max)? Still waiting; "
+                f"Spark on {self.session.sparkContext.master}: no executor after {PATIENCE_S:.0f} s, nothing runs "
+                "yet; are workers "
+                f"alive, with {wants} of memory and a core free each (spark.executor.memory, spark.cores.max)? Still "
+                "waiting; "
                 f"Ctrl-C ends it"
             )
 
     def executors(self) -> int:
         """How many processes can run tasks now; a local master is one itself."""
         context = self.session.sparkContext
-        if context.master is None or (context.master.startswith("local") and not context.master.startswith("local-cluster")):
+        if context.master is None or (
+            context.master.startswith("local") and not context.master.startswith("local-cluster")
+        ):
             return 1
         blocks: Any = context._jsc.sc().getExecutorMemoryStatus()  # of the driver, too
         return int(blocks.size()) - 1

@@ -42,9 +42,7 @@ def do_chunk(order: tuple[str, ...], chunk: bytes) -> int:
 
     sweep, file, folder, attempt, *digests = order
     with marked_errors():
-        return work_through(
-            Order(sweep, file, folder, int(attempt), *digests), np.frombuffer(chunk, "<i8").tolist()
-        )
+        return work_through(Order(sweep, file, folder, int(attempt), *digests), np.frombuffer(chunk, "<i8").tolist())
 
 
 def do_partition(order: tuple[str, ...], chunks: Iterable[bytes]) -> Iterator[int]:

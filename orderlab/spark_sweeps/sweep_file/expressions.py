@@ -143,10 +143,19 @@ def _evaluate(node: ast.AST, values: Mapping[str, Any]) -> Any:
 
 
 _COLUMN_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "abs": np.abs, "round": np.rint, "int": np.trunc, "float": np.asarray, "ceil": np.ceil, "floor": np.floor,
-    "sqrt": np.sqrt, "log": np.log, "log2": np.log2, "exp": np.exp,
-    "min": lambda *parts: functools.reduce(np.minimum, parts), "max": lambda *parts: functools.reduce(np.maximum, parts),
-}  # fmt: skip
+    "abs": np.abs,
+    "round": np.rint,
+    "int": np.trunc,
+    "float": np.asarray,
+    "ceil": np.ceil,
+    "floor": np.floor,
+    "sqrt": np.sqrt,
+    "log": np.log,
+    "log2": np.log2,
+    "exp": np.exp,
+    "min": lambda *parts: functools.reduce(np.minimum, parts),
+    "max": lambda *parts: functools.reduce(np.maximum, parts),
+}
 
 
 def _column(node: ast.AST, columns: Mapping[str, np.ndarray]) -> Any:

@@ -124,7 +124,8 @@ class SpaceFilling:
     def point(self, number: int) -> Point:
         shares = self._samples[number].tolist()
         return {
-            name: axis.at(share, self._listed.get(name)) for (name, axis), share in zip(self._axes.items(), shares, strict=True)
+            name: axis.at(share, self._listed.get(name))
+            for (name, axis), share in zip(self._axes.items(), shares, strict=True)
         }
 
     def columns(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
@@ -162,7 +163,8 @@ class Run:
 
 
 class Plan:
-    """All runs of a sweep: the replications of a point follow each other. Raises InputError for a design without runs."""
+    """All runs of a sweep: the replications of a point follow each other. Raises InputError for a design without
+    runs."""
 
     def __init__(self, sweep: SweepFile, place: str = "sweep") -> None:
         self.sweep = sweep
@@ -203,8 +205,12 @@ class Plan:
         return float(cost)
 
     def columns(self, points: np.ndarray) -> dict[str, np.ndarray]:
-        """About the parameters at many points, for estimates: an array for each, nan where a derived one has no value."""
-        found = {name: np.full(len(points), value, None if _is_number(value) else object) for name, value in self.sweep.base.items()}
+        """About the parameters at many points, for estimates: an array for each, nan where a derived one has no
+        value."""
+        found = {
+            name: np.full(len(points), value, None if _is_number(value) else object)
+            for name, value in self.sweep.base.items()
+        }
         found |= self.design.columns(points)
         for name, expression in self._derived:
             try:
@@ -243,7 +249,8 @@ class Plan:
 
 
 def _insist_on_a_size(sweep: SweepFile, place: str) -> None:
-    """Raise InputError for more runs than a plan can number; the product of many axes may be beyond any machine integer."""
+    """Raise InputError for more runs than a plan can number; the product of many axes may be beyond any machine
+    integer."""
     choice, axes = sweep.design, sweep.axes.values()
     if choice.kind == "grid":
         points = math.prod(len(axis.listed()) for axis in axes)

@@ -114,8 +114,8 @@ class Axis(BaseModel):
         return self.values is not None or self.step is not None
 
     def at(self, share: float, listed: tuple[Value, ...] | None = None) -> Value:
-        """The value at ``share`` of the way, 0 <= share < 1: each listed value has an equal part, a range is continuous.
-        ``listed`` spares who asks often the listing.
+        """The value at ``share`` of the way, 0 <= share < 1: each listed value has an equal part, a range is
+        continuous. ``listed`` spares who asks often the listing.
         """
         if self.is_discrete:
             listed = listed or self.listed()
@@ -181,8 +181,8 @@ class DesignChoice(_Part):
 
 
 class Until(_Part):
-    """When a point has enough replications: the interval of the mean of ``metric`` reaches at most ``half_width`` times the
-    mean to either side (`orderlab.spark_sweeps.results.rows`).
+    """When a point has enough replications: the interval of the mean of ``metric`` reaches at most ``half_width`` times
+    the mean to either side (`orderlab.spark_sweeps.results.rows`).
     """
 
     metric: str
@@ -208,7 +208,8 @@ class Replications(_Part):
 
 
 class Record(_Part):
-    """What a row keeps. ``metrics``: patterns such as ``latency.*.mean_ms``; ``histories`` are files beside the rows."""
+    """What a row keeps. ``metrics``: patterns such as ``latency.*.mean_ms``; ``histories`` are files beside the
+    rows."""
 
     metrics: tuple[str, ...] = ("*",)
     histories: Literal["none", "violations", "all"] = "none"
@@ -294,7 +295,8 @@ class SweepFile(_Part):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What decides which runs there are and what comes out of them; limits and stop rules may change on a resume."""
+        """What decides which runs there are and what comes out of them; limits and stop rules may change on a
+        resume."""
         return self.model_dump(
             mode="json", by_alias=True, exclude={"output", "description", "cost", "limits", "stop", "question"}
         )
@@ -324,7 +326,9 @@ def sweep_of(content: dict[str, Any], place: str) -> SweepFile:
     except ValidationError as error:
         raise InputError(f"{place}: {_complaint(error, content)}") from None
     except OverflowError:  # of pydantic, which does not say where
-        raise InputError(f"{place}: a whole number of more than 308 digits where a range or a step is; give a smaller") from None
+        raise InputError(
+            f"{place}: a whole number of more than 308 digits where a range or a step is; give a smaller"
+        ) from None
 
 
 def _complaint(error: ValidationError, content: dict[str, Any]) -> str:

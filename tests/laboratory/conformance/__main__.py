@@ -1,4 +1,5 @@
-"""``python -m tests.laboratory.conformance``: hold the kernel, or fakeredis, against a real server, and print the counts.
+"""``python -m tests.laboratory.conformance``: hold the kernel, or fakeredis, against a real server, and print the
+counts.
 
 Exit code 0 when the kernel agreed everywhere and every command came up, 1 when not, 2 when there is no server.
 """
@@ -63,8 +64,18 @@ def main() -> int:
     parser.add_argument("--subject", choices=("kernel", "fakeredis"), default="kernel")
     parser.add_argument("--length", type=int, default=50, help="commands in a sequence")
     parser.add_argument("--table", action="store_true", help="print the disagreements as a Markdown table")
-    parser.add_argument("--waits", type=int, default=0, help="compare so many commands of clients that wait for each other, and nothing else")
-    parser.add_argument("--contention", type=int, default=0, help="compare the contention of feeds, so many requests of each producer, and nothing else")
+    parser.add_argument(
+        "--waits",
+        type=int,
+        default=0,
+        help="compare so many commands of clients that wait for each other, and nothing else",
+    )
+    parser.add_argument(
+        "--contention",
+        type=int,
+        default=0,
+        help="compare the contention of feeds, so many requests of each producer, and nothing else",
+    )
     options = parser.parse_args()
     if options.contention:
         return contention.compare(options.contention)

@@ -197,7 +197,10 @@ ZREMRANGEBYLEX lex_key lex_bound lex_bound
 """
 """Between members of unequal scores the server leaves lexical ranges open, so these have keys of their own."""
 
-ADDING = "[MAXLEN natural|MAXLEN = natural|MAXLEN ~ natural|MAXLEN ~ natural LIMIT natural|MINID old_id|MINID = old_id|MINID ~ old_id]"
+ADDING = (
+    "[MAXLEN natural|MAXLEN = natural|MAXLEN ~ natural|MAXLEN ~ natural LIMIT natural|MINID old_id|MINID = "
+    "old_id|MINID ~ old_id]"
+)
 STREAM_FORMS = f"""
 XADD stream_key new_id (field value)...
 XADD stream_key new_id (field value)...
@@ -246,7 +249,7 @@ DEL stream_key ; XADD @1 new_id field value ; XADD @1 new_id field value ; XDEL 
 XTRIM stream_key MINID old_id ; XSETID @1 old_id ; XADD @1 half_new_id field value ; XRANGE @1 - +
 MULTI ; XREAD BLOCK 1 STREAMS stream_key $ ; XREADGROUP GROUP group consumer BLOCK 1 STREAMS stream_key > ; EXEC
 XADD stream_key new_id field value ; XGROUP CREATE @1 group 0 ; XREADGROUP GROUP group consumer STREAMS @1 > ; XDEL @1 old_id ; XREADGROUP GROUP group consumer STREAMS @1 0
-"""
+"""  # noqa: E501
 
 DATABASE_FORMS = """
 SELECT database
@@ -312,6 +315,4 @@ TIMED = frozenset(b"ttl pttl expiretime pexpiretime time".split())
 
 def templates(table: dict[str, str] = TABLE) -> dict[str, list[Template]]:
     """The templates of each group, in the order of the table."""
-    return {
-        group: [Template(line, KINDS) for line in forms.strip().splitlines()] for group, forms in table.items()
-    }
+    return {group: [Template(line, KINDS) for line in forms.strip().splitlines()] for group, forms in table.items()}

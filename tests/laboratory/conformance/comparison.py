@@ -1,10 +1,10 @@
-"""When two replies agree: when they are equal in type and content, or where the server leaves the difference open; and what later versions
-of Redis 7 do otherwise than Redis 7.0, which the kernel follows.
+"""When two replies agree: when they are equal in type and content, or where the server leaves the difference open; and
+what later versions of Redis 7 do otherwise than Redis 7.0, which the kernel follows.
 
-A difference that a rule of a later version explains is counted and named in the report, and the rest of its sequence is not
-compared, as the two keyspaces may have parted. Nothing else is excused: a server of another version judges all the rest.
-The rules were found by comparing 220,000 commands with Redis 7.4.1, and hold for it; whether a difference came with 7.2
-or with 7.4 was not tried.
+A difference that a rule of a later version explains is counted and named in the report, and the rest of its sequence is
+not compared, as the two keyspaces may have parted. Nothing else is excused: a server of another version judges all the
+rest. The rules were found by comparing 220,000 commands with Redis 7.4.1, and hold for it; whether a difference came
+with 7.2 or with 7.4 was not tried.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ USED_UP = {
     b"ERR Elements are too large to be stored",
     b"ERR The ID specified in XADD is equal or smaller than the target stream top item",
 }
-"""XADD of ``ms-*`` where the sequences of that millisecond are used up: Redis 7.0 says one or the other, by an errno that it has not set."""
+"""XADD of ``ms-*`` where the sequences of that millisecond are used up: Redis 7.0 says one or the other, by an errno
+that it has not set."""
 
 
 def same(one: Reply, other: Reply) -> bool:
@@ -148,7 +149,10 @@ def _without_ages(reply: Reply) -> Reply:
     if not isinstance(reply, list):
         return reply
     kinds = [type(one) for one in reply]
-    if kinds in ([bytes, bytes, int, int], [bytes, int, int]):  # something pending: when it was delivered, or how long ago
+    if kinds in (
+        [bytes, bytes, int, int],
+        [bytes, int, int],
+    ):  # something pending: when it was delivered, or how long ago
         return [*reply[:-2], None, reply[-1]]
     return [None if at and reply[at - 1] in _AGES else _without_ages(one) for at, one in enumerate(reply)]
 
@@ -162,9 +166,7 @@ def _same_moment(name: bytes, kernel: Reply, server: Reply) -> bool:
     return bool(abs(kernel - server) * unit_ms <= TOLERANCE_MS)
 
 
-def differences(
-    subject: FrozenKeyspace, server: FrozenKeyspace, tolerance_ms: int, name: str = "kernel"
-) -> list[str]:
+def differences(subject: FrozenKeyspace, server: FrozenKeyspace, tolerance_ms: int, name: str = "kernel") -> list[str]:
     """In which keys two keyspaces differ, one line each."""
     lines = []
     for key in sorted(subject.keys() | server.keys()):
@@ -218,8 +220,12 @@ DIFFERENCES = (
         "blocking commands may be called from scripts",
         lambda text, kernel, server: "not allowed from script" in repr(kernel),
     ),
-    VersionDifference("scripts have newproxy and os.clock, or other words for their absence", _named(rb"newproxy|\bos\.")),
-    VersionDifference("BITCOUNT and BITPOS read their arguments before they look for the key", _named(rb"\bbit(count|pos)\b")),
+    VersionDifference(
+        "scripts have newproxy and os.clock, or other words for their absence", _named(rb"newproxy|\bos\.")
+    ),
+    VersionDifference(
+        "BITCOUNT and BITPOS read their arguments before they look for the key", _named(rb"\bbit(count|pos)\b")
+    ),
     VersionDifference("SCAN and its kin are strict about cursors, and look at them first", _named(rb"\b[hsz]?scan\b")),
     VersionDifference("LREM refuses the smallest integer", _named(rb"\blrem\b")),
     VersionDifference("LSET on a short list answers OK to an index far beyond its end", _named(rb"\blset\b")),
@@ -228,7 +234,9 @@ DIFFERENCES = (
 )
 
 
-def explanation(version: tuple[int, ...], steps: Sequence[Argv | int], at: int, kernel: Reply, server: Reply) -> str | None:
+def explanation(
+    version: tuple[int, ...], steps: Sequence[Argv | int], at: int, kernel: Reply, server: Reply
+) -> str | None:
     """Why the replies to ``steps[at]`` may differ on a server of ``version``; None if they may not."""
     if version[:2] == FOLLOWED:
         return None
@@ -242,7 +250,9 @@ def explanation(version: tuple[int, ...], steps: Sequence[Argv | int], at: int, 
 
 def explanation_of_keyspaces(version: tuple[int, ...], steps: Sequence[Argv | int]) -> str | None:
     """Why the keyspaces may differ although no reply did: a script has written a fraction as text."""
-    if version[:2] == FOLLOWED or not any(not isinstance(one, int) and one[0].lower().startswith(b"eval") for one in steps):
+    if version[:2] == FOLLOWED or not any(
+        not isinstance(one, int) and one[0].lower().startswith(b"eval") for one in steps
+    ):
         return None
     return DIFFERENCES[0].what
 

@@ -1,7 +1,9 @@
-"""The contention of the two cures of a feed's race, on a real server with real clients and in the simulation: how often a request begins again.
+"""The contention of the two cures of a feed's race, on a real server with real clients and in the simulation: how often
+a request begins again.
 
-Each producer is a thread with a connection of its own, which does what the simulated one does: WATCH, GET, a pause of random length, MULTI to EXEC until it is not refused; or
-hashes, a pause, the script. Pauses are long beside everything else, so that conflicts follow from the protocol and not from the speed of this machine.
+Each producer is a thread with a connection of its own, which does what the simulated one does: WATCH, GET, a pause of
+random length, MULTI to EXEC until it is not refused; or hashes, a pause, the script. Pauses are long beside everything
+else, so that conflicts follow from the protocol and not from the speed of this machine.
 """
 
 from __future__ import annotations
@@ -43,10 +45,18 @@ class Contention:
 
 
 class _Producer(threading.Thread):
-    def __init__(self, server: ServerProcess, cure: str, queues: int, number: int, requests: int, pause_us: int) -> None:
+    def __init__(
+        self, server: ServerProcess, cure: str, queues: int, number: int, requests: int, pause_us: int
+    ) -> None:
         super().__init__(daemon=True)
         self.connection = Connection(server.host, server.port)
-        self.cure, self.queues, self.number, self.requests, self.pause_s = cure, queues, number, requests, pause_us / 1e6
+        self.cure, self.queues, self.number, self.requests, self.pause_s = (
+            cure,
+            queues,
+            number,
+            requests,
+            pause_us / 1e6,
+        )
         self.draws = random.Random(number)
         self.conflicts = 0
         self.failure: Exception | None = None
@@ -80,7 +90,9 @@ class _Producer(threading.Thread):
             self.conflicts += 1
 
 
-def on_server(server: ServerProcess, cure: str, queues: int, producers: int, requests: int, pause_us: int = PAUSE_US) -> Contention:
+def on_server(
+    server: ServerProcess, cure: str, queues: int, producers: int, requests: int, pause_us: int = PAUSE_US
+) -> Contention:
     """Each of ``producers`` makes so many ``requests`` on an empty server, which they leave empty."""
     with closing(Connection(server.host, server.port)) as connection:
         connection.execute(b"FLUSHALL")
@@ -100,7 +112,9 @@ def on_server(server: ServerProcess, cure: str, queues: int, producers: int, req
     return Contention(producers * requests, sum(thread.conflicts for thread in threads), whole)
 
 
-def simulated(cure: str, queues: int, producers: int, pause_us: int = PAUSE_US, seed: int = 0, duration_s: float = 10.0) -> float:
+def simulated(
+    cure: str, queues: int, producers: int, pause_us: int = PAUSE_US, seed: int = 0, duration_s: float = 10.0
+) -> float:
     """Conflicts a request in the simulation of the same."""
     given = {
         "cure": cure, "queues": queues, "producers": producers, "window_us": pause_us, "costs": COSTS, "readers": 0,
@@ -119,12 +133,19 @@ def compare(requests: int, places: Sequence[tuple[int, int]] = PLACES) -> int:
     """Print the curve of both cures on a server and in the simulation; 1 if they part or a rank is wrong, else 0."""
     parted = 0
     with ServerProcess() as server:
-        print(f"conflicts a request with pauses of {PAUSE_US / 1000:g} ms on average\ncure   queues  producers  server  simulation")
+        print(
+            f"conflicts a request with pauses of {PAUSE_US / 1000:g} ms on average\ncure   queues  producers  server "
+            " simulation"
+        )
         for cure in ("watch", "lua"):
             for queues, producers in places:
                 real = on_server(server, cure, queues, producers, requests)
                 model = simulated(cure, queues, producers)
                 fits = agree(real.per_request, model) and real.ranks_are_whole
                 parted += not fits
-                print(f"{cure:<6} {queues:>6}  {producers:>9}  {real.per_request:>6.2f}  {model:>10.2f}{'' if fits else '  PARTED'}", flush=True)
+                print(
+                    f"{cure:<6} {queues:>6}  {producers:>9}  {real.per_request:>6.2f}  "
+                    f"{model:>10.2f}{'' if fits else '  PARTED'}",
+                    flush=True,
+                )
     return 1 if parted else 0

@@ -1,5 +1,5 @@
-"""A small grammar for command lines, so that every form of every command is one readable line of a table, and the kinds of argument
-that it names, each with its usual, odd and hostile values.
+"""A small grammar for command lines, so that every form of every command is one readable line of a table, and the kinds
+of argument that it names, each with its usual, odd and hostile values.
 
     SET string_key value [EX seconds|PX milliseconds] [NX|XX] [GET]
 
@@ -203,7 +203,8 @@ EQUAL_SCORES = (b"y1", b"y2")
 """Sorted sets whose scores are all 0; no other kind of key gives their names."""
 STREAMS = (b"x1", b"x2")
 LATE_STREAMS = (b"w1", b"w2")
-"""Streams whose last identifier lies in the far future, so that the next one is known; no other kind of key gives their names."""
+"""Streams whose last identifier lies in the far future, so that the next one is known; no other kind of key gives their
+names."""
 KEYS = STRINGS + HASHES + LISTS + SETS + ZSETS + STREAMS
 MEMBERS = (b"a", b"b", b"c", b"d", b"e", b"1", b"2", b"3", b"-7", b"100", b"", b"\xff\x00", b"aa", b"ab", b"B")
 TEXTS = (*MEMBERS, b"hello world", b"3.0e3", b"9223372036854775807", b" 1", b"0", b"x" * 70)
@@ -216,9 +217,38 @@ SCORE_BOUNDS = (b"-inf", b"+inf", b"0", b"(0", b"1", b"(1", b"1.5", b"(1.5", b"-
 LEX_BOUNDS = (b"-", b"+", b"[a", b"(a", b"[b", b"(c", b"[", b"(", b"[aa", b"a", b"")
 PATTERNS = (b"*", b"?", b"s*", b"[hl]*", b"*1", b"[^s]?", b"h[1-2]", b"\\*", b"*\xff*", b"[a", b"a*", b"\x00*")
 ODD_IDS = (
-    *(b"0-0", b"0", b"0-1", b"1", b"1-1", b"-", b"+", b"$", b">", b"x", b"", b"1-", b"-1", b"1-x", b"01-1", b" 1-1", b"+1-1", b"1--1", b"1000000000000--01", b"1-1-1", b"0-*"),
-    *(b"18446744073709551615-18446744073709551615", b"18446744073709551615-1", b"18446744073709551616-1", b"1-1\x00x", b"1-*", b"1" * 130),
-)  # fmt: skip
+    *(
+        b"0-0",
+        b"0",
+        b"0-1",
+        b"1",
+        b"1-1",
+        b"-",
+        b"+",
+        b"$",
+        b">",
+        b"x",
+        b"",
+        b"1-",
+        b"-1",
+        b"1-x",
+        b"01-1",
+        b" 1-1",
+        b"+1-1",
+        b"1--1",
+        b"1000000000000--01",
+        b"1-1-1",
+        b"0-*",
+    ),
+    *(
+        b"18446744073709551615-18446744073709551615",
+        b"18446744073709551615-1",
+        b"18446744073709551616-1",
+        b"1-1\x00x",
+        b"1-*",
+        b"1" * 130,
+    ),
+)
 WORDS = tuple(b"XX NX GT LT CH INCR GET EX PX LIMIT WITHSCORES KEEPTTL ASC REV".split())
 JUNK = (*WORDS, b"", b"x", b"-1", b"0", b"(", b"\x00", b"nosuch", b"1e5", b"s1", b"h1", b"z1", b"[a")
 
@@ -307,7 +337,9 @@ def old_id(draw: Draw) -> bytes:
 def id_bound(draw: Draw) -> bytes:
     """One end of a range of identifiers."""
     if draw.random() < 0.3:
-        return (b"-", b"+", b"(-", b"(", b"(0", b"(18446744073709551615-18446744073709551615", b"0-0", b"$")[draw.randrange(8)]
+        return (b"-", b"+", b"(-", b"(", b"(0", b"(18446744073709551615-18446744073709551615", b"0-0", b"$")[
+            draw.randrange(8)
+        ]
     return old_id(draw) if draw.random() < 0.8 else b"(" + old_id(draw)
 
 

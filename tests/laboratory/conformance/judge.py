@@ -1,4 +1,5 @@
-"""Runs one sequence on a subject (the kernel, or fakeredis) and on a real server, and says where they differ, with as few steps as show it.
+"""Runs one sequence on a subject (the kernel, or fakeredis) and on a real server, and says where they differ, with as
+few steps as show it.
 
 The server gets the whole sequence in one pipeline, with a script at its end that dumps every key; the subject then
 starts at the moment that the server's TIME gave. Time passes on the server by moving every deadline nearer.
@@ -55,7 +56,7 @@ for database = 0, 15 do
   end
 end
 return dump
-"""
+"""  # noqa: E501
 RELATIVE = re.compile(rb"(?<![a-z])p?(?:ex|px|expire|setex)(?![a-z])", re.IGNORECASE)
 """A word that sets a deadline relative to now, also inside a script."""
 
@@ -246,7 +247,11 @@ def read_dump(dump: Reply, offset_ms: int) -> FrozenKeyspace:
         if deadline_ms < -1:  # Lua made a double of it, which is beyond the integers
             deadline_ms = INTEGER_MAX
         frozen = frozen_value(kind, value, is_large_encoding(kind, encoding))
-        keyspace[name_in(database, key)] = (kind.decode(), frozen, deadline_ms + offset_ms if deadline_ms >= 0 else None)
+        keyspace[name_in(database, key)] = (
+            kind.decode(),
+            frozen,
+            deadline_ms + offset_ms if deadline_ms >= 0 else None,
+        )
     return keyspace
 
 

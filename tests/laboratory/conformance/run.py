@@ -112,7 +112,10 @@ NOT_GENERATED = {
     b"reset": "ends every sequence",
     b"role": "replication: tested command by command",
     b"wait": "replication: tested command by command",
-    **dict.fromkeys(b"subscribe unsubscribe psubscribe punsubscribe ssubscribe sunsubscribe pubsub".split(), "subscriptions: compared by connections side by side"),
+    **dict.fromkeys(
+        b"subscribe unsubscribe psubscribe punsubscribe ssubscribe sunsubscribe pubsub".split(),
+        "subscriptions: compared by connections side by side",
+    ),
 }
 """Commands of the kernel that sequences leave out, and why."""
 NEVER_SUCCEEDS = frozenset((b"?",))

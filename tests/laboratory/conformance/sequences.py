@@ -148,7 +148,9 @@ def in_transaction(steps: Sequence[Step]) -> bool:
         name = step[0].lower()
         if name == b"multi" and len(step) == 1:
             is_queueing = True
-        elif name in (b"exec", b"discard") and len(step) == 1 and is_queueing:  # else an error, and WATCH stays in force
+        elif (
+            name in (b"exec", b"discard") and len(step) == 1 and is_queueing
+        ):  # else an error, and WATCH stays in force
             is_queueing = is_watching = False
         elif name == b"watch":
             is_watching = True

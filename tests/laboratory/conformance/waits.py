@@ -1,7 +1,9 @@
-"""Clients that wait, on the kernel and on a real server side by side: who is served, with what, in which order, and what is left.
+"""Clients that wait, on the kernel and on a real server side by side: who is served, with what, in which order, and
+what is left.
 
-A story is a list of commands of several connections. After each one the server has as many blocked clients as the kernel before the
-next is sent, so that both see one order. ``python -m tests.laboratory.conformance --waits 20000`` compares generated stories.
+A story is a list of commands of several connections. After each one the server has as many blocked clients as the
+kernel before the next is sent, so that both see one order. ``python -m tests.laboratory.conformance --waits 20000``
+compares generated stories.
 """
 
 from __future__ import annotations
@@ -109,7 +111,8 @@ def _script(draw: Draw) -> Argv:
 
 
 def generate(draw: Draw, length: int) -> tuple[Step, ...]:
-    """A story of about ``length`` commands, in which the first connection seldom waits; what a waiting client is to send is left out when the story is told."""
+    """A story of about ``length`` commands, in which the first connection seldom waits; what a waiting client is to
+    send is left out when the story is told."""
     steps: list[Step] = []
     while len(steps) < length:
         client, chance = 1 + draw.randrange(CLIENTS - 1), draw.random()
@@ -120,7 +123,10 @@ def generate(draw: Draw, length: int) -> tuple[Step, ...]:
         elif chance < 0.85:
             steps.append((0, _script(draw)))
         else:
-            inside = [_deed(draw) if draw.random() < 0.85 else _WAITS[draw.randrange(len(_WAITS))].generate(draw)[0] for _ in range(1 + draw.randrange(4))]
+            inside = [
+                _deed(draw) if draw.random() < 0.85 else _WAITS[draw.randrange(len(_WAITS))].generate(draw)[0]
+                for _ in range(1 + draw.randrange(4))
+            ]
             steps += [(client if chance > 0.97 else 0, argv) for argv in ((b"MULTI",), *inside, (b"EXEC",))]
     return tuple(steps)
 

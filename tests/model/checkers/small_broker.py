@@ -1,8 +1,10 @@
-"""A small MQTT 5 broker, written from the standard, that records a history. With a flaw it breaks one law, and tells which rows show it.
+"""A small MQTT 5 broker, written from the standard, that records a history. With a flaw it breaks one law, and tells
+which rows show it.
 
-One queue a session, one pipe in each direction of a connection, whose content goes with it. Rows stand where `notes/histories.md` says: PUBLISH and
-PUBREL when they reach the subscriber, PUBREC and the acknowledgements when the broker has them. Everything that the standard leaves open is drawn at
-random: copies for overlapping filters, what happens to a queue at UNSUBSCRIBE, which member of a group gets a message, how long a session lasts.
+One queue a session, one pipe in each direction of a connection, whose content goes with it. Rows stand where
+`notes/histories.md` says: PUBLISH and PUBREL when they reach the subscriber, PUBREC and the acknowledgements when the
+broker has them. Everything that the standard leaves open is drawn at random: copies for overlapping filters, what
+happens to a queue at UNSUBSCRIBE, which member of a group gets a message, how long a session lasts.
 """
 
 from __future__ import annotations
@@ -122,7 +124,11 @@ class Broker:
     # Publishers
 
     def publish(self) -> None:
-        name, topic, qos = self.random.choice(PUBLISHERS), self.random.choice(TOPICS), self.random.choice((0, 1, 1, 2, 2))
+        name, topic, qos = (
+            self.random.choice(PUBLISHERS),
+            self.random.choice(TOPICS),
+            self.random.choice((0, 1, 1, 2, 2)),
+        )
         if self.unacknowledged[name] and self.chance(0.5):
             self.publish_again(name)
             return
@@ -139,7 +145,9 @@ class Broker:
             expiry_interval_us=interval,
             retained=is_retained or None,
         )
-        message = Message(name, topic, qos, self.sequence[place], None if interval is None else row["time_us"] + interval, is_retained)
+        message = Message(
+            name, topic, qos, self.sequence[place], None if interval is None else row["time_us"] + interval, is_retained
+        )
         if is_retained:
             self.retained[topic] = message
         if qos:
@@ -153,7 +161,8 @@ class Broker:
             self.row("publish_acknowledged", **self.unacknowledged[name].pop(0).columns())
 
     def publish_again(self, name: str) -> None:
-        """What the publisher has no acknowledgement for, after it has connected anew: the broker takes QoS 1 for new messages."""
+        """What the publisher has no acknowledgement for, after it has connected anew: the broker takes QoS 1 for new
+        messages."""
         for message in self.unacknowledged[name]:
             left = None if message.deadline_us is None else message.deadline_us - self.now_us
             if left is not None and left <= 0:
@@ -210,7 +219,11 @@ class Broker:
         session.queue.append(copy)
         if self.strikes("swap") and len(session.queue) > 1:
             first = session.queue[-2]
-            if (first.message.publisher, first.message.topic, first.message.qos) == (message.publisher, message.topic, message.qos):
+            if (first.message.publisher, first.message.topic, first.message.qos) == (
+                message.publisher,
+                message.topic,
+                message.qos,
+            ):
                 session.queue[-2], session.queue[-1] = copy, first
                 self.struck(session.name, message, first.message)
         while len(session.queue) > self.limit:
@@ -295,7 +308,8 @@ class Broker:
             self.arrive(session)
 
     def put(self, session: Session, packet: tuple) -> None:
-        """Into the pipe. What has a deadline arrives at once or is lost with the connection, so that times are those of the broker."""
+        """Into the pipe. What has a deadline arrives at once or is lost with the connection, so that times are those of
+        the broker."""
         session.down.append(packet)
         if packet[1].message.deadline_us is not None:
             if self.chance(0.15):
@@ -323,9 +337,17 @@ class Broker:
                 self.struck(session.name, message)
         copy.has_begun = True
         self.row(
-            "deliver", message.deadline_us is not None, **message.columns(), expiry_interval_us=interval, subscriber=session.name, packet_id=identifier, dup=dup or None, retained=copy.is_retained or None,
-            delivered_qos=copy.level if copy.level != message.qos else None, session=copy.number if self.tells_sessions else None,
-        )  # fmt: skip
+            "deliver",
+            message.deadline_us is not None,
+            **message.columns(),
+            expiry_interval_us=interval,
+            subscriber=session.name,
+            packet_id=identifier,
+            dup=dup or None,
+            retained=copy.is_retained or None,
+            delivered_qos=copy.level if copy.level != message.qos else None,
+            session=copy.number if self.tells_sessions else None,
+        )
         if copy.level:
             session.up.append(("acknowledge" if copy.level == 1 else "receive", identifier, copy))
 
@@ -487,7 +509,9 @@ class Broker:
         one = self.random.choice(list(session.filters))
         del session.filters[one]
         if self.purges:
-            session.queue = deque(copy for copy in session.queue if copy.filters & session.filters.keys() or not copy.filters)
+            session.queue = deque(
+                copy for copy in session.queue if copy.filters & session.filters.keys() or not copy.filters
+            )
         self.row("unsubscribe", subscriber=session.name, topic=one)
 
     # The run
@@ -552,7 +576,13 @@ class Broker:
         for _ in range(1000):
             if not session.is_online:
                 self.connect(session)
-            before = (len(session.queue), len(session.inflight), len(session.resend), len(session.down), len(session.up))
+            before = (
+                len(session.queue),
+                len(session.inflight),
+                len(session.resend),
+                len(session.down),
+                len(session.up),
+            )
             if not any(before):
                 break
             while session.down:

@@ -31,7 +31,8 @@ ANOMALIES = [
     ("fifo", "P1 S P2 D2 D1 P1!", (4, 1, "s", 3), "P1 S P2 D2 P1! D1"),
     ("fifo", "S:# P1 S:t P2 P1! D2 D1", (6, 1, "s", 5), "S:x P1 S:t P2 P1! D2 D1"),
     ("fifo", "S P1 S P2 P1! D2 D1", (6, 1, "s", 5), "P1 P2 D2 S P1! D1"),  # a SUBACK may follow the first messages
-    # Packets of another QoS, for another filter or another grant, go their own way; a copy that was trimmed need not come before the next.
+    # Packets of another QoS, for another filter or another grant, go their own way; a copy that was trimmed need not
+    # come before the next.
     ("fifo", "P1q2 P2q2 D2q2d1 D1q2d1", (3, 1, "s", 2), "P1q2 P2q2 D2q2d1 D1q2"),
     ("fifo", "S P1 P2 P1! P2! D2 D1", (6, 1, "s", 5), "S P1 P2 T1 P1! D2 D1 P2!"),
     ("fifo", "S P1 P2 T1 P1! D2 D1", (6, 1, "s", 5), "S P1 P2 T1 P1! P2! D2 D1 D2!"),
@@ -68,7 +69,8 @@ ANOMALIES = [
     ("exactly-once", "S:t S:# P1q2 D1q2#7 D1q2#8 D1q2#9", (5, 1, "s", None), "S:t S:# S:+ P1q2 D1q2#7 D1q2#8 D1q2#9"),
     ("exactly-once", "Sq1:t S:# P1q2 D1q2#7 D1q2#8", (4, 1, "s", None), "Sq1:t S:# P1q2 D1q2#7 D1q2d1#8"),
     ("exactly-once", "S:t S:# C S:t P1q2 D1q2#7 D1q2#8", (6, 1, "s", None), "S:t S:$share/g/# P1q2 D1q2#7 D1q2#8"),
-    # What befell the reader itself excuses a repeat, and what its publisher sent again; what befell another, or a node, does not.
+    # What befell the reader itself excuses a repeat, and what its publisher sent again; what befell another, or a node,
+    # does not.
     ("no-repeat", "P1 D1>a D1>a", (2, 1, "a", None), "P1 D1>a D1>b"),
     ("no-repeat", "P1 D1>a F D1>a", (3, 1, "a", None), "P1 D1>a F ->a +>a D1>a"),
     ("no-repeat", "P1 D1>a ->b +>b D1>a", (4, 1, "a", None), "P1 D1>a ->a +>a D1>a"),
@@ -86,7 +88,8 @@ ANOMALIES = [
     ("expiry", "P1%30 @30 D1", (1, 1, "s", None), "P1%30 @29 D1"),
     ("expiry", "P1%30 @999999 D1", (1, 1, "s", None), "@9 P1%9223372036854775 @999999 D1"),
     ("expiry", "P1%30 @29 D1>a @30 D1", (2, 1, "s", None), "P1%30 @29 D1 @40 D1!"),
-    # Delivery has begun where DUP says so (MQTT-3.3.2-5); not where the flag cannot be true: at QoS 0, and of one that was away since the publish.
+    # Delivery has begun where DUP says so (MQTT-3.3.2-5); not where the flag cannot be true: at QoS 0, and of one that
+    # was away since the publish.
     ("expiry", "P1%30 @31 D1", (1, 1, "s", None), "P1%30 @31 D1!"),
     ("expiry", "P1q0%30 @31 D1q0!", (1, 1, "s", None), "P1%30 @31 D1!"),
     ("expiry", "P1q2%30 @31 D1q2d0!", (1, 1, "s", None), "P1q2%30 @31 D1q2d1!"),
@@ -100,7 +103,8 @@ ANOMALIES = [
     # Resent without DUP, under another identifier, out of order, after PUBREC, unasked, or not at all.
     ("retransmission", "+ D1#1 - + D1#1", (4, 1, "s", 1), "+ D1#1 - + D1#1!"),
     ("retransmission", "+ D1#1 - + D1#2!", (4, 1, "s", 1), "+ D1#1 K#1 - + D2#2!"),
-    # A second copy of QoS 1 comes behind the message itself; what comes in its place is none, nor is one of the same connection, nor is there one of QoS 2.
+    # A second copy of QoS 1 comes behind the message itself; what comes in its place is none, nor is one of the same
+    # connection, nor is there one of QoS 2.
     ("retransmission", "+ D1#1 - + D1#2! D1#1!", (4, 1, "s", 1), "+ D1#1 - + D1#1! D1#2!"),
     ("retransmission", "+ D2#1 - + D2#1! D1#2 D1#3!", (6, 1, "s", 5), "+ D1#1 D2#2 - + D1#1! D2#2! D1#3!"),
     ("retransmission", "+ D2#1! D2#2 - + D2#3!", (5, 2, "s", 2), "+ D1#1! D1#2!"),
@@ -116,12 +120,23 @@ ANOMALIES = [
     ("retransmission", "+ D1#1 D1#1!", (2, 1, "s", 1), "+ D1#1 - + D1#1!"),
     # Of a client with several filters, or of what was published again, it may be another copy.
     ("retransmission", "S:t S:# + D1q2#1 - + D1q2#2!", (6, 1, "s", 3), "S:t S:# + D1q2#1 - + D1q2#1! D1q2#2!"),
-    ("retransmission", "S:t S:t + D1q2#1 - + D1q2#1! R#1 D1q2#2!", (8, 1, "s", 3), "S:t S:# + D1q2#1 - + D1q2#1! R#1 D1q2#2!"),
+    (
+        "retransmission",
+        "S:t S:t + D1q2#1 - + D1q2#1! R#1 D1q2#2!",
+        (8, 1, "s", 3),
+        "S:t S:# + D1q2#1 - + D1q2#1! R#1 D1q2#2!",
+    ),
     ("retransmission", "P1 + D1#1 K#1 - + D1#1", (6, 1, "s", 2), "P1 P1! + D1#1 K#1 - + D1#1"),
     ("retransmission", "S:t S:# + D1#1 K#1 - + D1#1!", (7, 1, "s", 3), "S:t S:# + D1#1 K#1 - + D1#1"),
-    ("retransmission", "+ D1#1 D2#2 T1 - + D1#1! D2#2! - + D2#2! D1#1!", (11, 1, "s", 6), "+ D1#1 D2#2 T1 - + D1#1! D2#2! - + D1#1! D2#2!"),
+    (
+        "retransmission",
+        "+ D1#1 D2#2 T1 - + D1#1! D2#2! - + D2#2! D1#1!",
+        (11, 1, "s", 6),
+        "+ D1#1 D2#2 T1 - + D1#1! D2#2! - + D1#1! D2#2!",
+    ),
     ("retransmission", "+ D1#1 T1#1 D1#2 - + D1#1!", (6, 1, "s", 3), "+ D1#1 T1 D1#2 - + D1#1! D1#2!"),
-    # What leaves the queue is not sent again, be its packet on its way; a copy under another identifier or a later connection's is.
+    # What leaves the queue is not sent again, be its packet on its way; a copy under another identifier or a later
+    # connection's is.
     ("retransmission", "+ D1#1 - +", (None, 1, "s", 1), "+ D1#1 T1#1 - +"),
     ("retransmission", "+ D1#1 D2#2 - + D2#2! -", (6, 1, "s", 1), "+ T1#1 D1#1 D2#2 - + D2#2! -"),
     ("retransmission", "+ T1#1 D1#2 - +", (None, 1, "s", 2), "+ E1#1 D1#1 - +"),
@@ -170,8 +185,14 @@ ANOMALIES = [
     ("will", "+&50*1 @100 - @130 C +&50*2 @300 Z", (None, None, "s", 1), "+&50*1 @100 - @130 +&50*2 @300 Z"),
     ("will", "+&0*1 @100 - +&0*2 @300 Z", (None, None, "s", 1), "+&50*1 @100 - +&50*2 @300 Z"),
     ("will", "+&50*1 @100 -$0 @160 P1>s*1 A1>s*1", (2, 1, "s", 1), "+&50*1 @100 -$0 @300 Z"),
-    ("will", "+&0*1 - P1>s*1 A1>s*1 P2>s*1 A2>s*1", (4, 2, "s", 2), "+&0*1 - P1>s*1 A1>s*1 P1!>s*1 +&0*2 - P2>s*2 A2>s*2"),
-    # To whom nothing matches, or nothing any more when it was published; what was published before may come, and a SUBACK may come behind.
+    (
+        "will",
+        "+&0*1 - P1>s*1 A1>s*1 P2>s*1 A2>s*1",
+        (4, 2, "s", 2),
+        "+&0*1 - P1>s*1 A1>s*1 P1!>s*1 +&0*2 - P2>s*2 A2>s*2",
+    ),
+    # To whom nothing matches, or nothing any more when it was published; what was published before may come, and a
+    # SUBACK may come behind.
     ("subscribed", "S>a P1 D1>b", (2, 1, "b", 0), "S>a P1 D1>a"),
     ("subscribed", "S:u P1 D1", (2, 1, "s", 0), "S:t P1 D1"),
     ("subscribed", "S U P1 D1", (3, 1, "s", 1), "S P1 U D1"),
@@ -184,16 +205,27 @@ ANOMALIES = [
     ("subscribed", "S:$share/g/a/+ P1:t D1:t", (2, 1, "s", 0), "S:$share/g/a/+ P1:a/b D1:a/b"),
     # What is published to a topic that is spelt as a shared subscription is matched by no filter of that spelling.
     ("subscribed", "S:$share/g/a P1:$share/g/a D1:$share/g/a", (2, 1, "s", 0), "S:$share/g/a P1:a D1:a"),
-    ("at-least-once", "S:t S:$share/g/a P1 A1", (None, 1, "s", None), "S:$share/g/a P1:$share/g/a A1:$share/g/a P2 A2 S"),
+    (
+        "at-least-once",
+        "S:t S:$share/g/a P1 A1",
+        (None, 1, "s", None),
+        "S:$share/g/a P1:$share/g/a A1:$share/g/a P2 A2 S",
+    ),
     ("subscribed", "S:$share/g/a U:a P1:b D1:b", (3, 1, "s", 0), "S:$share/g/a U:a P1:a D1:a"),
     ("subscribed", "P1 D1 @200 S", (1, 1, "s", 2), "P1 D1 @101 S"),
     ("subscribed", "P1 D1 - + S", (1, 1, "s", 4), "- + P1 D1 S"),
     ("subscribed", "P1 D1 C S", (1, 1, "s", 3), "C P1 D1 S"),
     ("subscribed", "P1 D1 S>a", (1, 1, "s", 2), "P1 D1 S"),
     ("subscribed", "S U P1 P2 D1", (4, 1, "s", 1), "S P1 U P2 D1"),
-    ("subscribed", "S U P1 D1", (3, 1, "s", 1), "S U P1 D2"),  # what nobody published is `no-phantom`'s matter, where something once matched
+    (
+        "subscribed",
+        "S U P1 D1",
+        (3, 1, "s", 1),
+        "S U P1 D2",
+    ),  # what nobody published is `no-phantom`'s matter, where something once matched
     ("subscribed", "S C=4 P1 D1=5", (3, 1, "s", 1), "S C=4 P1 D1=4"),
-    # The lower of the two, neither more nor less; of overlapping subscriptions, or of those that were in force in between, any.
+    # The lower of the two, neither more nor less; of overlapping subscriptions, or of those that were in force in
+    # between, any.
     ("granted-qos", "Sq1 P1q2 D1q2", (2, 1, "s", 0), "Sq1 P1q2 D1q2d1"),
     ("granted-qos", "Sq2 P1q2 D1q2d1", (2, 1, "s", 0), "Sq2 P1q1 D1q1d1"),
     ("granted-qos", "Sq2 P1q1 D1q1d0", (2, 1, "s", 0), "Sq0 P1q1 D1q1d0"),
@@ -203,11 +235,17 @@ ANOMALIES = [
     ("granted-qos", "Sq1 Sq2 P1q2 D1q2d1", (3, 1, "s", 1), "Sq1 P1q2 Sq2 D1q2d1"),
     ("granted-qos", "Sq1 P1q2 Sq2 P2q2 D2q2d1", (4, 2, "s", 2), "Sq1 P1q2 Sq2 D1q2"),
     ("granted-qos", "Sq1 P1q2 D1q2 @200 Sq2", (2, 1, "s", 0), "Sq1 P1q2 D1q2 @50 Sq2"),
-    ("granted-qos", "P1q2 D1q2 Sq1", (1, 1, "s", 2), "P1q2 D1q2d1 Sq1"),  # what comes before its SUBACK comes with the QoS that this grants
+    (
+        "granted-qos",
+        "P1q2 D1q2 Sq1",
+        (1, 1, "s", 2),
+        "P1q2 D1q2d1 Sq1",
+    ),  # what comes before its SUBACK comes with the QoS that this grants
     ("granted-qos", "P1q2 D1q2d0 Sq1:t Sq2:#", (1, 1, "s", 2), "P1q2 D1q2d0 Sq1:t Sq0:#"),
     ("granted-qos", "Sq2 P1q2 D1q2d1", (2, 1, "s", 0), "S P1q2 D1q2d1"),
     ("granted-qos", "Sq2 U Sq1 P1q2 D1q2", (4, 1, "s", 2), "Sq2 P1q2 U Sq1 D1q2"),
-    # PUBREL after PUBREC, PUBCOMP after PUBREL, PUBREC after PUBLISH, each of one exchange; what a reconnect repeats is in order.
+    # PUBREL after PUBREC, PUBCOMP after PUBREL, PUBREC after PUBLISH, each of one exchange; what a reconnect repeats is
+    # in order.
     ("handshake", "D1q2#1 L#1 R#1", (1, 1, "s", None), "D1q2#1 R#1 L#1"),
     ("handshake", "D1q2#1 R#1 L#1 K#1 D2q2#1 L#1", (5, 2, "s", 1), "D1q2#1 R#1 L#1 K#1 D2q2#1 R#1 L#1"),
     ("handshake", "D1q2#1 D2q2#2 R#1 L#2", (3, 2, "s", 2), "D1q2#1 D2q2#2 R#2 L#2"),
@@ -220,11 +258,17 @@ ANOMALIES = [
     ("handshake", "+ D1q2#1 R#1 - C + L#1", (6, 1, "s", 2), "+ D1q2#1 R#1 C + L#1"),
     ("handshake", "D1q2#1 R#1 K#1 D2q2#2 R#2 L#2", (2, 1, "s", None), "D1q2#1 R#1$145 D2q2#1 R#1 L#1"),
     ("handshake", "D1q2#1 R#1 L#1 D2q2#2 L#2", (4, 2, "s", 1), "D1q2#1 R#1 L#1 D2q2#1 L#1"),
-    ("handshake", "R#9 D1q1d2#1 L#1", (2, 1, "s", 0), "C + D1q1d2#1 R#1 L#1"),  # what is upgraded is `granted-qos`'s matter
+    (
+        "handshake",
+        "R#9 D1q1d2#1 L#1",
+        (2, 1, "s", 0),
+        "C + D1q1d2#1 R#1 L#1",
+    ),  # what is upgraded is `granted-qos`'s matter
     ("handshake", "D1q2#1 R#1 L#1 D2q2#2 L#2", (4, 2, "s", 1), "D1q2#1 R#1 L#1 D2q2#2 T2q2#2 L#2"),
     # What was overtaken is pending while its subscriber is away, and owed to nobody once it has unsubscribed (3.10.4).
     ("at-least-once", "S + P1 A1 P2 A2 D2", (None, 1, "s", None), "S + P1 A1 P2 A2 D1 -"),
-    # What was overtaken is lost, whatever ends after that; what was not may be dropped with its subscription or session.
+    # What was overtaken is lost, whatever ends after that; what was not may be dropped with its subscription or
+    # session.
     ("at-least-once", "S + P1 A1 P2 A2 D2 -", (None, 1, "s", None), "S + P1 A1 P2 A2 - D2>a"),
     ("at-least-once", "S P1 A1 P2 A2 D2 U", (None, 1, "s", None), "S P1 A1 P2 A2 U D2"),
     ("at-least-once", "S P1 A1 P2 A2 D2 C", (None, 1, "s", None), "S P1 A1 P2 A2 C D2"),
@@ -232,7 +276,12 @@ ANOMALIES = [
     ("at-least-once", "S P1 A1 P2 A2 D2 U S P3 A3 D3", (None, 1, "s", None), "S P1 A1 U S P2 A2 D2"),
     ("at-least-once", "S P1 A1 P2 A2 D2 U:t S:#", (None, 1, "s", None), "S P1 A1 P2 A2 D2 D1 U:t S:#"),
     ("at-least-once", "S P1 A1 P2 A2 D2 U", (None, 1, "s", None), "S P1 A1 P2 A2 D2 U T1"),
-    ("at-least-once", "Sq1:t Sq2:# P1q2 A1q2 P2q2 A2q2 D2q2 D2q2d1 U:t C", (None, 1, "s", None), "Sq1:t Sq2:# P1q2 A1q2 P2q2 A2q2 D2q2 U:t C"),
+    (
+        "at-least-once",
+        "Sq1:t Sq2:# P1q2 A1q2 P2q2 A2q2 D2q2 D2q2d1 U:t C",
+        (None, 1, "s", None),
+        "Sq1:t Sq2:# P1q2 A1q2 P2q2 A2q2 D2q2 U:t C",
+    ),
     ("at-least-once", "S P1 A1 P2 A2 D2 -", (None, 1, "s", None), "S P1 A1 P2 A2 D2d0 -"),
     ("at-least-once", "S + P1 A1 P2 A2 D2 - +", (None, 1, "s", None), "S + P1 A1 P2 A2 D1 - + -"),
     ("at-least-once", "S + P1 A1 P2 A2 D2", (None, 1, "s", None), "S + P1 A1 P2 A2 U S P3 A3 D3"),
@@ -338,19 +387,29 @@ def test_a_history_that_does_not_put_a_law_to_the_test_says_so(law, line):
 def test_what_is_not_judged_is_said():
     untested, pending = verdict("at-least-once", "S P1 A1 -").not_covered
     assert untested.startswith(f"{VACUOUS}: its antecedent was met 0 times (a message with QoS 1 or 2 is acknowledged")
-    assert pending == "1 undelivered messages are pending: their subscriber is offline at the end, or the recording was cut"
+    assert (
+        pending
+        == "1 undelivered messages are pending: their subscriber is offline at the end, or the recording was cut"
+    )
     assert "taken as expired" in verdict("at-least-once", "S P1%3 A1 @9 - +").not_covered[1]
     ends_too_early = verdict("drain", "S P1 A1 H")
     assert ends_too_early.outcome is Outcome.UNKNOWN
     assert "ends before the bound" in ends_too_early.not_covered[0]
     one_ms_short = verdict("drain", "S P1 A1 H @12 Z")  # healed at 3 ms, and the bound is 10 ms
     assert (one_ms_short.outcome, verdict("drain", "S P1 A1 H @13 Z").outcome) == (Outcome.UNKNOWN, Outcome.VIOLATED)
-    assert "at 0.012 s; one that goes on to 0.013 s decides it (simulate: drain_s higher by 0.001)" in one_ms_short.not_covered[0]
+    assert (
+        "at 0.012 s; one that goes on to 0.013 s decides it (simulate: drain_s higher by 0.001)"
+        in one_ms_short.not_covered[0]
+    )
     assert any("had not healed" in note for note in verdict("drain", "S P1 A1 F @30 Z").not_covered)
 
 
 def test_what_comes_before_its_subscribe_row_is_counted_and_undecided_at_a_cut():
-    assert verdict("subscribed", "P1 D1 S").not_covered[-1].startswith("1 deliveries came up to 100 ms before the row of a SUBSCRIBE")
+    assert (
+        verdict("subscribed", "P1 D1 S")
+        .not_covered[-1]
+        .startswith("1 deliveries came up to 100 ms before the row of a SUBSCRIBE")
+    )
     cut = verdict("subscribed", "S>a P1 D1 D1>a X")
     assert (cut.outcome, cut.work["antecedents"]) == (Outcome.UNKNOWN, 1)
     assert "just before the recording was cut" in cut.not_covered[0]
@@ -359,7 +418,11 @@ def test_what_comes_before_its_subscribe_row_is_counted_and_undecided_at_a_cut()
 
 def test_a_witness_shows_the_faults_that_may_be_to_blame():
     def struck(line):
-        return [event["time_us"] // 1000 for event in verdict("at-least-once", line).witness.events if event["kind"] == "fault"]
+        return [
+            event["time_us"] // 1000
+            for event in verdict("at-least-once", line).witness.events
+            if event["kind"] == "fault"
+        ]
 
     assert struck("S F H P1 A1 Z") == [1]  # long healed, and the only one there was
     assert struck("S F H P1 A1 F H Z") == [5]

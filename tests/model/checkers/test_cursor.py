@@ -10,25 +10,40 @@ from orderlab.model.verdict import Outcome
 
 A, B, C = 10, 11, 12
 """Readers."""
-OF_READER = {"f": EventKind.FAULT, "h": EventKind.HEAL, "s": EventKind.SUBSCRIBE, "-": EventKind.DISCONNECT, "+": EventKind.CONNECT}
+OF_READER = {
+    "f": EventKind.FAULT,
+    "h": EventKind.HEAL,
+    "s": EventKind.SUBSCRIBE,
+    "-": EventKind.DISCONNECT,
+    "+": EventKind.CONNECT,
+}
 
 
 def judged(rows: str, law: str = LAW) -> tuple[Outcome, int]:
-    """Words: ``p1`` publishes 1 of producer 0 (q1: of producer 1), ``A1``/``Aq1`` is handed over, ``e1`` expired, ``sA`` subscribed, ``f`` a fault
-    begins, ``h`` it has healed, ``fA`` it strikes A, ``-A`` disconnected, ``+A`` connected."""
+    """Words: ``p1`` publishes 1 of producer 0 (q1: of producer 1), ``A1``/``Aq1`` is handed over, ``e1`` expired,
+    ``sA`` subscribed, ``f`` a fault begins, ``h`` it has healed, ``fA`` it strikes A, ``-A`` disconnected, ``+A``
+    connected."""
     columns: dict[str, list[int]] = {name: [] for name in ("kind", "publisher", "sequence", "subscriber")}
     for word in rows.split():
         if word[0] in OF_READER:
             values = (OF_READER[word[0]], -1, -1, "ABC".index(word[1]) + A if word[1:] else -1)
         else:
             publisher = int("q" in word)
-            kind = {"p": EventKind.PUBLISH, "q": EventKind.PUBLISH, "e": EventKind.EXPIRE}.get(word[0], EventKind.DELIVER)
+            kind = {"p": EventKind.PUBLISH, "q": EventKind.PUBLISH, "e": EventKind.EXPIRE}.get(
+                word[0], EventKind.DELIVER
+            )
             reader = "ABC".index(word[0]) + A if kind == EventKind.DELIVER else -1
             values = (kind, publisher, int(word.lstrip("pqeABC")), reader)
         for name, value in zip(columns, values, strict=True):
             columns[name].append(value)
     count, topicless = len(columns["kind"]), {kind for kind in OF_READER.values() if kind != EventKind.SUBSCRIBE}
-    batch = EventBatch.of(event_id=range(count), time_us=range(count), topic=[-1 if kind in topicless else 0 for kind in columns["kind"]], qos=[1] * count, **columns)
+    batch = EventBatch.of(
+        event_id=range(count),
+        time_us=range(count),
+        topic=[-1 if kind in topicless else 0 for kind in columns["kind"]],
+        qos=[1] * count,
+        **columns,
+    )
     verdict = next(one for one in check_cursors([batch], Names()) if one.law == law)
     return verdict.outcome, int(verdict.work["violations"])
 

@@ -56,13 +56,22 @@ def generated(rng, subscribe_rows):
                 + ([EventKind.CUT] if rng.random() < 0.2 else [])
             )
             if kind in (EventKind.SUBSCRIBE, EventKind.UNSUBSCRIBE):
-                row(kind, subscriber=subscriber, topic=rng.randrange(2), **({"qos": rng.choice([1, 2, 2])} if kind == EventKind.SUBSCRIBE else {}))
+                row(
+                    kind,
+                    subscriber=subscriber,
+                    topic=rng.randrange(2),
+                    **({"qos": rng.choice([1, 2, 2])} if kind == EventKind.SUBSCRIBE else {}),
+                )
             elif kind in (EventKind.ACKNOWLEDGE, EventKind.RELEASE, EventKind.RECEIVE):
                 row(kind, subscriber=subscriber, packet_id=rng.choice([1, 2, 3]))
             else:
                 row(
                     kind,
-                    **({} if kind in (EventKind.HEAL, EventKind.FAULT) or (kind == EventKind.CUT and rng.random() < 0.5) else {"subscriber": subscriber}),
+                    **(
+                        {}
+                        if kind in (EventKind.HEAL, EventKind.FAULT) or (kind == EventKind.CUT and rng.random() < 0.5)
+                        else {"subscriber": subscriber}
+                    ),
                 )
     return rows
 
@@ -95,7 +104,8 @@ class Slow:
         self.cut = any(r.get("subscriber", -1) < 0 for r in self.of(EventKind.CUT))
 
     def is_cut_off(self, subscriber):
-        """Whether a cut, of everything or of this one, was its last row of that kind; who connects anew is not cut off any more."""
+        """Whether a cut, of everything or of this one, was its last row of that kind; who connects anew is not cut off
+        any more."""
         mine = [r["kind"] for r in self.of(EventKind.CUT, EventKind.CONNECT) if r.get("subscriber", -1) == subscriber]
         return self.cut or mine[-1:] == [EventKind.CUT]
 
@@ -117,8 +127,13 @@ class Slow:
     def fifo(self):
         broken = set()
         for r in self.firsts:
-            mine = ((e["subscriber"], fifo_of(e), level_of(e)) == (r["subscriber"], fifo_of(r), level_of(r)) for e in self.firsts)
-            earlier = [e for e, is_mine in zip(self.firsts, mine, strict=True) if is_mine and e["event_id"] < r["event_id"]]
+            mine = (
+                (e["subscriber"], fifo_of(e), level_of(e)) == (r["subscriber"], fifo_of(r), level_of(r))
+                for e in self.firsts
+            )
+            earlier = [
+                e for e, is_mine in zip(self.firsts, mine, strict=True) if is_mine and e["event_id"] < r["event_id"]
+            ]
             highest = max(earlier, key=lambda e: e["sequence"], default=r)
             if highest["sequence"] > r["sequence"] and not self.in_order_of_arrival(highest, r):
                 broken.add(r["event_id"])
@@ -131,9 +146,13 @@ class Slow:
         """
         begun = self.begun(first, second)
         excused = [(r["subscriber"], fifo_of(r), r["sequence"]) for r in self.of(EventKind.TRIM, EventKind.EXPIRE)]
-        published = [(r["sequence"], r["event_id"]) for r in self.of(EventKind.PUBLISH) if fifo_of(r) == fifo_of(second)]
+        published = [
+            (r["sequence"], r["event_id"]) for r in self.of(EventKind.PUBLISH) if fifo_of(r) == fifo_of(second)
+        ]
         again = [event_id for number, event_id in published if number == second["sequence"]][1:]
-        is_all_again = bool(again) and max(event_id for number, event_id in published if number == first["sequence"]) > again[0]
+        is_all_again = (
+            bool(again) and max(event_id for number, event_id in published if number == first["sequence"]) > again[0]
+        )
         if is_all_again and (second["subscriber"], fifo_of(second), second["sequence"]) in excused:
             begun = second["event_id"]  # the first copy need not come
         if begun is None:
@@ -141,14 +160,20 @@ class Slow:
         numbers = [(number, event_id) for number, event_id in published if event_id < second["event_id"]]
         for start in range(1 + sum(event_id < begun for _, event_id in numbers)):
             sent = [number for number, _ in numbers[start:]]
-            if {first["sequence"], second["sequence"]} <= set(sent) and sent.index(first["sequence"]) < sent.index(second["sequence"]):
+            if {first["sequence"], second["sequence"]} <= set(sent) and sent.index(first["sequence"]) < sent.index(
+                second["sequence"]
+            ):
                 return True
         return False
 
     def begun(self, first, second):
         """The row with which the subscription began that the first delivery was sent by; None: before all rows."""
         subscriber, topic = first["subscriber"], first["topic"]
-        orders = [r for r in self.of(EventKind.SUBSCRIBE, EventKind.UNSUBSCRIBE, EventKind.CLEAR) if r["subscriber"] == subscriber]
+        orders = [
+            r
+            for r in self.of(EventKind.SUBSCRIBE, EventKind.UNSUBSCRIBE, EventKind.CLEAR)
+            if r["subscriber"] == subscriber
+        ]
         orders = [r for r in orders if r["kind"] == EventKind.CLEAR or r["topic"] == topic]
         before = [r for r in orders if r["event_id"] < first["event_id"]]
         after = [r for r in orders if first["event_id"] < r["event_id"] < second["event_id"]]
@@ -172,7 +197,9 @@ class Slow:
                 broken.add(r["event_id"])
             clears = [c["event_id"] for c in self.of(EventKind.CLEAR) if c["subscriber"] == r["subscriber"]]
             clears = [c for c in clears if c < r["event_id"]]
-            again = [p for p in self.of(EventKind.PUBLISH) if fifo_of(p) == fifo_of(r) and p["sequence"] == r["sequence"]]
+            again = [
+                p for p in self.of(EventKind.PUBLISH) if fifo_of(p) == fifo_of(r) and p["sequence"] == r["sequence"]
+            ]
             since = any(clears[-1] < p["event_id"] < r["event_id"] for p in again) if clears else False
             if clears and not since and self.published_up_to(fifo_of(r), clears[-1]) >= r["sequence"]:
                 broken.add(r["event_id"])
@@ -259,7 +286,9 @@ class Slow:
                     broken.add((fifo, subscriber, sequence))
         for fifo, subscriber, since, end in self.ended_pairs():
             for sequence in numbers_of(fifo):
-                if self.is_overtaken(fifo, subscriber, sequence, end) and self.is_missing(fifo, subscriber, sequence, since):
+                if self.is_overtaken(fifo, subscriber, sequence, end) and self.is_missing(
+                    fifo, subscriber, sequence, since
+                ):
                     broken.add((fifo, subscriber, sequence))
         return broken
 
@@ -269,14 +298,24 @@ class Slow:
         return sequence > old and not self.came(fifo, subscriber, sequence)
 
     def is_overtaken(self, fifo, subscriber, sequence, end):
-        """Whether a later one of the logical FIFO came before the end, with every QoS above 0 with which the message may have been on its way."""
-        mine = [r for r in self.deliveries if (fifo_of(r), r["subscriber"]) == (fifo, subscriber) and r["event_id"] < end and level_of(r)]
-        granted = {r["qos"] for r in self.of(EventKind.SUBSCRIBE) if r["subscriber"] == subscriber and r.get("qos", -1) > 0}
+        """Whether a later one of the logical FIFO came before the end, with every QoS above 0 with which the message
+        may have been on its way."""
+        mine = [
+            r
+            for r in self.deliveries
+            if (fifo_of(r), r["subscriber"]) == (fifo, subscriber) and r["event_id"] < end and level_of(r)
+        ]
+        granted = {
+            r["qos"] for r in self.of(EventKind.SUBSCRIBE) if r["subscriber"] == subscriber and r.get("qos", -1) > 0
+        }
         levels = {1, 2} if fifo[2] == 2 and granted == {1, 2} else {level_of(r) for r in mine}
-        return bool(levels) and all(any(level_of(r) == level and r["sequence"] > sequence for r in mine) for level in levels)
+        return bool(levels) and all(
+            any(level_of(r) == level and r["sequence"] > sequence for r in mine) for level in levels
+        )
 
     def ended_pairs(self):
-        """(fifo, subscriber, first event, last event) of the subscriptions that have ended, without subscribe rows of the sessions."""
+        """(fifo, subscriber, first event, last event) of the subscriptions that have ended, without subscribe rows of
+        the sessions."""
         found = []
         for subscriber in (2, 3, 4):
             mine = [r for r in self.rows if r.get("subscriber") == subscriber]
@@ -399,7 +438,10 @@ def test_verdicts_and_witnesses_agree_with_first_principles(subscribe_rows, numb
         expected, tested = slow.verdicts(), slow.tested()
         verdicts = delivery_verdicts(fast(history_of(rows)), LAWS, {})
         for verdict in verdicts:
-            assert verdict.work["antecedents"] == tested.get(verdict.law, verdict.work["antecedents"]), (seed, verdict.law)
+            assert verdict.work["antecedents"] == tested.get(verdict.law, verdict.work["antecedents"]), (
+                seed,
+                verdict.law,
+            )
             broken = expected[verdict.law]
             assert (verdict.outcome is Outcome.VIOLATED) == bool(broken), (seed, verdict.law, broken)
             assert verdict.work["violations"] == len(broken), (seed, verdict.law, broken)

@@ -1,4 +1,5 @@
-"""`handshake`, judged a second time: for each packet, the rows of its identifier are looked through backwards for the one that it answers."""
+"""`handshake`, judged a second time: for each packet, the rows of its identifier are looked through backwards for the
+one that it answers."""
 
 import pytest
 from hypothesis import given, settings
@@ -41,17 +42,28 @@ class SlowJudge:
     def __init__(self, history):
         self.rows, batch = [], history.joined()
         for row in range(len(batch)):
-            self.rows.append({name: int(getattr(batch, name)[row]) for name in ("kind", "packet_id", "qos", "sequence", "reason_code")})
+            self.rows.append(
+                {
+                    name: int(getattr(batch, name)[row])
+                    for name in ("kind", "packet_id", "qos", "sequence", "reason_code")
+                }
+            )
         self.broken, self.met = {"R": [], "L": [], "K": []}, {"R": 0, "L": 0, "K": 0}
-        judges = {EventKind.RECEIVE: self.on_receive, EventKind.RELEASE: self.on_release, EventKind.ACKNOWLEDGE: self.on_acknowledge}
+        judges = {
+            EventKind.RECEIVE: self.on_receive,
+            EventKind.RELEASE: self.on_release,
+            EventKind.ACKNOWLEDGE: self.on_acknowledge,
+        }
         for number, row in enumerate(self.rows):
             if row["kind"] in judges:
                 judges[row["kind"]](number)
 
     def exchange(self, number):
-        """The rows of the exchange under the identifier of a row, before it, begun in this session; None where nothing can be said.
+        """The rows of the exchange under the identifier of a row, before it, begun in this session; None where nothing
+        can be said.
 
-        It begins with the PUBLISH behind the last PUBCOMP (or behind what made it unknown). An empty list: it has not begun."""
+        It begins with the PUBLISH behind the last PUBCOMP (or behind what made it unknown). An empty list: it has not
+        begun."""
         identifier, rows = self.rows[number]["packet_id"], []
         for at in range(number - 1, -1, -1):
             if self.rows[at]["kind"] == EventKind.CLEAR:
@@ -65,9 +77,13 @@ class SlowJudge:
             is_open = state == "open"
             if is_publish and state in ("silent", "done"):
                 state, held = "open", [at]
-            elif (is_publish and is_open and row["sequence"] != self.rows[held[0]]["sequence"]) or (kind == EventKind.DELIVER and not is_publish and is_open):
+            elif (is_publish and is_open and row["sequence"] != self.rows[held[0]]["sequence"]) or (
+                kind == EventKind.DELIVER and not is_publish and is_open
+            ):
                 state = "mixed"
-            elif (kind == EventKind.TRIM and is_open and row["sequence"] == self.rows[held[0]]["sequence"]) or (kind == EventKind.RECEIVE and row["reason_code"] >= 128 and is_open):
+            elif (kind == EventKind.TRIM and is_open and row["sequence"] == self.rows[held[0]]["sequence"]) or (
+                kind == EventKind.RECEIVE and row["reason_code"] >= 128 and is_open
+            ):
                 state = "silent"
             elif kind == EventKind.ACKNOWLEDGE:
                 state = "done" if state in ("open", "done") else "silent"
@@ -79,25 +95,36 @@ class SlowJudge:
         return sum(row["kind"] == EventKind.CONNECT for row in self.rows[:number])
 
     def is_of_nothing(self, number):
-        """Whether the session began in the recording, over a new connection, and the identifier belongs to no earlier connection that may still be there."""
+        """Whether the session began in the recording, over a new connection, and the identifier belongs to no earlier
+        connection that may still be there."""
         clears = [at for at, row in enumerate(self.rows[:number]) if row["kind"] == EventKind.CLEAR]
         if not clears or self.connection(number) <= self.connection(clears[-1]):
             return False
-        touched = [at for at in range(number) if self.rows[at]["packet_id"] == self.rows[number]["packet_id"] and self.touches(at)]
+        touched = [
+            at
+            for at in range(number)
+            if self.rows[at]["packet_id"] == self.rows[number]["packet_id"] and self.touches(at)
+        ]
         if not any(self.rows[at]["kind"] == EventKind.DELIVER for at in touched):
             return True
         return any(row["kind"] == EventKind.DISCONNECT for row in self.rows[touched[-1] : number])
 
     def touches(self, at):
         row = self.rows[at]
-        return row["kind"] in (EventKind.RECEIVE, EventKind.RELEASE) or (row["kind"] == EventKind.DELIVER and row["qos"] == 2)
+        return row["kind"] in (EventKind.RECEIVE, EventKind.RELEASE) or (
+            row["kind"] == EventKind.DELIVER and row["qos"] == 2
+        )
 
     def is_known_here(self, number):
         """Whether a PUBLISH with QoS 2 came under the identifier in this session."""
         for row in reversed(self.rows[:number]):
             if row["kind"] == EventKind.CLEAR:
                 return False
-            if row["kind"] == EventKind.DELIVER and row["qos"] == 2 and row["packet_id"] == self.rows[number]["packet_id"]:
+            if (
+                row["kind"] == EventKind.DELIVER
+                and row["qos"] == 2
+                and row["packet_id"] == self.rows[number]["packet_id"]
+            ):
                 return True
         return False
 
@@ -121,7 +148,9 @@ class SlowJudge:
         if state == "open":
             self.note("L", number, not self.has(rows, EventKind.RECEIVE) and not self.has(rows, EventKind.RELEASE))
         elif state == "done":
-            released = [at for at in rows if self.rows[at]["kind"] == EventKind.RELEASE and not self.is_behind_the_end(at, rows)]
+            released = [
+                at for at in rows if self.rows[at]["kind"] == EventKind.RELEASE and not self.is_behind_the_end(at, rows)
+            ]
             if released and self.connection(number) and self.connection(released[-1]) == self.connection(number):
                 self.note("L", number, True)
         elif not self.is_known_here(number) and self.is_of_nothing(number):
@@ -160,7 +189,8 @@ def test_both_say_the_same_however_the_history_is_cut(line, sizes):
 
 LONG = (
     # The exchange before the one that breaks is no part of it, however often the identifier was used.
-    "D1q2#1 R#1$131 L#1 K#1 D1q2#1! R#1$131 L#1 K#1 D1q2#1! R#1$131 L#1 K#1 D1q2#1! R#1$131 L#1 K#1 D1q2#1! R#1 L#1 K#1 R#1$131",
+    "D1q2#1 R#1$131 L#1 K#1 D1q2#1! R#1$131 L#1 K#1 D1q2#1! R#1$131 L#1 K#1 D1q2#1! R#1$131 L#1 K#1 D1q2#1! R#1 L#1 "
+    "K#1 R#1$131",
     # What ended the session is shown, however often the client has connected since.
     "+ D1q2#1 R#1 - C + - + - + - + - + - + - + L#1",
     "+ D1q2#1 R#1 L#1 - + L#1 - + L#1 - + L#1 - + L#1 - + L#1 K#1 L#1",
@@ -168,7 +198,8 @@ LONG = (
 
 
 def rows_of_a_witness_break_the_law(line):
-    """But where another exchange shows that the rows of the missing packet are recorded, and the last one of these is not the client's."""
+    """But where another exchange shows that the rows of the missing packet are recorded, and the last one of these is
+    not the client's."""
     history = parse_history(line)
     if not len(history):
         return

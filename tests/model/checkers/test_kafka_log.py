@@ -1,4 +1,5 @@
-"""Each anomaly of a log with offsets in one line, with its witness and the near miss; and a second judge, from quantifiers."""
+"""Each anomaly of a log with offsets in one line, with its witness and the near miss; and a second judge, from
+quantifiers."""
 
 import itertools
 import random
@@ -15,8 +16,9 @@ from orderlab.model.history.jepsen import read_edn_operations
 from orderlab.model.history.notation import parse_history
 from orderlab.model.verdict import Outcome
 
-# An operation is a word: process, function (t txn, s send, p poll, a assign, b assign and seek to the beginning, u subscribe, c crash), micro-operations in
-# brackets, and ! failed or ? unknown. `sx1@0` sent 1 to x and got offset 0; `px1@0+2@1` polled 1 and 2 from x.
+# An operation is a word: process, function (t txn, s send, p poll, a assign, b assign and seek to the beginning, u
+# subscribe, c crash), micro-operations in brackets, and ! failed or ? unknown. `sx1@0` sent 1 to x and got offset 0;
+# `px1@0+2@1` polled 1 and 2 from x.
 FUNCTIONS = {"t": "txn", "s": "send", "p": "poll", "a": "assign", "b": "assign", "u": "subscribe", "c": "crash"}
 WORD = re.compile(r"(?P<process>\d+)(?P<function>[tspabuc])(?:\[(?P<mops>.*)\])?(?P<mark>[!?]?)")
 ENDS = {"": EventKind.OK, "!": EventKind.FAIL, "?": EventKind.INFO}
@@ -28,7 +30,12 @@ def parsed(line):
     for word in line.split():
         found = WORD.fullmatch(word)
         mops = (found["mops"] or "").split(",") if found["mops"] else []
-        operation = {"process": int(found["process"]), "f": FUNCTIONS[found["function"]], "end": ENDS[found["mark"]], "mops": []}
+        operation = {
+            "process": int(found["process"]),
+            "f": FUNCTIONS[found["function"]],
+            "end": ENDS[found["mark"]],
+            "mops": [],
+        }
         if operation["f"] in ("assign", "subscribe"):
             operation["keys"], operation["seeks"] = mops, found["function"] == "b"
         else:
@@ -46,7 +53,9 @@ def log_of(operations):
         if operation.get("seeks"):
             asked = told = {"keys": asked or (), "seek-to-beginning?": True}
         if operation["mops"]:
-            asked = tuple(("send", key, pairs[0][0]) if kind == "s" else ("poll",) for kind, key, pairs in operation["mops"])
+            asked = tuple(
+                ("send", key, pairs[0][0]) if kind == "s" else ("poll",) for kind, key, pairs in operation["mops"]
+            )
             told = tuple(
                 ("send", key, pairs[0][::-1] if len(pairs[0]) == 2 else pairs[0][0])
                 if kind == "s"
@@ -55,7 +64,14 @@ def log_of(operations):
             )
         process, function, end = operation["process"], operation["f"], operation["end"]
         collector.add(process, EventKind.INVOKE, function, None, asked, 2 * row)
-        collector.add(process, end, function, None, asked if end == EventKind.FAIL and not operation.get("tells") else told, 2 * row + 1)
+        collector.add(
+            process,
+            end,
+            function,
+            None,
+            asked if end == EventKind.FAIL and not operation.get("tells") else told,
+            2 * row + 1,
+        )
     return collector.log("row ")
 
 
@@ -73,7 +89,8 @@ ANOMALIES = [
     # A transaction of unknown outcome of which a part was polled has committed as a whole.
     ("no-lost-write", "0s[sx1@0,sx2@1,sx3@2]? 1p[px1@0+3@2]", [0, 1], "0s[sx1@0] 2s[sx2@1]? 3s[sx3@2] 1p[px1@0+3@2]"),
     ("no-lost-write", "0s[sx1@0,sx2@1,sx3@2] 1p[px1@0+3@2]", [0, 1], "0s[sx1@0,sx2@1,sx3@2] 1p[px1@0] 2p[px3@2]"),
-    ("no-lost-write", "0s[sx1@0,sx2@1,sx3@2] 1p[px1@0] 1p[px3@2]", [0, 1, 2], "0s[sx1@0,sx2@1,sx3@2] 1p[px1@0] 1c 1p[px3@2]"),
+    ("no-lost-write", "0s[sx1@0,sx2@1,sx3@2] 1p[px1@0] 1p[px3@2]", [0, 1, 2], "0s[sx1@0,sx2@1,sx3@2] 1p[px1@0] 1c "
+        "1p[px3@2]"),
     ("no-lost-write", "0s[sx1@0] 0s[sx2@1] 1b[x] 1p[px2@1]", [0, 2, 3], "0s[sx1@0] 0s[sx2@1] 1a[x] 1p[px2@1]"),
     ("no-lost-write", "0s[sx1@0] 0s[sx2@1] 1b[x] 1p[px2@1]", [0, 2, 3], "0s[sx1@0] 0s[sx2@1] 1b[x] 1u[x] 1p[px2@1]"),
     ("no-lost-write", "0s[sx1@0] 0s[sx2@1] 1b[x] 1p[px2@1]", [0, 2, 3], "0s[sx1@0] 0s[sx2@1] 1b[x] 1t[p]? 1p[px2@1]"),
@@ -82,7 +99,8 @@ ANOMALIES = [
     ("no-lost-write", "0s[sx1@0] 0s[sx1@1] 1b[x] 1p[px1@1]", [0, 2, 3], "0s[sx1]! 0s[sx1@1] 1b[x] 1p[px1@1]"),
     ("no-lost-write", "0s[sx1@0] 1s[sx2] 2p[px2@0]", [0, 2], "0s[sx1@0]? 0s[sx2] 2p[px2@0]"),
     ("no-lost-write", "0s[sx1@0] 0s[sx2@1] 1b[x] 1p[px2@1]", [0, 2, 3], "0s[sx1@0]! 0s[sx2@1] 1b[x] 1p[px2@1]"),
-    ("no-lost-write", "0s[sx1@0] 0s[sx2@1] 1b[x] 1p[px2@1]", [0, 2, 3], "0s[sx1@0] 0s[sx2@1] 1b[x] 1p[px2@1] 2p[px1@0]"),
+    ("no-lost-write", "0s[sx1@0] 0s[sx2@1] 1b[x] 1p[px2@1]", [0, 2, 3], "0s[sx1@0] 0s[sx2@1] 1b[x] 1p[px2@1] "
+        "2p[px1@0]"),
     ("no-phantom", "0p[px1@0]", [0], "0s[sx1]? 0p[px1@0]"),
     ("no-phantom", "0p[px1@0] 1s[sx1@0]", [0, 1], "1s[sx1@0] 0p[px1@0]"),
     ("no-G1a", "0t[sx1]! 1p[px1@0]", [0, 1], "0t[sx1]? 1p[px1@0]"),
@@ -94,15 +112,20 @@ ANOMALIES = [
     ("no-int-poll-skip", "0s[sx1@0,sx2@1,sx3@2] 1p[px1@0+3@2]", [1, 0], "0s[sx1@0,sx3@2] 1p[px1@0+3@2]"),
     ("no-int-nonmonotonic-poll", "0p[px2@1,px1@0]", [0], "0p[px2@1,py1@0]"),
     ("no-int-nonmonotonic-poll", "0p[px1@0+1@0]", [0], "0p[px1@0+2@1]"),
-    ("no-poll-skip", "0s[sx1@0,sx2@1,sx3@2] 1p[px1@0] 1p[px3@2]", [1, 2, 0], "0s[sx1@0,sx2@1,sx3@2] 1p[px1@0] 2p[px3@2]"),
-    ("no-poll-skip", "0s[sx1@0,sx2@1,sx3@2] 1p[px1@0] 1a[x] 1p[px3@2]", [1, 3, 0], "0s[sx1@0,sx2@1,sx3@2] 1p[px1@0] 1a[y] 1a[x] 1p[px3@2]"),
-    ("no-poll-skip", "0s[sx1@0,sx2@1,sx3@2] 1p[px1@0] 1p[px3@2]", [1, 2, 0], "0s[sx1@0,sx2@1,sx3@2] 1p[px1@0] 1t[p]! 1p[px3@2]"),
-    ("no-poll-skip", "0s[sx1@0,sx2@1,sx3@2] 1p[px1@0] 1p[px3@2]", [1, 2, 0], "0s[sx1@0,sx2@1,sx3@2] 1u[x] 1p[px1@0] 1p[px3@2]"),
+    ("no-poll-skip", "0s[sx1@0,sx2@1,sx3@2] 1p[px1@0] 1p[px3@2]", [1, 2, 0], "0s[sx1@0,sx2@1,sx3@2] 1p[px1@0] "
+        "2p[px3@2]"),
+    ("no-poll-skip", "0s[sx1@0,sx2@1,sx3@2] 1p[px1@0] 1a[x] 1p[px3@2]", [1, 3, 0], "0s[sx1@0,sx2@1,sx3@2] 1p[px1@0] "
+        "1a[y] 1a[x] 1p[px3@2]"),
+    ("no-poll-skip", "0s[sx1@0,sx2@1,sx3@2] 1p[px1@0] 1p[px3@2]", [1, 2, 0], "0s[sx1@0,sx2@1,sx3@2] 1p[px1@0] 1t[p]! "
+        "1p[px3@2]"),
+    ("no-poll-skip", "0s[sx1@0,sx2@1,sx3@2] 1p[px1@0] 1p[px3@2]", [1, 2, 0], "0s[sx1@0,sx2@1,sx3@2] 1u[x] 1p[px1@0] "
+        "1p[px3@2]"),
     ("no-nonmonotonic-poll", "0p[px1@0+2@1] 0p[px2@1]", [0, 1], "0p[px1@0+2@1] 0c 0p[px2@1]"),
     ("no-nonmonotonic-poll", "0p[px1@0+2@1] 0a[x] 0p[px2@1]", [0, 2], "0p[px1@0+2@1] 0b[x] 0p[px1@0]"),
     ("no-int-nonmonotonic-send", "0t[sx1@1,sx2@0]", [0], "0t[sx1@1,sy2@0]"),
     ("no-nonmonotonic-send", "0s[sx1@1] 0s[sx2@0]", [0, 1], "0s[sx1@1] 1s[sx2@0]"),
-    # A send whose answer names no offset, or has none, stands where the polls say; of a value sent twice nobody knows which.
+    # A send whose answer names no offset, or has none, stands where the polls say; of a value sent twice nobody knows
+    # which.
     ("no-int-nonmonotonic-send", "0s[sx1,sx2] 1p[px2@0+1@1]", [0], "0s[sx1,sx2] 1p[px1@0+2@1]"),
     ("no-int-nonmonotonic-send", "0s[sx1,sx2]? 1p[px2@0+1@1]", [0], "0s[sx1,sx2]! 1p[px2@0+1@1]"),
     ("no-int-nonmonotonic-send", "0s[sx1,sx2] 1p[px2@0+1@1]", [0], "0s[sx1,sx2] 2s[sx2] 1p[px2@0+1@1]"),
@@ -198,16 +221,28 @@ def test_a_budget_that_runs_out_leaves_undecided_what_is_not_violated():
         for verdict in judge_kafka_log(log_of(parsed(line)), laws, budget_s=0):
             assert (verdict.outcome, verdict.vacuous) == (Outcome.UNKNOWN, False), verdict.law
             assert verdict.not_covered == ("the budget ran out",)
-    assert {verdict.outcome for verdict in judge_kafka_log(log_of(parsed(line)), ("no-duplicate",), budget_s=600)} == {Outcome.HOLDS}
+    assert {verdict.outcome for verdict in judge_kafka_log(log_of(parsed(line)), ("no-duplicate",), budget_s=600)} == {
+        Outcome.HOLDS
+    }
 
 
 def test_a_seek_to_the_beginning_is_read_from_an_edn_log(tmp_path):
     edn = tmp_path / "kafka.edn"
     ends = ["{:type :%s, :process 1, :f :assign, :value [5]%s}", "{:type :%s, :process 1, :f :poll, :value %s}"]
-    sends = "{:type :invoke, :process 0, :f :send, :value [[:send 5 1] [:send 5 2]]}{:type :ok, :process 0, :f :send, :value [[:send 5 [0 1]] [:send 5 [1 2]]]}"
-    for seek, outcome in ((", :seek-to-beginning? true", Outcome.VIOLATED), (", :seek-to-beginning? false", Outcome.UNKNOWN)):
+    sends = (
+        "{:type :invoke, :process 0, :f :send, :value [[:send 5 1] [:send 5 2]]}{:type :ok, :process 0, :f "
+        ":send, :value [[:send 5 [0 1]] [:send 5 [1 2]]]}"
+    )
+    for seek, outcome in (
+        (", :seek-to-beginning? true", Outcome.VIOLATED),
+        (", :seek-to-beginning? false", Outcome.UNKNOWN),
+    ):
         edn.write_text(
-            sends + ends[0] % ("invoke", seek) + ends[0] % ("ok", seek) + ends[1] % ("invoke", "[[:poll]]") + ends[1] % ("ok", "[[:poll {5 [[1 2]]}]]")
+            sends
+            + ends[0] % ("invoke", seek)
+            + ends[0] % ("ok", seek)
+            + ends[1] % ("invoke", "[[:poll]]")
+            + ends[1] % ("ok", "[[:poll {5 [[1 2]]}]]")
         )
         (found,) = judge_operations("edn", read_edn_operations(edn), Question(laws=("no-lost-write",)))
         assert found.outcome is outcome
@@ -239,11 +274,20 @@ def test_an_edn_log_and_the_rows_of_a_history_say_the_same(tmp_path):
 
 
 def sends_of(operation):
-    return [(key, *pairs[0], *(() if len(pairs[0]) == 2 else (None,))) for kind, key, pairs in operation["mops"] if kind == "s"]
+    return [
+        (key, *pairs[0], *(() if len(pairs[0]) == 2 else (None,)))
+        for kind, key, pairs in operation["mops"]
+        if kind == "s"
+    ]
 
 
 def polls_of(operation):
-    return [(key, o, v) for kind, key, pairs in operation["mops"] if kind == "p" and operation["end"] != EventKind.FAIL for v, o in pairs]
+    return [
+        (key, o, v)
+        for kind, key, pairs in operation["mops"]
+        if kind == "p" and operation["end"] != EventKind.FAIL
+        for v, o in pairs
+    ]
 
 
 def brute(operations):
@@ -265,9 +309,12 @@ def brute(operations):
     tells = {(k, o, v) for op in ok for k, v, o in sends_of(op) if o is not None} | polled
     stretches = []
     found = dict.fromkeys(LAWS, 0)
-    found["consistent-offsets"] = sum(len({v for k, o, v in tells if (k, o) == place}) > 1 for place in {(k, o) for k, o, _ in tells})
+    found["consistent-offsets"] = sum(
+        len({v for k, o, v in tells if (k, o) == place}) > 1 for place in {(k, o) for k, o, _ in tells}
+    )
     found["no-duplicate"] = sum(
-        len({o for k, o, v in tells if (k, v) == what}) > max(1, len(possible.get(what, ()))) for what in {(k, v) for k, _, v in tells}
+        len({o for k, o, v in tells if (k, v) == what}) > max(1, len(possible.get(what, ())))
+        for what in {(k, v) for k, _, v in tells}
     )
     for at, op in enumerate(operations):
         for k, _, v in polls_of(op):
@@ -309,7 +356,9 @@ def brute(operations):
             nearer = any(k == key for op in between for k, _, _ in polls_of(op))
             moves = [op for at, op in same if at < j and op["f"] in ("assign", "subscribe")]
             settled = [op for op in moves if op["f"] == "subscribe" or op["end"] == EventKind.OK]
-            was_subscribed = any(op["f"] == "subscribe" for at, op in same if at < i) and any(op["f"] == "assign" for op in between)
+            was_subscribed = any(op["f"] == "subscribe" for at, op in same if at < i) and any(
+                op["f"] == "assign" for op in between
+            )
             loose = bool(settled) and settled[-1]["f"] == "subscribe"
             reset = any(
                 op["f"] in ("subscribe", "crash")
@@ -318,19 +367,31 @@ def brute(operations):
                 or (op["end"] != EventKind.OK and any(kind == "p" for kind, *_ in op["mops"]))
                 for op in between
             )
-            before = [op for at, op in same if at < i and (op["f"] == "subscribe" or (op["f"] == "assign" and op["end"] == EventKind.OK))]
-            was_subscribed = bool(before) and before[-1]["f"] == "subscribe" and any(op["f"] == "assign" for op in between)
+            before = [
+                op
+                for at, op in same
+                if at < i and (op["f"] == "subscribe" or (op["f"] == "assign" and op["end"] == EventKind.OK))
+            ]
+            was_subscribed = (
+                bool(before) and before[-1]["f"] == "subscribe" and any(op["f"] == "assign" for op in between)
+            )
             if low and high and not (nearer or loose or reset or was_subscribed):
                 judge_pair(key, low[-1], high[0], "no-nonmonotonic-poll", "no-poll-skip")
     for first, second in itertools.combinations(completed, 2):
         between = completed[completed.index(first) + 1 : completed.index(second)]
         for key in "xy" if first["process"] == second["process"] else "":
             low, high = ([o for k, o in placed(op) if k == key and o is not None] for op in (first, second))
-            nearer = any(k == key and o is not None for op in between if op["process"] == first["process"] for k, o in placed(op))
+            nearer = any(
+                k == key and o is not None for op in between if op["process"] == first["process"] for k, o in placed(op)
+            )
             if low and high and not nearer:
                 judge_pair(key, low[-1], high[0], "no-nonmonotonic-send", None)
     for (i, first), (j, second) in itertools.combinations(enumerate(operations), 2):
-        if not (first.get("seeks") and first["process"] == second["process"] and first["end"] == second["end"] == EventKind.OK):
+        if not (
+            first.get("seeks")
+            and first["process"] == second["process"]
+            and first["end"] == second["end"] == EventKind.OK
+        ):
             continue
         between = [op for at, op in enumerate(operations) if i < at < j and op["process"] == first["process"]]
         for key in first["keys"]:
@@ -398,8 +459,16 @@ def generated(rng):
     values = {"x": itertools.count(1), "y": itertools.count(1)}
     wrong = rng.choice([0.0, 0.05, 0.2])
     for _ in range(rng.randrange(2, 18)):
-        process, function = rng.randrange(3), rng.choice(["txn"] * 4 + ["send", "poll", "poll", "assign", "subscribe", "crash"][: rng.choice([7, 10])])
-        operation = {"process": process, "f": function, "mops": [], "end": rng.choice([EventKind.OK] * 8 + [EventKind.FAIL, EventKind.INFO])}
+        process, function = (
+            rng.randrange(3),
+            rng.choice(["txn"] * 4 + ["send", "poll", "poll", "assign", "subscribe", "crash"][: rng.choice([7, 10])]),
+        )
+        operation = {
+            "process": process,
+            "f": function,
+            "mops": [],
+            "end": rng.choice([EventKind.OK] * 8 + [EventKind.FAIL, EventKind.INFO]),
+        }
         if function in ("assign", "subscribe"):
             operation["keys"] = rng.sample("xy", rng.randrange(1, 3))
             operation["seeks"] = function == "assign" and rng.random() < 0.3
@@ -412,11 +481,16 @@ def generated(rng):
                     if operation["end"] == EventKind.OK or rng.random() < 0.5:
                         logs[key].append(value)
                     offset = len(logs[key]) - 1 if rng.random() > wrong else rng.randrange(4)
-                    operation["mops"].append(("s", key, [(value, offset) if rng.random() < 0.9 and offset >= 0 else (value,)]))
+                    operation["mops"].append(
+                        ("s", key, [(value, offset) if rng.random() < 0.9 and offset >= 0 else (value,)])
+                    )
                     continue
                 at = positions.get((process, key), 0) if rng.random() > wrong else rng.randrange(4)
                 taken = logs[key][at : at + rng.randrange(1, 6)]
-                pairs = [(value if rng.random() > wrong / 3 else rng.randrange(1, 9), at + i) for i, value in enumerate(taken)]
+                pairs = [
+                    (value if rng.random() > wrong / 3 else rng.randrange(1, 9), at + i)
+                    for i, value in enumerate(taken)
+                ]
                 if len(pairs) > 2 and rng.random() < 2 * wrong:
                     del pairs[1]
                 positions[process, key] = at + len(taken) + (rng.random() < wrong)
@@ -426,7 +500,8 @@ def generated(rng):
 
 
 def interleaved(rng):
-    """Transactions whose sends got their offsets in any order, and polls of what is still to come: where circles are."""
+    """Transactions whose sends got their offsets in any order, and polls of what is still to come: where circles
+    are."""
     width, operations = rng.randrange(2, 6), []
     mops = [("s", key, [value]) for key in "xy" for value in range(width)] + [("p", key, []) for key in "xy" * 3]
     rng.shuffle(mops)

@@ -20,27 +20,32 @@ def log_of(line):
 ANOMALIES = [
     # A stale read; the same read while the write is open.
     ("register", "0(write:1 0) 1(read 1):null", [[2, 3]], "0(write:1 1(read 1):null 0)"),
-    ("register", "0(write:1 1(read 1):1 2(read 2):null 0)", [[3, 4], [0, 5]], "0(write:1 1(read 1):null 2(read 2):1 0)"),
+    ("register", "0(write:1 1(read 1):1 2(read 2):null 0)", [[3, 4], [0, 5]], "0(write:1 1(read 1):null "
+        "2(read 2):1 0)"),
     # A write of unknown outcome may take effect late, but not twice and not backwards.
-    ("register", "0(write:1 0? 1(write:2 1) 2(read 2):1 2(read 2):2", [[6, 7], [0, 1]], "0(write:1 0? 1(write:2 1) 2(read 2):1"),
+    ("register", "0(write:1 0? 1(write:2 1) 2(read 2):1 2(read 2):2", [[6, 7], [0, 1]], "0(write:1 0? 1(write:2 1) "
+        "2(read 2):1"),
     ("register", "0(write:1 0! 1(read 1):1", [[2, 3]], "0(write:1 0? 1(read 1):1"),
     ("cas-register", "0(write:1 0) 1(cas:[2,3] 1)", [[2, 3]], "0(write:1 0) 1(cas:[1,3] 1)"),
     ("cas-register", "0(write:1 0) 1(cas:[1,3] 1!", [[2, 3]], "0(write:1 0) 1(cas:[2,3] 1!"),
-    ("cas-register", "0(write:1 0) 1(cas:[1,2] 1? 2(read 2):3", [[4, 5], [2, 3]], "0(write:1 0) 1(cas:[1,2] 1? 2(read 2):2"),
+    ("cas-register", "0(write:1 0) 1(cas:[1,2] 1? 2(read 2):3", [[4, 5], [2, 3]], "0(write:1 0) 1(cas:[1,2] 1? "
+        "2(read 2):2"),
     # Nil is the value before the first write, and no other.
     ("cas-register", "0(write:1 0) 1(cas:[null,2] 1)", [[2, 3]], "0(write:1 1(cas:[null,2] 1) 0)"),
     ("register", "0(write:1 0) 0(write:2 0) 1(read 1):null", [[4, 5]], "0(write:1 0) 0(write 0) 1(read 1):null"),
     # Queues: the four patterns.
     ("queue", "0(dequeue 0):1", [[0, 1]], "1(enqueue:1 0(dequeue 0):1 1)"),
     ("queue", "0(dequeue 0):1 1(enqueue:1 1)", [[0, 1], [2, 3]], "0(dequeue 1(enqueue:1 0):1 1)"),
-    ("queue", "0(enqueue:1 0) 1(dequeue 1):1 1(dequeue 1):1", [[0, 1], [2, 3], [4, 5]], "0(enqueue:1 0) 1(dequeue 1):1 1(dequeue 1!"),
+    ("queue", "0(enqueue:1 0) 1(dequeue 1):1 1(dequeue 1):1", [[0, 1], [2, 3], [4, 5]], "0(enqueue:1 0) 1(dequeue "
+        "1):1 1(dequeue 1!"),
     (
         "queue",
         "0(enqueue:1 0) 0(enqueue:2 0) 1(dequeue 1):2 1(dequeue 1):1",
         [[0, 1], [2, 3], [4, 5], [6, 7]],
         "0(enqueue:1 1(enqueue:2 0) 1) 1(dequeue 1):2 1(dequeue 1):1",
     ),
-    ("queue", "0(enqueue:1 0) 0(enqueue:2 0) 1(dequeue 1):2", [[0, 1], [2, 3], [4, 5]], "0(enqueue:1 0) 0(enqueue:2 0) 2(dequeue 1(dequeue 1):2"),
+    ("queue", "0(enqueue:1 0) 0(enqueue:2 0) 1(dequeue 1):2", [[0, 1], [2, 3], [4, 5]], "0(enqueue:1 0) 0(enqueue:2 "
+        "0) 2(dequeue 1(dequeue 1):2"),
     (
         "queue",
         "0(enqueue:1 0) 0(enqueue:2 0) 1(dequeue 1):2 2(dequeue",
@@ -56,8 +61,10 @@ ANOMALIES = [
     ),
     ("queue", "0(enqueue:1 0! 1(dequeue 1):1", [[2, 3]], "0(enqueue:1 0? 1(dequeue 1):1"),
     # Drains and repeated values go through the search.
-    ("queue", "0(enqueue:1 0) 0(enqueue:2 0) 1(drain 1):[2,1]", [[4, 5]], "0(enqueue:1 0) 0(enqueue:2 0) 1(drain 1):[1,2]"),
-    ("queue", "0(enqueue:1 0) 0(enqueue:1 0) 1(drain 1):[1,1,1]", [[4, 5]], "0(enqueue:1 0) 0(enqueue:1 0) 1(drain 1):[1,1]"),
+    ("queue", "0(enqueue:1 0) 0(enqueue:2 0) 1(drain 1):[2,1]", [[4, 5]], "0(enqueue:1 0) 0(enqueue:2 0) 1(drain "
+        "1):[1,2]"),
+    ("queue", "0(enqueue:1 0) 0(enqueue:1 0) 1(drain 1):[1,1,1]", [[4, 5]], "0(enqueue:1 0) 0(enqueue:1 0) 1(drain "
+        "1):[1,1]"),
     # A drain ends because the queue is empty.
     ("queue", "0(enqueue:1 0) 1(drain 1):[]", [[2, 3]], "0(enqueue:1 1(drain 1):[] 0)"),
     ("queue", "0(enqueue:1 0) 0(enqueue:2 0) 1(drain 1):[1]", [[4, 5]], "0(enqueue:1 0) 1(drain 0(enqueue:2 0) 1):[1]"),
@@ -75,7 +82,8 @@ ANOMALIES = [
     ("set", "0(add:1 0) 1(contains:1 1):false", [[2, 3]], "0(add:1 0) 1(contains:1 1):true"),
     ("kv", '0(put.k:"" 0) 1(get.k 1):null', [[2, 3]], '0(put.k:"" 1(get.k 1):null 0)'),
     ("kv", '0(append.k:"a" 0) 1(get.k 1):""', [[2, 3]], '1(get.k 1):"" 0(append.k:"a" 0) 1(get.k 1):"a"'),
-    ("kv", '0(put.k:"a" 0) 0(append.k:"b" 0) 1(get.k 1):"a"', [[4, 5]], '0(put.k:"a" 0) 0(append.k:"b" 0? 1(get.k 1):"a"'),
+    ("kv", '0(put.k:"a" 0) 0(append.k:"b" 0) 1(get.k 1):"a"', [[4, 5]], '0(put.k:"a" 0) 0(append.k:"b" 0? '
+        '1(get.k 1):"a"'),
 ]  # fmt: skip
 
 
@@ -114,7 +122,9 @@ def test_many_indeterminate_writes_of_one_value_cost_one():
 def test_values_of_different_types_differ():
     assert decide("register", log_of("0(write:1 0) 1(read 1):true")).outcome is Outcome.VIOLATED
     assert decide("register", log_of("0(write:[1] 0) 1(read 1):[1.0]")).outcome is Outcome.VIOLATED
-    assert decide("register", log_of("0(write:1 0? 1(write:true 1? 2(read 2):true 3(read 3):1")).outcome is Outcome.HOLDS
+    assert (
+        decide("register", log_of("0(write:1 0? 1(write:true 1? 2(read 2):true 3(read 3):1")).outcome is Outcome.HOLDS
+    )
     assert decide("kv", log_of("0(get.a 0):0")).outcome is Outcome.VIOLATED
     assert decide("register", log_of('0(write:1 0) 1(read 1):"1"')).outcome is Outcome.VIOLATED
 

@@ -129,7 +129,14 @@ class SlowRetransmission:
             self.breaks()
         self.done.pop(identifier, None)
         if dup:
-            other = next((other for other in reversed(self.flying) if other[:2] == [number, qos] and not self.is_second_copy_of(other)), None)
+            other = next(
+                (
+                    other
+                    for other in reversed(self.flying)
+                    if other[:2] == [number, qos] and not self.is_second_copy_of(other)
+                ),
+                None,
+            )
             if other is not None:
                 self.breaks()
                 self.forget(other)
@@ -201,7 +208,13 @@ class SlowRetransmission:
 
     def on_11(self, *_):
         self.close()
-        self.connection, self.online, self.resent, self.released, self.begun_again = self.connection + 1, True, [], [], []
+        self.connection, self.online, self.resent, self.released, self.begun_again = (
+            self.connection + 1,
+            True,
+            [],
+            [],
+            [],
+        )
 
     def on_12(self, *_):
         self.close()
@@ -337,7 +350,8 @@ def causal_violations(words):
 
 
 class SlowInflight:
-    """One subscriber, rule by rule. `in_use`: identifier -> (message, event, whether it was sent on this connection)."""
+    """One subscriber, rule by rule. `in_use`: identifier -> (message, event, whether it was sent on this
+    connection)."""
 
     def __init__(self, history):
         self.in_use, self.limit, self.broken = {}, 65535, {"packet-id": [], "receive-maximum": []}
@@ -367,7 +381,10 @@ class SlowInflight:
 def test_packets_in_flight_agree_with_the_rules():
     rng, found = random.Random(11), {"packet-id": 0, "receive-maximum": 0}
     for _ in range(400):
-        words = [f"{word}^{rng.randrange(1, 4)}" if word == "+" and rng.random() < 0.8 else word for word in session_words(rng)]
+        words = [
+            f"{word}^{rng.randrange(1, 4)}" if word == "+" and rng.random() < 0.8 else word
+            for word in session_words(rng)
+        ]
         line = " ".join(words)
         slow = SlowInflight(parse_history(line))
         for law, events in slow.broken.items():

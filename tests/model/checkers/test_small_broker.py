@@ -1,4 +1,5 @@
-"""A broker written from the standard judges the checkers: what it does right breaks no law, and each planted flaw, where the rows show it, breaks its law."""
+"""A broker written from the standard judges the checkers: what it does right breaks no law, and each planted flaw,
+where the rows show it, breaks its law."""
 
 import random
 from itertools import combinations, pairwise
@@ -61,13 +62,20 @@ class Rows:
         return {one for one in self.filters if matches(str(unshared(one)), message.topic)}
 
     def is_simple(self, message):
-        """One copy only: published once, for a client with at most one filter that matches, and not taken out of the queue."""
-        return len(self.published(message)) == 1 and len(self.matching(message)) <= 1 and not self.kind("trim", "expire", message=message)
+        """One copy only: published once, for a client with at most one filter that matches, and not taken out of the
+        queue."""
+        return (
+            len(self.published(message)) == 1
+            and len(self.matching(message)) <= 1
+            and not self.kind("trim", "expire", message=message)
+        )
 
     def is_quiet(self, after, message):
         """Whether the session and the subscription stay what they are."""
         changed = self.kind("subscribe", "unsubscribe", after=after)
-        return not self.kind("clear", after=after) and not any(row["topic"] in self.matching(message) for row in changed)
+        return not self.kind("clear", after=after) and not any(
+            row["topic"] in self.matching(message) for row in changed
+        )
 
 
 def level(row):
@@ -76,7 +84,11 @@ def level(row):
 
 def shows_loss(rows, message):
     begun = rows.published(message)[0]["event_id"]
-    acknowledged = [row for row in rows.rows if row["kind"] == "publish_acknowledged" and all(row[n] == v for n, v in message.columns().items())]
+    acknowledged = [
+        row
+        for row in rows.rows
+        if row["kind"] == "publish_acknowledged" and all(row[n] == v for n, v in message.columns().items())
+    ]
     is_there = rows.broker.sessions[rows.client].is_online
     is_owed = rows.is_simple(message) and rows.is_quiet(begun, message) and message.deadline_us is None
     is_owed = is_owed and not next(iter(rows.matching(message)), "$share/").startswith("$share/")
@@ -92,7 +104,12 @@ def shows_swap(rows, late, early):
 
 def shows_twice(rows, message):
     came = [row for row in rows.arrived(message) if level(row) == 2]
-    return len(came) > 1 and rows.is_simple(message) and came[0]["packet_id"] != came[1]["packet_id"] and rows.is_quiet(came[0]["event_id"], message)
+    return (
+        len(came) > 1
+        and rows.is_simple(message)
+        and came[0]["packet_id"] != came[1]["packet_id"]
+        and rows.is_quiet(came[0]["event_id"], message)
+    )
 
 
 def shows_no_dup(rows, message):
@@ -103,7 +120,11 @@ def shows_no_dup(rows, message):
 
 def shows_new_id(rows, message):
     came = [row for row in rows.arrived(message) if level(row)]
-    return len({row["packet_id"] for row in came}) > 1 and rows.is_simple(message) and not rows.kind("clear", after=came[0]["event_id"])
+    return (
+        len({row["packet_id"] for row in came}) > 1
+        and rows.is_simple(message)
+        and not rows.kind("clear", after=came[0]["event_id"])
+    )
 
 
 def shows_order(rows, *reversed_order):
@@ -111,19 +132,31 @@ def shows_order(rows, *reversed_order):
     connects = [row["event_id"] for row in rows.kind("connect")]
     for later, earlier in combinations(reversed_order, 2):
         once, twice = rows.arrived(earlier), rows.arrived(later)
-        if not (once and twice and level(once[0]) and level(twice[0]) and rows.is_simple(later) and rows.is_simple(earlier)):
+        if not (
+            once and twice and level(once[0]) and level(twice[0]) and rows.is_simple(later) and rows.is_simple(earlier)
+        ):
             continue
         for start, end in pairwise([*connects, 10**9]):
             again = [[row["event_id"] for row in came[1:] if start < row["event_id"] < end] for came in (twice, once)]
             has_arrived = max(once[0]["event_id"], twice[0]["event_id"]) < start
-            if has_arrived and all(again) and again[0][0] < again[1][0] and not rows.kind("clear", after=once[0]["event_id"], before=start):
+            if (
+                has_arrived
+                and all(again)
+                and again[0][0] < again[1][0]
+                and not rows.kind("clear", after=once[0]["event_id"], before=start)
+            ):
                 return True
     return False
 
 
 def shows_skip(rows, message):
     came = rows.arrived(message)
-    if len(came) != 1 or not rows.has_ended or not rows.is_simple(message) or not rows.broker.sessions[rows.client].is_online:
+    if (
+        len(came) != 1
+        or not rows.has_ended
+        or not rows.is_simple(message)
+        or not rows.broker.sessions[rows.client].is_online
+    ):
         return False
     again = rows.kind("deliver", "receive", "acknowledge", after=came[0]["event_id"], packet_id=came[0]["packet_id"])
     return not again and not rows.kind("clear", after=came[0]["event_id"])
@@ -131,12 +164,20 @@ def shows_skip(rows, message):
 
 def shows_again(rows, message, identifier):
     done = rows.kind("acknowledge", packet_id=identifier)
-    done = [row["event_id"] for row in done if rows.kind("deliver", message=message, packet_id=identifier, before=row["event_id"])]
+    done = [
+        row["event_id"]
+        for row in done
+        if rows.kind("deliver", message=message, packet_id=identifier, before=row["event_id"])
+    ]
     if not done or rows.kind("clear", after=done[0]) or not rows.is_simple(message):
         return False
     later = rows.kind("deliver", packet_id=identifier, after=done[0])
     connected = rows.kind("connect", after=done[0])
-    return bool(later and connected) and later[0]["sequence"] == message.sequence and later[0]["event_id"] > connected[0]["event_id"]
+    return (
+        bool(later and connected)
+        and later[0]["sequence"] == message.sequence
+        and later[0]["event_id"] > connected[0]["event_id"]
+    )
 
 
 def shows_late(rows, message):
@@ -152,17 +193,36 @@ def shows_unsubscribed(rows, message):
 
 
 def shows_grant(rows, message):
-    came, granted = rows.arrived(message), [row for row in rows.kind("subscribe") if row["topic"] in rows.matching(message)]
-    return bool(came) and rows.is_simple(message) and len(granted) == 1 and level(came[0]) != min(message.qos, granted[0]["qos"])
+    came, granted = (
+        rows.arrived(message),
+        [row for row in rows.kind("subscribe") if row["topic"] in rows.matching(message)],
+    )
+    return (
+        bool(came)
+        and rows.is_simple(message)
+        and len(granted) == 1
+        and level(came[0]) != min(message.qos, granted[0]["qos"])
+    )
 
 
 def shows_same_id(rows, message, other):
     came, had = ([row for row in rows.arrived(one) if level(row)] for one in (message, other))
-    if not (came and had and rows.is_simple(message) and rows.is_simple(other)) or came[0]["packet_id"] != had[0]["packet_id"]:
+    if (
+        not (came and had and rows.is_simple(message) and rows.is_simple(other))
+        or came[0]["packet_id"] != had[0]["packet_id"]
+    ):
         return False
     between = {"after": had[0]["event_id"], "before": came[0]["event_id"]}
-    others = [row for row in rows.kind("deliver", packet_id=had[0]["packet_id"], **between) if row["sequence"] != other.sequence]
-    return between["after"] < between["before"] and not others and not rows.kind("acknowledge", "receive", "clear", **between)
+    others = [
+        row
+        for row in rows.kind("deliver", packet_id=had[0]["packet_id"], **between)
+        if row["sequence"] != other.sequence
+    ]
+    return (
+        between["after"] < between["before"]
+        and not others
+        and not rows.kind("acknowledge", "receive", "clear", **between)
+    )
 
 
 def shows_window(rows, message):
@@ -218,7 +278,11 @@ def shows_will_of_one_back(rows):
         connected, ended = end_of(rows, row["connection"])
         back = rows.kind("connect", after=ended["event_id"], before=row["event_id"])
         due_us = ended["time_us"] + connected["will_delay_us"]
-        if back and back[0]["time_us"] < due_us - 20_000 and not rows.kind("clear", after=ended["event_id"], before=back[0]["event_id"]):
+        if (
+            back
+            and back[0]["time_us"] < due_us - 20_000
+            and not rows.kind("clear", after=ended["event_id"], before=back[0]["event_id"])
+        ):
             return True
     return False
 
@@ -271,7 +335,16 @@ def test_a_flaw_breaks_its_law_where_the_rows_show_it(flaw, number):
     assert found >= number / 80, found
 
 
-STAND_ALONE = ("fifo", "at-least-once", "exactly-once", "no-phantom", "expiry", "subscribed", "granted-qos", "packet-id")
+STAND_ALONE = (
+    "fifo",
+    "at-least-once",
+    "exactly-once",
+    "no-phantom",
+    "expiry",
+    "subscribed",
+    "granted-qos",
+    "packet-id",
+)
 """Of the other laws a witness may leave out rows of other messages or other clients that take part."""
 
 

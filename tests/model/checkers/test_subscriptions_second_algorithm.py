@@ -1,4 +1,5 @@
-"""`subscribed` and `granted-qos`, judged a second time from the definition: every instant between publish and delivery, every subscription at it."""
+"""`subscribed` and `granted-qos`, judged a second time from the definition: every instant between publish and delivery,
+every subscription at it."""
 
 from functools import reduce
 
@@ -50,10 +51,23 @@ def histories(draw):
             publisher, topic, qos, sequence = sent[-draw(st.integers(1, min(len(sent), 5)))]
             if not draw(st.integers(0, 19)):
                 sequence += draw(st.sampled_from([-1, 1]))
-            level = min(qos, draw(st.sampled_from([grants.get((client, f), 2) for f in FILTERS if matches(f.split("/", 2)[-1] if f[0:2] == "$s" else f, topic)])))
+            level = min(
+                qos,
+                draw(
+                    st.sampled_from(
+                        [
+                            grants.get((client, f), 2)
+                            for f in FILTERS
+                            if matches(f.split("/", 2)[-1] if f[0:2] == "$s" else f, topic)
+                        ]
+                    )
+                ),
+            )
             if not draw(st.integers(0, 9)):
                 level = draw(st.integers(0, 2))
-            words.append(f"D{max(sequence, 0)}q{qos}d{level}.{publisher}>{client}{draw(st.sampled_from(['', '', '~', '=1', '=2']))}:{topic}")
+            words.append(
+                f"D{max(sequence, 0)}q{qos}d{level}.{publisher}>{client}{draw(st.sampled_from(['', '', '~', '=1', '=2']))}:{topic}"  # noqa: E501
+            )
         elif kind == "C":
             words.append(f"C>{client}{draw(st.sampled_from(['', '=1']))}")
         else:
@@ -67,7 +81,24 @@ class SlowJudge:
     def __init__(self, history):
         batch, names = history.joined(), history.names
         self.batch = batch
-        self.rows = [{name: int(getattr(batch, name)[row]) for name in ("kind", "time_us", "publisher", "topic", "qos", "subscriber", "sequence", "dup", "session", "delivered_qos")} for row in range(len(batch))]
+        self.rows = [
+            {
+                name: int(getattr(batch, name)[row])
+                for name in (
+                    "kind",
+                    "time_us",
+                    "publisher",
+                    "topic",
+                    "qos",
+                    "subscriber",
+                    "sequence",
+                    "dup",
+                    "session",
+                    "delivered_qos",
+                )
+            }
+            for row in range(len(batch))
+        ]
         self.topics = names.topics.names
         self.broken, self.met = {law: [] for law in LAWS}, dict.fromkeys(LAWS, 0)
         self.undecided = dict.fromkeys(LAWS, 0)
@@ -95,7 +126,11 @@ class SlowJudge:
     def published_at(self, number, row):
         """The row of the publish; of what nobody published that of the one before it, or None."""
         lane = [row[name] for name in ("publisher", "topic", "qos")]
-        same = [(other["sequence"], at) for at, other in enumerate(self.rows[:number]) if other["kind"] == EventKind.PUBLISH and [other[name] for name in ("publisher", "topic", "qos")] == lane]
+        same = [
+            (other["sequence"], at)
+            for at, other in enumerate(self.rows[:number])
+            if other["kind"] == EventKind.PUBLISH and [other[name] for name in ("publisher", "topic", "qos")] == lane
+        ]
         lower = [at for sequence, at in same if sequence <= row["sequence"]]
         return max(lower) if lower and row["sequence"] <= max(same)[0] else None
 
@@ -105,14 +140,31 @@ class SlowJudge:
 
     def judge(self, number, row):
         who, topic, qos = row["subscriber"], self.topics[row["topic"]], row["qos"]
-        cleared = [other["session"] for other in self.rows[:number] if other["kind"] == EventKind.CLEAR and other["subscriber"] == who]
+        cleared = [
+            other["session"]
+            for other in self.rows[:number]
+            if other["kind"] == EventKind.CLEAR and other["subscriber"] == who
+        ]
         if 0 <= row["session"] <= max(cleared, default=-1):
             return
         level = row["delivered_qos"]
         begin = self.published_at(number, row)
-        granted = {grant for state in self.after[0 if begin is None else begin : number] for (client, f), grant in state.items() if client == who and self.is_match(f, topic)}
-        follow = [other["qos"] for other in self.rows_soon_after(number, who) if self.is_match(self.topics[other["topic"]], topic)]
-        is_open = self.cut_us is not None and row["time_us"] + SUBSCRIBE_LASTS_US >= self.cut_us and self.is_same_connection(number, len(self.rows), who)
+        granted = {
+            grant
+            for state in self.after[0 if begin is None else begin : number]
+            for (client, f), grant in state.items()
+            if client == who and self.is_match(f, topic)
+        }
+        follow = [
+            other["qos"]
+            for other in self.rows_soon_after(number, who)
+            if self.is_match(self.topics[other["topic"]], topic)
+        ]
+        is_open = (
+            self.cut_us is not None
+            and row["time_us"] + SUBSCRIBE_LASTS_US >= self.cut_us
+            and self.is_same_connection(number, len(self.rows), who)
+        )
         if level > qos:
             self.met["granted-qos"] += 1
             self.broken["granted-qos"].append(number)
@@ -143,12 +195,17 @@ class SlowJudge:
         self.broken[law].append(number)
 
     def is_same_connection(self, begin, end, who):
-        return not any(other["subscriber"] == who and other["kind"] in (EventKind.CONNECT, EventKind.DISCONNECT, EventKind.CLEAR) for other in self.rows[begin:end])
+        return not any(
+            other["subscriber"] == who and other["kind"] in (EventKind.CONNECT, EventKind.DISCONNECT, EventKind.CLEAR)
+            for other in self.rows[begin:end]
+        )
 
     def rows_soon_after(self, number, who):
         for at in range(number + 1, len(self.rows)):
             other = self.rows[at]
-            if other["time_us"] > self.rows[number]["time_us"] + SUBSCRIBE_LASTS_US or not self.is_same_connection(number, at, who):
+            if other["time_us"] > self.rows[number]["time_us"] + SUBSCRIBE_LASTS_US or not self.is_same_connection(
+                number, at, who
+            ):
                 return
             if other["kind"] == EventKind.SUBSCRIBE and other["subscriber"] == who:
                 yield other
@@ -181,7 +238,9 @@ def test_both_say_the_same_however_the_history_is_cut(line, sizes):
     lane = (batch.publisher * 4 + batch.topic) % 3
     keyed = [partial_of([batch.select((batch.publisher < 0) | (lane == part))], history.names) for part in range(3)]
     merged = reduce(Partial.merge, keyed)
-    assert {law: count for law, count in merged.antecedents.items() if count} == {law: count for law, count in whole.antecedents.items() if count}
+    assert {law: count for law, count in merged.antecedents.items() if count} == {
+        law: count for law, count in whole.antecedents.items() if count
+    }
     assert (merged.violations, merged.findings) == (whole.violations, whole.findings)
 
 

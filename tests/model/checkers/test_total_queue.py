@@ -31,12 +31,30 @@ ANOMALIES = [
     ("no-lost-element", "0(enq:1 0) 0(deq 0):null", [[0, 1]], "0(enq:1 0)", Outcome.UNKNOWN),
     ("no-lost-element", "0(enq:1 0) 0(deq 0):null", [[0, 1]], "0(enq:1 1(deq 0) 1):null", Outcome.UNKNOWN),
     ("no-lost-element", "0(enq:1 0) 0(deq 0):null", [[0, 1]], "0(enq:1 0) 1(deq 1? 0(deq 0):null", Outcome.UNKNOWN),
-    ("no-lost-element", "0(enq:1 0) 0(enq:2 0) 1(deq 1? 0(drain 0):[]", [[2, 3]], "0(enq:1 0! 0(drain 0):[]", Outcome.UNKNOWN),
-    ("no-lost-element", "0(enq:1 0) 0(enq:1 0) 0(drain 0):[1]", [[2, 3]], "0(enq:1 0) 0(enq:1 0) 0(drain 0):[1,1]", Outcome.HOLDS),
+    (
+        "no-lost-element",
+        "0(enq:1 0) 0(enq:2 0) 1(deq 1? 0(drain 0):[]",
+        [[2, 3]],
+        "0(enq:1 0! 0(drain 0):[]",
+        Outcome.UNKNOWN,
+    ),
+    (
+        "no-lost-element",
+        "0(enq:1 0) 0(enq:1 0) 0(drain 0):[1]",
+        [[2, 3]],
+        "0(enq:1 0) 0(enq:1 0) 0(drain 0):[1,1]",
+        Outcome.HOLDS,
+    ),
     ("no-unexpected-element", "0(deq 0):1", [[0, 1]], "0(enq:1 0? 0(deq 0):1", Outcome.HOLDS),
     ("no-unexpected-element", "0(enq:1 0! 0(deq 0):1", [[2, 3]], "0(enq:1 0) 0(deq 0):1", Outcome.HOLDS),
-    ("no-duplicate-element", "0(enq:1 0) 0(deq 0):1 1(deq 1):1", [[0, 1], [2, 3], [4, 5]], "0(enq:1 0) 0(enq:1 0? 0(deq 0):1 1(deq 1):1", Outcome.HOLDS),
-]  # fmt: skip
+    (
+        "no-duplicate-element",
+        "0(enq:1 0) 0(deq 0):1 1(deq 1):1",
+        [[0, 1], [2, 3], [4, 5]],
+        "0(enq:1 0) 0(enq:1 0? 0(deq 0):1 1(deq 1):1",
+        Outcome.HOLDS,
+    ),
+]
 
 
 @pytest.mark.parametrize(("law", "bad", "rows", "near_miss", "outcome"), ANOMALIES)

@@ -21,7 +21,11 @@ def verdicts(line, **options):
         ("retransmission", "P1 D1 -", 'it has no deliver rows with "packet_id", and no connect rows'),
         ("retransmission", "+ D1#1 K#1", "its antecedent was met 0 times (a subscriber connects again"),
         ("expiry", "P1 D1", 'it has no publish rows with "expiry_interval_us"'),
-        ("expiry", "P1%30", "its antecedent was met 0 times (a message with an expiry interval is delivered or expires)"),
+        (
+            "expiry",
+            "P1%30",
+            "its antecedent was met 0 times (a message with an expiry interval is delivered or expires)",
+        ),
         ("subscribed", "P1 D1", "it has no subscribe rows"),
         ("granted-qos", "S P1 D1", 'it has no subscribe rows with "qos"'),
         ("no-phantom", "D1", "it has no publish rows"),
@@ -41,7 +45,11 @@ def test_the_reason_names_what_is_not_there_or_never_happened(law, line, reason)
 @pytest.mark.parametrize(
     ("law", "line", "reason"),
     [
-        ("no-lost-write", '0(send:[["send","k",1]] 0):[["send","k",[0,1]]]', "a send is acknowledged with an offset at or below"),
+        (
+            "no-lost-write",
+            '0(send:[["send","k",1]] 0):[["send","k",[0,1]]]',
+            "a send is acknowledged with an offset at or below",
+        ),
         ("no-phantom", '0(send:[["send","k",1]] 0):[["send","k",[0,1]]]', "a poll returns a value"),
         ("linearizability", "0(write.x:1 0)", "an operation completes with a result"),
     ],
@@ -56,7 +64,9 @@ def test_every_law_has_one():
     assert set(ANTECEDENTS) >= set(LAWS)
 
 
-@pytest.mark.parametrize("line", ["P1", "S", "+", "C", "H", "F", "T1", "K#1", "R#1", "Z", "X", "P1 D1", "S P1 A1 D1", "D1#1"])
+@pytest.mark.parametrize(
+    "line", ["P1", "S", "+", "C", "H", "F", "T1", "K#1", "R#1", "Z", "X", "P1 D1", "S P1 A1 D1", "D1#1"]
+)
 def test_no_law_holds_that_was_not_tested(line):
     for verdict in verdicts(line, drain_bound_us=1000).values():
         if verdict.law in PIPELINE_LAWS and not verdict.work["antecedents"]:

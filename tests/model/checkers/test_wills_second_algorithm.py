@@ -10,7 +10,8 @@ END_US = 1_000_000
 
 
 def rows_of(rng):
-    """(time, kind, connection, delay, reason, sequence) of a client that comes and goes, and of Wills that are often right."""
+    """(time, kind, connection, delay, reason, sequence) of a client that comes and goes, and of Wills that are often
+    right."""
     rows, now, number, sequence = [], 0, 0, 0
     while now < 250_000:
         number += 1
@@ -76,7 +77,11 @@ def wrong_by_walking(rows):
             done.add(number)
         elif kind == EventKind.PUBLISH_ACKNOWLEDGED:
             acknowledged.add(number)
-    missed = {of for of, due_us in waits.items() if owed.get(of, True) and due_us + CONNECT_LASTS_US < END_US and of not in acknowledged}
+    missed = {
+        of
+        for of, due_us in waits.items()
+        if owed.get(of, True) and due_us + CONNECT_LASTS_US < END_US and of not in acknowledged
+    }
     return wrong | missed
 
 

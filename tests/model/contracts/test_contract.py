@@ -139,7 +139,9 @@ def test_a_wrong_reply_is_named_by_the_law_that_it_breaks() -> None:
     assert judge.tested == {"fresh": 1}
 
 
-@pytest.mark.parametrize(("reply", "laws"), [(Failed("ERR no"), (SPECIFICATION,)), (True, (SPECIFICATION,)), (0, (SPECIFICATION,))])
+@pytest.mark.parametrize(
+    ("reply", "laws"), [(Failed("ERR no"), (SPECIFICATION,)), (True, (SPECIFICATION,)), (0, (SPECIFICATION,))]
+)
 def test_what_no_law_names_breaks_the_specification(reply: object, laws: tuple[str, ...]) -> None:
     judge = Judge(Register(), 0)
     judge.begin(1, Call.of("draw"))
@@ -253,5 +255,17 @@ def test_a_state_is_shown_alike_in_every_process() -> None:
     assert shown(frozenset({(1, many)})) == f"frozenset({{(1, {ordered})}})"
     assert shown(Pair(many, 3)) == f"Pair(holders={ordered}, token=3)"
     assert shown(Record(many)) == f"Record(holders={ordered})"  # not what is as by default
-    for plain in (None, 7, "x", (), (1,), (1, "b"), frozenset(), frozenset({5}), Pair(frozenset(), 1), Record(frozenset(), ("a",)), Terse(many, 1)):
+    for plain in (
+        None,
+        7,
+        "x",
+        (),
+        (1,),
+        (1, "b"),
+        frozenset(),
+        frozenset({5}),
+        Pair(frozenset(), 1),
+        Record(frozenset(), ("a",)),
+        Terse(many, 1),
+    ):
         assert shown(plain) == repr(plain)

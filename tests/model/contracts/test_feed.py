@@ -9,7 +9,15 @@ from orderlab.model.explorer.exploration import explore
 from orderlab.model.verdict import Outcome
 
 
-@pytest.mark.parametrize("size", [pytest.param({"consumers": 1}, marks=pytest.mark.exhaustive), {"messages": 2, "consumers": 1}, {"messages": 2, "consumers": 2}], ids=str)
+@pytest.mark.parametrize(
+    "size",
+    [
+        pytest.param({"consumers": 1}, marks=pytest.mark.exhaustive),
+        {"messages": 2, "consumers": 1},
+        {"messages": 2, "consumers": 2},
+    ],
+    ids=str,
+)
 def test_the_feed_keeps_every_law(size: dict) -> None:
     found = explore(Feed(**size))
     assert found.complete

@@ -94,7 +94,8 @@ def observed(space: Any) -> dict[str, Any]:
 
 
 def compared(system: Specification, decorate: Callable[..., Any] = as_it_is, text: str = "") -> str:
-    """How a comparison ended: agreed, raised (on both), or why it was refused. Raises AssertionError where they differ."""
+    """How a comparison ended: agreed, raised (on both), or why it was refused. Raises AssertionError where they
+    differ."""
     try:
         compiled = CompiledSpace(system, load=lambda kernel: loaded(kernel, decorate))
     except NotCompilable as reason:

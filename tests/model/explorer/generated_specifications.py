@@ -13,7 +13,7 @@ from types import ModuleType
 
 from orderlab.model.spec.declarative import Specification
 
-HEAD = '''\
+HEAD = """\
 from enum import IntEnum
 from functools import cached_property
 from typing import ClassVar
@@ -52,7 +52,7 @@ class Drawn(Specification):
     def weights(self):
         return (1, 0, 4)
 
-'''
+"""  # noqa: E501
 BINARY = ["+", "-", "*", "+", "-", "//", "%", "<<", ">>", "&", "|", "^", "**"]
 COMPARED = ["==", "!=", "<", "<=", ">", ">="]
 PARAMETERS = ["i", "row", "state", "put", "error", "count", "p", "min_"]
@@ -84,7 +84,9 @@ class Writer:
             lambda: f"{s}.{self.rng.choice(list(self.scalars))}",
             lambda: f"{s}.{self.rng.choice(list(self.scalars))}",
             lambda: f"{s}.a[{self.rng.randint(0, 2)}]",
-            lambda: self.rng.choice(["self.n", "Mode.BUSY", "NOBODY", "True", "False", "TABLE[1]", "len(TABLE)", f"len({s}.a)"]),
+            lambda: self.rng.choice(
+                ["self.n", "Mode.BUSY", "NOBODY", "True", "False", "TABLE[1]", "len(TABLE)", f"len({s}.a)"]
+            ),
             lambda: self.rng.choice(names) if names else "2",
             lambda: self.rng.choice(["1000000007", "(1 << 40)", "(1 << 62)", "(2 ** 70)"]) if self.chance(0.1) else "1",
         )
@@ -109,15 +111,23 @@ class Writer:
             lambda: self.binary(depth, names),
             lambda: f"({self.rng.choice(['-', '~', '+', 'not '])}{deeper()})",
             lambda: f"({deeper()} {self.rng.choice(['or', 'and'])} {deeper()})",
-            lambda: f"({deeper()} {self.rng.choice(['or', 'and'])} {deeper()} {self.rng.choice(['or', 'and'])} {deeper()})",
+            lambda: (
+                f"({deeper()} {self.rng.choice(['or', 'and'])} {deeper()} {self.rng.choice(['or', 'and'])} {deeper()})"
+            ),
             lambda: f"({deeper()} if {self.truth(depth - 1, names)} else {deeper()})",
             lambda: f"{self.rng.choice(['min', 'max'])}({deeper()}, {deeper()})",
             lambda: f"{self.rng.choice(['abs', 'int', 'bool'])}({deeper()})",
             lambda: f"{self.state}.a[{self.index(depth, names, 3)}]",
             lambda: f"{self.state}.m[{self.index(depth, names, 2)}][{self.index(depth, names, 3)}]",
-            lambda: f"TABLE[{self.pick(lambda: self.index(depth, names, 4), lambda: str(-self.rng.randint(1, 4)), deeper)}]",
+            lambda: (
+                f"TABLE[{self.pick(lambda: self.index(depth, names, 4), lambda: str(-self.rng.randint(1, 4)), deeper)}]"
+            ),
             lambda: f"GRID[{self.index(depth, names, 2)}][{self.index(depth, names, 3)}]",
-            lambda: f"WIDE[{self.index(depth, names, 3)}]" if self.chance(0.3) else f"self.weights[{self.index(depth, names, 3)}]",
+            lambda: (
+                f"WIDE[{self.index(depth, names, 3)}]"
+                if self.chance(0.3)
+                else f"self.weights[{self.index(depth, names, 3)}]"
+            ),
             lambda: f"self.helper({self.state}, {deeper()})",
             lambda: f"free({deeper()})",
             lambda: self.quantifier("sum", depth, names),
@@ -129,11 +139,15 @@ class Writer:
         operator = self.rng.choice(BINARY)
         left = self.integer(depth - 1, names)
         if operator in ("<<", ">>"):
-            right = self.rng.choice(["s.b", "s.x", "s.y", "2", "70", "s.x % 5", "s.x - 1", "s.x * 30"]).replace("s.", f"{self.state}.")
+            right = self.rng.choice(["s.b", "s.x", "s.y", "2", "70", "s.x % 5", "s.x - 1", "s.x * 30"]).replace(
+                "s.", f"{self.state}."
+            )
         elif operator == "**":
             right = self.rng.choice(["2", "3", "0", "s.b"]).replace("s.", f"{self.state}.")
         elif operator in ("//", "%") and self.chance(0.8):
-            right = self.rng.choice(["3", "-2", "7", "1000000007", "(s.x + 1)", "(s.y - 4)", "(s.y or 2)"]).replace("s.", f"{self.state}.")
+            right = self.rng.choice(["3", "-2", "7", "1000000007", "(s.x + 1)", "(s.y - 4)", "(s.y or 2)"]).replace(
+                "s.", f"{self.state}."
+            )
         else:
             right = self.integer(depth - 1, names)
         return f"({left} {operator} {right})"
@@ -143,7 +157,9 @@ class Writer:
             return f"{self.leaf(names)} {self.rng.choice(COMPARED)} {self.leaf(names)}"
         deeper, number = partial(self.truth, depth - 1, names), partial(self.integer, depth - 1, names)
         comparison = lambda: self.rng.choice(COMPARED)  # noqa: E731
-        container = self.rng.choice(["(0, 2, 5)", "range(1, 4)", "TABLE", "{1, 2}", "self.cells", "(1.0, 'a', None, 3)", "range(0, 9, 4)"])
+        container = self.rng.choice(
+            ["(0, 2, 5)", "range(1, 4)", "TABLE", "{1, 2}", "self.cells", "(1.0, 'a', None, 3)", "range(0, 9, 4)"]
+        )
         return self.pick(
             lambda: f"({number()} {comparison()} {number()})",
             lambda: f"({number()} {comparison()} {number()} {comparison()} {number()})",
@@ -162,13 +178,30 @@ class Writer:
     def quantifier(self, kind: str, depth: int, names: list[str]) -> str:
         self.quantified += 1
         variable = self.rng.choice([f"q{self.quantified}", "k"])
-        over = self.rng.choice(["self.cells", "range(3)", "(0, 2, 1)", "TABLE", "Mode", "range(100)", "range(s.x)", "range(s.y, s.x)", "self.weights", "range(0)"])
+        over = self.rng.choice(
+            [
+                "self.cells",
+                "range(3)",
+                "(0, 2, 1)",
+                "TABLE",
+                "Mode",
+                "range(100)",
+                "range(s.x)",
+                "range(s.y, s.x)",
+                "self.weights",
+                "range(0)",
+            ]
+        )
         if kind in ("min", "max"):
             over = self.rng.choice(["self.cells", "TABLE", "(1, 2)"])
         over = over.replace("s.", f"{self.state}.") if over.startswith("range(s") else over
         inner = [*names, variable, variable]
         body = self.truth(depth - 1, inner) if kind in ("any", "all") else self.integer(depth - 1, inner)
-        more = f" for other in self.cells if other != {variable}" if kind not in ("min", "max") and self.chance(0.15) else ""
+        more = (
+            f" for other in self.cells if other != {variable}"
+            if kind not in ("min", "max") and self.chance(0.15)
+            else ""
+        )
         when = f" if {self.truth(0, inner)}" if kind not in ("min", "max") and not more and self.chance(0.3) else ""
         return f"{kind}({body} for {variable} in {over}{more}{when})"
 
@@ -187,7 +220,22 @@ class Writer:
 
     def statement(self, indent: str, names: list[str], depth: int, in_loop: bool = False) -> None:
         line = lambda text: self.lines.append(indent + text)  # noqa: E731
-        kind = self.rng.choice(["assign", "assign", "assign", "array", "nested", "increment", "local", "local", "if", "for", "require", "flow"])
+        kind = self.rng.choice(
+            [
+                "assign",
+                "assign",
+                "assign",
+                "array",
+                "nested",
+                "increment",
+                "local",
+                "local",
+                "if",
+                "for",
+                "require",
+                "flow",
+            ]
+        )
         if kind == "assign":
             name = self.rng.choice(list(self.scalars))
             line(self.assigned(f"s.{name}", *self.scalars[name], names, 2))
@@ -206,7 +254,10 @@ class Writer:
         elif kind == "local":
             locals_ = [n for n in names if n.startswith("v")]
             if locals_ and self.chance(0.5):
-                line(f"{self.rng.choice(locals_)} {self.rng.choice(['+', '-', '%', '*'])}= {self.integer(1, names) if self.chance(0.5) else 2}")
+                line(
+                    f"{self.rng.choice(locals_)} {self.rng.choice(['+', '-', '%', '*'])}= "
+                    f"{self.integer(1, names) if self.chance(0.5) else 2}"
+                )
             else:
                 name = self.rng.choice(["v1", "v2", "put", "error", "v_x"])
                 line(f"{name} = {self.integer(2, names)}")
@@ -219,7 +270,9 @@ class Writer:
                 line("else:")
                 self.block(indent + "    ", list(names), depth - 1, in_loop)
         elif kind == "for" and depth > 0:
-            over = self.rng.choice(["self.cells", "range(3)", "TABLE", "range(s.x)", "range(2, -1, -1)", "range(s.y, 4, 2)", "Mode"])
+            over = self.rng.choice(
+                ["self.cells", "range(3)", "TABLE", "range(s.x)", "range(2, -1, -1)", "range(s.y, 4, 2)", "Mode"]
+            )
             variable = self.rng.choice(["j", "p", "k"]) if self.chance(0.9) else "put"
             line(f"for {variable} in {over}:")
             self.block(indent + "    ", [*names, variable], depth - 1, True)
@@ -252,7 +305,12 @@ class Writer:
         out += [f'            "{n}": {kinds.get(n, f"integer({lo}, {hi})")},' for n, (lo, hi) in self.scalars.items()]
         out += ['            "a": Array(self.cells, integer(-2, 5)),']
         out += ['            "m": Array(IndexSet("pair", 2), Array(self.cells, integer(0, 2))),', "        }", ""]
-        out += ["    def initial(self, s):", f"        s.x = {self.rng.randint(0, 3)}", f"        s.y = {self.rng.randint(-3, 3)}", ""]
+        out += [
+            "    def initial(self, s):",
+            f"        s.x = {self.rng.randint(0, 3)}",
+            f"        s.y = {self.rng.randint(-3, 3)}",
+            "",
+        ]
         if self.chance(0.3):
             out += ["    def starts_anywhere(self):", '        return ("b", "y")', ""]
         out += ["    def helper(self, s, k):", f"        if {self.truth(1, ['k']).replace('self.helper', 'max')}:"]
@@ -292,7 +350,10 @@ class Writer:
             else:
                 out += [f"    def law{number}(self, s{rest}):"]
                 if self.chance(0.3):
-                    out += ["        total = 0", f"        for k in {self.rng.choice(['self.cells', 'range(s.x)', 'TABLE'])}:"]
+                    out += [
+                        "        total = 0",
+                        f"        for k in {self.rng.choice(['self.cells', 'range(s.x)', 'TABLE'])}:",
+                    ]
                     out += [f"            total += {self.integer(1, [*names, 'k'])}"]
                     names = [*names, "total"]
                 value = self.truth(2, names) if self.chance(0.7) else self.integer(3, names)

@@ -1,7 +1,7 @@
 """Random symmetric specifications as program text, and a plain search of them that shares nothing with the explorer.
 
-The plain search runs the methods of the text on ordinary objects with lists, keeps states in a dictionary, and decides each
-law from what the notes say of it: reachability by going through all states, liveness by taking apart components.
+The plain search runs the methods of the text on ordinary objects with lists, keeps states in a dictionary, and decides
+each law from what the notes say of it: reachability by going through all states, liveness by taking apart components.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from orderlab.model.spec import declarative
 from orderlab.model.spec.declarative import GuardNotMet, Specification
 from orderlab.model.spec.variables import Array
 
-HEAD = '''\
+HEAD = """\
 from functools import cached_property
 from typing import ClassVar
 
@@ -40,7 +40,7 @@ class Drawn(Specification):
     def message(self):
         return record(kind=integer(0, 1), to=element(self.members, optional=True))
 
-'''
+"""
 COMPOUNDS = {
     "w": "set_of(element(self.members))", "msgs": "set_of(self.message)", "q": "sequence_of(element(self.members), 2)",
     "head": "self.message", "box": "Array(self.members, set_of(integer(1, 2)))",
@@ -85,10 +85,22 @@ class Author:
         v1, here = v + 1, f"{s}.{name}"
         alone = {
             "w": [f"len({here}) == {v1}", f"any({s}.a[k] == {v} for k in {here})", f"{here} == set()", f"not {here}"],
-            "msgs": [f"any(m.kind == {v} for m in {here})", f"len({here}) <= {v1}", f"self.message({v}, NOBODY) in {here}"],
-            "q": [f"len({here}) == {v1}", f"{here} == ()", f"all({s}.a[k] <= {v} for k in {here})", f"{here}[1:] != {here}[:-1]"],
+            "msgs": [
+                f"any(m.kind == {v} for m in {here})",
+                f"len({here}) <= {v1}",
+                f"self.message({v}, NOBODY) in {here}",
+            ],
+            "q": [
+                f"len({here}) == {v1}",
+                f"{here} == ()",
+                f"all({s}.a[k] <= {v} for k in {here})",
+                f"{here}[1:] != {here}[:-1]",
+            ],
             "head": [f"{here}.kind == {v}", f"{here}.to == NOBODY", f"{here} != self.message({v}, NOBODY)"],
-            "box": [f"any({v1} in {here}[k] for k in self.members)", f"sum(len({here}[k]) for k in self.members) > {v1}"],
+            "box": [
+                f"any({v1} in {here}[k] for k in self.members)",
+                f"sum(len({here}[k]) for k in self.members) > {v1}",
+            ],
             "log": [f"len({here}) == {v}", f"any(m.kind == {v} and m.to != NOBODY for m in {here})"],
         }[name]
         of_one = {
@@ -106,18 +118,32 @@ class Author:
         here, v1 = f"s.{name}", v + 1
         alone = {
             "w": [f"{here} = set()", f"s.x = sum(s.a[k] for k in {here}) % 3", f"s.y = len({here}) % 3"],
-            "msgs": [f"{here} |= {{self.message({v}, NOBODY)}}", f"{here} = frozenset()", f"s.x = min(2, sum(m.kind for m in {here}))"],
+            "msgs": [
+                f"{here} |= {{self.message({v}, NOBODY)}}",
+                f"{here} = frozenset()",
+                f"s.x = min(2, sum(m.kind for m in {here}))",
+            ],
             "q": [f"{here} = {here}[1:]", f"{here} = {here}[:-1]", f"s.y = len({here})"],
             "head": [f"{here} = {here}.replace(kind={v})", f"{here} = self.message((s.x + {v}) % 2, {here}.to)"],
             "box": [f"s.x = min(2, sum(len({here}[k]) for k in self.members))"],
             "log": [f"{here} = (self.message({v}, NOBODY),)", f"{here} = {here}[1:]"],
         }[name]
         of_one = {
-            "w": [f"{here} |= {{{i}}}", f"{here} -= {{{i}}}", f"{here} ^= {{{i}}}", f"{here} = {here} & {{{i}}}", f"{here} = {{{i}}}"],
+            "w": [
+                f"{here} |= {{{i}}}",
+                f"{here} -= {{{i}}}",
+                f"{here} ^= {{{i}}}",
+                f"{here} = {here} & {{{i}}}",
+                f"{here} = {{{i}}}",
+            ],
             "msgs": [f"{here} |= {{self.message(kind={v}, to={i})}}", f"{here} -= {{self.message({v}, {i})}}"],
             "q": [f"{here} = {here} + ({i},) if len({here}) < 2 else {here}[1:]", f"{here} = ({i},)"],
             "head": [f"{here} = self.message(kind={v}, to={i})", f"{here} = {here}.replace(to={i})"],
-            "box": [f"{here}[{i}] |= {{{v1}}}", f"{here}[{i}] = {here}[{i}] - {{{v1}}}", f"{here}[{i}] = {here}[{j or i}]"],
+            "box": [
+                f"{here}[{i}] |= {{{v1}}}",
+                f"{here}[{i}] = {here}[{i}] - {{{v1}}}",
+                f"{here}[{i}] = {here}[{j or i}]",
+            ],
             "log": [f"{here} = (self.message({v}, {i}),)"],
         }[name]
         return alone if i is None else alone[:1] + of_one
@@ -147,14 +173,19 @@ class Author:
         sets = "".join(f', {name}="members"' for name in (i, j) if name)
         fair = self.rng.choice(["", "", ", fair=True", ', fair="strong"'])
         actor = "member {i}" if i else f"lone {self.rng.randint(0, 1)}"
-        lines = [f'@action(actor="{actor}"{fair}{sets})', f"def act{number}(self, s{''.join(', ' + n for n in (i, j) if n)}):"]
+        lines = [
+            f'@action(actor="{actor}"{fair}{sets})',
+            f"def act{number}(self, s{''.join(', ' + n for n in (i, j) if n)}):",
+        ]
         lines += ["    require(i != j)"] if j else []
         lines += [f"    require({self.truth(i=i)})"] if self.chance(0.85) else []
         lines += [f"    {self.assignment(i, j)}" for _ in range(self.rng.randint(1, 2))]
         return lines
 
     def law(self, number: int) -> list[str]:
-        kind = self.rng.choice(["invariant"] * 3 + ["step_invariant", "sometimes", "sometimes", "leads_to", "leads_to", "eventually"])
+        kind = self.rng.choice(
+            ["invariant"] * 3 + ["step_invariant", "sometimes", "sometimes", "leads_to", "leads_to", "eventually"]
+        )
         i = "i" if self.chance(0.4) else None
         rest, ranges = (", i", 'i="members"') if i else ("", "")
         if kind in ("leads_to", "eventually"):
@@ -169,7 +200,12 @@ class Author:
         if kind == "invariant" and self.chance(0.4):
             lines = [f"def when{number}(self, s{rest}):", f"    return {self.truth(i=i)}"]
             given.insert(0, f'when="when{number}"')
-        return [*lines, f"@{kind}({', '.join(given)})", f"def law{number}(self, s{rest}):", f"    return {self.truth(i=i)}"]
+        return [
+            *lines,
+            f"@{kind}({', '.join(given)})",
+            f"def law{number}(self, s{rest}):",
+            f"    return {self.truth(i=i)}",
+        ]
 
     def walker(self, number: int, own: str, place: int) -> list[str]:
         """A step of a process that mostly works for itself: something to reduce, and something to miss."""
@@ -198,9 +234,16 @@ class Author:
         out = [f"n: int = {self.rng.choice([2, 3, 3])}", "def variables(self):"]
         more = ', "box": Array(self.members, set_of(integer(1, 2)))' if compound else ""
         self.compounds = ["box"] if compound else []
-        out += [f'    return {{"x": integer(0, 2), "y": integer(0, 2), "z": integer(0, 2), "a": Array(self.members, integer(0, 2)){more}}}']
+        out += [
+            f'    return {{"x": integer(0, 2), "y": integer(0, 2), "z": integer(0, 2), "a": Array(self.members, '
+            f"integer(0, 2)){more}}}"
+        ]
         for number in range(self.rng.randint(2, 3)):
-            out += ['@action(actor="member {i}", i="members")', f"def act{number}(self, s, i):", f"    require(s.a[i] == {number})"]
+            out += [
+                '@action(actor="member {i}", i="members")',
+                f"def act{number}(self, s, i):",
+                f"    require(s.a[i] == {number})",
+            ]
             out += [f"    require(s.{self.rng.choice('xyz')} == {self.rng.randint(0, 1)})"] if self.chance(0.3) else []
             out += [f"    require({self.rng.randint(1, 2)} in s.box[i])"] if compound and self.chance(0.2) else []
             out += [f"    s.{self.rng.choice('xyz')} = {self.rng.randint(0, 2)}"] if self.chance(0.4) else []
@@ -219,7 +262,11 @@ class Author:
             name, value = self.rng.choice(names), self.rng.randint(0, 2)
             said = f"s.{name} != {value}" if self.chance(0.6) else f"s.{name} == {value}"
             said = f"{said} or any(s.a[k] == 2 for k in self.members)" if members and self.chance(0.1) else said
-            out += [self.rng.choice(["@invariant()", "@invariant()", "@sometimes()"]), f"def law{law}(self, s):", f"    return {said}"]
+            out += [
+                self.rng.choice(["@invariant()", "@invariant()", "@sometimes()"]),
+                f"def law{law}(self, s):",
+                f"    return {said}",
+            ]
         return out + (["def terminal(self, s):", "    return True"] if self.chance(0.5) else [])
 
     def write(self) -> str:
@@ -229,8 +276,14 @@ class Author:
         out = [f"n: int = {self.rng.choice([2, 2, 3])}"]
         out += ["def variables(self):"]
         more = "".join(f', "{name}": {COMPOUNDS[name]}' for name in self.compounds)
-        out += [f'    return {{"x": integer(0, 2), "y": integer(0, 2), "a": Array(self.members, integer(0, 2)){token}{more}}}']
-        out += ["def starts_anywhere(self):", f"    return {self.rng.choice(['()', '()', '()', repr(('x',)), repr(('a',))])}"]
+        out += [
+            f'    return {{"x": integer(0, 2), "y": integer(0, 2), "a": Array(self.members, integer(0, '
+            f"2)){token}{more}}}"
+        ]
+        out += [
+            "def starts_anywhere(self):",
+            f"    return {self.rng.choice(['()', '()', '()', repr(('x',)), repr(('a',))])}",
+        ]
         for number in range(self.rng.randint(2, 5)):
             out += self.action(number)
         for number in range(self.rng.randint(1, 4)):
@@ -256,7 +309,8 @@ def specification(seed: int) -> Specification:
 
 @dataclass
 class Found:
-    """What the plain search says. `outcomes` has vacuous laws as "vacuous"; `depths` of the shortest violation or goal."""
+    """What the plain search says. `outcomes` has vacuous laws as "vacuous"; `depths` of the shortest violation or
+    goal."""
 
     states: dict[Key, int] = field(default_factory=dict)
     cut: set[Key] = field(default_factory=set)
@@ -290,10 +344,13 @@ def renamed(name: str, value: Any, names: Sequence[int]) -> Any:
         return tuple(value[names.index(member)] for member in range(len(names)))
     message = lambda one: (one[0], new[one[1]])  # noqa: E731
     how: dict[str, Callable[[Any], Any]] = {
-        "t": lambda v: new[v], "w": lambda v: frozenset(new[one] for one in v), "msgs": lambda v: frozenset(map(message, v)),
+        "t": lambda v: new[v],
+        "w": lambda v: frozenset(new[one] for one in v),
+        "msgs": lambda v: frozenset(map(message, v)),
         "q": lambda v: tuple(new[one] for one in v) if isinstance(v, tuple) else v,
-        "head": message, "log": lambda v: tuple(map(message, v)),
-    }  # fmt: skip
+        "head": message,
+        "log": lambda v: tuple(map(message, v)),
+    }
     return how[name](value) if name in how else value
 
 
@@ -322,7 +379,7 @@ class PlainSearch:
         codes = [
             tuple(kind.of.code(one, name) for one in value) if isinstance(kind, Array) else kind.code(value, name)
             for name, kind, value in zip(self.names, schema.kinds, key, strict=True)
-        ]  # fmt: skip
+        ]
         return schema.describe(tuple(codes))
 
     def orbits(self, keys: Iterable[Key]) -> int:
@@ -346,7 +403,12 @@ class PlainSearch:
         n = self.made.n  # type: ignore[attr-defined]
         found = []
         for x, *a in product(range(3), repeat=1 + n):
-            start = {"x": x if "x" in free else 0, **dict.fromkeys("yzpqr", 0), "a": a if "a" in free else [0] * n, "t": -1}
+            start = {
+                "x": x if "x" in free else 0,
+                **dict.fromkeys("yzpqr", 0),
+                "a": a if "a" in free else [0] * n,
+                "t": -1,
+            }
             empty = {"w": frozenset(), "msgs": frozenset(), "head": (0, -1), "box": [frozenset()] * n, "log": ()}
             empty |= {"q": ()} if "a" in self.names else {}
             if "head" in self.names:

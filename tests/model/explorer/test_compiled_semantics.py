@@ -36,13 +36,15 @@ WHOLE = """\
 
     {law_head}
         {law}
-"""
+"""  # noqa: E501
 LAW = "@invariant()\n    def law(self, s):"
 numbers = iter(range(10**6))
 
 
 def made(action: str = "pass", law: str = "return s.z <= 5", law_head: str = LAW) -> Any:
-    text = HEAD + WHOLE.format(action=action.replace("\n", "\n        "), law=law.replace("\n", "\n        "), law_head=law_head)
+    text = HEAD + WHOLE.format(
+        action=action.replace("\n", "\n        "), law=law.replace("\n", "\n        "), law_head=law_head
+    )
     return specification(text, f"semantics_{next(numbers)}")
 
 
@@ -191,7 +193,18 @@ def test_the_states_to_check_are_drawn_by_the_seed() -> None:
 
 
 BOUNDS = [-(1 << 62), -1009, -64, -7, -2, -1, 0, 1, 2, 3, 7, 62, 63, 64, 70, 1009, (1 << 62) - 1]
-TEXTS = {"+": "Add", "-": "Sub", "*": "Mult", "//": "FloorDiv", "%": "Mod", "<<": "LShift", ">>": "RShift", "&": "BitAnd", "|": "BitOr", "^": "BitXor"}  # fmt: skip
+TEXTS = {
+    "+": "Add",
+    "-": "Sub",
+    "*": "Mult",
+    "//": "FloorDiv",
+    "%": "Mod",
+    "<<": "LShift",
+    ">>": "RShift",
+    "&": "BitAnd",
+    "|": "BitOr",
+    "^": "BitXor",
+}
 MARKING = {"//": runtime.quotient, "%": runtime.remainder, "<<": runtime.shifted_left, ">>": runtime.shifted_right}
 INTERVALS = {kind.__name__: rule for kind, rule in RESULT.items()}
 

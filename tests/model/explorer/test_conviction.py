@@ -98,7 +98,8 @@ Rule = tuple[int, int, int, int]
 
 
 class Ruled(Specification):
-    """Symmetric by construction: a rule (from, others, at_most, to) moves a process when few enough others are there."""
+    """Symmetric by construction: a rule (from, others, at_most, to) moves a process when few enough others are
+    there."""
 
     name: ClassVar[str] = "ruled"
     rules: tuple[Rule, ...]

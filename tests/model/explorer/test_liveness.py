@@ -55,7 +55,10 @@ class Graph(TransitionSystem[int]):
 
     def fairness(self) -> Sequence[Fairness]:
         weak = [WeakFairness(actor, lambda label, actor=actor: label.actor == actor) for actor in self.fair]
-        return [*weak, *(StrongFairness(actor, lambda label, actor=actor: label.actor == actor) for actor in self.strong)]
+        return [
+            *weak,
+            *(StrongFairness(actor, lambda label, actor=actor: label.actor == actor) for actor in self.strong),
+        ]
 
     def describe(self, state: int) -> dict[str, int]:
         return {"at": state}
@@ -202,7 +205,8 @@ class Symmetric(Graph):
 
 
 def test_liveness_under_symmetry_is_decided_on_all_states() -> None:
-    """On representatives 0 -> 1 is a step that changes nothing; in truth both take turns for ever, and 2 is not reached."""
+    """On representatives 0 -> 1 is a step that changes nothing; in truth both take turns for ever, and 2 is not
+    reached."""
     turns = Symmetric([(0, "p", 1), (1, "p", 0)], "p", None, {1})
     found = explore(turns, Options(symmetry=True))
     assert (found.distinct_states, found.verdicts[0].outcome) == (1, Outcome.HOLDS)

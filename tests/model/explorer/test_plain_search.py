@@ -33,8 +33,8 @@ COMBINATIONS = [
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels as plain Python; engines and workers change over early; claims are checked on few states, for that took nine
-    tenths of the time (`test_conviction.py` checks that they are)."""
+    """Kernels as plain Python; engines and workers change over early; claims are checked on few states, for that took
+    nine tenths of the time (`test_conviction.py` checks that they are)."""
     monkeypatch.setattr(compiled_space, "load_kernel", loaded_as_it_is)
     monkeypatch.setattr(search_module, "SHARE_FROM", 5)
     monkeypatch.setattr(search_module, "CHANGE_AFTER_STEPS", 30)
@@ -183,7 +183,8 @@ def test_workers_agree_with_a_plain_search(keep_going: bool) -> None:
 
 
 def test_reduced_searches_agree_with_a_plain_search() -> None:
-    """Processes that mostly work for themselves: without the repetition until no footprint grows, laws hold that are broken."""
+    """Processes that mostly work for themselves: without the repetition until no footprint grows, laws hold that are
+    broken."""
     for seed in WALKERS:
         compare(seed, Options(reduction=True, keep_going=True))
         compare(seed, Options(reduction=True))
@@ -201,7 +202,8 @@ SEEDS_PER_PART = 100
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("part", range(40))
 def test_thousands_of_specifications_agree_with_a_plain_search(part: int, request: pytest.FixtureRequest) -> None:
-    """With `ORDERLAB_FRESH_EXAMPLES=1` (`make exhaustive`) of seeds that nobody has seen, which the head of the output tells."""
+    """With `ORDERLAB_FRESH_EXAMPLES=1` (`make exhaustive`) of seeds that nobody has seen, which the head of the output
+    tells."""
     fresh = request.config.getoption("hypothesis_seed")
     first = (FIRST_SEED if fresh is None else int(fresh) * 10_000) + SEEDS_PER_PART * part
     for seed in range(first, first + SEEDS_PER_PART):

@@ -38,7 +38,9 @@ def test_interpreted(system: Specification, states: int) -> None:
     assert found.distinct_states == states
 
 
-@pytest.mark.parametrize(("managers", "states"), [(7, 296_448), pytest.param(8, 1_745_408, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize(
+    ("managers", "states"), [(7, 296_448), pytest.param(8, 1_745_408, marks=pytest.mark.exhaustive)]
+)
 def test_compiled(managers: int, states: int) -> None:
     found = explore(TwoPhaseCommit(resource_managers=managers), Options(engine="compiled"))
     assert found.outcome is Outcome.HOLDS

@@ -63,7 +63,9 @@ def process(name: str, program: Mapping[int, list[Instruction]]) -> Process:
     return Process(name, 0, run)
 
 
-def system(given_programs: list[Mapping[int, list[Instruction]]], watched: str, may_end: bool, broken: bool = False) -> ProcessSystem:
+def system(
+    given_programs: list[Mapping[int, list[Instruction]]], watched: str, may_end: bool, broken: bool = False
+) -> ProcessSystem:
     """A goal for each combination of values of the watched variables, looking at the later ones only if need be; with
     `broken` also the law that it is never reached."""
     values = dict.fromkeys(VARIABLES, 0)
@@ -126,9 +128,7 @@ def test_same_verdicts_as_without_of_many(
     same_verdicts(given_programs, watched, may_end)
 
 
-def same_verdicts(
-    given_programs: list[Mapping[int, list[Instruction]]], watched: str, may_end: bool
-) -> None:
+def same_verdicts(given_programs: list[Mapping[int, list[Instruction]]], watched: str, may_end: bool) -> None:
     made = system(given_programs, watched, may_end)
     whole = explore(made)
     reduced = explore(made, Options(reduction=True))
@@ -182,8 +182,11 @@ def decided_alike(given_programs: list[Mapping[int, list[Instruction]]], watched
 
 
 def test_what_an_early_round_found_is_told_when_the_budget_ends_a_later_one() -> None:
-    """The first round breaks the law with three states; the second, with more to visit, comes to the end of its budget."""
-    made = system([{0: [(None, ("z", 1), 1)]}, {0: [(None, ("y", 1), 1)], 1: [(("z", 0), ("x", 2), 2)]}], "y", True, True)
+    """The first round breaks the law with three states; the second, with more to visit, comes to the end of its
+    budget."""
+    made = system(
+        [{0: [(None, ("z", 1), 1)]}, {0: [(None, ("y", 1), 1)], 1: [(("z", 0), ("x", 2), 2)]}], "y", True, True
+    )
     for states in range(1, 8):
         found = explore(made, Options(budget=Budget(max_states=states), keep_going=True, reduction=True))
         verdict = next(v for v in found.verdicts if v.law == "never (1,)")

@@ -30,10 +30,10 @@ from tests.model.explorer.engines import loaded_as_it_is
 
 @pytest.fixture(autouse=True)
 def uncompiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels run as plain Python, for numba takes seconds for each, but where a run is kept: its numbers are numpy's."""
+    """Kernels run as plain Python, for numba takes seconds for each, but where a run is kept: its numbers are
+    numpy's."""
     if "resumed" not in request.node.name:
         monkeypatch.setattr("orderlab.model.explorer.compiled.space.load_kernel", loaded_as_it_is)
-
 
 
 def verdict(found: Exploration, law: str) -> Verdict:

@@ -72,7 +72,9 @@ def told(system: TransitionSystem[Any], options: Options, workers: int) -> dict[
     ("system", "options"),
     [
         (TwoPhaseCommit(resource_managers=4), Options()),
-        pytest.param(TwoPhaseCommit(resource_managers=4, flaw="abort-after-vote"), Options(), marks=pytest.mark.exhaustive),
+        pytest.param(
+            TwoPhaseCommit(resource_managers=4, flaw="abort-after-vote"), Options(), marks=pytest.mark.exhaustive
+        ),
         (TwoPhaseCommit(resource_managers=4, flaw="abort-after-vote"), Options(keep_going=True)),
         (TwoPhaseCommit(resource_managers=4), Options(symmetry=True)),
         (TwoPhaseCommit(resource_managers=4), Options(budget=Budget(max_states=300))),

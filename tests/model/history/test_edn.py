@@ -17,7 +17,10 @@ VALUES = [
     ("1 ; rest of the line\n2 #_ 3 #_ [4 5] 6 #_#_ 7 8 9", [1, 2, 6, 9]),
     ('#inst "2020" #jepsen.history.Op{:index 1}', ["2020", {"index": 1}]),
     ("#{[1 2] {:a 1}}", [frozenset({(1, 2), (("a", 1),)})]),
-    ('#object[a.B 0x1A2f "#"] #"a\\d" #\'a/b #:op{:index 1}', [(Symbol("a.B"), 0x1A2F, "#"), "a\\d", Symbol("a/b"), {"index": 1}]),
+    (
+        '#object[a.B 0x1A2f "#"] #"a\\d" #\'a/b #:op{:index 1}',
+        [(Symbol("a.B"), 0x1A2F, "#"), "a\\d", Symbol("a/b"), {"index": 1}],
+    ),
     ("9" * 4300, [10**4300 - 1]),
     ("", []),
 ]
@@ -33,7 +36,18 @@ def test_offsets_of_items_in_a_vector():
 
 
 @pytest.mark.parametrize(
-    ("text", "offset"), [("[1 2", 0), ("1 ]", 2), ("{:a}", 0), ('"open', 0), ("[1 }", 3), ('"\\q"', 0), ("1 12ab", 2), ("1/0", 0), ("1 " + "9" * 4301, 2)]
+    ("text", "offset"),
+    [
+        ("[1 2", 0),
+        ("1 ]", 2),
+        ("{:a}", 0),
+        ('"open', 0),
+        ("[1 }", 3),
+        ('"\\q"', 0),
+        ("1 12ab", 2),
+        ("1/0", 0),
+        ("1 " + "9" * 4301, 2),
+    ],
 )
 def test_what_is_not_edn_is_said_with_its_place(text, offset):
     with pytest.raises(EdnError) as error:

@@ -1,4 +1,5 @@
-"""Histories survive the way to disk and back; what is malformed is one line with its row; writes are whole or nothing."""
+"""Histories survive the way to disk and back; what is malformed is one line with its row; writes are whole or
+nothing."""
 
 import json
 import os
@@ -100,7 +101,15 @@ def test_numbers_for_names_are_written_though_the_first_batch_has_none(tmp_path)
     with HistoryWriter(path, names) as writer:
         for row in (
             {"event_id": [0], "time_us": [0], "kind": [EventKind.CONNECT], "subscriber": [7]},
-            {"event_id": [1], "time_us": [1], "kind": [EventKind.PUBLISH], "publisher": [5], "topic": [3], "qos": [2], "sequence": [0]},
+            {
+                "event_id": [1],
+                "time_us": [1],
+                "kind": [EventKind.PUBLISH],
+                "publisher": [5],
+                "topic": [3],
+                "qos": [2],
+                "sequence": [0],
+            },
         ):
             writer.write(EventBatch.of(**{name: np.array(value) for name, value in row.items()}))
     assert read_history(path).joined().publisher.tolist() == [-1, 5]
@@ -136,7 +145,11 @@ def test_a_full_disk_is_told_with_the_file_and_leaves_nothing(suffix, rows, tmp_
     def write():
         with HistoryWriter(path, Names()) as writer:
             numbers = np.arange(rows)
-            writer.write(EventBatch.of(event_id=numbers, time_us=numbers**2 % 7919 + numbers * 7919, kind=np.full(rows, EventKind.CUT)))
+            writer.write(
+                EventBatch.of(
+                    event_id=numbers, time_us=numbers**2 % 7919 + numbers * 7919, kind=np.full(rows, EventKind.CUT)
+                )
+            )
 
     monkeypatch.setattr("orderlab.model.files.tempfile.NamedTemporaryFile", on_full_disk)
     with pytest.raises(InputError, match=f"{path}: cannot be written .No space left on device.; free some space"):
@@ -196,7 +209,11 @@ def test_generated_publishes_are_refused_exactly_where_one_goes_down(tmp_path):
         rng, highest, first = random.Random(seed), {}, None
         words = []
         for row in range(1, rng.randrange(2, 30)):
-            fifo, number, dup = (rng.choice("pq"), rng.choice("tu"), rng.randrange(3)), rng.randrange(row), rng.random() < 0.5
+            fifo, number, dup = (
+                (rng.choice("pq"), rng.choice("tu"), rng.randrange(3)),
+                rng.randrange(row),
+                rng.random() < 0.5,
+            )
             words.append(f"P{number}.{fifo[0]}q{fifo[2]}{'!' if dup else ''}:{fifo[1]}")
             if first is None and not dup and number < highest.get(fifo, -1):
                 first = row
@@ -247,7 +264,17 @@ MALFORMED = [
     ({"topic": "t" * 65_536}, "row 2: topic of 65536 bytes: at most 65535 (MQTT-4.7.3-3)"),
     *(
         ({"kind": "subscribe", "topic": topic}, f"row 2: filter {topic!r}: ")
-        for topic in ("a/#/b", "a#", "a+/b", "a/b+", "$share/g", "$share//t", "$share/g/", "$share/g+/t", "$share/g/a/#/b")
+        for topic in (
+            "a/#/b",
+            "a#",
+            "a+/b",
+            "a/b+",
+            "$share/g",
+            "$share//t",
+            "$share/g/",
+            "$share/g+/t",
+            "$share/g/a/#/b",
+        )
     ),
     ({"subscriber": "a\0b"}, "row 2: client identifier 'a\\x00b': U+0000 is not allowed (MQTT-1.5.4-2); take it out"),
     ({"publisher": "\0"}, "row 2: client identifier '\\x00': U+0000 is not allowed"),
@@ -293,7 +320,11 @@ TEXTS = [
     ("h.csv", "event_id,time_us,kind\n99999999999999999999,2,heal\n", "row 1: event_id is 99999999999999999999"),
     ("h.jsonl", '{"event_id": 1,', "row 1 (line 1): not JSON"),
     ("h.jsonl", '{"event_id": ' + "9" * 5000 + "}", "row 1 (line 1): not JSON (Exceeds the limit"),
-    ("h.jsonl", '{"event_id": 1, "time_us": 2, "kind": "connect", "subscriber": "\\ud800"}', "row 1: subscriber is '\\ud800': half of"),
+    (
+        "h.jsonl",
+        '{"event_id": 1, "time_us": 2, "kind": "connect", "subscriber": "\\ud800"}',
+        "row 1: subscriber is '\\ud800': half of",
+    ),
     ("h.jsonl", "[1, 2]\n", "row 1 (line 1): one JSON object per line"),
     ("h.jsonl", '{"event_id": 1, "time_us": 2.5, "kind": "heal"}\n', "row 1: time_us must be an integer, not 2.5"),
     ("h.jsonl", '{"event_id": 1, "time_us": 2, "kind": 7}\n', "row 1: kind must be a string, not 7"),
@@ -346,7 +377,9 @@ def test_a_nested_column_is_named(tmp_path):
 
 def test_a_column_that_appears_twice_is_named(tmp_path):
     ids, kinds = pa.array([1]), pa.array(["heal"])
-    pq.write_table(pa.Table.from_arrays([ids, ids, kinds, kinds], ["event_id", "time_us", "kind", "kind"]), tmp_path / "h.parquet")
+    pq.write_table(
+        pa.Table.from_arrays([ids, ids, kinds, kinds], ["event_id", "time_us", "kind", "kind"]), tmp_path / "h.parquet"
+    )
     with pytest.raises(InputError, match='column "kind" appears twice'):
         read_history(tmp_path / "h.parquet")
 
@@ -370,9 +403,7 @@ def test_missing_files_and_folders_are_one_line(tmp_path):
 def test_names_that_are_not_utf_8_are_one_line(tmp_path):
     write_history(parse_history(LINE), tmp_path / "h.parquet")
     table = pq.read_table(tmp_path / "h.parquet", read_dictionary=[])
-    broken = pa.Array.from_buffers(
-        pa.string(), len(table), pa.array([b"p\xbet"] * len(table), pa.binary()).buffers()
-    )
+    broken = pa.Array.from_buffers(pa.string(), len(table), pa.array([b"p\xbet"] * len(table), pa.binary()).buffers())
     pq.write_table(table.set_column(table.schema.get_field_index("topic"), "topic", broken), tmp_path / "h.parquet")
     with pytest.raises(InputError, match='column "topic" holds text that is not UTF-8'):
         read_history(tmp_path / "h.parquet")
@@ -412,7 +443,9 @@ def test_writing_and_reading_a_history_imports_no_pandas(tmp_path):
         "assert sum(len(batch) for batch in HistoryFile(sys.argv[1])) > 0\n"
         "assert 'pandas' not in sys.modules"
     )
-    run = subprocess.run([sys.executable, "-c", program, str(tmp_path / "h.parquet")], capture_output=True, text=True, timeout=300)
+    run = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "h.parquet")], capture_output=True, text=True, timeout=300
+    )
     assert run.returncode == 0, run.stderr
 
 
@@ -431,7 +464,13 @@ def test_an_empty_topic_is_refused(tmp_path):
         read_history(path)
 
 
-@pytest.mark.parametrize("text", ['{"event_id": 1, "kind": "heal", "time_us": 1, "kind": "cut"}', '{"event_id": 1, "time_us": 1, "kind": "invoke", "value": {"a": 1, "a": 2}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"event_id": 1, "kind": "heal", "time_us": 1, "kind": "cut"}',
+        '{"event_id": 1, "time_us": 1, "kind": "invoke", "value": {"a": 1, "a": 2}}',
+    ],
+)
 def test_a_json_object_with_a_key_twice_is_refused(tmp_path, text):
     path = tmp_path / "h.jsonl"
     path.write_text(text)

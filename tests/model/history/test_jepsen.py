@@ -179,9 +179,18 @@ def test_an_operation_that_the_object_lacks_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("{:process 0, :type :invoke, :f :read, :f :write}", "line 1: not EDN: the key :f is there twice in one map; leave one of them out"),
-        ("{:process 0, :type :invoke, :f :poll, :value {5 [[0 1]], 5 []}}", "line 1: not EDN: the key 5 is there twice in one map"),
-        ("{:process 0, :type :ok, :f :read, :value #{1 2 1}}", "line 1: not EDN: the member 1 is there twice in one set"),
+        (
+            "{:process 0, :type :invoke, :f :read, :f :write}",
+            "line 1: not EDN: the key :f is there twice in one map; leave one of them out",
+        ),
+        (
+            "{:process 0, :type :invoke, :f :poll, :value {5 [[0 1]], 5 []}}",
+            "line 1: not EDN: the key 5 is there twice in one map",
+        ),
+        (
+            "{:process 0, :type :ok, :f :read, :value #{1 2 1}}",
+            "line 1: not EDN: the member 1 is there twice in one set",
+        ),
         ("{:process 0, :type :invoke, :f :read, :time -1}", "line 1: :time is -1, must be a number from 0 on"),
         (
             "{:process 0, :type :invoke, :f :read, :time 5}\n{:process 0, :type :ok, :f :read, :value 1, :time 4}",

@@ -68,7 +68,10 @@ def test_the_witness_of_b10_is_the_whole_story() -> None:
     assert [step.action for step in verdict.witness.steps] == ["publish", "append", "kafka leader change"]
 
 
-PAIRS = [(PipelineFault.BROKER_CRASH, PipelineFault.REDIS_FAILOVER), (PipelineFault.PACK_TIMEOUT, PipelineFault.REDIS_CONNECTION_LOSS)]
+PAIRS = [
+    (PipelineFault.BROKER_CRASH, PipelineFault.REDIS_FAILOVER),
+    (PipelineFault.PACK_TIMEOUT, PipelineFault.REDIS_CONNECTION_LOSS),
+]
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=str)

@@ -1,4 +1,5 @@
-"""Sets, records and sequences as values of a specification's variables: published counts, both engines, errors, stories."""
+"""Sets, records and sequences as values of a specification's variables: published counts, both engines, errors,
+stories."""
 
 from __future__ import annotations
 
@@ -114,7 +115,8 @@ class TwoPhaseCommit(Specification):
     ("managers", "states", "orbits"), [(3, 288, 80), pytest.param(5, 8832, 314, marks=pytest.mark.exhaustive)]
 )
 def test_a_network_of_messages_has_as_many_states_as_published(managers: int, states: int, orbits: int) -> None:
-    """Stateright's example 2pc counts these; orbits as of the specification without sets (`test_published_counts.py`)."""
+    """Stateright's example 2pc counts these; orbits as of the specification without sets
+    (`test_published_counts.py`)."""
     made = TwoPhaseCommit(managers=managers)
     found = explore(made)
     assert (found.distinct_states, str(found.outcome)) == (states, "holds")
@@ -175,7 +177,9 @@ def reached_by_hand(clients: int, room: int) -> int:
     seen, waiting = {start}, [start]
     while waiting:
         line, last, served = waiting.pop()
-        following: list[Any] = [((*line, c), last, served) for c in range(clients) if c not in line and len(line) < room]
+        following: list[Any] = [
+            ((*line, c), last, served) for c in range(clients) if c not in line and len(line) < room
+        ]
         if line:
             c = line[0]
             got = tuple(one | {2 if last[0] == c else 1} if k == c else one for k, one in enumerate(served))
@@ -212,7 +216,9 @@ def test_a_bound_that_was_exceeded_is_named(engine: Any, monkeypatch: pytest.Mon
     from tests.model.explorer.engines import loaded_as_it_is
 
     monkeypatch.setattr(space, "load_kernel", loaded_as_it_is)
-    with pytest.raises(SpecificationError, match=r"line: a sequence of 3 elements, and its domain has at most 2; widen"):
+    with pytest.raises(
+        SpecificationError, match=r"line: a sequence of 3 elements, and its domain has at most 2; widen"
+    ):
         explore(Line(pushy=True), Options(keep_going=True, engine=engine))
 
 
@@ -240,10 +246,13 @@ class Wrong(Specification):
     [
         ("s.w |= {3}", "a member of w: 3 is outside its domain 0..2"),
         ("s.w = [1]", r"w: \[1\] is no set; write {value}"),
-        ("s.w.add(1)", 'a set of the state is a value and has no "add": s.w |= {value}'.replace("s.w", "s.x").replace("|", r"\|")),
+        (
+            "s.w.add(1)",
+            'a set of the state is a value and has no "add": s.w |= {value}'.replace("s.w", "s.x").replace("|", r"\|"),
+        ),
         ("s.log[1] += (message(0, 2), message(0, 3))", "record.to: 3 is outside its domain 0..2"),
         ("s.log[1] = ((0, 2), (0, 3))", r"log\[1\]\[1\].to: 3 is outside its domain 0..2"),
-        ("s.log[1].append(1)", r's.x \+= \(value,\) appends'),
+        ("s.log[1].append(1)", r"s.x \+= \(value,\) appends"),
         ("s.log[0] = 7", r"log\[0\]: 7 is no sequence"),
         ("s.log[0] = ({},)", r"cannot be compared by value"),
         ("s.head.kind = 1", r"write s.x = s.x.replace\(kind=...\)"),
@@ -281,7 +290,12 @@ def domains() -> list[Any]:
     message = record(kind=integer(3, 4), to=element(members, optional=True))
     plain = [integer(-1, 1), element(members, optional=True), message]
     made = [*plain, *map(set_of, plain[:2]), *(sequence_of(one, 2) for one in plain)]
-    return [*made, record(a=set_of(integer(2, 3)), b=sequence_of(integer(5, 6), 1)), set_of(sequence_of(integer(0, 1), 1)), set_of(set_of(integer(1, 2)))]
+    return [
+        *made,
+        record(a=set_of(integer(2, 3)), b=sequence_of(integer(5, 6), 1)),
+        set_of(sequence_of(integer(0, 1), 1)),
+        set_of(set_of(integer(1, 2))),
+    ]
 
 
 @pytest.mark.parametrize("domain", domains(), ids=str)

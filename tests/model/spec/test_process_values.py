@@ -1,4 +1,5 @@
-"""Sets, sequences and records in the state of a process system: by value, told in order, refused where they can change."""
+"""Sets, sequences and records in the state of a process system: by value, told in order, refused where they can
+change."""
 
 from __future__ import annotations
 
@@ -39,12 +40,15 @@ def test_a_set_on_the_wire_is_received_in_any_order() -> None:
     assert story(found.verdicts[0].witness)[3:6] == [
         "     sender: 0 -> 1",
         "2. sender: send",
-        "     network: {Message(kind='hello', number=0)} -> {Message(kind='hello', number=0), Message(kind='hello', number=1)}",
+        "     network: {Message(kind='hello', number=0)} -> {Message(kind='hello', number=0), Message(kind='hello', "
+        "number=1)}",
     ]
 
 
 def test_what_can_change_is_no_state() -> None:
-    with pytest.raises(SpecificationError, match=r'network: variable "network": set\(\) can change .* a frozenset for a set'):
+    with pytest.raises(
+        SpecificationError, match=r'network: variable "network": set\(\) can change .* a frozenset for a set'
+    ):
         explore(network(set()))
 
     def listing(here: list[int] | int, _: Shared) -> Iterator[Move]:

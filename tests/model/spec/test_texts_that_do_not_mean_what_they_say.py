@@ -1,4 +1,5 @@
-"""Texts that Python runs without a word, but that do not do what they say: each is an error, and its neighbour is not."""
+"""Texts that Python runs without a word, but that do not do what they say: each is an error, and its neighbour is
+not."""
 
 from __future__ import annotations
 
@@ -413,9 +414,11 @@ class Owned(Specification):
 
     def variables(self) -> Any:
         return {
-            "owner": element(self.clients, optional=True), "wants": Array(self.clients, element(self.clients, optional=True)),
-            "flag": boolean(), "mode": choice(Light),
-        }  # fmt: skip
+            "owner": element(self.clients, optional=True),
+            "wants": Array(self.clients, element(self.clients, optional=True)),
+            "flag": boolean(),
+            "mode": choice(Light),
+        }
 
     def initial(self, s: Any) -> None:
         s.owner = NOBODY

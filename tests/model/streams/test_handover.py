@@ -1,4 +1,5 @@
-"""The repaired hand-over keeps every law in its scope; each published or nearby way breaks the one it should, by a witness of pinned length."""
+"""The repaired hand-over keeps every law in its scope; each published or nearby way breaks the one it should, by a
+witness of pinned length."""
 
 from __future__ import annotations
 
@@ -40,7 +41,10 @@ FLAWED = [
 
 @pytest.mark.parametrize(("protocol", "size", "law", "steps"), FLAWED)
 def test_a_flawed_hand_over_breaks_its_law(protocol: str, size: dict[str, Any], law: str, steps: int) -> None:
-    found = explore(Handover.model_validate({"protocol": protocol, "messages": 2, "crashes": False, "topic_count": 1} | size), Options(keep_going=True))
+    found = explore(
+        Handover.model_validate({"protocol": protocol, "messages": 2, "crashes": False, "topic_count": 1} | size),
+        Options(keep_going=True),
+    )
     (verdict,) = (verdict for verdict in found.verdicts if verdict.law == law)
     assert verdict.outcome is Outcome.VIOLATED
     assert len(verdict.witness.steps) == steps

@@ -1,4 +1,5 @@
-"""Each small protocol keeps its laws, and each specimen beside it breaks the one it should, by a witness of pinned length."""
+"""Each small protocol keeps its laws, and each specimen beside it breaks the one it should, by a witness of pinned
+length."""
 
 from __future__ import annotations
 
@@ -20,7 +21,11 @@ from orderlab.model.streams.protocols import (
 )
 from orderlab.model.verdict import Outcome
 
-SMALL: dict[type[Specification], dict[str, Any]] = {SharedReplay: {"streams": 2, "length": 1}, LogReplay: {"entries": 2}, Clocks: {"messages": 2}}
+SMALL: dict[type[Specification], dict[str, Any]] = {
+    SharedReplay: {"streams": 2, "length": 1},
+    LogReplay: {"entries": 2},
+    Clocks: {"messages": 2},
+}
 
 
 @pytest.mark.parametrize("kind", SMALL_PROTOCOLS, ids=lambda kind: kind.name)
@@ -60,8 +65,13 @@ SPECIMENS = [
 
 
 @pytest.mark.parametrize(("kind", "protocol", "size", "law", "steps"), SPECIMENS)
-def test_a_specimen_breaks_its_law(kind: type[Specification], protocol: str, size: dict[str, Any], law: str, steps: int) -> None:
-    found = explore(kind.model_validate({**SMALL.get(kind, {}), **size, "protocol": protocol}), Options(keep_going=True, laws=(law.partition("(")[0],)))
+def test_a_specimen_breaks_its_law(
+    kind: type[Specification], protocol: str, size: dict[str, Any], law: str, steps: int
+) -> None:
+    found = explore(
+        kind.model_validate({**SMALL.get(kind, {}), **size, "protocol": protocol}),
+        Options(keep_going=True, laws=(law.partition("(")[0],)),
+    )
     (verdict,) = (verdict for verdict in found.verdicts if verdict.law == law)
     assert verdict.outcome is Outcome.VIOLATED
     assert len(verdict.witness.steps) == steps
@@ -69,5 +79,9 @@ def test_a_specimen_breaks_its_law(kind: type[Specification], protocol: str, siz
 
 def test_the_neighbour_of_the_log_replayed_again_logs_outcomes() -> None:
     """Conditions need not be evaluated again where the log holds what they came to."""
-    (agreement,) = (one for one in explore(LogReplay.model_validate({"entries": 2, "protocol": "outcome-logged"})).verdicts if one.law == "agreement")
+    (agreement,) = (
+        one
+        for one in explore(LogReplay.model_validate({"entries": 2, "protocol": "outcome-logged"})).verdicts
+        if one.law == "agreement"
+    )
     assert agreement.outcome is Outcome.HOLDS

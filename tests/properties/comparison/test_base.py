@@ -1,4 +1,5 @@
-"""The old store, whatever state the repository is in that it lies in: as of then, and nothing of the repository is touched."""
+"""The old store, whatever state the repository is in that it lies in: as of then, and nothing of the repository is
+touched."""
 
 from __future__ import annotations
 
@@ -75,11 +76,19 @@ def told(store: Path, base: str) -> str:
 def test_the_work_tree_and_the_index_stay_as_they_are(project: Path) -> None:
     (project / "stores" / "queue" / "new.lua").write_bytes(b"return 4")
     git(project, "add", "stores/queue/new.lua")
-    before = git(project, "status", "--porcelain"), (project / ".git" / "index").read_bytes(), sorted(project.rglob("*"))
+    before = (
+        git(project, "status", "--porcelain"),
+        (project / ".git" / "index").read_bytes(),
+        sorted(project.rglob("*")),
+    )
     assert source_of(project / "stores" / "queue", "HEAD") == SECOND
     assert source_of(project / "stores" / "queue", "HEAD~1") == FIRST
     assert (project / "stores" / "queue" / "save.lua").read_bytes() == DIRTY
-    assert (git(project, "status", "--porcelain"), (project / ".git" / "index").read_bytes(), sorted(project.rglob("*"))) == before
+    assert (
+        git(project, "status", "--porcelain"),
+        (project / ".git" / "index").read_bytes(),
+        sorted(project.rglob("*")),
+    ) == before
 
 
 @pytest.mark.parametrize("revision", ["HEAD~0", "main", "v1", "light", "@", "HEAD@{0}", "main^0", ":/a change"])
@@ -89,7 +98,22 @@ def test_every_name_of_a_revision(revision: str, project: Path) -> None:
     assert source_of(project / "stores" / "queue", revision) == SECOND
 
 
-@pytest.mark.parametrize("revision", ["-x", "--all", "HEAD..main", "HEAD:stores", "main~9", "", " ", "x" * 5000, "a\nb", "ü\udcff", "HEAD:stores/queue/save.lua"])
+@pytest.mark.parametrize(
+    "revision",
+    [
+        "-x",
+        "--all",
+        "HEAD..main",
+        "HEAD:stores",
+        "main~9",
+        "",
+        " ",
+        "x" * 5000,
+        "a\nb",
+        "ü\udcff",
+        "HEAD:stores/queue/save.lua",
+    ],
+)
 def test_what_is_no_revision_is_one_line(revision: str, project: Path) -> None:
     assert "--base" in told(project / "stores" / "queue", revision)
 
@@ -187,7 +211,9 @@ def test_submodules_shallow_clones_work_trees_and_sparse_ones(project: Path, tmp
     assert source_of(store, "HEAD") == SECOND
 
 
-def test_in_a_bare_repository_a_folder_is_asked_for(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_bare_repository_a_folder_is_asked_for(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     git(tmp_path, "clone", "-q", "--bare", str(project), "bare.git")
     assert "lies in no git work tree" in told(put(tmp_path / "bare.git" / "store", FIRST), "HEAD")
     monkeypatch.chdir(tmp_path / "bare.git")  # where the command is called is no matter
@@ -196,15 +222,24 @@ def test_in_a_bare_repository_a_folder_is_asked_for(project: Path, tmp_path: Pat
 
 def test_a_shallow_clone_says_how_the_rest_is_fetched(project: Path, tmp_path: Path) -> None:
     git(tmp_path, "clone", "-q", "--depth", "1", project.as_uri(), "shallow")
-    assert told(tmp_path / "shallow" / "stores" / "queue", "HEAD~1").endswith("or fetch the others: git fetch --unshallow")
+    assert told(tmp_path / "shallow" / "stores" / "queue", "HEAD~1").endswith(
+        "or fetch the others: git fetch --unshallow"
+    )
     assert told(project / "stores" / "queue", "nowhere").endswith("; name one")
 
 
-def test_what_git_tells_its_hooks_is_not_of_the_store(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_git_tells_its_hooks_is_not_of_the_store(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = tmp_path / "other"
     other.mkdir()
     git(other, "init", "-q")
-    for name, value in (("GIT_DIR", ".git"), ("GIT_INDEX_FILE", str(other / ".git" / "index")), ("GIT_WORK_TREE", str(other)), ("GIT_PREFIX", "x/")):
+    for name, value in (
+        ("GIT_DIR", ".git"),
+        ("GIT_INDEX_FILE", str(other / ".git" / "index")),
+        ("GIT_WORK_TREE", str(other)),
+        ("GIT_PREFIX", "x/"),
+    ):
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("LANGUAGE", "de")
     assert source_of(project / "stores" / "queue", "HEAD~1") == FIRST
@@ -222,7 +257,10 @@ def test_paths_that_are_no_utf8(project: Path, tmp_path: Path) -> None:
 
 
 def test_one_script_as_it_was_takes_the_place_of_the_right_one(tmp_path: Path) -> None:
-    binding = BINDING.replace("save.lua", "one/save.lua") + '\n[operations.clear]\nscript = "two/save.lua"\nkeys = ["queue"]\n'
+    binding = (
+        BINDING.replace("save.lua", "one/save.lua")
+        + '\n[operations.clear]\nscript = "two/save.lua"\nkeys = ["queue"]\n'
+    )
     store = put(tmp_path / "store", FIRST, binding)
     for name in ("one", "two"):
         (store / name).mkdir()

@@ -39,7 +39,11 @@ SESSION = ROOT / "lua" / "session"
 LITTLE = 0.1
 
 
-SPECIMENS = [one.name for one in sorted((ROOT / "lua" / "specimens").iterdir()) if one.is_dir() and not one.name.startswith(("lock", "limiter"))]
+SPECIMENS = [
+    one.name
+    for one in sorted((ROOT / "lua" / "specimens").iterdir())
+    if one.is_dir() and not one.name.startswith(("lock", "limiter"))
+]
 
 
 def edited(folder: Path, script: str, old: str, new: str) -> Binding:
@@ -66,8 +70,10 @@ REFACTORINGS = {
     "an upper bound of pages": ("fetch.lua", "9999999999999, 1000", "9999999999999, 700"),
     "reads in another order": (
         "acknowledge.lua",
-        "local stored = call('HMGET', body, 'm', id)\nlocal meta, record = stored[1], stored[2]\nlocal score = call('ZSCORE', index, id)",
-        "local score = call('ZSCORE', index, id)\nlocal stored = call('HMGET', body, 'm', id)\nlocal meta, record = stored[1], stored[2]",
+        "local stored = call('HMGET', body, 'm', id)\nlocal meta, record = stored[1], stored[2]\nlocal score = "
+        "call('ZSCORE', index, id)",
+        "local score = call('ZSCORE', index, id)\nlocal stored = call('HMGET', body, 'm', id)\nlocal meta, record = "
+        "stored[1], stored[2]",
     ),
     "another loop": ("open.lua", "for i = 1, #fields do", "for i = 1, #fields, 1 do"),
     "a condition turned round": ("acknowledge.lua", "return live and 1 or 0", "return (not live) and 0 or 1"),
@@ -94,11 +100,18 @@ CHANGES = {
     "the reply tells less": ("clear.lua", "return meta and 1 or 0", "return 1", "reply"),
     "a key is left": ("acknowledge.lua", "call('ZREM', index, id, '-' .. id)", "call('ZREM', index, id)", "values"),
     "a key of another type is not looked at any more": ("clear.lua", "call('ZCARD', index)\n", "", "reply"),
-    "an error in place of a reply": ("release.lua", "return 0\nend\nlocal time", "return redis.error_reply('GONE')\nend\nlocal time", "reply"),
+    "an error in place of a reply": (
+        "release.lua",
+        "return 0\nend\nlocal time",
+        "return redis.error_reply('GONE')\nend\nlocal time",
+        "reply",
+    ),
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param("an upper bound of pages", marks=pytest.mark.exhaustive), "reads in another order"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("an upper bound of pages", marks=pytest.mark.exhaustive), "reads in another order"]
+)
 @pytest.mark.usefixtures("before_the_wrap")
 def test_what_changes_nothing_is_equivalent(name: str, tmp_path: Path) -> None:
     assert differences(load_binding(SESSION), edited(tmp_path / "new", *REFACTORINGS[name])) == ()
@@ -214,7 +227,12 @@ def test_hostile_names_are_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("base", "told"), [("no-such-revision", "neither a path nor a revision"), ("-x", "neither a path nor"), ("other.lua", "no script of that name")]
+    ("base", "told"),
+    [
+        ("no-such-revision", "neither a path nor a revision"),
+        ("-x", "neither a path nor"),
+        ("other.lua", "no script of that name"),
+    ],
 )
 def test_a_base_that_is_none_is_refused(base: str, told: str, repository: Path, tmp_path: Path) -> None:
     if base.endswith(".lua"):
@@ -246,7 +264,19 @@ def test_a_store_that_was_not_there_then_is_told(repository: Path, tmp_path: Pat
 def test_the_command_line_compares_with_a_revision(repository: Path, tmp_path: Path) -> None:
     git(repository, "checkout", "-q", ".")
     file = tmp_path / "report.json"
-    asked = ["validate", str(repository), "--base", "HEAD", "--effort", str(LITTLE), "--backend", "kernel", "--law", "counter", f"--report=json={file}"]
+    asked = [
+        "validate",
+        str(repository),
+        "--base",
+        "HEAD",
+        "--effort",
+        str(LITTLE),
+        "--backend",
+        "kernel",
+        "--law",
+        "counter",
+        f"--report=json={file}",
+    ]
     done = CliRunner().invoke(make(), asked)
     assert done.exit_code == 0, done.output
     assert done.output.startswith("session against HEAD: equivalent")
@@ -268,7 +298,8 @@ def test_what_differs_beyond_the_wrap_alone_is_found_on_the_scripts_as_they_are(
     old = load_binding(SESSION)
     source = next(one.source for one in old.scripts if one.name == "save.lua").decode()
     assert source.count(RECORD) == 1
-    beyond = f"string.format('P%013d', deadline + (sequence > 2^16 and {later} or 0))"  # no literal that a small world would scale
+    # no literal that a small world would scale
+    beyond = f"string.format('P%013d', deadline + (sequence > 2^16 and {later} or 0))"
     new = old.with_sources({"save.lua": source.replace(RECORD, beyond).encode()})
     findings = Findings(frozenset(KINDS))
     run_machine(ComparedSubject(new, 0, remembers=True, old=old), findings, 1)
@@ -283,7 +314,9 @@ def test_a_place_is_what_it_was_whatever_remembers_it(remembers: bool) -> None:
     place = Prepared(subject, saves)
     place.run().perform(Acknowledge(2))
     run = place.run()
-    assert [run.perform(step).discrepancies for step in (Fetch(), Save((Publication(4, b"<4>"),)), Acknowledge(2), Fetch())] == [[]] * 4
+    assert [
+        run.perform(step).discrepancies for step in (Fetch(), Save((Publication(4, b"<4>"),)), Acknowledge(2), Fetch())
+    ] == [[]] * 4
 
 
 @pytest.mark.exhaustive

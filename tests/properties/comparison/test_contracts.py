@@ -77,9 +77,21 @@ MIXES = {
         ("renew.lua", f"{GET} ~= ", f"{GET} ~= 'T' .. "),
     ),
     "the deadline in the value": (
-        ("acquire.lua", "redis.call('EXISTS', KEYS[1]) == 1", "tonumber(redis.call('HGET', KEYS[2] .. 'd', 'd') or 0) > tonumber(redis.call('TIME')[1])"),
-        ("acquire.lua", SET, f"{SET}\nredis.call('HSET', KEYS[2] .. 'd', 'd', redis.call('TIME')[1] + 1 + math.floor(ARGV[1] / 1000))"),
-        ("release.lua", "return redis.call('DEL', KEYS[1])", "redis.call('DEL', '{lock}:tokend')\nreturn redis.call('DEL', KEYS[1])"),
+        (
+            "acquire.lua",
+            "redis.call('EXISTS', KEYS[1]) == 1",
+            "tonumber(redis.call('HGET', KEYS[2] .. 'd', 'd') or 0) > tonumber(redis.call('TIME')[1])",
+        ),
+        (
+            "acquire.lua",
+            SET,
+            f"{SET}\nredis.call('HSET', KEYS[2] .. 'd', 'd', redis.call('TIME')[1] + 1 + math.floor(ARGV[1] / 1000))",
+        ),
+        (
+            "release.lua",
+            "return redis.call('DEL', KEYS[1])",
+            "redis.call('DEL', '{lock}:tokend')\nreturn redis.call('DEL', KEYS[1])",
+        ),
     ),
     "only the rollback misreads": (("acquire.lua", TOKEN, EITHER),),
 }
@@ -88,8 +100,12 @@ SAFE = {
         ("release.lua", f"{GET} ~= ", f"{BOTH} ~= "),
         ("renew.lua", f"{GET} ~= ", f"{BOTH} ~= "),
     ),
-    "the same in other calls": (("acquire.lua", SET, "redis.call('SET', KEYS[1], token)\nredis.call('PEXPIRE', KEYS[1], ARGV[1])"),),
-    "both layouts are read, the old one is written": (("acquire.lua", TOKEN, f"redis.call('TYPE', KEYS[2]).ok == 'hash' and {HASHED} or {TOKEN}"),),
+    "the same in other calls": (
+        ("acquire.lua", SET, "redis.call('SET', KEYS[1], token)\nredis.call('PEXPIRE', KEYS[1], ARGV[1])"),
+    ),
+    "both layouts are read, the old one is written": (
+        ("acquire.lua", TOKEN, f"redis.call('TYPE', KEYS[2]).ok == 'hash' and {HASHED} or {TOKEN}"),
+    ),
 }
 
 
@@ -114,16 +130,32 @@ def test_a_reader_of_both_formats_is_safe_in_the_mix(name: str, tmp_path: Path) 
 
 def test_the_witness_of_a_rollback_begins_with_the_new_scripts(tmp_path: Path) -> None:
     found = rolled(store("lock"), edited(tmp_path / "new", "lock", *MIXES["only the rollback misreads"])).broken
-    assert all(next(one.served_by for one in change.witness.finding.trace.steps if isinstance(one, Begin)) == "new" for change in found)
+    assert all(
+        next(one.served_by for one in change.witness.finding.trace.steps if isinstance(one, Begin)) == "new"
+        for change in found
+    )
 
 
 CHANGES = {
     "only the TTL": (("acquire.lua", "'PX', ARGV[1])", "'PX', ARGV[1] + 1)"), "ttl"),
-    "only the type of a key": (("acquire.lua", SET, "redis.call('HSET', KEYS[1], 't', token)\nredis.call('PEXPIRE', KEYS[1], ARGV[1])"), "values"),
-    "a value that reads as the same number": (("acquire.lua", SET, "redis.call('SET', KEYS[1], '0' .. token, 'PX', ARGV[1])"), "values"),
+    "only the type of a key": (
+        ("acquire.lua", SET, "redis.call('HSET', KEYS[1], 't', token)\nredis.call('PEXPIRE', KEYS[1], ARGV[1])"),
+        "values",
+    ),
+    "a value that reads as the same number": (
+        ("acquire.lua", SET, "redis.call('SET', KEYS[1], '0' .. token, 'PX', ARGV[1])"),
+        "values",
+    ),
     "only the code of an error": (("release.lua", "return 0", "return redis.error_reply('GONE')"), "reply"),
     "only the second client": (("release.lua", "return 0", "return redis.call('GET', KEYS[1]) and -1 or 0"), "reply"),
-    "only after expiry": (("acquire.lua", "local token = ", "if redis.call('EXISTS', KEYS[2]) == 1 then redis.call('INCR', KEYS[2]) end\nlocal token = "), "reply"),
+    "only after expiry": (
+        (
+            "acquire.lua",
+            "local token = ",
+            "if redis.call('EXISTS', KEYS[2]) == 1 then redis.call('INCR', KEYS[2]) end\nlocal token = ",
+        ),
+        "reply",
+    ),
     "one key more": (("acquire.lua", "return token", "redis.call('SET', '{lock}:who', 'x')\nreturn token"), "keys"),
 }
 
@@ -131,8 +163,12 @@ CHANGES = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_each_difference_has_a_short_witness(name: str, tmp_path: Path) -> None:
     change, kind = CHANGES[name]
-    effort = 1.0 if name == "only the second client" else LITTLE  # a scope finds what is short; a walk made short keeps its tokens
-    found = [one for one in differences(store("lock"), edited(tmp_path / "new", "lock", change), effort) if one.kind == kind]
+    effort = (
+        1.0 if name == "only the second client" else LITTLE
+    )  # a scope finds what is short; a walk made short keeps its tokens
+    found = [
+        one for one in differences(store("lock"), edited(tmp_path / "new", "lock", change), effort) if one.kind == kind
+    ]
     assert found
     assert len(found[0].trace.steps) <= 6
 
@@ -140,9 +176,19 @@ def test_each_difference_has_a_short_witness(name: str, tmp_path: Path) -> None:
 REFACTORINGS = {
     "a local is renamed": (("acquire.lua", "token", "number"),),
     "comments": (("release.lua", "return 0", "return 0 -- another's"),),
-    "a condition turned round": (("acquire.lua", "redis.call('EXISTS', KEYS[1]) == 1", "not (redis.call('EXISTS', KEYS[1]) ~= 1)"),),
-    "another command that reads the same": (("acquire.lua", "redis.call('EXISTS', KEYS[1]) == 1", "redis.call('PTTL', KEYS[1]) ~= -2"),),
-    "other words of an error": (("release.lua", "return redis.call('DEL', KEYS[1])", "if #KEYS == 0 then return redis.error_reply('X') end\nreturn redis.call('DEL', KEYS[1])"),),
+    "a condition turned round": (
+        ("acquire.lua", "redis.call('EXISTS', KEYS[1]) == 1", "not (redis.call('EXISTS', KEYS[1]) ~= 1)"),
+    ),
+    "another command that reads the same": (
+        ("acquire.lua", "redis.call('EXISTS', KEYS[1]) == 1", "redis.call('PTTL', KEYS[1]) ~= -2"),
+    ),
+    "other words of an error": (
+        (
+            "release.lua",
+            "return redis.call('DEL', KEYS[1])",
+            "if #KEYS == 0 then return redis.error_reply('X') end\nreturn redis.call('DEL', KEYS[1])",
+        ),
+    ),
 }
 
 
@@ -152,7 +198,11 @@ def test_what_changes_nothing_is_equivalent(name: str, tmp_path: Path) -> None:
 
 
 def test_work_alone_is_told_as_work(tmp_path: Path) -> None:
-    new = edited(tmp_path / "new", "lock", ("release.lua", "return redis.call('DEL'", "redis.call('GET', KEYS[1])\nreturn redis.call('DEL'"))
+    new = edited(
+        tmp_path / "new",
+        "lock",
+        ("release.lua", "return redis.call('DEL'", "redis.call('GET', KEYS[1])\nreturn redis.call('DEL'"),
+    )
     search = ProductSearch(store("lock"), new, LITTLE, 0, None, lambda text: None)
     assert search.differences() == ()
     assert [text.split(":")[:2] for text in search.costs()] == [["dearer", " release"]]
@@ -191,8 +241,24 @@ def test_each_specimen_differs_from_its_neighbour(specimen: str) -> None:
 
 
 def test_what_was_fixed_replays_on_the_old_scripts(tmp_path: Path) -> None:
-    file, new, old = tmp_path / "report.json", str(ROOT / "lua" / "lock"), str(ROOT / "lua" / "specimens" / "lock-release-any")
-    asked = ["validate", new, "--base", old, "--trust-adapter", "--backend", "kernel", "--effort", str(LITTLE), "--law", "own-release"]
+    file, new, old = (
+        tmp_path / "report.json",
+        str(ROOT / "lua" / "lock"),
+        str(ROOT / "lua" / "specimens" / "lock-release-any"),
+    )
+    asked = [
+        "validate",
+        new,
+        "--base",
+        old,
+        "--trust-adapter",
+        "--backend",
+        "kernel",
+        "--effort",
+        str(LITTLE),
+        "--law",
+        "own-release",
+    ]
     done = CliRunner().invoke(make(), [*asked, f"--report=json={file}"])
     assert done.exit_code == 0, done.output
     assert "1 law fixed" in done.output
@@ -212,21 +278,91 @@ NOW = "local now = redis.call('TIME')\nlocal now_ms = now[1] * 1000 + math.floor
 @pytest.mark.parametrize(
     ("name", "edits", "kinds"),
     [
-        pytest.param("feed", [("claim.lua", NOW, "local function clock()\n  local t = redis.call('TIME')\n  return t[1] * 1000 + math.floor(t[2] / 1000)\nend\nlocal now_ms = clock()")], set(), marks=pytest.mark.exhaustive),
-        pytest.param("feed", [("settle.lua", "redis.call('ZCARD', KEYS[3])\nredis.call('ZCARD', KEYS[4])", "for at = 4, 3, -1 do redis.call('ZCARD', KEYS[at]) end")], set(), marks=pytest.mark.exhaustive),
+        pytest.param(
+            "feed",
+            [
+                (
+                    "claim.lua",
+                    NOW,
+                    "local function clock()\n  local t = redis.call('TIME')\n  return "
+                    "t[1] * 1000 + math.floor(t[2] / 1000)\nend\nlocal now_ms = clock()",
+                )
+            ],
+            set(),
+            marks=pytest.mark.exhaustive,
+        ),
+        pytest.param(
+            "feed",
+            [
+                (
+                    "settle.lua",
+                    "redis.call('ZCARD', KEYS[3])\nredis.call('ZCARD', KEYS[4])",
+                    "for at = 4, 3, -1 do redis.call('ZCARD', KEYS[at]) end",
+                )
+            ],
+            set(),
+            marks=pytest.mark.exhaustive,
+        ),
         ("feed", [("list.lua", "if #line < 200 then", "if #line <= 200 then")], {"reply"}),
         ("feed", [("settle.lua", "    redis.call('HDEL', KEYS[6], name)\n", "")], {"keys", "values"}),
-        ("job_queue", [("settle.lua", "redis.call(", "call("), ("settle.lua", "local what,", "local call = redis.call\nlocal what,")], set()),
-        pytest.param("job_queue", [("take.lua", "best", "front"), ("take.lua", "jobs[", "found["), ("take.lua", "local jobs", "local found")], set(), marks=pytest.mark.exhaustive),
-        ("job_queue", [("take.lua", "redis.call('ZADD', KEYS[5], now_ms, name)", "redis.call('ZADD', KEYS[5], now_ms + 1, name)")], {"values"}),
-        pytest.param("job_queue", [("settle.lua", "2 ^ (job[3] - 1)", "2 ^ job[3]")], {"values"}, marks=pytest.mark.exhaustive),
+        (
+            "job_queue",
+            [
+                ("settle.lua", "redis.call(", "call("),
+                ("settle.lua", "local what,", "local call = redis.call\nlocal what,"),
+            ],
+            set(),
+        ),
+        pytest.param(
+            "job_queue",
+            [("take.lua", "best", "front"), ("take.lua", "jobs[", "found["), ("take.lua", "local jobs", "local found")],
+            set(),
+            marks=pytest.mark.exhaustive,
+        ),
+        (
+            "job_queue",
+            [
+                (
+                    "take.lua",
+                    "redis.call('ZADD', KEYS[5], now_ms, name)",
+                    "redis.call('ZADD', KEYS[5], now_ms + 1, name)",
+                )
+            ],
+            {"values"},
+        ),
+        pytest.param(
+            "job_queue", [("settle.lua", "2 ^ (job[3] - 1)", "2 ^ job[3]")], {"values"}, marks=pytest.mark.exhaustive
+        ),
     ],
-    ids=["a function", "reads in another order", "the end of a page", "a holder that stays", "an alias", "names", "when it died", "back-off"],
-)  # fmt: skip
-def test_feeds_and_job_queues_old_against_new(name: str, edits: list[tuple[str, str, str]], kinds: set[str], tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not request.node.get_closest_marker("exhaustive"):  # of the crowds, four fifths of the time, the one in which it shows
-        crowds, needed = FeedStore.crowds, "messages that are read" if request.node.callspec.id == "the end of a page" else ""
-        monkeypatch.setattr(FeedStore, "crowds", lambda contract: [one for one in crowds(contract) if one.name == needed])
+    ids=[
+        "a function",
+        "reads in another order",
+        "the end of a page",
+        "a holder that stays",
+        "an alias",
+        "names",
+        "when it died",
+        "back-off",
+    ],
+)
+def test_feeds_and_job_queues_old_against_new(
+    name: str,
+    edits: list[tuple[str, str, str]],
+    kinds: set[str],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not request.node.get_closest_marker(
+        "exhaustive"
+    ):  # of the crowds, four fifths of the time, the one in which it shows
+        crowds, needed = (
+            FeedStore.crowds,
+            "messages that are read" if request.node.callspec.id == "the end of a page" else "",
+        )
+        monkeypatch.setattr(
+            FeedStore, "crowds", lambda contract: [one for one in crowds(contract) if one.name == needed]
+        )
         monkeypatch.setattr(JobQueue, "crowds", lambda contract: ())
     found = of_suite(tmp_path, name, *edits)
     assert {one.kind for one in found} == kinds, [one.text for one in found]
@@ -236,7 +372,9 @@ def test_feeds_and_job_queues_old_against_new(name: str, edits: list[tuple[str, 
 def test_what_trouble_leaves_of_a_broken_operation_is_told_once() -> None:
     old = store("limiter")
     new = old.with_sources({"hit.lua": b""})
-    assert [one.text for one in differences(old, new, 0.02) if "lost" in one.text] == ["hit (reply-lost) leaves no {limiter}:hits; the old one does"]
+    assert [one.text for one in differences(old, new, 0.02) if "lost" in one.text] == [
+        "hit (reply-lost) leaves no {limiter}:hits; the old one does"
+    ]
     found = compare_contracts(old, new, 0.02)
     assert [change.law for change in found.newly_broken] == ["specification"]
     assert [one.text for one in found.differences] == ["hit replies None; the old one 1"]

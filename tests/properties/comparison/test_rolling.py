@@ -20,7 +20,11 @@ from tests.properties.comparison.test_comparison import SESSION, edited
 MATCH = "'^(%d+) (%d+) (%d+) (%d+) (%d+)$'"
 MIXES = {
     "a renamed key": ("store.toml", '"{s:<client>}:b"', '"{s:<client>}:body"'),
-    "more fields in the head than the old one reads": ("save.lua", "'%s %d %d %d %d', begun", "'%s %d %d %d %d 2', begun"),
+    "more fields in the head than the old one reads": (
+        "save.lua",
+        "'%s %d %d %d %d', begun",
+        "'%s %d %d %d %d 2', begun",
+    ),
 }
 
 
@@ -54,7 +58,9 @@ def test_what_only_the_mix_breaks_has_a_short_witness_that_replays(name: str, tm
     for one in found:
         if one.witness is not None:
             for step, told in zip(one.witness.finding.trace.steps, one.witness.explanation.told, strict=True):
-                assert (told == "") == isinstance(step, Serve | Wait), "a step that asks nothing of the store has no reply"
+                assert (told == "") == isinstance(step, Serve | Wait), (
+                    "a step that asks nothing of the store has no reply"
+                )
     plain = replace(again, steps=tuple(step for step in again.steps if not isinstance(step, Serve)))
     assert not is_broken(plain, shortest.law, old)
     assert not is_broken(plain, shortest.law, new)

@@ -1,4 +1,5 @@
-"""A store against itself is equivalent, whatever it breaks: what a comment or the name of a local changes is nothing."""
+"""A store against itself is equivalent, whatever it breaks: what a comment or the name of a local changes is
+nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +28,11 @@ SOON = ["specimens/lock-release-any", "limiter"]
 def commented(text: str) -> str:
     """A script with two comments more: below its first line, which may say what it is, and at its end."""
     first, _, rest = text.partition("\n")
-    return f"{first}\n-- a remark\n\n{rest.rstrip()}\n-- the end\n" if first.startswith(("#!", "--")) else f"-- a remark\n{text}\n-- the end\n"
+    return (
+        f"{first}\n-- a remark\n\n{rest.rstrip()}\n-- the end\n"
+        if first.startswith(("#!", "--"))
+        else f"-- a remark\n{text}\n-- the end\n"
+    )
 
 
 def compared(old: Path, new: Path, effort: float, laws: list[str] | None = None) -> Comparison:
@@ -54,13 +59,19 @@ def test_a_comment_changes_nothing(tmp_path: Path, store: str) -> None:
 
 def validation(*texts: str) -> Any:
     """One that saw ``bounded`` broken in these words, by counting."""
-    witnesses = [SimpleNamespace(finding=SimpleNamespace(text=text, analysis=COUNTING, law="bounded")) for text in texts]
+    witnesses = [
+        SimpleNamespace(finding=SimpleNamespace(text=text, analysis=COUNTING, law="bounded")) for text in texts
+    ]
     outcome = Outcome.VIOLATED if texts else Outcome.HOLDS
     return SimpleNamespace(results=[SimpleNamespace(law="bounded", outcome=outcome, witnesses=witnesses)])
 
 
 def test_what_was_counted_is_the_same_in_the_same_words() -> None:
-    take, again, recover = ("take makes 808 calls with 400 jobs", "take makes 900 calls with 444 jobs", "recover makes 9 calls with 4 jobs")
+    take, again, recover = (
+        "take makes 808 calls with 400 jobs",
+        "take makes 900 calls with 444 jobs",
+        "recover makes 9 calls with 4 jobs",
+    )
 
     def newly(after: Any, before: Any) -> list[str]:
         return [one.witness.finding.text for one in sorted_by(after, None, before, is_counted)[0]]  # type: ignore[arg-type, union-attr]
@@ -81,11 +92,15 @@ def test_what_was_counted_is_told_apart_by_its_words(tmp_path: Path) -> None:
         file = tmp_path / side / "take.lua"
         text = file.read_text()
         assert limits in text
-        file.write_text(re.sub(", 'LIMIT', 0, batch", "", text) if side == "new" else text.replace(limits, "'-inf', now_ms"))
+        file.write_text(
+            re.sub(", 'LIMIT', 0, batch", "", text) if side == "new" else text.replace(limits, "'-inf', now_ms")
+        )
     before, after = (validate_contract(load_binding(tmp_path / side), 0.05, 0, ["bounded"]) for side in ("old", "new"))
     contract = contract_of(after.binding)
     reruns = ContractReruns(lambda: ContractRun(before.binding, contract, KernelBackend(), contract.clients))
-    newly, still = ([one.witness.headline for one in part if one.witness] for part in sorted_by(after, reruns, before, is_counted))
+    newly, still = (
+        [one.witness.headline for one in part if one.witness] for part in sorted_by(after, reruns, before, is_counted)
+    )
     assert newly
     assert all("leases that have lapsed" in one for one in newly)
     assert still

@@ -31,7 +31,10 @@ def test_a_kind_takes_what_is_asked_of_it(name: str) -> None:
         assert list(inspect.signature(getattr(kind, method)).parameters) == wanted, method
 
 
-@pytest.mark.parametrize(("folder", "name", "law"), [("session", "session", "no-loss"), ("pending", "pending", "no-loss"), ("lock", "Lease", "fencing")])
+@pytest.mark.parametrize(
+    ("folder", "name", "law"),
+    [("session", "session", "no-loss"), ("pending", "pending", "no-loss"), ("lock", "Lease", "fencing")],
+)
 def test_a_store_finds_its_kind_and_laws(folder: str, name: str, law: str) -> None:
     binding = load_binding(LUA / folder, trust_adapter=True)
     kind = kind_of(binding)

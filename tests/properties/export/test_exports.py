@@ -1,4 +1,5 @@
-"""Exports of traces, each form carried out: pytest file and shell script on a real server, SVG parsed and drawn, Mermaid and states read."""
+"""Exports of traces, each form carried out: pytest file and shell script on a real server, SVG parsed and drawn,
+Mermaid and states read."""
 
 from __future__ import annotations
 
@@ -39,7 +40,15 @@ HOSTILE = "a;b#c\"d'e\n%%end`touch /tmp/orderlab-hostile`$(id)\\\x00\xff\x1b[31m
 
 def session(store: str, *steps: dict[str, Any], law: str = "", **more: Any) -> dict[str, Any]:
     """The JSON of a trace on a session store."""
-    told = {"schema": 1, "store": f"lua/{store}", "law": law, "seed": 0, "modulus": 65535, "default_expiry_ms": 20_000, "clients": ["client-one"]}
+    told = {
+        "schema": 1,
+        "store": f"lua/{store}",
+        "law": law,
+        "seed": 0,
+        "modulus": 65535,
+        "default_expiry_ms": 20_000,
+        "clients": ["client-one"],
+    }
     return {**told, **more, "steps": list(steps)}
 
 
@@ -50,7 +59,16 @@ def save(*payloads: str, interval_ms: Any = None, label: int = 1, **more: Any) -
 
 def own(store: str, contract: str, *steps: dict[str, Any], law: str = "") -> dict[str, Any]:
     """The JSON of a trace on a store with a contract of its owner's."""
-    return {"schema": 1, "contract": contract, "store": f"lua/{store}", "law": law, "seed": 0, "clients": 3, "skews_ms": [], "steps": list(steps)}
+    return {
+        "schema": 1,
+        "contract": contract,
+        "store": f"lua/{store}",
+        "law": law,
+        "seed": 0,
+        "clients": 3,
+        "skews_ms": [],
+        "steps": list(steps),
+    }
 
 
 def begin(client: int, operation: str, trouble: Any = None, **fields: Any) -> dict[str, Any]:
@@ -73,32 +91,68 @@ def trouble(kind: str, **more: Any) -> dict[str, Any]:
 TRACES: dict[str, dict[str, Any]] = {
     "refused": session("specimens/published", save("m1", "m2", interval_ms=0), law="all-or-nothing"),
     "time": session("specimens/published", save("m1", interval_ms=2000), {"do": "wait", "ms": 1000}, law="expiry"),
-    "long time": session("specimens/published", save("m1", interval_ms=20_000), {"do": "wait", "ms": 15_000}, {"do": "fetch"}),
-    "retry": session("specimens/published", save("m1"), {"do": "repeat"}, law="all-or-nothing"),
-    "hostile": session("session", save(HOSTILE, "m2"), {"do": "fetch"}, {"do": "acknowledge", "label": 1}, clients=["}x;#\n\x00'\""]),
-    "out of memory": session("session", save("m1"), save("m2", label=2, fault={"kind": "out-of-memory"}), {"do": "fetch"}),
-    "read-only": session("session", save("m1", fault={"kind": "read-only"}), {"do": "fetch"}),
-    "too few replicas": session("specimens/published", save("m1", fault={"kind": "too-few-replicas"}), save("m2", label=2)),
-    "wrong type": session(
-        "specimens/published", save("m1", "m2", fault={"kind": "wrong-type", "key": "{client-one}_messages", "found": "list"}), save("m3", label=3)
+    "long time": session(
+        "specimens/published", save("m1", interval_ms=20_000), {"do": "wait", "ms": 15_000}, {"do": "fetch"}
     ),
-    "slot moves": session("specimens/published", save("m1"), save("m2", "m3", label=2, fault={"kind": "slot-migrates"}), {"do": "fetch"}),
+    "retry": session("specimens/published", save("m1"), {"do": "repeat"}, law="all-or-nothing"),
+    "hostile": session(
+        "session", save(HOSTILE, "m2"), {"do": "fetch"}, {"do": "acknowledge", "label": 1}, clients=["}x;#\n\x00'\""]
+    ),
+    "out of memory": session(
+        "session", save("m1"), save("m2", label=2, fault={"kind": "out-of-memory"}), {"do": "fetch"}
+    ),
+    "read-only": session("session", save("m1", fault={"kind": "read-only"}), {"do": "fetch"}),
+    "too few replicas": session(
+        "specimens/published", save("m1", fault={"kind": "too-few-replicas"}), save("m2", label=2)
+    ),
+    "wrong type": session(
+        "specimens/published",
+        save("m1", "m2", fault={"kind": "wrong-type", "key": "{client-one}_messages", "found": "list"}),
+        save("m3", label=3),
+    ),
+    "slot moves": session(
+        "specimens/published", save("m1"), save("m2", "m3", label=2, fault={"kind": "slot-migrates"}), {"do": "fetch"}
+    ),
     "many": session("session", save("m1"), {"do": "pass", "count": 3000}, {"do": "fetch"}),
     "pending": session("specimens/pending-as-published", save("m1", "m2"), {"do": "fetch"}),
     "lock": own(
-        "specimens/lock-token-expires", "Lease", begin(0, "acquire", ttl_ms=900), {"step": "wait", "ms": 901}, begin(0, "acquire", ttl_ms=900), law="fencing"
+        "specimens/lock-token-expires",
+        "Lease",
+        begin(0, "acquire", ttl_ms=900),
+        {"step": "wait", "ms": 901},
+        begin(0, "acquire", ttl_ms=900),
+        law="fencing",
     ),
-    "reply lost": own("lock", "Lease", begin(0, "acquire", trouble("reply-lost"), ttl_ms=9000), begin(1, "acquire", ttl_ms=9000)),
-    "crash": own("lock", "Lease", begin(0, "acquire", trouble("crashed", at=1), ttl_ms=9000), begin(1, "acquire", ttl_ms=9000)),
+    "reply lost": own(
+        "lock", "Lease", begin(0, "acquire", trouble("reply-lost"), ttl_ms=9000), begin(1, "acquire", ttl_ms=9000)
+    ),
+    "crash": own(
+        "lock", "Lease", begin(0, "acquire", trouble("crashed", at=1), ttl_ms=9000), begin(1, "acquire", ttl_ms=9000)
+    ),
     "transaction": own(
-        "specimens/feed-serial-unwatched", "FeedStore", post(0, "z0", "y0"), post(1, "z1", "y1"), resume(1), resume(0),
-        begin(0, "list", marker="", count=2), begin(0, "list", marker="1", count=2), law="cursor-safe",
+        "specimens/feed-serial-unwatched",
+        "FeedStore",
+        post(0, "z0", "y0"),
+        post(1, "z1", "y1"),
+        resume(1),
+        resume(0),
+        begin(0, "list", marker="", count=2),
+        begin(0, "list", marker="1", count=2),
+        law="cursor-safe",
     ),
-    "watched": own("feed_watched", "FeedStore", post(0, "z0"), resume(0), post(1, "z1"), *[resume(1)] * 2, *[resume(0)] * 4),
+    "watched": own(
+        "feed_watched", "FeedStore", post(0, "z0"), resume(0), post(1, "z1"), *[resume(1)] * 2, *[resume(0)] * 4
+    ),
     "window": own("limiter", "SlidingWindow", *[begin(0, "hit", limit=2, window_ms=1000)] * 3),
-}  # fmt: skip
+}
 KEEPS_CONNECTIONS = ("transaction", "watched")
-BROKEN = {"transaction": "cursor-safe", "refused": "all-or-nothing", "time": "expiry", "retry": "all-or-nothing", "lock": "fencing"}
+BROKEN = {
+    "transaction": "cursor-safe",
+    "refused": "all-or-nothing",
+    "time": "expiry",
+    "retry": "all-or-nothing",
+    "lock": "fencing",
+}
 
 
 class Made(NamedTuple):
@@ -128,7 +182,19 @@ def server() -> Iterator[ServerProcess]:
 
 
 def run_pytest(file: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:orderlab", "-p", "no:cacheprovider", "--rootdir", str(file.parent), str(file)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:orderlab",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(file.parent),
+        str(file),
+    ]
     return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=120)
 
 
@@ -140,13 +206,17 @@ def test_the_pytest_files_do_on_a_server_what_the_kernel_did(server: ServerProce
         (tmp_path / f"test_{name.replace(' ', '_').replace('-', '_')}.py").write_text(text)
     with closing(Connection(server.host, server.port)) as connection:
         connection.demand(b"FLUSHALL")
-    told = run_pytest(tmp_path, REDIS_URL=f"redis://{server.host}:{server.port}/0")  # one process: its start is most of one file's time
+    told = run_pytest(
+        tmp_path, REDIS_URL=f"redis://{server.host}:{server.port}/0"
+    )  # one process: its start is most of one file's time
     assert told.returncode == 0, told.stdout
     assert re.search(rf"^{len(TRACES)} passed", told.stdout, re.MULTILINE), told.stdout
 
 
 @pytest.mark.server
-def test_the_script_does_on_a_server_what_the_kernel_did(example: tuple[str, Made], server: ServerProcess, tmp_path: Path) -> None:
+def test_the_script_does_on_a_server_what_the_kernel_did(
+    example: tuple[str, Made], server: ServerProcess, tmp_path: Path
+) -> None:
     name, (_, _, plan) = example
     broken = {law for move in plan.transcript.moves for law, _ in move.broken}
     assert BROKEN.get(name) in {None, *broken}
@@ -158,7 +228,12 @@ def test_the_script_does_on_a_server_what_the_kernel_did(example: tuple[str, Mad
             return
         script = tmp_path / "it.sh"
         script.write_text(write_plan("redis-cli", plan))
-        said = subprocess.run(["bash", str(script), "-h", server.host, "-p", str(server.port)], capture_output=True, text=True, timeout=120)
+        said = subprocess.run(
+            ["bash", str(script), "-h", server.host, "-p", str(server.port)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
         assert said.returncode == 0, said.stdout + said.stderr
         assert connection.demand(b"DBSIZE") == 0
         assert connection.demand(b"CONFIG", b"GET", b"maxmemory") == [b"maxmemory", b"0"]
@@ -180,9 +255,14 @@ def test_the_files_fail_where_the_scripts_are_mended(server: ServerProcess, tmp_
     told = run_pytest(file, SCRIPTS_FROM=str(fixed))
     assert told.returncode == 1, told.stdout
     script = tmp_path / "lock.sh"
-    script.write_text(write_plan("redis-cli", plan).replace("redis.call('PEXPIRE', KEYS[2]", "redis.call('EXISTS', KEYS[2]").replace(
-        "redis.call('\"'\"'PEXPIRE'\"'\"', KEYS[2]", "redis.call('\"'\"'PERSIST'\"'\"', KEYS[2]"))  # fmt: skip
-    said = subprocess.run(["bash", str(script), "-h", server.host, "-p", str(server.port)], capture_output=True, text=True, timeout=60)
+    script.write_text(
+        write_plan("redis-cli", plan)
+        .replace("redis.call('PEXPIRE', KEYS[2]", "redis.call('EXISTS', KEYS[2]")
+        .replace("redis.call('\"'\"'PEXPIRE'\"'\"', KEYS[2]", "redis.call('\"'\"'PERSIST'\"'\"', KEYS[2]")
+    )
+    said = subprocess.run(
+        ["bash", str(script), "-h", server.host, "-p", str(server.port)], capture_output=True, text=True, timeout=60
+    )
     assert said.returncode == 1, said.stdout
 
 
@@ -194,7 +274,9 @@ def test_a_server_that_holds_something_is_left_alone(server: ServerProcess, tmp_
     with closing(Connection(server.host, server.port)) as connection:
         connection.demand(b"FLUSHALL")
         connection.demand(b"SET", b"mine", b"1")
-        said = subprocess.run(["bash", str(tmp_path / "it.sh"), "-p", str(server.port)], capture_output=True, text=True, timeout=60)
+        said = subprocess.run(
+            ["bash", str(tmp_path / "it.sh"), "-p", str(server.port)], capture_output=True, text=True, timeout=60
+        )
         assert said.returncode == 2
         assert run_pytest(tmp_path / "test_it.py", REDIS_URL=f"redis://127.0.0.1:{server.port}").returncode == 1
         assert connection.demand(b"GET", b"mine") == b"1"
@@ -206,7 +288,19 @@ def test_the_pytest_file_starts_a_server_of_its_own(tmp_path: Path) -> None:
     file = tmp_path / "test_it.py"
     file.write_text(write_plan("pytest", made("retry").plan))
     environment = {name: value for name, value in os.environ.items() if name != "REDIS_URL"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:orderlab", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(file)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:orderlab",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(tmp_path),
+        str(file),
+    ]
     told = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
     assert told.returncode == 0, told.stdout
 
@@ -217,7 +311,9 @@ def test_redis_cli_reads_every_byte_and_prints_replies_as_we_do(server: ServerPr
     command = ["redis-cli", "--no-raw", "-h", server.host, "-p", str(server.port)]
 
     def said(line: str) -> str:
-        return subprocess.run(command, input=line + "\n", capture_output=True, text=True, timeout=30).stdout.rstrip("\n")
+        return subprocess.run(command, input=line + "\n", capture_output=True, text=True, timeout=30).stdout.rstrip(
+            "\n"
+        )
 
     with closing(Connection(server.host, server.port)) as connection:
         connection.demand(b"FLUSHALL")
@@ -244,12 +340,18 @@ def test_what_no_command_brings_about_is_told_and_not_sent() -> None:
         assert "# Note: step 1: crashed" in write_plan(form, plan)
     assert any("put in place" in note for note in made("many").plan.notes)
     assert any("deadlines" in note for note in made("long time").plan.notes)
-    assert any("out-of-memory is brought about by CONFIG SET maxmemory 1" in note for note in made("out of memory").plan.notes)
+    assert any(
+        "out-of-memory is brought about by CONFIG SET maxmemory 1" in note for note in made("out of memory").plan.notes
+    )
 
 
 @pytest.mark.parametrize(("rounds", "is_told"), [(600, True), (400, False)])
 def test_a_trace_of_many_calls_is_whole_and_says_that_it_takes_time(rounds: int, is_told: bool) -> None:
-    steps = [one for token in range(1, rounds + 1) for one in (begin(0, "acquire", ttl_ms=900), begin(0, "release", token=token))]
+    steps = [
+        one
+        for token in range(1, rounds + 1)
+        for one in (begin(0, "acquire", ttl_ms=900), begin(0, "release", token=token))
+    ]
     trace = trace_from_json(own("lock", "Lease", *steps), "many calls")
     binding = load_binding(ROOT / trace.store, trust_adapter=True)
     plan = plan_of(kind_of(binding), trace, binding)
@@ -304,8 +406,13 @@ def test_streams_have_entries_under_moments(server: ServerProcess, tmp_path: Pat
     store = tmp_path / "store"
     store.mkdir()
     (store / "log.py").write_text(STREAM)
-    (store / "put.lua").write_text("redis.call('XADD', KEYS[1], '*', 'n', ARGV[1])\nreturn redis.call('XLEN', KEYS[1])\n")
-    toml = 'specification = "log.py:Log"\n[keys]\nlog = "{l}:log"\n[operations.put]\nscript = "put.lua"\nkeys = ["log"]\nargs = ["<now_ms>"]\n'
+    (store / "put.lua").write_text(
+        "redis.call('XADD', KEYS[1], '*', 'n', ARGV[1])\nreturn redis.call('XLEN', KEYS[1])\n"
+    )
+    toml = (
+        'specification = "log.py:Log"\n[keys]\nlog = "{l}:log"\n[operations.put]\nscript = "put.lua"\nkeys = '
+        '["log"]\nargs = ["<now_ms>"]\n'
+    )
     (store / "store.toml").write_text(toml)
     told = own("x", "Log", begin(0, "put"), {"step": "wait", "ms": 20}, begin(0, "put"))
     binding = load_binding(store, trust_adapter=True)
@@ -319,11 +426,14 @@ def test_streams_have_entries_under_moments(server: ServerProcess, tmp_path: Pat
         connection.demand(b"FLUSHALL")
     ran = run_pytest(tmp_path / "test_it.py", REDIS_URL=f"redis://{server.host}:{server.port}")
     assert ran.returncode == 0, ran.stdout
-    said = subprocess.run(["bash", str(tmp_path / "it.sh"), "-p", str(server.port)], capture_output=True, text=True, timeout=60)
+    said = subprocess.run(
+        ["bash", str(tmp_path / "it.sh"), "-p", str(server.port)], capture_output=True, text=True, timeout=60
+    )
     assert said.returncode == 0, said.stdout
 
 
-# -- what is drawn -----------------------------------------------------------------------------------------------------------
+# -- what is drawn
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_svg_is_whole_and_says_everything_as_text(example: tuple[str, Made]) -> None:
@@ -333,7 +443,7 @@ def test_svg_is_whole_and_says_everything_as_text(example: tuple[str, Made]) -> 
     assert not re.search(r"(href|src|url)\s*=|<script|<image|@import|https?://(?!www\.w3\.org/2000/svg)", text)
     words = " ".join("".join(one.itertext()) for one in root.iter("{http://www.w3.org/2000/svg}text"))
     assert plan.transcript.moves[0].action[:20].split("\n")[0] in words
-    for law in BROKEN.get(name, ""), :
+    for law in (BROKEN.get(name, ""),):
         assert not law or f"✗ {law} is violated" in words
     width = float(root.attrib["width"])
     for one in root.iter("{http://www.w3.org/2000/svg}text"):
@@ -348,8 +458,17 @@ def test_svg_is_drawn_by_a_browser(tmp_path: Path) -> None:
         warnings.warn("no chromium on PATH: that the SVG is drawn was NOT tried", stacklevel=1)
         pytest.skip("NOT TRIED: no chromium on PATH draws the SVG")
     (tmp_path / "it.svg").write_text(svg(made("hostile").plan.transcript))
-    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}", f"--screenshot={tmp_path / 'it.png'}"]
-    subprocess.run([*command, "--window-size=1200,500", f"file://{tmp_path / 'it.svg'}"], capture_output=True, timeout=120)
+    command = [
+        browser,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={tmp_path / 'profile'}",
+        f"--screenshot={tmp_path / 'it.png'}",
+    ]
+    subprocess.run(
+        [*command, "--window-size=1200,500", f"file://{tmp_path / 'it.svg'}"], capture_output=True, timeout=120
+    )
     picture = (tmp_path / "it.png").read_bytes()
     assert picture.startswith(b"\x89PNG")
     assert len(picture) > 10_000, "the picture is as good as empty"
@@ -395,7 +514,9 @@ def test_mermaid_is_a_sequence_diagram_whatever_the_payloads_are(example: tuple[
 
 
 def test_texts_that_mean_something_to_mermaid_come_through_as_text() -> None:
-    move = Move("client 1", HOSTILE, answer="end", call_count=1, state={HOSTILE: HOSTILE}, broken=(("no-loss", "a:b;end"),))
+    move = Move(
+        "client 1", HOSTILE, answer="end", call_count=1, state={HOSTILE: HOSTILE}, broken=(("no-loss", "a:b;end"),)
+    )
     told = Transcript(HOSTILE, "no-loss", Move("", ""), (move,), "store")
     said = read_mermaid(mermaid(told))
     assert said[0].startswith("a;b#c\"d'e\\n%%end`touch")
@@ -421,9 +542,24 @@ def test_a_listing_of_states_reads_back_as_the_states(example: tuple[str, Made])
 BEHAVIOUR = {
     "initial": {"pc": {"1": "idle", "2": "idle"}, "queue": [], "turn": 1},
     "steps": [
-        {"actor": "1", "action": "enter", "arguments": {"at": 3}, "changes": [{"place": "pc.1", "before": "idle", "after": "critical"}]},
-        {"actor": "2", "action": "push", "arguments": {}, "changes": [{"place": "queue", "before": [], "after": [7, 8]}]},
-        {"actor": "2", "action": "pop", "arguments": {}, "changes": [{"place": "queue", "before": [7, 8], "after": [8]}]},
+        {
+            "actor": "1",
+            "action": "enter",
+            "arguments": {"at": 3},
+            "changes": [{"place": "pc.1", "before": "idle", "after": "critical"}],
+        },
+        {
+            "actor": "2",
+            "action": "push",
+            "arguments": {},
+            "changes": [{"place": "queue", "before": [], "after": [7, 8]}],
+        },
+        {
+            "actor": "2",
+            "action": "pop",
+            "arguments": {},
+            "changes": [{"place": "queue", "before": [7, 8], "after": [8]}],
+        },
     ],
     "loop_start": 1,
     "statement": "",

@@ -117,16 +117,24 @@ def test_what_made_the_judge_stumble_is_judged_again(
 
 def children_of(process: int) -> list[int]:
     try:
-        return [int(child) for file in Path(f"/proc/{process}/task").glob("*/children") for child in file.read_text().split()]
+        return [
+            int(child)
+            for file in Path(f"/proc/{process}/task").glob("*/children")
+            for child in file.read_text().split()
+        ]
     except FileNotFoundError:
         return []
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="watches the end of a process that is not its child")
 @pytest.mark.parametrize(
-    "signalled", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.exhaustive), signal.SIGKILL], ids=lambda one: one.name
+    "signalled",
+    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.exhaustive), signal.SIGKILL],
+    ids=lambda one: one.name,
 )
-def test_a_campaign_that_is_ended_leaves_whole_results_and_no_process(tmp_path: Path, signalled: signal.Signals) -> None:
+def test_a_campaign_that_is_ended_leaves_whole_results_and_no_process(
+    tmp_path: Path, signalled: signal.Signals
+) -> None:
     command = [sys.executable, "-m", "orderlab.cli", "mutate", str(SESSION), "--jobs", "1", "--only", "command"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     running = subprocess.Popen([*command, "--out", str(tmp_path)], env=environment, cwd=ROOT, stdout=subprocess.DEVNULL)

@@ -1,4 +1,5 @@
-"""The plugin as a user meets it: a store and no Python; a story, a trace, JUnit properties; inert when not asked for."""
+"""The plugin as a user meets it: a store and no Python; a story, a trace, JUnit properties; inert when not asked
+for."""
 
 from __future__ import annotations
 
@@ -14,7 +15,11 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 LUA = ROOT / "lua"
-LOADED = [] if any(one.name == "orderlab" for one in entry_points(group="pytest11")) else ["-p", "orderlab.properties.plugin"]
+LOADED = (
+    []
+    if any(one.name == "orderlab" for one in entry_points(group="pytest11"))
+    else ["-p", "orderlab.properties.plugin"]
+)
 
 
 def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -59,7 +64,9 @@ def test_a_failing_store_tells_its_story(tmp_path: Path) -> None:
     assert "orderlab statistics" in found.stdout
     trace = json.loads((tmp_path / ".orderlab" / "fetch-removes-no-loss.json").read_text())
     assert len(trace["steps"]) <= 3
-    properties = {one.get("name"): one.get("value") for one in ElementTree.parse(tmp_path / "junit.xml").iter("property")}
+    properties = {
+        one.get("name"): one.get("value") for one in ElementTree.parse(tmp_path / "junit.xml").iter("property")
+    }
     assert properties["orderlab-law"] == "no-loss"
     assert properties["orderlab-seed"] == "7"
     assert properties["orderlab-outcome"] == "violated"

@@ -1,4 +1,5 @@
-"""The plugin from end to end, in a folder of a user's: profiles, -n 2, strictness, kept examples, reproducing by hand."""
+"""The plugin from end to end, in a folder of a user's: profiles, -n 2, strictness, kept examples, reproducing by
+hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The plugin and stores that cannot be run, scripts that do not end, places that cannot be written: no traceback, no story lost."""
+"""The plugin and stores that cannot be run, scripts that do not end, places that cannot be written: no traceback, no
+story lost."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ def store(folder: Path, script: str | None, binding: str = LIST) -> Path:
 @pytest.mark.parametrize(
     ("script", "binding", "said"),
     [
-        (None, LIST, "operations.save.script: \"save.lua\": no such file"),
+        (None, LIST, 'operations.save.script: "save.lua": no such file'),
         ("if then", LIST, "save.lua"),
         (PUSH, "[keys", "store.toml"),
     ],

@@ -1,4 +1,5 @@
-"""Checkers agree with how a history was made: nothing is said of a correct one, the planted law is named of the others."""
+"""Checkers agree with how a history was made: nothing is said of a correct one, the planted law is named of the
+others."""
 
 from __future__ import annotations
 
@@ -40,11 +41,11 @@ def test_the_planted_law_is_named_whatever_came_before(anomaly: str) -> None:
     [("loss", "S + P1 A1"), ("reorder", "S + P1 A1 P2 A2 D2#1 D1#2"), ("phantom", "S + P1 A1 D1#1 K#1 D2#2")],
 )
 def test_an_anomaly_shrinks_to_its_own_story(anomaly: str, line: str) -> None:
-    assert find(histories_with(anomaly), lambda planted: planted.law in broken(planted.line), settings=QUICK).line == line
+    assert (
+        find(histories_with(anomaly), lambda planted: planted.law in broken(planted.line), settings=QUICK).line == line
+    )
 
 
 @pytest.mark.parametrize("mark", ["T", "E", "C", "!", "K"])
 def test_correct_histories_hold_the_rare_things_too(mark: str) -> None:
     assert mark in find(correct_histories, lambda line: mark in line, settings=settings(QUICK, max_examples=500))
-
-

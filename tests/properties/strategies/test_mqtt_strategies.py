@@ -43,7 +43,9 @@ QUICK = settings(max_examples=500, database=None, deadline=None, derandomize=Tru
         (schedules(("redis-stall", "lost-puback")), lambda faults: len(faults) > 1, None),
     ],
 )
-def test_it_shrinks_to_what_a_person_would_write(strategy: st.SearchStrategy[Any], condition: Any, simplest: Any) -> None:
+def test_it_shrinks_to_what_a_person_would_write(
+    strategy: st.SearchStrategy[Any], condition: Any, simplest: Any
+) -> None:
     found = find(strategy, condition, settings=QUICK)
     if simplest is not None:
         assert found == simplest

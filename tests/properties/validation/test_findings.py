@@ -63,5 +63,9 @@ def test_a_kind_is_what_is_said_without_messages_and_numbers_and_after_what_step
     assert wording("m1 has 8.64e+08 ms left") == wording("m3 has 1,000 ms left") != wording("m1 has none left")
     errors = [f"ERR x script: {40 * 'a'}, on @user_script:{line}." for line in (3, 3, 4)]
     assert wording(errors[0]) == wording(errors[1]) != wording(errors[2])
-    shapes = [f"the binding cannot read the reply: s.toml: operations.fetch.reply: records does not fit {row} (Expecting value)" for row in ("[b'a (b)']", "7")]
+    shapes = [
+        f"the binding cannot read the reply: s.toml: operations.fetch.reply: records does not fit {row} "
+        "(Expecting value)"
+        for row in ("[b'a (b)']", "7")
+    ]
     assert wording(shapes[0]) == wording(shapes[1]) != wording(shapes[0].replace("Expecting", "Extra"))

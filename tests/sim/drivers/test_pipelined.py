@@ -42,7 +42,9 @@ def commands(request, monkeypatch):
 def system(nodes=1, batch=3, command_timeout_us=30_000_000, **node):
     env = Clock()
     made = [RedisNode(env, f"redis-{i}", load_costs("cluster").redis, [PUSH], **node) for i in range(nodes)]
-    driver = PipelinedDriver(env, made, PipelineSettings(batch, 3000, 5000, command_timeout_us), {SHA: PUSH}, lambda: 100)
+    driver = PipelinedDriver(
+        env, made, PipelineSettings(batch, 3000, 5000, command_timeout_us), {SHA: PUSH}, lambda: 100
+    )
     return env, made, driver
 
 

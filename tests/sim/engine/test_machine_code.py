@@ -1,4 +1,5 @@
-"""The engine room in machine code and in Python: the same programs of calls, processes, connections, stations and packs come out the same, to the last bit."""
+"""The engine room in machine code and in Python: the same programs of calls, processes, connections, stations and packs
+come out the same, to the last bit."""
 
 import importlib.util
 import random
@@ -59,7 +60,9 @@ class Program:
         for _ in range(self.draw.choice((0, 1, 1, 2, 3))):
             if self.left:
                 self.left -= 1
-                self.draw.choice((self.call, self.call, self.send, self.send, self.serve, self.sleep, self.disturb, self.wait))(self.left)
+                self.draw.choice(
+                    (self.call, self.call, self.send, self.send, self.serve, self.sleep, self.disturb, self.wait)
+                )(self.left)
 
     def call(self, number):
         at = self.env.now + self.draw.choice((-5, 0, 0.2, 1, 7, 7.5, 300))
@@ -69,14 +72,26 @@ class Program:
         connection = self.draw.choice(self.connections)
         departs = self.draw.choice((None, None, self.env.now + 3.25))
         held = self.draw.choice((None, lambda: self.note("held", number)))
-        connection.send(self.draw.choice((0, 1, 999)), lambda: (self.note("arrived", number), self.act()), departs, on_held=held)
+        connection.send(
+            self.draw.choice((0, 1, 999)), lambda: (self.note("arrived", number), self.act()), departs, on_held=held
+        )
 
     def serve(self, number):
         station = self.draw.choice(self.stations)
         if self.draw.random() < 0.1:
             station.stall(self.env.now + self.draw.choice((0, 33.3)))
-        done = station.serve_bursts(self.env.now, self.draw.randint(0, 30), self.draw.choice((1, 4, 100)), self.draw.choice((0.1, 1 / 3, 12)))
-        self.note("served", number, done, station.serve(self.env.now, 0.7), station.jobs, station.busy_us, station.waits.until(self.env.now))
+        done = station.serve_bursts(
+            self.env.now, self.draw.randint(0, 30), self.draw.choice((1, 4, 100)), self.draw.choice((0.1, 1 / 3, 12))
+        )
+        self.note(
+            "served",
+            number,
+            done,
+            station.serve(self.env.now, 0.7),
+            station.jobs,
+            station.busy_us,
+            station.waits.until(self.env.now),
+        )
 
     def sleep(self, number):
         def process():
@@ -144,7 +159,11 @@ def odd_sends(engine):
     env = engine.clock.Clock()
     for draw, departs in ((lambda: 1 / 0, None), (lambda: 1, float("nan")), (lambda: float("inf"), 3.5)):
         connection = engine.network.Connection(env, draw, 1.0)
-        yield told(lambda each=connection, at=departs: each.send(10, int, at)), connection._sent_us, connection._arrived_us
+        yield (
+            told(lambda each=connection, at=departs: each.send(10, int, at)),
+            connection._sent_us,
+            connection._arrived_us,
+        )
 
 
 def test_both_leave_the_same_behind_where_a_connection_cannot_send(plain):
@@ -164,7 +183,11 @@ def test_both_spread_alike(plain):
     draw = random.Random(4)
     for _ in range(300):
         size = draw.randint(0, 40)
-        values, places, begin = list(range(100, 100 + size)), draw.sample(range(size), draw.randint(0, size)), draw.randint(0, size)
+        values, places, begin = (
+            list(range(100, 100 + size)),
+            draw.sample(range(size), draw.randint(0, size)),
+            draw.randint(0, size),
+        )
         outcomes = []
         for engine in (MACHINE_CODE, plain):
             target = [None] * size
@@ -183,7 +206,11 @@ class Unordered:
 
 def refusals(engine):
     """What neither takes."""
-    env, connection, station = engine.clock.Clock(), engine.network.Connection(engine.clock.Clock(), lambda: 1), engine.clock.Station(1)
+    env, connection, station = (
+        engine.clock.Clock(),
+        engine.network.Connection(engine.clock.Clock(), lambda: 1),
+        engine.clock.Station(1),
+    )
 
     def failing():
         raise LookupError("in a call")

@@ -17,10 +17,16 @@ def test_the_first_replication_is_the_run_itself_and_no_two_are_alike():
 
 def test_the_interval_is_that_of_student():
     found = report_means([{"a": {"b": value}, "name": "x", "flag": True} for value in (10.0, 12.0, 14.0)])
-    assert found == {"a.b": {
-        "mean": 12.0, "half_width": pytest.approx(4.968, abs=1e-3), "low": pytest.approx(7.032, abs=1e-3),
-        "high": pytest.approx(16.97, abs=1e-2), "min": 10.0, "max": 14.0,
-    }}
+    assert found == {
+        "a.b": {
+            "mean": 12.0,
+            "half_width": pytest.approx(4.968, abs=1e-3),
+            "low": pytest.approx(7.032, abs=1e-3),
+            "high": pytest.approx(16.97, abs=1e-2),
+            "min": 10.0,
+            "max": 14.0,
+        }
+    }
 
 
 def test_one_run_has_no_interval_and_a_figure_that_some_lack_is_left_out():

@@ -28,8 +28,13 @@ def test_latencies_of_messages_are_those_of_their_instants_and_arrivals_are_coun
     for pack in np.array_split(np.arange(len(messages)), 997):
         by_instant.add(5 * messages[pack], latency[pack])
         by_message.add_messages(messages[pack], 5 * messages[pack] + latency[pack])
-    assert (by_message.count, by_message.mean_us(), by_message.max_us) == (by_instant.count, by_instant.mean_us(), by_instant.max_us)
+    assert (by_message.count, by_message.mean_us(), by_message.max_us) == (
+        by_instant.count,
+        by_instant.mean_us(),
+        by_instant.max_us,
+    )
     arrived = (5 * messages + latency) // 1000
     assert by_message.arrived == {
-        number: (int((arrived == number).sum()), float(latency[arrived == number].sum())) for number in np.unique(arrived).tolist()
+        number: (int((arrived == number).sum()), float(latency[arrived == number].sum()))
+        for number in np.unique(arrived).tolist()
     }

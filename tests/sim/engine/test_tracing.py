@@ -13,6 +13,7 @@ SETTINGS = {
     "faults": "redis-stall@0.2:0:0.05", "drain_s": 1.0,
 }  # fmt: skip
 
+
 @pytest.fixture(scope="module")
 def traced():
     sinks = []
@@ -49,8 +50,13 @@ def _events(*phases):
     """A trace with these events: a phase, and what differs from a well-formed event of it."""
     common = {"name": "x", "pid": 1, "tid": 1, "ts": 10, "cat": "c", "args": {}}
     needs = {"X": {"dur": 5}, "i": {"s": "g"}, "b": {"id": 1}, "e": {"id": 1}}
-    named = [{"name": f"{what}_name", "ph": "M", "pid": 1, "tid": 1, "args": {"name": "n"}} for what in ("process", "thread")]
-    return {"displayTimeUnit": "ms", "traceEvents": [*named, *({"ph": ph, **common, **needs[ph], **more} for ph, more in phases)]}
+    named = [
+        {"name": f"{what}_name", "ph": "M", "pid": 1, "tid": 1, "args": {"name": "n"}} for what in ("process", "thread")
+    ]
+    return {
+        "displayTimeUnit": "ms",
+        "traceEvents": [*named, *({"ph": ph, **common, **needs[ph], **more} for ph, more in phases)],
+    }
 
 
 @pytest.mark.parametrize(("bad", "complaint", "near_miss"), [
@@ -79,7 +85,15 @@ def test_everything_is_there_and_within_the_window(traced):
     events = traced[1]["traceEvents"]
     assert {event.get("cat") for event in events} >= {"broker", "redis", "kafka", "message", "fault"}
     names = " ".join(event["name"] for event in events)
-    for part in ("pack", "service", "fetch", "produce msg.all", "round trip", "redis-stall", "polled from msg.persisted"):
+    for part in (
+        "pack",
+        "service",
+        "fetch",
+        "produce msg.all",
+        "round trip",
+        "redis-stall",
+        "polled from msg.persisted",
+    ):
         assert part in names
     assert all(event["ts"] < 350_000 for event in events if "ts" in event)
 

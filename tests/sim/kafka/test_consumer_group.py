@@ -73,7 +73,8 @@ def test_a_poll_hands_out_at_most_what_is_allowed():
 
 
 def test_an_answer_has_all_partitions_of_a_leader_and_what_comes_after_it_waits_for_another_poll():
-    """As in the Java client: a fetch is sent when the last answer has been handed out, and is answered with what is readable then."""
+    """As in the Java client: a fetch is sent when the last answer has been handed out, and is answered with what is
+    readable then."""
     env, kafka = cluster(partitions=6, replication_lag_us=0)
     group = ConsumerGroup(env, kafka, "t")
     consumer, polls, times = Consumer(group, "c"), [], []
@@ -205,8 +206,9 @@ def test_a_member_knows_up_to_where_another_owner_may_have_worked():
 
 
 @pytest.mark.parametrize(
-    ("text", "hashed"), [("", 0), ("a", 97), ("hello", 99162322), ("msg.all", 1342595508), ("polygenelubricants", -(1 << 31))]
-)  # fmt: skip
+    ("text", "hashed"),
+    [("", 0), ("a", 97), ("hello", 99162322), ("msg.all", 1342595508), ("polygenelubricants", -(1 << 31))],
+)
 def test_groups_are_hashed_as_java_hashes_strings(text, hashed):
     assert java_hash(text) == hashed
     assert 0 <= offsets_partition_for(text) < 50

@@ -39,7 +39,9 @@ def test_an_idempotent_batch_is_appended_once_and_in_order() -> None:
 
 def test_a_batch_that_the_leader_has_forgotten_is_a_duplicate_and_not_out_of_order() -> None:
     log = PartitionLog()
-    batches = [log.append([number], number, 0, producer=7, sequence=number) for number in range(SEQUENCES_REMEMBERED + 1)]
+    batches = [
+        log.append([number], number, 0, producer=7, sequence=number) for number in range(SEQUENCES_REMEMBERED + 1)
+    ]
     assert log.append([1], 9, 0, producer=7, sequence=1) is batches[1]
     assert log.append([0], 9, 0, producer=7, sequence=0) is AppendError.DUPLICATE_SEQUENCE
     assert log.read(0, 10, 9) == (0, [0, 1, 2, 3, 4, 5])

@@ -13,8 +13,8 @@ COSTS = BrokerCosts(replication_lag_us=1500, leader_election_us=50_000)
 
 
 def run(dies_us, lost=(), **settings):
-    """(records that were acknowledged, records in the log) of a producer whose leader dies at ``dies_us``, and of whose first
-    requests are ``lost``."""
+    """(records that were acknowledged, records in the log) of a producer whose leader dies at ``dies_us``, and of whose
+    first requests are ``lost``."""
     env = Clock()
     cluster = KafkaCluster(env, 3, COSTS)
     (partition,) = cluster.create_topic("t", 1)
@@ -71,7 +71,10 @@ def test_with_acks_0_what_is_lost_on_the_way_counts_as_sent():
 
 
 def test_with_acks_1_what_no_follower_had_is_acknowledged_and_gone():
-    lost = [set(run(dies_us, acks="1", retries=0)[0]) - set(run(dies_us, acks="1", retries=0)[1]) for dies_us in range(3000, 7000, 371)]
+    lost = [
+        set(run(dies_us, acks="1", retries=0)[0]) - set(run(dies_us, acks="1", retries=0)[1])
+        for dies_us in range(3000, 7000, 371)
+    ]
     assert all(lost)
 
 
@@ -121,10 +124,19 @@ def test_a_pack_goes_where_its_records_go_when_each_partition_gets_them_alone(li
 
             env.process(_after(env, 100 * pack, partial(hand_over, producer, partitions, records, numbers, answered)))
         env.run(1_000_000)
-        return heard, [partition.log.read(0, 10_000, 1_000_000)[1] for partition in partitions], producer.unanswered, producer.batches
+        return (
+            heard,
+            [partition.log.read(0, 10_000, 1_000_000)[1] for partition in partitions],
+            producer.unanswered,
+            producer.batches,
+        )
 
     def one_by_one(producer, partitions, records, numbers, answered):
         for number in dict.fromkeys(numbers):
-            producer.send(partitions[number], [record for record, its in zip(records, numbers, strict=True) if its == number], answered)
+            producer.send(
+                partitions[number],
+                [record for record, its in zip(records, numbers, strict=True) if its == number],
+                answered,
+            )
 
     assert told(Producer.send_each) == told(one_by_one)

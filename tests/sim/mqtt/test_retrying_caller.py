@@ -19,7 +19,9 @@ class Broker:
         self.replies = list(replies)
         self.driver = self
         store = SimpleNamespace(is_damaged=lambda reply: damaged)
-        self.world = SimpleNamespace(count=lambda what: self.counts.update([what]), storage=SimpleNamespace(node_of=[0], store=store))
+        self.world = SimpleNamespace(
+            count=lambda what: self.counts.update([what]), storage=SimpleNamespace(node_of=[0], store=store)
+        )
 
     def submit(self, nodes, calls, on_done):
         self.made_us.append(self.env.now)
@@ -28,7 +30,9 @@ class Broker:
 
 def make(broker, until_us, still_matters=lambda: True):
     calls, found, over = RetryingCaller(broker), [], []
-    calls.make(0, "call", lambda reply: reply, found.append, still_matters, "failed", lambda: over.append(broker.env.now))
+    calls.make(
+        0, "call", lambda reply: reply, found.append, still_matters, "failed", lambda: over.append(broker.env.now)
+    )
     broker.env.run(until=until_us)
     return calls, found, over
 
@@ -64,10 +68,20 @@ def test_nothing_is_under_way_where_the_session_is_damaged_for_good():
 def test_a_store_that_refuses_for_long_is_not_asked_without_a_pause(scripts, monkeypatch):
     def clears_failed():
         settings = P2PSettings(
-            publishers=20, rate=20.0, warm_up_s=0.1, duration_s=0.6, drain_s=3.0, offline_share=1.0, online_s=0.1, offline_s=0.1,
-            clean_start_share=1.0, scripts=scripts, faults="redis-oom@0.3:0:1" if scripts == "session" else "redis-stall@0.3:0:1",
-            command_timeout_s=0.02, pack_pause_s=0.1,
-        )  # fmt: skip
+            publishers=20,
+            rate=20.0,
+            warm_up_s=0.1,
+            duration_s=0.6,
+            drain_s=3.0,
+            offline_share=1.0,
+            online_s=0.1,
+            offline_s=0.1,
+            clean_start_share=1.0,
+            scripts=scripts,
+            faults="redis-oom@0.3:0:1" if scripts == "session" else "redis-stall@0.3:0:1",
+            command_timeout_s=0.02,
+            pack_pause_s=0.1,
+        )
         system = P2PSystem(settings, 1, [])
         counts = system.run()["counts"]
         assert not system.world.delivery.connections.fetching

@@ -16,7 +16,9 @@ def packed(*rows):
 
 def test_what_is_packed_is_read():
     rows = [(0, 0, 1), (10**9 - 1, POPULATION - 1, SESSIONS_MAX), (7, 3, 2), (10**9 - 1, 0, 1)]
-    assert [tuple(int(word) for word in row) for row in zip(*RoutedRecords.unpack(packed(*rows), POPULATION), strict=True)] == rows
+    assert [
+        tuple(int(word) for word in row) for row in zip(*RoutedRecords.unpack(packed(*rows), POPULATION), strict=True)
+    ] == rows
 
 
 def test_the_first_session_costs_no_bits():

@@ -67,9 +67,12 @@ def test_machine_code_that_cannot_be_loaded_is_left_alone(place: Path, tmp_path:
 def test_without_a_compiler_the_reason_is_one_line_with_the_cure(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "orderlab.sim.native.build"],
-        cwd=ROOT, env={**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PATH": str(tmp_path)}, capture_output=True, text=True,
+        cwd=ROOT,
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
         check=True,
-    )  # fmt: skip
+    )
     assert done.stdout.count("\n") == 1
     assert "apt-get install gcc" in done.stdout
     assert not list(tmp_path.rglob("*.so"))
@@ -133,7 +136,9 @@ def test_a_library_that_cannot_be_loaded_is_left_alone(place: Path, tmp_path: Pa
     assert run(IS_NATIVE, ORDERLAB_COMPILED="0") == "False False"
     copy = tmp_path / "orderlab" / "compiled" / place.name
     shutil.copytree(place, copy)
-    broken, missing = (compiled.library_in(copy, ROOT / f"orderlab/sim/redis/lua/libraries/{name}.c") for name in ("call", "json"))
+    broken, missing = (
+        compiled.library_in(copy, ROOT / f"orderlab/sim/redis/lua/libraries/{name}.c") for name in ("call", "json")
+    )
     broken.write_bytes(b"not machine code")
     assert run(WHERE, XDG_CACHE_HOME=str(tmp_path)).startswith(str(copy))
     assert run(IS_NATIVE, XDG_CACHE_HOME=str(tmp_path)) == "True False"
@@ -165,15 +170,21 @@ install.install()
 shutil.rmtree(Path(sys.argv[1]))
 from orderlab.sim.redis import shard  # mypyc tells the files of others that these import by the folder
 print(shard.__file__.startswith("/proc/self/fd/"), shard.Shard().execute((b"EVAL", b"return cjson.encode({redis.call('ECHO', 'x')})", b"0")))
-"""
+"""  # noqa: E501
 
 
-@pytest.mark.skipif(not compiled.OPEN_FILES.is_dir(), reason="only Linux lets a process find the files that it holds open")
+@pytest.mark.skipif(
+    not compiled.OPEN_FILES.is_dir(), reason="only Linux lets a process find the files that it holds open"
+)
 def test_a_process_goes_on_when_its_machine_code_is_removed(place: Path, tmp_path: Path) -> None:
     mine = tmp_path / "orderlab" / "compiled" / place.name
     shutil.copytree(place, mine)
     done = subprocess.run(
         [sys.executable, "-c", REMOVED, str(mine)],
-        cwd=ROOT, env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.strip() == """True b'["x"]'"""

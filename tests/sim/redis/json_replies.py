@@ -10,24 +10,67 @@ from orderlab.sim.native import install as compiled
 from orderlab.sim.redis.shard import Shard
 
 PIECES = (
-    '"', "\\", "\\n", "\\u0041", "\\ud800", "\\/", "/", "a", "é", "\x7f", "\x01", "\t", "\n", "\r", "\0", " ", "{", "}", "[", "]",
-    ",", ":", "null", "true", "false", "nullx", "tru", "0", "-0", "-", "+", "1", "12345678901234567890", "123456789012345",
-    "1.5", "1e3", "1e400", "01", "0x1F", "nan", "inf", "Infinity", ".5", "1.",
-)  # fmt: skip
+    '"',
+    "\\",
+    "\\n",
+    "\\u0041",
+    "\\ud800",
+    "\\/",
+    "/",
+    "a",
+    "é",
+    "\x7f",
+    "\x01",
+    "\t",
+    "\n",
+    "\r",
+    "\0",
+    " ",
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    "null",
+    "true",
+    "false",
+    "nullx",
+    "tru",
+    "0",
+    "-0",
+    "-",
+    "+",
+    "1",
+    "12345678901234567890",
+    "123456789012345",
+    "1.5",
+    "1e3",
+    "1e400",
+    "01",
+    "0x1F",
+    "nan",
+    "inf",
+    "Infinity",
+    ".5",
+    "1.",
+)
 SCRIPTS = (
     "return cjson.encode(cjson.decode(ARGV[1]))",
     "local t, s = cjson.decode(ARGV[1]), '' if type(t) == 'table' then "
     "for k, v in pairs(t) do s = s .. tostring(k) .. '=' .. type(v) .. ';' end end return s",
     "cjson.decode_max_depth(3) local ok, e = pcall(cjson.decode, ARGV[1]) cjson.decode_max_depth(1000) "
     "return tostring(ok) .. (ok and cjson.encode(e) or tostring(e))",
-    "cjson.encode_max_depth(2) local ok, e = pcall(cjson.encode, cjson.decode(ARGV[1])) cjson.encode_max_depth(1000) return tostring(e)",
+    "cjson.encode_max_depth(2) local ok, e = pcall(cjson.encode, cjson.decode(ARGV[1])) cjson.encode_max_depth(1000) "
+    "return tostring(e)",
     "local t = {} for k in string.gmatch(ARGV[1], '%d+') do t[tonumber(k)] = k end return cjson.encode(t)",
     "local t = {} for k in string.gmatch(ARGV[1], '%-?[%d.]+') do local n = tonumber(k) if n then "
     "t[#t + 1] = n t[#t + 1] = n * 1e-7 t[#t + 1] = n * 1e9 end end return cjson.encode(t)",
     "return cjson.encode({ARGV[1], [ARGV[1]] = ARGV[1], x = {[1.5] = 1, [2] = cjson.null}})",
     "cjson.encode_sparse_array(true, 1, 2) local t = {} for k in string.gmatch(ARGV[1], '%d') do t[k + 1] = k end "
     "local r = cjson.encode(t) cjson.encode_sparse_array(false, 2, 10) return r",
-    "cjson.encode_number_precision(3) local r = cjson.encode(cjson.decode(ARGV[1])) cjson.encode_number_precision(14) return r",
+    "cjson.encode_number_precision(3) local r = cjson.encode(cjson.decode(ARGV[1])) "
+    "cjson.encode_number_precision(14) return r",
     "return cjson.encode({cjson, redis, string})",
     "return #cjson.encode({string.rep(ARGV[1], 2000)})",
 )
@@ -44,14 +87,22 @@ class Texts:
         draw = self.draw
         kind = draw.randrange(8)
         if depth and kind < 2:
-            return "[" + draw.choice((",", " , ", ",\n")).join(self.value(depth - 1) for _ in range(draw.randrange(4))) + "]"
+            return (
+                "["
+                + draw.choice((",", " , ", ",\n")).join(self.value(depth - 1) for _ in range(draw.randrange(4)))
+                + "]"
+            )
         if depth and kind < 5:
-            fields = (f'"{draw.choice("abcdefgh")}{draw.randrange(20)}"{draw.choice((":", " : "))}{self.value(depth - 1)}'
-                      for _ in range(draw.randrange(6)))  # fmt: skip
+            fields = (
+                f'"{draw.choice("abcdefgh")}{draw.randrange(20)}"{draw.choice((":", " : "))}{self.value(depth - 1)}'
+                for _ in range(draw.randrange(6))
+            )
             return "{" + ",".join(fields) + draw.choice(("}", " }"))
         quoted = '"' + "".join(draw.choice(PIECES[1:12]) for _ in range(draw.randrange(5))) + '"'
         number = draw.random() * 10 ** draw.randrange(-20, 20)
-        return draw.choice(("null", "true", "false", str(draw.randrange(-(10**6), 10**16)), str(number), "-0", quoted, '"x"'))
+        return draw.choice(
+            ("null", "true", "false", str(draw.randrange(-(10**6), 10**16)), str(number), "-0", quoted, '"x"')
+        )
 
     def text(self) -> bytes:
         """Well formed or nearly."""

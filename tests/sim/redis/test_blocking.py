@@ -1,4 +1,5 @@
-"""Clients that wait: who is served and in which order, timeouts in virtual time, transactions, scripts, rollback; and stories on a server."""
+"""Clients that wait: who is served and in which order, timeouts in virtual time, transactions, scripts, rollback; and
+stories on a server."""
 
 from __future__ import annotations
 
@@ -100,7 +101,9 @@ def test_a_move_goes_on_to_the_next_client() -> None:
     node.wait(2, "BLPOP a 0")
     node.send(0, "RPUSH a y")
     assert node.served()[0][0] == 1
-    assert node.shard.freeze() == {b"b": ("string", b"v", None)}, "the error of the move leaves the element to the other"
+    assert node.shard.freeze() == {b"b": ("string", b"v", None)}, (
+        "the error of the move leaves the element to the other"
+    )
 
 
 def test_timeouts_are_in_virtual_time() -> None:

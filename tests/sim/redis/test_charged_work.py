@@ -34,11 +34,14 @@ LONG_CALLS = {
     "JSON with escapes": "local s = '\"' .. string.rep('\\\\u0041', 1e4) .. '\"' for i = 1, N do cjson.decode(s) end",
     "JSON of control characters": "local s = string.rep('\\1', 1e5) for i = 1, N do cjson.encode(s) end",
     "compiling": "local s = string.rep('x = 1 ', 2e3) for i = 1, N do loadstring(s) end",
-    "a chain of elseif": "local s = 'if x then ' .. string.rep('elseif x then ', 5e3) .. 'end' for i = 1, N do loadstring(s) end",
+    "a chain of elseif": "local s = 'if x then ' .. string.rep('elseif x then ', 5e3) .. 'end' for i = 1, N do "
+        "loadstring(s) end",
 }  # fmt: skip
 EMPTIED = {
-    "an array": "local t = {} for i = 1, 1e4 do t[i] = i end for i = 1, 1e4 do t[i] = nil end for i = 1, N do next(t) end",
-    "a hash": "local t = {} for i = 1, 1e4 do t['k' .. i] = i end for k in pairs(t) do t[k] = nil end for i = 1, N do pairs({})(t) end",
+    "an array": "local t = {} for i = 1, 1e4 do t[i] = i end for i = 1, 1e4 do t[i] = nil end for i = 1, N do "
+    "next(t) end",
+    "a hash": "local t = {} for i = 1, 1e4 do t['k' .. i] = i end for k in pairs(t) do t[k] = nil end for i = 1, N "
+    "do pairs({})(t) end",
 }
 """What only machine code can see."""
 
@@ -59,15 +62,22 @@ def test_looking_through_an_emptied_table_is_charged(script: str) -> None:
     with pytest.raises(ScriptTimeout, match="limit of instructions"):
         evaluate(shard, script.replace("N", "20000"))
     assert evaluate(new_shard(instructions_max=2_000_000), script.replace("N", "20")) is None
-    walk = "local t, n = {}, 0 for i = 1, 1e4 do t['k' .. i] = i end for round = 1, 4 do for k in pairs(t) do n = n + 1 end end return n"
-    assert evaluate(new_shard(instructions_max=2_000_000), walk) == 40_000, "a walk is charged once, not at each of its steps"
+    walk = (
+        "local t, n = {}, 0 for i = 1, 1e4 do t['k' .. i] = i end for round = 1, 4 do for k in pairs(t) do n = n "
+        "+ 1 end end return n"
+    )
+    assert evaluate(new_shard(instructions_max=2_000_000), walk) == 40_000, (
+        "a walk is charged once, not at each of its steps"
+    )
 
 
 def test_compiling_has_a_limit() -> None:
     chain = b"if x then " + b"elseif x then " * 200_000 + b"end"
     with pytest.raises(ScriptTimeout, match="limit of instructions"):
         Shard().execute((b"EVAL", chain, b"0"))
-    assert isinstance(Shard().execute((b"SCRIPT", b"LOAD", b"--[[" + chain + b"]] return 1")), bytes), "a comment is none"
+    assert isinstance(Shard().execute((b"SCRIPT", b"LOAD", b"--[[" + chain + b"]] return 1")), bytes), (
+        "a comment is none"
+    )
     words = b"return {" + b"'and or not elseif break'," * 20_000 + b"}"
     assert compile_steps(words) < 20_000_000, "nor are texts"
     conditions = b"local a = x and y or z\n" * 20_000
@@ -102,7 +112,9 @@ def test_new_values_count_as_growth(call: str) -> None:
 
 def test_many_short_arguments_count_as_what_they_become() -> None:
     shard = new_shard(argument_bytes_max=1 << 20)
-    script = "for i = 1, 1e9 do redis.call('HSET', 'h', {}) end".replace("{}", ", ".join(f"{j} .. i, 1" for j in range(25)))
+    script = "for i = 1, 1e9 do redis.call('HSET', 'h', {}) end".replace(
+        "{}", ", ".join(f"{j} .. i, 1" for j in range(25))
+    )
     with pytest.raises(ScriptTimeout, match="bytes handed to redis"):
         evaluate(shard, script)
     assert shard.execute((b"HLEN", b"h")) < 10_000
@@ -111,10 +123,12 @@ def test_many_short_arguments_count_as_what_they_become() -> None:
 ENTRIES = "for i = 1, 2000 do redis.call('XADD', 's', i .. '-1', 'a', 'b') end "
 LONG_COMMANDS = {
     "INFO": "for i = 1, 3000 do redis.call('SET', i, 1, 'EX', 100) end while true do redis.call('INFO') end",
-    "MEMORY USAGE": "for i = 1, 3000 do redis.call('HSET', 'h', i, i) end while true do redis.call('MEMORY', 'USAGE', 'h') end",
+    "MEMORY USAGE": "for i = 1, 3000 do redis.call('HSET', 'h', i, i) end while true do redis.call('MEMORY', "
+        "'USAGE', 'h') end",
     "XRANGE": ENTRIES + "for i = 1, 2000 do if i % 50 > 0 then redis.call('XDEL', 's', i .. '-1') end end "
     "while true do redis.call('XRANGE', 's', '-', '+', 'COUNT', 30) end",
-    "XPENDING": ENTRIES + "redis.call('XGROUP', 'CREATE', 's', 'g', '0') redis.call('XREADGROUP', 'GROUP', 'g', 'c', 'STREAMS', 's', '>') "
+    "XPENDING": ENTRIES + "redis.call('XGROUP', 'CREATE', 's', 'g', '0') redis.call('XREADGROUP', 'GROUP', 'g', 'c', "
+        "'STREAMS', 's', '>') "
     "while true do redis.call('XPENDING', 's', 'g', 'IDLE', 100000, '-', '+', 10) end",
     "INCRBYFLOAT": "while true do redis.call('SET', 'k', 0) redis.call('INCRBYFLOAT', 'k', '1e4000') end",
 }  # fmt: skip

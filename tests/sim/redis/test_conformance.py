@@ -31,7 +31,9 @@ def judge_of_the_right_product() -> None:
     """Any Redis 7 judges; ``versions`` says what it may do otherwise. Nobody else can, and that is no pass."""
     found = find_server()
     if found.product != "redis" or found.version[0] != 7:
-        pytest.fail(f"not compared: the kernel follows Redis 7.0, and {found} is no judge of it; install redis-server 7")
+        pytest.fail(
+            f"not compared: the kernel follows Redis 7.0, and {found} is no judge of it; install redis-server 7"
+        )
 
 
 @pytest.fixture(scope="module")
@@ -169,9 +171,7 @@ def test_a_command_that_never_came_up_is_a_gap() -> None:
 def test_the_same_seed_draws_the_same_sequences() -> None:
     load_commands()
     generator = Generator(COMMANDS)
-    first, second = (
-        [generator.sequence(draw) for _ in range(20)] for draw in (SeededDraw(3), SeededDraw(3))
-    )
+    first, second = ([generator.sequence(draw) for _ in range(20)] for draw in (SeededDraw(3), SeededDraw(3)))
     assert first == second
     assert first != [generator.sequence(draw) for draw in [SeededDraw(4)] for _ in range(20)]
 

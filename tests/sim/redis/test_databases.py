@@ -1,4 +1,5 @@
-"""Several databases of one node: snapshots, whole states, effects, expiry and eviction. Replies are told in ``scenarios/databases.txt``."""
+"""Several databases of one node: snapshots, whole states, effects, expiry and eviction. Replies are told in
+``scenarios/databases.txt``."""
 
 from __future__ import annotations
 
@@ -64,10 +65,14 @@ def test_a_frozen_state_holds_every_database_and_loads_again() -> None:
     run(other, "SET x 1")
     other.load(frozen)
     assert other.freeze() == frozen
-    other.patch({b"y": ("string", b"1", None), DatabaseKey(3, b"z"): ("list", (b"1",), None)}, removed=[DatabaseKey(2, b"k")])
+    other.patch(
+        {b"y": ("string", b"1", None), DatabaseKey(3, b"z"): ("list", (b"1",), None)}, removed=[DatabaseKey(2, b"k")]
+    )
     assert other.freeze() == {
-        b"y": ("string", b"1", None), DatabaseKey(1, b"k"): ("string", b"0", 100), DatabaseKey(3, b"z"): ("list", (b"1",), None)
-    }  # fmt: skip
+        b"y": ("string", b"1", None),
+        DatabaseKey(1, b"k"): ("string", b"0", 100),
+        DatabaseKey(3, b"z"): ("list", (b"1",), None),
+    }
     assert other.freeze([DatabaseKey(3, b"z"), DatabaseKey(3, b"y"), b"y"]).keys() == {DatabaseKey(3, b"z"), b"y"}
     other.load(plain)
     assert other.freeze() == plain
@@ -75,9 +80,21 @@ def test_a_frozen_state_holds_every_database_and_loads_again() -> None:
 
 
 FORMS = (
-    "SELECT {db}", "SET {key} {db}", "SET {key} {db} PX 50", "DEL {key}", "MOVE {key} {db}", "COPY {key} {key2} DB {db} REPLACE",
-    "SWAPDB {db} {db2}", "FLUSHDB", "FLUSHALL", "RPUSH {key} x", "APPEND {key} y", "RENAME {key} {key2}", "PERSIST {key}", "GET {key}",
-)  # fmt: skip
+    "SELECT {db}",
+    "SET {key} {db}",
+    "SET {key} {db} PX 50",
+    "DEL {key}",
+    "MOVE {key} {db}",
+    "COPY {key} {key2} DB {db} REPLACE",
+    "SWAPDB {db} {db2}",
+    "FLUSHDB",
+    "FLUSHALL",
+    "RPUSH {key} x",
+    "APPEND {key} y",
+    "RENAME {key} {key2}",
+    "PERSIST {key}",
+    "GET {key}",
+)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -88,7 +105,12 @@ def test_a_rollback_undoes_what_was_done_in_any_database(seed: int) -> None:
 
     def some(count: int) -> None:
         for _ in range(count):
-            names = {"db": draw.randrange(4), "db2": draw.randrange(4), "key": draw.choice("abc"), "key2": draw.choice("abc")}
+            names = {
+                "db": draw.randrange(4),
+                "db2": draw.randrange(4),
+                "key": draw.choice("abc"),
+                "key2": draw.choice("abc"),
+            }
             run(shard, draw.choice(FORMS).format_map(names), client)
             shard.now_ms += draw.choice((0, 0, 20))
 
@@ -120,7 +142,9 @@ def test_effects_name_keys_by_their_databases() -> None:
     run(shard, "SET k 0")
     shard.effects = []
     run(shard, "COPY k j DB 1")
-    shard.execute((b"EVAL", b"redis.call('SELECT', 2) redis.call('SET', KEYS[1], 1) redis.call('MOVE', KEYS[1], 0)", b"1", b"k"))
+    shard.execute(
+        (b"EVAL", b"redis.call('SELECT', 2) redis.call('SET', KEYS[1], 1) redis.call('MOVE', KEYS[1], 0)", b"1", b"k")
+    )
     copied, *_, select, written, moved, _ = (*shard.effects[:1], *shard.effects[1:])
     assert (copied.keys, copied.changed) == ((b"k", b"j", DatabaseKey(1, b"j")), (DatabaseKey(1, b"j"),))
     assert select.database == 0

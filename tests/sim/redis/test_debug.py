@@ -1,4 +1,5 @@
-"""DEBUG within scripts, as tests of others use it: every type of the protocol, in and out of a script, under RESP2 and RESP3."""
+"""DEBUG within scripts, as tests of others use it: every type of the protocol, in and out of a script, under RESP2 and
+RESP3."""
 
 from __future__ import annotations
 
@@ -13,7 +14,22 @@ from orderlab.sim.redis.unsupported import UnsupportedCommand
 if TYPE_CHECKING:
     from conftest import Judge
 
-TYPES = ["string", "integer", "double", "bignum", "null", "array", "set", "map", "attrib", "verbatim", "true", "false", "nosuch", "STRING"]
+TYPES = [
+    "string",
+    "integer",
+    "double",
+    "bignum",
+    "null",
+    "array",
+    "set",
+    "map",
+    "attrib",
+    "verbatim",
+    "true",
+    "false",
+    "nosuch",
+    "STRING",
+]
 SHAPE = b"""
 local function show(value)
   if type(value) ~= 'table' then return type(value) .. ':' .. tostring(value) end
@@ -32,7 +48,10 @@ RETURNED = b"redis.setresp(tonumber(ARGV[1])) return redis.call('debug', 'protoc
 @pytest.mark.parametrize("resp", [2, 3])
 def test_each_type_crosses_as_on_a_server(judge: Judge, resp: int) -> None:
     inside = [
-        (b"EVAL", script, b"0", version, kind.encode()) for kind in TYPES for version in (b"2", b"3") for script in (SHAPE, RETURNED)
+        (b"EVAL", script, b"0", version, kind.encode())
+        for kind in TYPES
+        for version in (b"2", b"3")
+        for script in (SHAPE, RETURNED)
     ]
     refused = (b"EVAL", b"return redis.pcall('debug', ARGV[1])", b"0", b"jmap")
     commands = [

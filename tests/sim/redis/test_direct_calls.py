@@ -99,7 +99,9 @@ class Text(bytes):
     """Not what its type says."""
 
 
-@pytest.mark.parametrize("result", [Text(b"x"), 1 << 63, object(), [], (), (None,) * 9, (True, Text(b"x")), (True, 1 << 64)])
+@pytest.mark.parametrize(
+    "result", [Text(b"x"), 1 << 63, object(), [], (), (None,) * 9, (True, Text(b"x")), (True, 1 << 64)]
+)
 def test_what_is_not_plain_is_left_to_lupa(result: Any) -> None:
     call, taken = caller_of(lambda argv, size: result)
     with pytest.raises(lupa.LuaError, match="not enough memory"):
@@ -204,13 +206,70 @@ def test_threads_with_states_of_their_own_do_not_disturb_each_other() -> None:
 WORDS = ("k", "l", "z", "h", "s", "none", "1", "-1", "0", "2.5", "a\\0b", "x" * 70)
 NUMBERS_GIVEN = ("1", "0", "-3", "2^53", "0.1", "-0.0", "1e300", "0/0", "1/0", "7")
 COMMANDS = (
-    "GET k", "SET k ?", "SET k ? EX 10", "SET k ? NX", "DEL k l", "INCR k", "INCRBY k ?", "INCRBYFLOAT k ?", "APPEND k ?", "STRLEN k", "MGET k none",
-    "ZADD z ? ?", "ZADD z 1 ? 2 ?", "ZREM z ?", "ZCARD z", "ZSCORE z ?", "ZRANGE z 0 -1 WITHSCORES", "ZREVRANGE z 0 0 WITHSCORES", "ZRANDMEMBER none",
-    "HSET h ? ?", "HGET h ?", "HMGET h ? ?", "HGETALL h", "HDEL h ?", "LPUSH l ?", "LRANGE l 0 -1", "LPOP l", "SADD s ?", "SMEMBERS s", "TYPE k",
-    "EXPIRE k ?", "TTL k", "PERSIST k", "EXISTS k l z", "TIME", "TIME extra", "PING", "ECHO ?", "get k", "Get k", "NOSUCH k", "GET", "EVAL x 0",
-    "SUBSCRIBE c", "CONFIG GET maxmemory", "OBJECT ENCODING k", "GETRANGE k 0 -1", "SETRANGE k 5000 ?", "SELECT 1", "RENAME none l", "SETBIT k 7 1",
-    "ZADD z 3 m", "ZADD z 7 n", "ZREM z m", "ZADD h 1 m", "DEL z", "DEL k", "EXPIRE z 2", "EXPIRE k 2", "SET z ?", "SET k ? EX 2", "GET z", "RENAME z k",
-)  # fmt: skip
+    "GET k",
+    "SET k ?",
+    "SET k ? EX 10",
+    "SET k ? NX",
+    "DEL k l",
+    "INCR k",
+    "INCRBY k ?",
+    "INCRBYFLOAT k ?",
+    "APPEND k ?",
+    "STRLEN k",
+    "MGET k none",
+    "ZADD z ? ?",
+    "ZADD z 1 ? 2 ?",
+    "ZREM z ?",
+    "ZCARD z",
+    "ZSCORE z ?",
+    "ZRANGE z 0 -1 WITHSCORES",
+    "ZREVRANGE z 0 0 WITHSCORES",
+    "ZRANDMEMBER none",
+    "HSET h ? ?",
+    "HGET h ?",
+    "HMGET h ? ?",
+    "HGETALL h",
+    "HDEL h ?",
+    "LPUSH l ?",
+    "LRANGE l 0 -1",
+    "LPOP l",
+    "SADD s ?",
+    "SMEMBERS s",
+    "TYPE k",
+    "EXPIRE k ?",
+    "TTL k",
+    "PERSIST k",
+    "EXISTS k l z",
+    "TIME",
+    "TIME extra",
+    "PING",
+    "ECHO ?",
+    "get k",
+    "Get k",
+    "NOSUCH k",
+    "GET",
+    "EVAL x 0",
+    "SUBSCRIBE c",
+    "CONFIG GET maxmemory",
+    "OBJECT ENCODING k",
+    "GETRANGE k 0 -1",
+    "SETRANGE k 5000 ?",
+    "SELECT 1",
+    "RENAME none l",
+    "SETBIT k 7 1",
+    "ZADD z 3 m",
+    "ZADD z 7 n",
+    "ZREM z m",
+    "ZADD h 1 m",
+    "DEL z",
+    "DEL k",
+    "EXPIRE z 2",
+    "EXPIRE k 2",
+    "SET z ?",
+    "SET k ? EX 2",
+    "GET z",
+    "RENAME z k",
+)
 
 
 def some_script(draw: random.Random) -> str:
@@ -234,12 +293,28 @@ def some_script(draw: random.Random) -> str:
         elif shape < 0.85:
             lines.append(f"seen[#seen + 1] = coroutine.wrap(function() return redis.pcall({words}) end)()")
         elif shape < 0.88:
-            lines.append("local many = {} for i = 1, 40 do many[2 * i - 1], many[2 * i] = i, 'm' .. i end redis.call('ZADD', 'm', unpack(many))")
+            lines.append(
+                "local many = {} for i = 1, 40 do many[2 * i - 1], many[2 * i] = i, 'm' .. i end redis.call('ZADD', "
+                "'m', unpack(many))"
+            )
         elif shape < 0.9:
             lines.append(f"seen[#seen + 1] = redis.pcall({words}, {{}})")
         else:
             lines.append(f"seen[#seen + 1] = redis.call({words})")
-    returned = draw.choice(("seen", "#seen", "seen[1]", "redis.call('GET', 'k')", "{1, 'a', 2.5}", "{1, 'a', false}", "nil", "true", "KEYS[1] .. ARGV[1]", "{KEYS[2], ARGV[2]}"))
+    returned = draw.choice(
+        (
+            "seen",
+            "#seen",
+            "seen[1]",
+            "redis.call('GET', 'k')",
+            "{1, 'a', 2.5}",
+            "{1, 'a', false}",
+            "nil",
+            "true",
+            "KEYS[1] .. ARGV[1]",
+            "{KEYS[2], ARGV[2]}",
+        )
+    )
     return "\n".join([*lines, f"return {returned}"])
 
 
@@ -252,13 +327,16 @@ def outcome_of(shard: Shard, script: bytes) -> tuple[Any, ...]:
 
 
 def test_a_script_runs_alike_with_and_without_lupa() -> None:
-    """Generated scripts, run one after another in three nodes: straight, by lupa, and while their effects are recorded."""
+    """Generated scripts, run one after another in three nodes: straight, by lupa, and while their effects are
+    recorded."""
     straight, by_lupa, recorded = Shard(), Shard(), Shard()
     host_of(by_lupa)._engine._fast_path = None
     fast_path = host_of(straight)._engine._fast_path
     assert fast_path is not None
     runs: list[Any] = []
-    host_of(straight)._engine._fast_path = fast_path._replace(run=lambda *given: runs.append(fast_path.run(*given)) or runs[-1])
+    host_of(straight)._engine._fast_path = fast_path._replace(
+        run=lambda *given: runs.append(fast_path.run(*given)) or runs[-1]
+    )
     draw = random.Random(20)
     for number in range(400):
         script = some_script(draw).encode()
@@ -281,7 +359,10 @@ def test_scripts_of_a_pipeline_run_as_each_alone() -> None:
     for number in range(60):
         lines: list[tuple[bytes, ...]] = []
         for _ in range(draw.randrange(1, 8)):
-            source = draw.choice((b"", b"#!lua\n", b"collectgarbage('setpause', 300)\n") if number % 9 == 8 else (b"",)) + some_script(draw).encode()
+            source = (
+                draw.choice((b"", b"#!lua\n", b"collectgarbage('setpause', 300)\n") if number % 9 == 8 else (b"",))
+                + some_script(draw).encode()
+            )
             _, sha = (host_of(shard).load(source).sha for shard in (together, alone))
             lines.append((b"EVALSHA", sha, draw.choice((b"2", b"0", b"4", b"02", b"x")), b"k1", b"k2", b"v1", b"2"))
             if draw.random() < 0.1:
@@ -290,8 +371,14 @@ def test_scripts_of_a_pipeline_run_as_each_alone() -> None:
         for shard in (together, alone):
             shard.now_ms = 1_700_000_000_000 + number * 3000
             before = shard.work, shard.charged, shard.dirty
-            replies = execute_all(shard, lines) if shard is together else [reply for line in lines for reply in execute_all(shard, [line])]
-            taken = tuple(now - then for now, then in zip((shard.work, shard.charged, shard.dirty), before, strict=True))
+            replies = (
+                execute_all(shard, lines)
+                if shard is together
+                else [reply for line in lines for reply in execute_all(shard, [line])]
+            )
+            taken = tuple(
+                now - then for now, then in zip((shard.work, shard.charged, shard.dirty), before, strict=True)
+            )
             seen.append((repr(replies), taken, shard.freeze(), shard.database, shard.resp, shard.work_max))
         assert seen[0] == seen[1], lines
 
@@ -303,7 +390,11 @@ def test_a_limit_ends_a_pipeline_at_the_same_call() -> None:
         shard.lua_host = LuaHost(shard, Limits(argument_bytes_max=2000))
         if not is_straight:
             host_of(shard)._engine._fast_path = None
-        sha = host_of(shard).load(b"for i = 1, tonumber(ARGV[1]) do redis.call('INCR', 'k') redis.pcall('HSCAN', 'h', 0) end return 1").sha
+        sha = (
+            host_of(shard)
+            .load(b"for i = 1, tonumber(ARGV[1]) do redis.call('INCR', 'k') redis.pcall('HSCAN', 'h', 0) end return 1")
+            .sha
+        )
         for count in (b"3", b"19", b"3"):
             try:
                 end = repr(execute_all(shard, [(b"EVALSHA", sha, b"0", each) for each in (b"2", b"4", count, b"3")]))
@@ -322,7 +413,10 @@ def test_limits_end_a_script_at_the_same_call_with_and_without_lupa(bytes_max: i
         shard.lua_host = LuaHost(shard, Limits(argument_bytes_max=bytes_max, memory_bytes_max=memory_max))
         if not is_straight:
             host_of(shard)._engine._fast_path = None
-        script = "local t = {} for i = 1, 200 do redis.call('SET', 'k', i) t[i] = string.rep('y', 100000) .. i redis.pcall('HSCAN', 'h', 0) end"
+        script = (
+            "local t = {} for i = 1, 200 do redis.call('SET', 'k', i) t[i] = string.rep('y', 100000) .. i "
+            "redis.pcall('HSCAN', 'h', 0) end"
+        )
         try:
             end = repr(evaluate(shard, script))
         except ScriptTimeout as limit:
@@ -349,7 +443,10 @@ def test_calls_nest_as_deep_with_and_without_lupa(body: str) -> None:
         shard = Shard()
         if not is_straight:
             host_of(shard)._engine._fast_path = None
-        script = f"local depth = 0 local function f() depth = depth + 1 {body} end local _, message = pcall(f) return {{depth, message}}"
+        script = (
+            f"local depth = 0 local function f() depth = depth + 1 {body} end local _, message = pcall(f) "
+            f"return {{depth, message}}"
+        )
         replies.append(evaluate(shard, script))
     assert replies[0] == replies[1]
     assert isinstance(replies[0], list)
@@ -407,7 +504,9 @@ def test_settings_out_of_range_reach_no_cast_of_c() -> None:
     open_json = host_of(shard)._engine.sandbox._host[b"open_json"]
     assert open_json is not None
     for setting in ("1", "2147483647"):
-        reply = evaluate(shard, f"cjson.encode_sparse_array(true, {setting}, {setting}) return cjson.encode({{[3] = 1, [9] = 2}})")
+        reply = evaluate(
+            shard, f"cjson.encode_sparse_array(true, {setting}, {setting}) return cjson.encode({{[3] = 1, [9] = 2}})"
+        )
         assert isinstance(reply, bytes)
     runtime = lupa.LuaRuntime(encoding=None, unpack_returned_tuples=True)
     library = str(compiled.library(LIBRARIES / "json.c")).encode()
@@ -425,7 +524,7 @@ redis.call('SET', 'k', 0.5)
 return {tostring(1.5), 2.5 .. '', tonumber('3.5') .. '', cjson.encode({0.75, 1e100}), decoded[1] .. '', decoded[2] .. '',
   redis.call('GET', 'k'), string.format('%.2f', 4.125), loadstring('return 5.5')() .. '', redis.call('INCRBYFLOAT', 'f', 0.1),
   cmsgpack.unpack(cmsgpack.pack(6.5)) .. '', struct.unpack('d', struct.pack('d', 7.5)) .. '', math.floor('8.5') .. ''}
-"""
+"""  # noqa: E501
 UNDER_A_LOCALE = """
 import locale, os, sys
 name = locale.setlocale(locale.LC_ALL, sys.argv[1])
@@ -453,4 +552,6 @@ def test_numbers_have_a_point_under_every_locale(tmp_path: Path, kind: str) -> N
     )  # fmt: skip
     assert run.returncode == 0, run.stderr.decode()
     assert run.stdout.decode().strip() == repr(Shard().execute((b"EVAL", NUMBERS, b"0")))
-    assert b"," not in b"".join(Shard().execute((b"EVAL", NUMBERS.replace(b"cjson.encode({0.75, 1e100})", b"1"), b"0"))[:3])
+    assert b"," not in b"".join(
+        Shard().execute((b"EVAL", NUMBERS.replace(b"cjson.encode({0.75, 1e100})", b"1"), b"0"))[:3]
+    )

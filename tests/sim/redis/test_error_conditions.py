@@ -101,7 +101,18 @@ def test_the_typed_commands_are_those_that_refuse_a_type() -> None:
                 if shard.execute(argv) == ErrorReply(WRONG_TYPE):
                     refusing.add(name)
     said = {name for name, found in COMMANDS.items() if expects_a_type(found)}
-    assert said - refusing <= {b"bitfield", b"bitfield_ro", b"lcs", b"lmpop", b"zmpop", b"blmpop", b"bzmpop", b"xread", b"xreadgroup", b"xtrim"}
+    assert said - refusing <= {
+        b"bitfield",
+        b"bitfield_ro",
+        b"lcs",
+        b"lmpop",
+        b"zmpop",
+        b"blmpop",
+        b"bzmpop",
+        b"xread",
+        b"xreadgroup",
+        b"xtrim",
+    }
     assert refusing <= said
 
 

@@ -9,7 +9,24 @@ import pytest
 if TYPE_CHECKING:
     from conftest import Judge
 
-LEVELS = ["", ",nil", ",0", ",1", ",2", ",3", ",4", ",5", ",-1", ",1.5", ",'2'", ",'x'", ",true", ",2.9", ",100", ",1e300"]
+LEVELS = [
+    "",
+    ",nil",
+    ",0",
+    ",1",
+    ",2",
+    ",3",
+    ",4",
+    ",5",
+    ",-1",
+    ",1.5",
+    ",'2'",
+    ",'x'",
+    ",true",
+    ",2.9",
+    ",100",
+    ",1e300",
+]
 WAYS = [
     "pcall(error, 'x'LEVEL)",
     "pcall(pcall, error, 'x'LEVEL)",
@@ -26,7 +43,7 @@ WAYS = [
     "pcall(function() return setmetatable({}, {__index = function() error('x'LEVEL) end}).a end)",
     "pcall(function() return tostring(setmetatable({}, {__tostring = function() error('x'LEVEL) end})) end)",
     "pcall(function() local function t() return error('x'LEVEL) end return t() end)",
-    'pcall(function() local found = loadstring("error(\'x\'LEVEL)")() return found end)',
+    "pcall(function() local found = loadstring(\"error('x'LEVEL)\")() return found end)",
 ]
 SCRIPT = """local function calls(f) f() return 1 end
 local r = {WAY}

@@ -72,11 +72,25 @@ BODIES = [
     b"redis.register_function(('x'):rep(3), function() end)",
     b"redis.register_function(redis.REDIS_VERSION, function() end)",
     b"('x'):rep()",
-    b"x=1", b"redis.x=1", b"return foo", b"local x=_G", b"local x=_VERSION", b"local x=type", b"local x=KEYS", b"error('x')",
-    b"local x=redis.LOG_DEBUG", b"local x=redis.REPL_ALL", b"redis.call('get', 'x')", b"redis.pcall('get', 'x')",
-    b"redis.log(1, 'x')", b"redis.log()", b"redis.setresp(3)", b"local a=nil+1", b"\n\nlocal function f() local x=nil+1 end f()",
+    b"x=1",
+    b"redis.x=1",
+    b"return foo",
+    b"local x=_G",
+    b"local x=_VERSION",
+    b"local x=type",
+    b"local x=KEYS",
+    b"error('x')",
+    b"local x=redis.LOG_DEBUG",
+    b"local x=redis.REPL_ALL",
+    b"redis.call('get', 'x')",
+    b"redis.pcall('get', 'x')",
+    b"redis.log(1, 'x')",
+    b"redis.log()",
+    b"redis.setresp(3)",
+    b"local a=nil+1",
+    b"\n\nlocal function f() local x=nil+1 end f()",
     b"for i = 1, 1e10 do end",
-]  # fmt: skip
+]
 REGISTRATION_CASES: list[Command] = [
     command
     for body in BODIES
@@ -129,24 +143,53 @@ LIBRARY_CASES: list[Command] = [
 
 
 def callback(body: bytes, flags: bytes = b"") -> list[Command]:
-    code = b"redis.register_function{function_name='g', flags={%b}, callback=function(keys, args) %b end}" % (flags, body)
+    code = b"redis.register_function{function_name='g', flags={%b}, callback=function(keys, args) %b end}" % (
+        flags,
+        body,
+    )
     arguments = (b"g", b"1", b"kk", b"aa")
     return [load(b"#!lua name=g\n" + code, b"REPLACE"), (b"FCALL", *arguments), (b"FCALL_RO", *arguments)]
 
 
 CALLBACKS = (
-    b"return redis.call('nosuch')", b"return foo", b"x=1", b"return KEYS", b"error('x')", b"error('x', 2)", b"error('x', 3)",
-    b"local a=nil+1", b"error({err='x'})", b"return redis.call('set', 'a', 'b')", b"return redis.call('get', 'a')",
-    b"return {keys[1], args[1], #keys, #args}", b"redis.register_function('h', function() end)",
-    b"return redis.register_function", b"return redis.setresp(3)", b"return redis.REDIS_VERSION",
+    b"return redis.call('nosuch')",
+    b"return foo",
+    b"x=1",
+    b"return KEYS",
+    b"error('x')",
+    b"error('x', 2)",
+    b"error('x', 3)",
+    b"local a=nil+1",
+    b"error({err='x'})",
+    b"return redis.call('set', 'a', 'b')",
+    b"return redis.call('get', 'a')",
+    b"return {keys[1], args[1], #keys, #args}",
+    b"redis.register_function('h', function() end)",
+    b"return redis.register_function",
+    b"return redis.setresp(3)",
+    b"return redis.REDIS_VERSION",
     b"local t={} for k in pairs(redis) do t[#t+1]=k end table.sort(t) return t",
     b"local t={} for k in pairs(_G) do t[#t+1]=k end table.sort(t) return t",
-    b"redis.x=1", b"_G.x=1", b"math.randomseed(3) return math.random(1000)", b"keys[1]='y' return keys",
-    b"return redis.call('fcall', 'g', 0)", b"return redis.call('eval', 'return 1', 0)", b"return pcall(error, 'q')",
-    b"return {err='e'}", b"return ...", b"return loadstring('return foo')()", b"return 1, 2", b"return nil",
-    b"return {1, {2, 3}}", b"return true", b"redis.setresp(3) return true", b"return cjson.encode({a=1})",
-    b"return redis.breakpoint", b"pairs()", b"return pairs()",
-)  # fmt: skip
+    b"redis.x=1",
+    b"_G.x=1",
+    b"math.randomseed(3) return math.random(1000)",
+    b"keys[1]='y' return keys",
+    b"return redis.call('fcall', 'g', 0)",
+    b"return redis.call('eval', 'return 1', 0)",
+    b"return pcall(error, 'q')",
+    b"return {err='e'}",
+    b"return ...",
+    b"return loadstring('return foo')()",
+    b"return 1, 2",
+    b"return nil",
+    b"return {1, {2, 3}}",
+    b"return true",
+    b"redis.setresp(3) return true",
+    b"return cjson.encode({a=1})",
+    b"return redis.breakpoint",
+    b"pairs()",
+    b"return pairs()",
+)
 FLAG_LISTS = (b"'no-writes'", b"'allow-oom'", b"'no-cluster'", b"'allow-stale', 'allow-cross-slot-keys'")
 CALL_CASES: list[Command] = [command for body in CALLBACKS for command in callback(body)]
 CALL_CASES += [command for flags in FLAG_LISTS for command in callback(b"return redis.pcall('set', 'a', 'b')", flags)]
@@ -205,8 +248,14 @@ MANY = b"#!lua name=many\nfor i = 1, 3000 do redis.register_function('f' .. i, f
 @pytest.mark.server
 def test_what_a_library_keeps_registers_nothing_later(judge: Judge) -> None:
     commands = [
-        (b"FUNCTION", b"LOAD", KEEPS_REDIS), (b"FCALL", b"later", b"0"), (b"FCALL", b"later", b"0"), (b"FCALL", b"caught", b"0"),
-        (b"FUNCTION", b"STATS"), (b"FUNCTION", b"LOAD", MANY), (b"FCALL", b"f2999", b"0"), (b"FUNCTION", b"STATS"),
-    ]  # fmt: skip
+        (b"FUNCTION", b"LOAD", KEEPS_REDIS),
+        (b"FCALL", b"later", b"0"),
+        (b"FCALL", b"later", b"0"),
+        (b"FCALL", b"caught", b"0"),
+        (b"FUNCTION", b"STATS"),
+        (b"FUNCTION", b"LOAD", MANY),
+        (b"FCALL", b"f2999", b"0"),
+        (b"FUNCTION", b"STATS"),
+    ]
     found = judge.differences(commands)
     assert not found, "\n".join(found)

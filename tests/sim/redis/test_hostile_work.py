@@ -1,4 +1,5 @@
-"""Work that few instructions do: long calls of the library, large values, many writes. What stops it is counted, not timed."""
+"""Work that few instructions do: long calls of the library, large values, many writes. What stops it is counted, not
+timed."""
 
 from __future__ import annotations
 
@@ -119,7 +120,9 @@ def test_many_small_writes_are_bounded() -> None:
 @pytest.mark.parametrize("count", [50, 5000])
 def test_one_string_as_many_arguments_is_counted_before_it_is_copied(count: int) -> None:
     shard = new_shard()
-    script = "local s, t = string.rep('x', 15e6), {} for i = 1, COUNT do t[i] = s end return redis.pcall('MSET', unpack(t))"
+    script = (
+        "local s, t = string.rep('x', 15e6), {} for i = 1, COUNT do t[i] = s end return redis.pcall('MSET', unpack(t))"
+    )
     tracemalloc.start()
     try:
         with pytest.raises(ScriptTimeout, match="bytes handed to redis"):
@@ -199,13 +202,15 @@ def test_too_many_results_are_an_error(script: str) -> None:
 ENDLESS_CALLS = {
     "insert": "table.insert({}, -2^31, 'y')",
     "insert in front": "local t = {} for i = 1, 1e5 do t[i] = i end while true do table.insert(t, 1, 1) end",
-    "remove in front": "local t = {} for i = 1, 1e5 do t[i] = i end while true do table.remove(t, 1) table.insert(t, 1) end",
+    "remove in front": "local t = {} for i = 1, 1e5 do t[i] = i end while true do table.remove(t, 1) "
+        "table.insert(t, 1) end",
     "maxn": "local t = {} for i = 1, 1e4 do t[i] = i end while true do table.maxn(t) end",
     "foreach": "local t = {} for i = 1, 1e5 do t[i] = i end while true do table.foreachi(t, rawequal) end",
     "bit": "local t = {} for i = 1, 7000 do t[i] = 1 end while true do bit.band(unpack(t)) end",
     "a pattern that goes back": "return string.find(string.rep('a', 1e5), string.rep('a-', 20) .. 'b')",
     "a pattern of one repetition": "return string.find(string.rep('a', 1e5), '.-b')",
-    "a pattern of question marks": "return string.match(string.rep('a', 300), string.rep('a?', 300) .. string.rep('a', 300))",
+    "a pattern of question marks": "return string.match(string.rep('a', 300), string.rep('a?', 300) .. "
+        "string.rep('a', 300))",
     "a pattern replaced": "return string.gsub(string.rep('a', 1e5), 'a-b', 'x')",
     "a pattern that iterates": "for x in string.gmatch(string.rep('a', 1e5), 'a*b') do end",
     "a pattern with a balance": "return string.find(string.rep('(', 1e5), '%b()')",
@@ -222,7 +227,10 @@ def test_one_call_of_the_library_is_counted_from_within(script: str) -> None:
 
 
 def test_a_plain_search_takes_time_in_proportion() -> None:
-    script = "local a = string.rep('a', 2e6) return {tostring(a:find(string.rep('a', 1e6) .. 'b', 1, true)), a:find(a, 1, true)}"
+    script = (
+        "local a = string.rep('a', 2e6) return {tostring(a:find(string.rep('a', 1e6) .. 'b', 1, true)), "
+        "a:find(a, 1, true)}"
+    )
     assert evaluate(new_shard(), script) == [b"nil", 1, 2_000_000]
 
 
@@ -245,7 +253,43 @@ def test_the_counted_matcher_matches_as_the_library_does(monkeypatch: pytest.Mon
         assert repr(evaluate(usual, script)) == repr(evaluate(counting, script)), script
 
 
-ITEMS = ["a", "b", ".", "%a", "%d", "%w", "%A", "[ab]", "[^a]", "[a-c]", "[%w_]", "[]a]", "[^]]", "%.", "%%", "-", "$", "^", "[%]]", "%z", "(", ")", "%", "[", "%1", "%2", "%b()", "%f[%w]", "%f", "%b", "()", "(a", "b)", "(.-)", "(%a*)"]  # fmt: skip
+ITEMS = [
+    "a",
+    "b",
+    ".",
+    "%a",
+    "%d",
+    "%w",
+    "%A",
+    "[ab]",
+    "[^a]",
+    "[a-c]",
+    "[%w_]",
+    "[]a]",
+    "[^]]",
+    "%.",
+    "%%",
+    "-",
+    "$",
+    "^",
+    "[%]]",
+    "%z",
+    "(",
+    ")",
+    "%",
+    "[",
+    "%1",
+    "%2",
+    "%b()",
+    "%f[%w]",
+    "%f",
+    "%b",
+    "()",
+    "(a",
+    "b)",
+    "(.-)",
+    "(%a*)",
+]
 REPLACEMENTS = (
     "'<%0>'", "'%1'", "'%1%2'", "'%'", "{a = 'A', b = false, [1] = 'p'}", "function(...) return (...) end",
     "function() return {} end", "function() return 7.5 end", "5", "true",
@@ -265,11 +309,13 @@ def _matching(draw: random.Random) -> str:
             f"string.find({arguments}{draw.choice(('', ', -3', ', 3', ', 100'))})",
             f"string.match({arguments})",
             f"string.gsub({arguments}, {draw.choice(REPLACEMENTS)}{draw.choice(('', ', 1', ', -1'))})",
-            f"(function() local all = '' for a, b in string.gmatch({arguments}) do all = all .. tostring(a) .. tostring(b) .. ';' "
+            f"(function() local all = '' for a, b in string.gmatch({arguments}) do all = all .. tostring(a) .. "
+            "tostring(b) .. ';' "
             "if #all > 200 then break end end return all end)()",
         )
     )
     return (
-        "local out = {} local function put(...) for i = 1, select('#', ...) do out[i] = tostring((select(i, ...))) end end "
+        "local out = {} local function put(...) for i = 1, select('#', ...) do out[i] = tostring((select(i, ...))) "
+        "end end "
         f"put(pcall(function() return {call} end)) return out"
     )

@@ -1,7 +1,7 @@
 """cjson, cmsgpack, struct and bit on generated values: kernel and real server must agree to the byte.
 
-The order in which Lua visits the keys of a table is part of it, but only up to keys of 31 bytes: Redis hashes longer strings
-otherwise than the stock Lua.
+The order in which Lua visits the keys of a table is part of it, but only up to keys of 31 bytes: Redis hashes longer
+strings otherwise than the stock Lua.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ end
 """
 
 WORDS = (
-    b"null true false nul True NaN Infinity -Infinity inf -nan nan(12) +1 0x1F -0x10 .5 - --1 1.e5 1e 00 01 -0 -0.0 0 1e999 "
+    b"null true false nul True NaN Infinity -Infinity inf -nan nan(12) +1 0x1F -0x10 .5 - --1 1.e5 1e 00 01 -0 -0.0 "
+    b"0 1e999 "
     b"-1e999 1E+5 123456789012345678901234567890 9007199254740993 1e-400 0x 0x1p4 0x.8 1..2 1-2 1e5e5 INFINITY iNf nana"
 ).split()
 PIECES = rb"a b key \n \" \\ \/ \u0041 \u00e9 \u20AC \ud83d\ude00 / \t \b\f\r _1".split()
@@ -126,7 +127,9 @@ class Generator:
             option = bytes([self.choice(b"><!bBhHlLTiIcsfdx i")])
             sized = option in b"iIc!" and self.chance(0.6)
             text += option + (b"%d" % self.choice([0, 1, 2, 3, 4, 5, 7, 8, 9, 16, 32, 33]) if sized else b"")
-        return text + (self.choice([b"q", b"\xe9", b"99999999999i", b"i99999999999", b"\0b"]) if self.chance(0.03) else b"")
+        return text + (
+            self.choice([b"q", b"\xe9", b"99999999999i", b"i99999999999", b"\0b"]) if self.chance(0.03) else b""
+        )
 
 
 Case = tuple[bytes, bytes]
@@ -168,7 +171,9 @@ def msgpack_unpack(make: Generator) -> Case:
 
 def struct_pack(make: Generator) -> Case:
     odd = [b'"12"', b'"0x10"', b"nil", b"{}", b"true"]
-    values = [make.choice([make.lua_number(), make.lua_number(), make.lua_string(), make.choice(odd)]) for _ in range(6)]
+    values = [
+        make.choice([make.lua_number(), make.lua_number(), make.lua_string(), make.choice(odd)]) for _ in range(6)
+    ]
     given = b"".join(b", " + value for value in values[: make.below(7)])
     return b"return all(pcall(struct.pack, ARGV[1]" + given + b"))", make.struct_format()
 
@@ -218,9 +223,17 @@ end
 return {depth, tostring(value)}
 """
 NESTED = (
-    "{n}:91 1:c0", "{n}:91 1:05", "{n}:8101 1:05", "{n}:8101 1:90", "{n}:8101 1:c0", "{n}:81 1:01 {n}:01", "{n}:81 1:c0 {n}:01",
-    "{n}:910281 1:01", "{n}:91", "{n}:9281 1:01",
-)  # fmt: skip
+    "{n}:91 1:c0",
+    "{n}:91 1:05",
+    "{n}:8101 1:05",
+    "{n}:8101 1:90",
+    "{n}:8101 1:c0",
+    "{n}:81 1:01 {n}:01",
+    "{n}:81 1:c0 {n}:01",
+    "{n}:910281 1:01",
+    "{n}:91",
+    "{n}:9281 1:01",
+)
 """Times and bytes: arrays, maps as values and as keys, whole and cut off."""
 
 
@@ -231,13 +244,25 @@ def test_messagepack_nests_as_deep_as_on_a_server(judge: Judge, form: str) -> No
     assert judge.differences([(b"EVAL", NESTING, b"0", text) for text in sorted(texts)]) == []
 
 
-SIZES = [b"\xff" * 8, b"\3" + bytes(7), bytes(7) + b"\x80", bytes(7) + b"\x7f", b"\0\xf8" + b"\xff" * 6, bytes(6) + b"\xf0\x43",
-         bytes(6) + b"\xf8\xff", bytes(6) + b"\xe0\xbf", bytes(6) + b"\xf0\xbf", bytes(6) + b"\xf0\x7f"]  # fmt: skip
+SIZES = [
+    b"\xff" * 8,
+    b"\3" + bytes(7),
+    bytes(7) + b"\x80",
+    bytes(7) + b"\x7f",
+    b"\0\xf8" + b"\xff" * 6,
+    bytes(6) + b"\xf0\x43",
+    bytes(6) + b"\xf8\xff",
+    bytes(6) + b"\xe0\xbf",
+    bytes(6) + b"\xf0\xbf",
+    bytes(6) + b"\xf0\x7f",
+]
 """As integers and as doubles: around 2^63, 2^64, -1 and 0; infinity."""
 
 
 @pytest.mark.server
 def test_any_number_can_stand_for_a_size(judge: Judge) -> None:
     script = b"return struct.unpack(ARGV[1], ARGV[2])"
-    found = judge.differences([(b"EVAL", script, b"0", kind + b"c0", size + b"abc") for kind in (b"L", b"l", b"B", b"d") for size in SIZES])
+    found = judge.differences(
+        [(b"EVAL", script, b"0", kind + b"c0", size + b"abc") for kind in (b"L", b"l", b"B", b"d") for size in SIZES]
+    )
     assert not found, "\n".join(found)

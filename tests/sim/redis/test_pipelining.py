@@ -23,7 +23,12 @@ COMMANDS = {
     "scripts": [call(PUSH, b"a"), call(PUSH, b"b"), call(FLAGGED)],
     "an error among them": [call(PUSH, b"a"), call(BREAK), call(PUSH, b"b")],
     "no such script": [call(PUSH, b"a"), call(b"return 1"), call(PUSH, b"b")],
-    "a bad count of keys": [call(PUSH, keys=b"2"), call(PUSH, keys=b"x"), call(PUSH, keys=b"-1"), (b"EVALSHA", sha(PUSH))],
+    "a bad count of keys": [
+        call(PUSH, keys=b"2"),
+        call(PUSH, keys=b"x"),
+        call(PUSH, keys=b"-1"),
+        (b"EVALSHA", sha(PUSH)),
+    ],
     "a transaction": [(b"MULTI",), call(PUSH, b"a"), call(PUSH, b"b"), (b"EXEC",)],
     "out of memory from the second on": [call(PUSH, b"a"), (b"CONFIG", b"SET", b"maxmemory", b"1"), call(PUSH, b"b")],
     "scripts forgotten in between": [call(PUSH, b"a"), (b"SCRIPT", b"FLUSH"), call(PUSH, b"b")],

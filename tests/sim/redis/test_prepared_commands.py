@@ -17,7 +17,9 @@ def column(draw, rows, digits):
     if digits != BYTES:
         return numbers
     if draw.random() < 0.4:
-        return NumberedNames(draw.choice((b"", b"s", b"100% p/", b"x" * 40)), draw.choice((0, 1, 7, 20)), numbers, draw.random() < 0.3)
+        return NumberedNames(
+            draw.choice((b"", b"s", b"100% p/", b"x" * 40)), draw.choice((0, 1, 7, 20)), numbers, draw.random() < 0.3
+        )
     return draw.choice((list, tuple))(draw.randbytes(draw.choice((0, 1, 8, 300))) for _ in range(rows))
 
 
@@ -32,11 +34,17 @@ def strided(numbers):
 
 def drawn(draw):
     """(arguments, columns) of a command."""
-    rows, kinds = draw.randint(1, 12), [draw.choice((BYTES, BYTES, 0, 0, 1, 4, 9, 13, 20)) for _ in range(draw.randint(1, 8))]
+    rows, kinds = (
+        draw.randint(1, 12),
+        [draw.choice((BYTES, BYTES, 0, 0, 1, 4, 9, 13, 20)) for _ in range(draw.randint(1, 8))],
+    )
     columns = tuple(column(draw, rows, digits) for digits in kinds)
     values = [(column, digits) for column, digits in enumerate(kinds)]
     arguments = [
-        tuple(draw.choice((*values, b"", b"{", b"%d", bytes(range(256)))) for _ in range(draw.choice((1, 2, 5, 12, 80)))) for _ in range(draw.randint(0, 12))
+        tuple(
+            draw.choice((*values, b"", b"{", b"%d", bytes(range(256)))) for _ in range(draw.choice((1, 2, 5, 12, 80)))
+        )
+        for _ in range(draw.randint(0, 12))
     ]
     return arguments, columns, [draw.randrange(rows) for _ in range(draw.randint(0, 30))]
 
@@ -52,10 +60,14 @@ def test_machine_code_makes_what_python_makes():
     draw = random.Random(5)
     for _ in range(2000):
         arguments, columns, places = drawn(draw)
-        assert machine_code(arguments)(places, columns_of(columns)) == interpreted(arguments)(places, read_columns(columns)), (arguments, columns, places)
+        assert machine_code(arguments)(places, columns_of(columns)) == interpreted(arguments)(
+            places, read_columns(columns)
+        ), (arguments, columns, places)
 
 
-@pytest.mark.parametrize(("make", "read"), [(machine_code, columns_of), (interpreted, read_columns)], ids=["machine code", "python"])
+@pytest.mark.parametrize(
+    ("make", "read"), [(machine_code, columns_of), (interpreted, read_columns)], ids=["machine code", "python"]
+)
 @pytest.mark.parametrize(
     ("arguments", "columns", "error"),
     [
@@ -67,7 +79,15 @@ def test_machine_code_makes_what_python_makes():
         ([((0, 4),)], (NumberedNames(b"s", 7, np.arange(9)),), TypeError),
         ([((0, BYTES),)], (NumberedNames(b"s", 7, np.arange(3)),), IndexError),
     ],
-    ids=["a number for bytes", "bytes for a number", "too short a column", "no such column", "numbers for bytes", "names for a number", "too few names"],
+    ids=[
+        "a number for bytes",
+        "bytes for a number",
+        "too short a column",
+        "no such column",
+        "numbers for bytes",
+        "names for a number",
+        "too few names",
+    ],
 )
 def test_what_does_not_fit_is_refused(make, read, arguments, columns, error):
     with pytest.raises(error):
@@ -76,7 +96,8 @@ def test_what_does_not_fit_is_refused(make, read, arguments, columns, error):
 
 def test_a_command_is_cut_at_its_marks_and_only_there():
     command = PreparedCommand(
-        [b"SET", b"{NAME}:NAMES", b"", b"a1111b22", b"11112222"], [(b"NAME", BYTES), (b"1111", 4), (b"22", 0), (b"never", BYTES)]
+        [b"SET", b"{NAME}:NAMES", b"", b"a1111b22", b"11112222"],
+        [(b"NAME", BYTES), (b"1111", 4), (b"22", 0), (b"never", BYTES)],
     )
     assert command.render([1, 0], columns_of(([b"x", b"yy"], [7, 65_536], [0, -3], ()))) == [
         [b"SET", b"{yy}:yyS", b"", b"a65536b-3", b"65536-3-3"],
@@ -86,9 +107,19 @@ def test_a_command_is_cut_at_its_marks_and_only_there():
 
 
 @pytest.mark.parametrize(
-    "column", [7, b"bytes", {1}, np.arange(4, dtype=np.int32), np.zeros(4), np.zeros((2, 2), np.int64), NumberedNames(b"x" * 41, 7, [1]), NumberedNames(b"s", 21, [1])],
+    "column",
+    [
+        7,
+        b"bytes",
+        {1},
+        np.arange(4, dtype=np.int32),
+        np.zeros(4),
+        np.zeros((2, 2), np.int64),
+        NumberedNames(b"x" * 41, 7, [1]),
+        NumberedNames(b"s", 21, [1]),
+    ],
     ids=["a number", "bytes", "a set", "32 bits", "floats", "a table", "a long prefix", "many digits"],
-)  # fmt: skip
+)
 def test_machine_code_refuses_what_is_no_column(column):
     with pytest.raises((TypeError, ValueError)):
         machine_code([((0, 0),)])([0], columns_of((column,)))

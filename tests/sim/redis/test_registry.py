@@ -56,7 +56,13 @@ def test_every_command_of_the_server_is_either_carried_out_or_named_as_lacking(
 @pytest.mark.parametrize(
     "argv",
     [
-        *((name, b"k") for name in sorted(unsupported.SERVER_COMMANDS - {*COMMANDS, *unsupported.NOT_FROM_SCRIPTS, *unsupported.SERVER_SUBCOMMANDS})),
+        *(
+            (name, b"k")
+            for name in sorted(
+                unsupported.SERVER_COMMANDS
+                - {*COMMANDS, *unsupported.NOT_FROM_SCRIPTS, *unsupported.SERVER_SUBCOMMANDS}
+            )
+        ),
         (b"MEMORY", b"STATS"),
         (b"cluster", b"Meet", b"x"),
         (b"ACL",),
@@ -121,4 +127,6 @@ def test_keys_behind_their_number(argv: bytes, keys: list[bytes]) -> None:
 
 def test_keys_at_fixed_positions_come_with_numbered_ones() -> None:
     assert list(numbered_keys(2, 1)(b"ZUNIONSTORE d 2 a b WEIGHTS 1 2".split())) == [b"d", b"a", b"b"]
-    assert list(numbered_keys(2, 1)([b"ZUNIONSTORE", b"d", b" 2", b"a", b"b"])) == [b"a", b"b", b"d"], "as a server does"
+    assert list(numbered_keys(2, 1)([b"ZUNIONSTORE", b"d", b" 2", b"a", b"b"])) == [b"a", b"b", b"d"], (
+        "as a server does"
+    )

@@ -1,7 +1,7 @@
 """Scripts that try to get out, to leave something behind, or to use up the machine.
 
-An escape attempt returns what it got hold of; ``CONTRABAND`` is what no script may ever see. After each attempt the next script
-must find everything as it was.
+An escape attempt returns what it got hold of; ``CONTRABAND`` is what no script may ever see. After each attempt the
+next script must find everything as it was.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from orderlab.sim.redis.lua.sandbox import FUNCTION_FILES, LIBRARIES, Limits, Sa
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import Shard
 
-LIMITS = Limits(
-    instructions_max=2_000_000, seconds_max=1.0, memory_bytes_max=16 << 20, argument_bytes_max=32 << 20
-)
+LIMITS = Limits(instructions_max=2_000_000, seconds_max=1.0, memory_bytes_max=16 << 20, argument_bytes_max=32 << 20)
 
 ESCAPES = {
     "the table of lupa": "return tostring(rawget(_G, 'python'))",
@@ -38,7 +36,8 @@ ESCAPES = {
     "loadfile": "return tostring(loadfile('/etc/passwd'))",
     "newproxy": "local p = newproxy(true) return tostring(getmetatable(p))",
     "getfenv of a function": "return tostring(getfenv(redis.call).python)",
-    "getfenv of a level": "for i = 0, 9 do local ok, e = pcall(getfenv, i) if ok and rawget(e, 'python') then return i end end",
+    "getfenv of a level": "for i = 0, 9 do local ok, e = pcall(getfenv, i) if ok and rawget(e, 'python') then return "
+        "i end end",
     "setfenv": "setfenv(1, {redis = 1})",
     "setfenv of the host": "setfenv(redis.call, setmetatable({}, {__index = function(t, k) return k end}))",
     "debug.getupvalue": "return tostring(debug.getupvalue(redis.call, 1))",
@@ -56,7 +55,8 @@ ESCAPES = {
     "the metatable of JSON null": "return type(getmetatable(cjson.null))",
     "a Python exception by pcall": "return type(select(2, pcall(redis.call, {}, {}, {})))",
     "a Python exception by a bad reply": "return type(select(2, pcall(cjson.decode, string.rep('[', 100000))))",
-    "a Python exception by xpcall": "return xpcall(function() cmsgpack.unpack('\\193') end, function(e) return type(e) end)",
+    "a Python exception by xpcall": "return xpcall(function() cmsgpack.unpack('\\193') end, function(e) return "
+        "type(e) end)",
     "a Python exception by a coroutine": "return type(select(2, coroutine.resume(coroutine.create(redis.call), 'x')))",
     "a Python object as an argument": "return redis.call('echo', cjson.null)",
     "a table as an argument": "return redis.call('echo', setmetatable({}, {__tostring = function() return 'x' end}))",
@@ -77,7 +77,8 @@ ESCAPES = {
     "the table behind a stand-in": "local f, s = pairs(string) s.format = 1",
     "next with a forged state": "local k = next(redis) return tostring(next({[k] = 'own'}, nil) == k)",
     "a place forged as the host's": "loadstring('error(\"host:1: x\")', '=host')()",
-    "a userdata with a finalizer": "setmetatable({}, {__gc = function() python.eval('1') end}) collectgarbage() return 1",
+    "a userdata with a finalizer": "setmetatable({}, {__gc = function() python.eval('1') end}) collectgarbage() "
+        "return 1",
 }  # fmt: skip
 CONTRABAND = re.compile(
     rb"<built-in|<function|<class|<module|<bound|object at 0x|root:|uid=|POBJECT|lupa|Traceback|PyObject|__builtins__"
@@ -129,7 +130,7 @@ names[#names + 1] = tostring(getmetatable(KEYS)) .. tostring(KEYS.poison) .. tos
 names[#names + 1] = cjson.encode({a = cjson.null}) .. cjson.encode(cjson.decode('[1,{"b":null}]')) .. tostring(pcall(error))
 names[#names + 1] = tostring(pcall(function() return ('x') + 1 end)) .. redis.call('echo', 'alive')
 return names
-"""
+"""  # noqa: E501
 
 
 def new_shard(limits: Limits = LIMITS) -> Shard:
@@ -178,7 +179,8 @@ def test_the_health_check_sees_poison() -> None:
     assert health(shard) != healthy, "settings of cjson do stay, as on a server"
 
 
-# -- exhaustion ----------------------------------------------------------------------------------------------------------
+# -- exhaustion
+# ----------------------------------------------------------------------------------------------------------
 
 ENDLESS = {
     "a loop": "while true do end",
@@ -189,9 +191,11 @@ ENDLESS = {
     "a loop in the handler of a loop": "xpcall(function() while true do end end, function() while true do end end)",
     "a tail call": "local function f() return f() end f()",
     "a loop in a coroutine": "coroutine.wrap(function() while true do end end)()",
-    "a loop in a coroutine, caught": "while true do coroutine.resume(coroutine.create(function() while true do end end)) end",
+    "a loop in a coroutine, caught": "while true do coroutine.resume(coroutine.create(function() while true do end "
+        "end)) end",
     "a loop over short coroutines": "while true do coroutine.wrap(function() for i = 1, 100 do end end)() end",
-    "a coroutine resumed for ever": "local f = coroutine.wrap(function() while true do coroutine.yield() end end) while true do f() end",
+    "a coroutine resumed for ever": "local f = coroutine.wrap(function() while true do coroutine.yield() end end) "
+        "while true do f() end",
     "a loop in a metamethod": "return setmetatable({}, {__index = function() while true do end end}).x",
     "a loop in a comparison": "table.sort({3, 2, 1}, function() while true do end end)",
     "a loop in a replacement": "string.gsub('x', 'x', function() while true do end end)",
@@ -204,8 +208,10 @@ ENDLESS = {
     "a reply of exponential size": "local t = {} t[1] = t t[2] = t return t",
     "a map of exponential size": "local t = {} t.map = {t, t, a = t} return t",
     "JSON of exponential size": "local t = {} for i = 1, 30 do t = {t, t} end return cjson.encode(t)",
-    "JSON of numbers, read for ever": "local s = '[' .. string.rep('1,', 5e5) .. '1]' while true do cjson.decode(s) end",
-    "JSON of emptied tables, for ever": "local t, a = {}, {} for i = 1, 6e4 do t['k' .. i] = 1 end for k in pairs(t) do t[k] = nil end "
+    "JSON of numbers, read for ever": "local s = '[' .. string.rep('1,', 5e5) .. '1]' while true do "
+        "cjson.decode(s) end",
+    "JSON of emptied tables, for ever": "local t, a = {}, {} for i = 1, 6e4 do t['k' .. i] = 1 end for k in pairs(t) "
+        "do t[k] = nil end "
     "for i = 1, 240 do a[i] = t end while true do cjson.encode(a) end",
     "MessagePack of exponential size": "local t = {} t[1] = t t[2] = t t[3] = t t[4] = t return cmsgpack.pack(t)",
     "a host function for ever": "while true do cjson.encode({}) end",
@@ -227,14 +233,18 @@ OVERSIZED = {
     "a doubled string": "local s = 'x' while true do s = s .. s end",
     "a table of tables": "local t = {} while true do t[#t + 1] = {} end",
     "a table of coroutines": "local t = {} while true do t[#t + 1] = coroutine.create(function() end) end",
-    "a joined table": "local s = string.rep('x', 1e6) local t = {} for i = 1, 1000 do t[i] = s end return table.concat(t)",
+    "a joined table": "local s = string.rep('x', 1e6) local t = {} for i = 1, 1000 do t[i] = s end return "
+        "table.concat(t)",
     "a replacement": "return string.gsub(string.rep('x', 1e5), 'x', string.rep('y', 1e4))",
-    "a format": "local s = string.rep('x', 4e6) return string.format('%s%s%s%s%s%s%s%s%s%s%s%s%s', s, s, s, s, s, s, s, s, s, s, s, s, s)",
+    "a format": "local s = string.rep('x', 4e6) return string.format('%s%s%s%s%s%s%s%s%s%s%s%s%s', s, s, s, s, s, s, "
+        "s, s, s, s, s, s, s)",
     "JSON": "local s = string.rep('\\1', 4e6) return cjson.encode({s, s, s, s, s})",
     "MessagePack": "local s = string.rep('x', 4e6) return cmsgpack.pack({s, s, s, s, s, s, s, s, s, s, s, s, s})",
-    "memory caught, then a reply": "local t = {} pcall(function() for i = 1, 1e9 do t[i] = string.rep('x', 1e5) .. i end end) "
+    "memory caught, then a reply": "local t = {} pcall(function() for i = 1, 1e9 do t[i] = string.rep('x', 1e5) .. i "
+        "end end) "
     "return redis.call('echo', string.rep('x', 1000))",
-    "memory caught, then a library": "local t = {} pcall(function() for i = 1, 1e9 do t[i] = string.rep('x', 1e5) .. i end end) "
+    "memory caught, then a library": "local t = {} pcall(function() for i = 1, 1e9 do t[i] = string.rep('x', 1e5) .. "
+        "i end end) "
     "return bit.tohex(1)",
     "a large reply, many times": "redis.call('set', 'k', string.rep('x', 4e6)) local t = {} "
     "for i = 1, 100 do t[i] = redis.call('get', 'k') .. i end return #t",
@@ -256,14 +266,26 @@ def test_what_is_too_large_is_an_error(attempt: str, healthy: Reply) -> None:
 DEEP = {
     "recursion": ("local function f() return 1 + f() end f()", b"stack overflow"),
     "recursion by pcall": ("local function f() return pcall(f) end return tostring(f())", None),
-    "recursion in a metamethod": ("local t = setmetatable({}, {__newindex = function(t, k, v) t[k] = v end}) t.x = 1", b"C stack overflow"),
+    "recursion in a metamethod": (
+        "local t = setmetatable({}, {__newindex = function(t, k, v) t[k] = v end}) t.x = 1",
+        b"C stack overflow",
+    ),
     "a loop of metatables": ("local t = {} setmetatable(t, {__index = t}) return t.x", b"loop in gettable"),
     "nested parentheses": ("return loadstring(string.rep('(', 1e5))", None),
     "nested coroutines": ("local function f() coroutine.wrap(f)() end f()", b"C stack overflow"),
     "a nested reply": ("local t = 1 for i = 1, 50000 do t = {t} end return #t", None),
-    "nested JSON to encode": ("local t = 1 for i = 1, 50000 do t = {t} end return cjson.encode(t)", b"excessive nesting (1001)"),
-    "nested JSON to decode": ("return cjson.decode(string.rep('[', 100000))", b"too many nested data structures (1001)"),
-    "nested MessagePack": ("return cmsgpack.unpack(string.rep('\\145', 100000))", b"stack overflow (in function mp_decode_to_lua_array)"),
+    "nested JSON to encode": (
+        "local t = 1 for i = 1, 50000 do t = {t} end return cjson.encode(t)",
+        b"excessive nesting (1001)",
+    ),
+    "nested JSON to decode": (
+        "return cjson.decode(string.rep('[', 100000))",
+        b"too many nested data structures (1001)",
+    ),
+    "nested MessagePack": (
+        "return cmsgpack.unpack(string.rep('\\145', 100000))",
+        b"stack overflow (in function mp_decode_to_lua_array)",
+    ),
     "a pattern of many items": ("return string.find('a', string.rep('.-', 100000) .. 'b')", b"pattern too complex"),
     "many results": ("return unpack({}, 1, 1e7)", b"too many results to unpack"),
     "huge MessagePack headers": ("return cmsgpack.unpack('\\221\\255\\255\\255\\255')", b"Missing bytes"),
@@ -273,7 +295,7 @@ DEEP = {
         "return select(2, loadstring('local function f(' .. table.concat(t, ',') .. ', ...) end'))",
         b"function or expression too complex",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("attempt", "expected"), DEEP.values(), ids=DEEP.keys())
@@ -309,7 +331,8 @@ def test_limits_stop_at_the_same_place_each_time() -> None:
     assert counted() == counted() != b"1"
 
 
-# -- the trusted files ---------------------------------------------------------------------------------------------------
+# -- the trusted files
+# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", FUNCTION_FILES)

@@ -109,7 +109,16 @@ SHEBANGS = [
     b"#!lua\n\nerror('x')",
     b"#!lua\nreturn redis.call('nosuch')",
 ]
-BODIES = [b"x x", b"return", b"", b"\0return 1", b"return 1\0 garbage", b"\x1bLua", b"\n\n\nx x", b"-- c\nreturn KEYS[1]"]
+BODIES = [
+    b"x x",
+    b"return",
+    b"",
+    b"\0return 1",
+    b"return 1\0 garbage",
+    b"\x1bLua",
+    b"\n\n\nx x",
+    b"-- c\nreturn KEYS[1]",
+]
 SHEBANG_CASES: list[Command] = [
     command
     for script in SHEBANGS + BODIES
@@ -179,12 +188,16 @@ def test_a_failing_script_keeps_what_it_wrote() -> None:
 def test_time_stands_still_in_a_script() -> None:
     shard = Shard()
     shard.now_ms = 1_700_000_000_123
-    script = b"local a = redis.call('time') for i = 1, 1000 do end local b = redis.call('time') return {a[1], b[1], a[2], b[2]}"
+    script = (
+        b"local a = redis.call('time') for i = 1, 1000 do end local b = redis.call('time') return {a[1], b[1], "
+        b"a[2], b[2]}"
+    )
     assert shard.execute((b"EVAL", script, b"0")) == [b"1700000000", b"1700000000", b"123000", b"123000"]
 
 
 @pytest.mark.parametrize(
-    "now_us", [0, 999_999, 1_000_000, 1_700_000_000_123_456, (1 << 52) - 1, 1 << 52, 9_999_999_999_999_999, 10**18 + 999_999]
+    "now_us",
+    [0, 999_999, 1_000_000, 1_700_000_000_123_456, (1 << 52) - 1, 1 << 52, 9_999_999_999_999_999, 10**18 + 999_999],
 )
 @pytest.mark.parametrize("name", ["TIME", "time", "tImE"])
 def test_a_script_reads_the_clock_of_the_shard(now_us: int, name: str) -> None:

@@ -66,11 +66,16 @@ def test_a_flush_brings_the_settings_back_and_the_shard_too() -> None:
 @pytest.mark.parametrize(
     "setting",
     [
-        b"cjson.encode_max_depth(5)", b"cjson.decode_max_depth(5)", b"cjson.encode_number_precision(3)",
-        b"cjson.encode_keep_buffer(false)", b"cjson.encode_invalid_numbers(true)", b"cjson.decode_invalid_numbers(false)",
-        b"collectgarbage('setpause', 300)", b"collectgarbage('setstepmul', 300)",
+        b"cjson.encode_max_depth(5)",
+        b"cjson.decode_max_depth(5)",
+        b"cjson.encode_number_precision(3)",
+        b"cjson.encode_keep_buffer(false)",
+        b"cjson.encode_invalid_numbers(true)",
+        b"cjson.decode_invalid_numbers(false)",
+        b"collectgarbage('setpause', 300)",
+        b"collectgarbage('setstepmul', 300)",
     ],
-)  # fmt: skip
+)
 def test_every_setting_parts_them(setting: bytes) -> None:
     one, other = sharing()
     eval_on(other, b"return 1")
@@ -82,7 +87,11 @@ def test_every_setting_parts_them(setting: bytes) -> None:
 
 def test_looking_at_a_setting_does_not_part_them() -> None:
     one, other = sharing()
-    eval_on(one, b"cjson.encode_sparse_array() cjson.encode_keep_buffer() cjson.decode_invalid_numbers() cjson.encode_invalid_numbers()")
+    eval_on(
+        one,
+        b"cjson.encode_sparse_array() cjson.encode_keep_buffer() cjson.decode_invalid_numbers() "
+        b"cjson.encode_invalid_numbers()",
+    )
     eval_on(one, b"return {cjson.encode_max_depth(), cjson.encode_number_precision(), collectgarbage('count')}")
     eval_on(other, b"return 1")
     assert are_together(one, other)

@@ -75,9 +75,7 @@ def test_a_script_hears_of_it_in_other_words() -> None:
         assert Refusal(reason, 1, b"there:2").to_script() == (
             b"ERR Script attempted to access a non local key in a cluster node"
         )
-    assert Refusal(Reason.DOWN).to_script() == (
-        b"ERR Script attempted to execute a command while the cluster is down"
-    )
+    assert Refusal(Reason.DOWN).to_script() == (b"ERR Script attempted to execute a command while the cluster is down")
 
 
 def test_runs_of_slots() -> None:

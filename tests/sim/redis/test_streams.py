@@ -1,4 +1,5 @@
-"""Streams: what generated commands on a server do not show: clocks, rollback, frozen forms, effects, memory, scripts, other backends."""
+"""Streams: what generated commands on a server do not show: clocks, rollback, frozen forms, effects, memory, scripts,
+other backends."""
 
 from __future__ import annotations
 
@@ -65,7 +66,9 @@ def test_idle_times_follow_the_clock() -> None:
     shard.now_ms += 250
     assert run(shard, "XPENDING s g - + 9", "XPENDING s g IDLE 251 - + 9") == [[[b"1-1", b"c", 250, 1]], []]
     assert run(shard, "XCLAIM s g d 251 1-1", "XAUTOCLAIM s g d 251 0") == [[], [b"0-0", [], []]]
-    assert run(shard, "XINFO CONSUMERS s g") == [[[b"name", b"c", b"pending", 1, b"idle", 250]]], "a claim of nothing makes no consumer"
+    assert run(shard, "XINFO CONSUMERS s g") == [[[b"name", b"c", b"pending", 1, b"idle", 250]]], (
+        "a claim of nothing makes no consumer"
+    )
     assert run(shard, "XAUTOCLAIM s g d 250 0") == [[b"0-0", [[b"1-1", [b"f", b"v"]]], []]]
     assert run(shard, "XPENDING s g - + 9") == [[[b"1-1", b"d", 0, 2]]]
 
@@ -74,9 +77,11 @@ def test_idle_times_follow_the_clock() -> None:
 def test_ages_that_claims_set_agree_with_a_server() -> None:
     lines = (
         "XADD s 1-1 f v", "XADD s 2-1 f v", "XADD s 3-1 f v", "XGROUP CREATE s g 0", "XREADGROUP GROUP g c STREAMS s >",
-        "XCLAIM s g c 0 1-1 TIME 1000 RETRYCOUNT 7 JUSTID", "XCLAIM s g c 0 2-1 IDLE 5000000 JUSTID", "XCLAIM s g c 0 3-1 TIME 99999999999999",
+        "XCLAIM s g c 0 1-1 TIME 1000 RETRYCOUNT 7 JUSTID", "XCLAIM s g c 0 2-1 IDLE 5000000 JUSTID", "XCLAIM s g c "
+            "0 3-1 TIME 99999999999999",
         "XPENDING s g IDLE 1000000000000 - + 9 c", "XCLAIM s g d 4000000 1-1 2-1 3-1 JUSTID", "XPENDING s g",
-        "XAUTOCLAIM s g e 4000000 0 COUNT 1", "XCLAIM s g d 0 1-1 TIME 1000 JUSTID", "XAUTOCLAIM s g e 4000000 0 COUNT 1 JUSTID", "XPENDING s g",
+        "XAUTOCLAIM s g e 4000000 0 COUNT 1", "XCLAIM s g d 0 1-1 TIME 1000 JUSTID", "XAUTOCLAIM s g e 4000000 0 "
+            "COUNT 1 JUSTID", "XPENDING s g",
     )  # fmt: skip
     with ServerProcess() as server:
         connection = Connection(server.host, server.port)
@@ -107,7 +112,9 @@ def test_a_rollback_takes_every_command_back(seed: int) -> None:
         for value in shard.data.values():
             if isinstance(value, Stream):
                 assert Stream.thaw(value.freeze()).first_id == value.first_id
-                assert [node.bytes_used() for node in Stream.thaw(value.freeze()).nodes] == [node.bytes_used() for node in value.nodes]
+                assert [node.bytes_used() for node in Stream.thaw(value.freeze()).nodes] == [
+                    node.bytes_used() for node in value.nodes
+                ]
         if draw.random() < 0.8:
             shard.forget_snapshots()
             shard.execute(argv)
@@ -155,9 +162,16 @@ def test_replicas_are_told_the_identifier_that_was_chosen() -> None:
 
 
 def test_watch_is_broken_by_entries_and_not_by_acknowledgements() -> None:
-    for line, is_broken in (("XADD s 9-1 f v", True), ("XDEL s 1-1", True), ("XACK s g 1-1", False), ("XGROUP CREATE s h 0", False)):
+    for line, is_broken in (
+        ("XADD s 9-1 f v", True),
+        ("XDEL s 1-1", True),
+        ("XACK s g 1-1", False),
+        ("XGROUP CREATE s h 0", False),
+    ):
         shard = shard_at()
-        run(shard, "XADD s 1-1 f v", "XGROUP CREATE s g 0", "XREADGROUP GROUP g c STREAMS s >", "WATCH s", line, "MULTI")
+        run(
+            shard, "XADD s 1-1 f v", "XGROUP CREATE s g 0", "XREADGROUP GROUP g c STREAMS s >", "WATCH s", line, "MULTI"
+        )
         assert (run(shard, "EXEC") == [None]) is is_broken, line
 
 
@@ -172,7 +186,9 @@ def test_trimming_about_removes_whole_nodes() -> None:
     shard = shard_at()
     run(shard, *[f"XADD s {number}-1 f v" for number in range(1, 351)])
     assert run(shard, "XTRIM s MAXLEN ~ 260", "XTRIM s MAXLEN ~ 250", "XTRIM s MAXLEN ~ 50 LIMIT 99") == [0, 100, 0]
-    assert run(shard, "XTRIM s MAXLEN ~ 50 LIMIT 100", "XLEN s", "XTRIM s MINID ~ 301-1", "XTRIM s MAXLEN 7", "XLEN s") == [100, 150, 100, 43, 7]
+    assert run(
+        shard, "XTRIM s MAXLEN ~ 50 LIMIT 100", "XLEN s", "XTRIM s MINID ~ 301-1", "XTRIM s MAXLEN 7", "XLEN s"
+    ) == [100, 150, 100, 43, 7]
 
 
 # -- elsewhere -------------------------------------------------------------------------------------------------
@@ -217,20 +233,35 @@ def test_a_server_can_be_loaded_with_a_stream_and_read_back(seed: int) -> None:
     finally:
         server.close()
     ours = kernel.keyspace()
-    assert {key: visible(value[1]) for key, value in theirs.items()} == {key: visible(value[1]) for key, value in ours.items()}
+    assert {key: visible(value[1]) for key, value in theirs.items()} == {
+        key: visible(value[1]) for key, value in ours.items()
+    }
     for key, (_, value, _) in ours.items():
-        assert [pending for *_, pending, _ in theirs[key][1][4]] == [pending for *_, pending, _ in value[4]], "with the times of deliveries"
+        assert [pending for *_, pending, _ in theirs[key][1][4]] == [pending for *_, pending, _ in value[4]], (
+            "with the times of deliveries"
+        )
     again = KernelBackend()
     again.load(theirs)
-    assert {key: visible(value[1]) for key, value in again.keyspace().items()} == {key: visible(value[1]) for key, value in ours.items()}
+    assert {key: visible(value[1]) for key, value in again.keyspace().items()} == {
+        key: visible(value[1]) for key, value in ours.items()
+    }
 
 
 @pytest.mark.server
 def test_the_memory_of_a_stream_is_what_a_server_says() -> None:
     with ServerProcess() as server:
         connection = Connection(server.host, server.port)
-        for entries, size, pending in ((1, 5, 0), (90, 5, 0), (250, 5, 40), (1000, 5, 300), (300, 40, 10), (50, 900, 0)):
-            lines = [f"XADD s {number}-{number % 3} field {'v' * size} other {number}" for number in range(1, entries + 1)]
+        for entries, size, pending in (
+            (1, 5, 0),
+            (90, 5, 0),
+            (250, 5, 40),
+            (1000, 5, 300),
+            (300, 40, 10),
+            (50, 900, 0),
+        ):
+            lines = [
+                f"XADD s {number}-{number % 3} field {'v' * size} other {number}" for number in range(1, entries + 1)
+            ]
             lines += ["XGROUP CREATE s g 0", f"XREADGROUP GROUP g someone COUNT {max(pending, 1)} STREAMS s >"]
             connection.demand(b"FLUSHALL")
             connection.pipeline([tuple(line.encode().split()) for line in lines])
@@ -242,7 +273,8 @@ def test_the_memory_of_a_stream_is_what_a_server_says() -> None:
 
 
 def test_a_tombstone_before_the_first_entry_hides_no_lag() -> None:
-    """What is gone from before the first entry is no gap: the group's own count holds, were it wrong (asked of a real server)."""
+    """What is gone from before the first entry is no gap: the group's own count holds, were it wrong (asked of a real
+    server)."""
     shard = shard_at()
     run(shard, "XADD s 1-1 a a", "XDEL s 1-1", "XGROUP CREATE s g 1 ENTRIESREAD 7", "XADD s 1-2 a a")
     told = run(shard, "XINFO GROUPS s")[0]

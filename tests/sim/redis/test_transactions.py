@@ -49,17 +49,41 @@ STORIES = {
         *((1, b"HGETALL h"), (0, b"EXEC")),
     ],
     "the database is each connection's own": [
-        *((0, b"SELECT 1"), (1, b"SET k 0"), (0, b"SET k 1"), (1, b"GET k"), (0, b"GET k"), (1, b"MULTI"), (1, b"SELECT 1")),
+        *(
+            (0, b"SELECT 1"),
+            (1, b"SET k 0"),
+            (0, b"SET k 1"),
+            (1, b"GET k"),
+            (0, b"GET k"),
+            (1, b"MULTI"),
+            (1, b"SELECT 1"),
+        ),
         *((1, b"GET k"), (1, b"EXEC"), (1, b"GET k"), (0, b"FLUSHDB"), (1, b"GET k"), (1, b"RESET"), (1, b"GET k")),
     ],
     "another writes the key of another database": [
         *((0, b"WATCH k"), (1, b"SELECT 1"), (1, b"SET k 1"), (0, b"MULTI"), (0, b"GET k"), (0, b"EXEC")),
     ],
     "another moves a key into the place of a watched one": [
-        *((1, b"SELECT 1"), (1, b"SET k 1"), (0, b"WATCH k"), (1, b"MOVE k 0"), (0, b"MULTI"), (0, b"GET k"), (0, b"EXEC")),
+        *(
+            (1, b"SELECT 1"),
+            (1, b"SET k 1"),
+            (0, b"WATCH k"),
+            (1, b"MOVE k 0"),
+            (0, b"MULTI"),
+            (0, b"GET k"),
+            (0, b"EXEC"),
+        ),
     ],
     "a watched key of another database than the last": [
-        *((0, b"SELECT 1"), (0, b"WATCH k"), (0, b"SELECT 2"), (1, b"SELECT 1"), (1, b"SET k 1"), (0, b"MULTI"), (0, b"EXEC")),
+        *(
+            (0, b"SELECT 1"),
+            (0, b"WATCH k"),
+            (0, b"SELECT 2"),
+            (1, b"SELECT 1"),
+            (1, b"SET k 1"),
+            (0, b"MULTI"),
+            (0, b"EXEC"),
+        ),
     ],
     "a swap brings another value": [
         *((1, b"SET k 0"), (0, b"WATCH k"), (1, b"SWAPDB 0 1"), (0, b"MULTI"), (0, b"GET k"), (0, b"EXEC")),

@@ -56,7 +56,8 @@ def test_errors_that_cannot_travel_are_told() -> None:
 
 
 ENDLESS = {
-    "a pattern that backtracks": b"return string.find(string.rep('a', 40), string.rep('a?', 40) .. string.rep('a', 40))",
+    "a pattern that backtracks": b"return string.find(string.rep('a', 40), string.rep('a?', 40) .. "
+    b"string.rep('a', 40))",
     "patterns of many repetitions": b"return string.find(string.rep('a', 5000), string.rep('.*', 12) .. 'b')",
     "nothing, repeated": b"for i = 1, 1e9 do string.rep('', 2147483647) end",
 }

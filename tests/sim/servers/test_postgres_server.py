@@ -164,7 +164,9 @@ def test_a_server_that_is_down_refuses():
 def test_clean_up_removes_the_oldest_beyond_the_limit_and_what_has_expired():
     env, server, driver, store = system()
     removed = []
-    env.process(CleanUp(server, store, 1_000_000, lambda row, expired: removed.append((row.serial_number, expired))).run())
+    env.process(
+        CleanUp(server, store, 1_000_000, lambda row, expired: removed.append((row.serial_number, expired))).run()
+    )
     save(driver, store, b"s1", count=5)
     env.run(900_000)
     assert len(stored(server)) == 5  # between two passes a session may hold more than its limit
@@ -196,4 +198,7 @@ def test_a_release_keeps_the_place_and_drops_the_payload():
     driver.submit([0, 0], [store.release(b"s1", 1, 1), store.fetch(b"s1")], rows.extend)
     env.run(200_000)
     assert rows[0] == 1
-    assert [(packet_id, is_release) for _, packet_id, _, is_release in store.fetched(rows[1])] == [(1, True), (2, False)]
+    assert [(packet_id, is_release) for _, packet_id, _, is_release in store.fetched(rows[1])] == [
+        (1, True),
+        (2, False),
+    ]

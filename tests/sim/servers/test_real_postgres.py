@@ -1,4 +1,5 @@
-"""The two tables in a real PostgreSQL: the simulated ones agree with it operation by operation, and both are judged alike.
+"""The two tables in a real PostgreSQL: the simulated ones agree with it operation by operation, and both are judged
+alike.
 
 Needs a server's programs (`apt-get install postgresql`) and psycopg, and fails where they are not there.
 """
@@ -50,7 +51,9 @@ def agree(process, seed, length, simulated=SimulatedTables):
         tables.close()
 
 
-SOME = settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SOME = settings(
+    max_examples=15, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @SOME
@@ -66,11 +69,17 @@ def test_they_agree_in_many_long_runs(process, seed):
     assert agree(process, seed, 30) is None
 
 
-@pytest.mark.parametrize(("count", "payload", "interval_s"), [(1, 62, None), (52, 62, None), (53, 62, None), (204, 62, 7), (1000, 62, None), (1000, 126, 7), (1000, 127, None)])
+@pytest.mark.parametrize(
+    ("count", "payload", "interval_s"),
+    [(1, 62, None), (52, 62, None), (53, 62, None), (204, 62, 7), (1000, 62, None), (1000, 126, 7), (1000, 127, None)],
+)
 def test_the_layout_of_the_tables_on_disk_is_the_servers(process, count, payload, interval_s):
     tables = RealTables(process, 10_000, payload_bytes=payload)
     try:
-        assert not isinstance(tables.save(b"plain-client", [Incoming(number, interval_s=interval_s) for number in range(1, count + 1)]), StatementError)
+        assert not isinstance(
+            tables.save(b"plain-client", [Incoming(number, interval_s=interval_s) for number in range(1, count + 1)]),
+            StatementError,
+        )
         sizes = "SELECT pg_total_relation_size('device_publish_msg') + pg_total_relation_size('device_session_ctx')"
         assert disk_bytes(tables.contents()[1]) == tables._watcher.execute(sizes).fetchone()[0]
     finally:
@@ -79,7 +88,11 @@ def test_the_layout_of_the_tables_on_disk_is_the_servers(process, count, payload
 
 def test_the_bytes_between_client_and_server_are_those_that_libpq_traces(real, tmp_path):
     tables, costs = real(), load_costs("prototype").postgres
-    client, connection, tables.now_ms = b"plain-client", tables._connection.pgconn, 1_700_000_000_000  # a time of these days takes 8 bytes
+    client, connection, tables.now_ms = (
+        b"plain-client",
+        tables._connection.pgconn,
+        1_700_000_000_000,
+    )  # a time of these days takes 8 bytes
     for number in range(1, 7):  # statements are prepared when they come for the sixth time
         tables.save(client, [Incoming(number)])
         tables.fetch(client)
@@ -99,7 +112,9 @@ def test_the_bytes_between_client_and_server_are_those_that_libpq_traces(real, t
     size, rows = traced(lambda: tables.fetch(client))
     assert len(rows) == 2
     assert size == pytest.approx(costs.wire_fetch_bytes + 2 * costs.wire_row_bytes, rel=0.01)
-    assert traced(lambda: tables.acknowledge(client, rows[0].packet_id))[0] == pytest.approx(costs.wire_acknowledge_bytes, rel=0.01)
+    assert traced(lambda: tables.acknowledge(client, rows[0].packet_id))[0] == pytest.approx(
+        costs.wire_acknowledge_bytes, rel=0.01
+    )
 
 
 class KeepsOneSurplus(SimulatedTables):
@@ -214,7 +229,13 @@ def test_the_same_judge_says_the_same_of_both(real, law, synchronous_commit, ste
 SAVE_ONE, SAVE_TWO, CLEAR = Operation("save", 1), Operation("save", 2), Operation("clear")
 OVERLAPS = [
     ((SAVE_ONE, SAVE_TWO), "read committed", 24, 0, {("ok", "ok"), ("ok", "23505"), ("23505", "ok")}),
-    ((SAVE_ONE, CLEAR), "read committed", 70, 10, {("ok", "ok")}),  # a message that was acknowledged goes, a session stays
+    (
+        (SAVE_ONE, CLEAR),
+        "read committed",
+        70,
+        10,
+        {("ok", "ok")},
+    ),  # a message that was acknowledged goes, a session stays
 ]
 
 
@@ -227,7 +248,9 @@ def test_two_transactions_end_as_one_after_the_other_or_are_known_not_to(process
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(("isolation", "odd"), [("read committed", [10, 30]), ("repeatable read", [30]), ("serializable", [])])
+@pytest.mark.parametrize(
+    ("isolation", "odd"), [("read committed", [10, 30]), ("repeatable read", [30]), ("serializable", [])]
+)
 def test_what_overlaps_a_clear_is_all_that_ends_as_no_order_does(process, isolation, odd):
     found = {pair: anomalies(lambda: RealTables(process), before, pair, isolation) for before, pair in PAIRS}
     assert [len(anomalous) for _, anomalous in found.values() if anomalous] == odd

@@ -19,7 +19,9 @@ class Scene:
 
     def __init__(self, **node: Any) -> None:
         self.env = Clock()
-        self.node = RedisNode(self.env, "redis", load_costs("cluster").redis, [], epoch_us=1_700_000_000_000_000, **node)
+        self.node = RedisNode(
+            self.env, "redis", load_costs("cluster").redis, [], epoch_us=1_700_000_000_000_000, **node
+        )
         self.told: list[tuple[str, object, int]] = []
         self.clients: dict[str, Client] = {}
 
@@ -36,7 +38,9 @@ class Scene:
     def push(self, line: str, at_us: int) -> None:
         def process() -> Any:
             yield self.env.timeout(at_us)
-            self.node.receive([request(line)], lambda replies: self.told.append(("pusher", replies[0], int(self.env.now))))
+            self.node.receive(
+                [request(line)], lambda replies: self.told.append(("pusher", replies[0], int(self.env.now)))
+            )
 
         self.env.process(process())
 
@@ -47,7 +51,11 @@ def test_a_worker_that_waits_is_answered_when_the_push_has_been_served() -> None
     scene.ask("two", "BLPOP jobs 0", 10)
     scene.push("RPUSH jobs a b", 5_000)
     scene.env.run(20_000)
-    assert [(name, reply) for name, reply, _ in scene.told] == [("pusher", 2), ("one", [b"jobs", b"a"]), ("two", [b"jobs", b"b"])]
+    assert [(name, reply) for name, reply, _ in scene.told] == [
+        ("pusher", 2),
+        ("one", [b"jobs", b"a"]),
+        ("two", [b"jobs", b"b"]),
+    ]
     assert all(5_000 < at < 6_000 for *_, at in scene.told)
 
 

@@ -253,12 +253,14 @@ def test_an_adapter_that_fails(tmp_path: Path) -> None:
     (folder / "mine.py").write_text("1 / 0")
     assert "mine.py:Mine failed: ZeroDivisionError" in message_of(folder, trust_adapter=True)
     (folder / "mine.py").write_text("class Other: pass")
-    assert 'mine.py has no class Mine; known here: Other' in message_of(folder, trust_adapter=True)
+    assert "mine.py has no class Mine; known here: Other" in message_of(folder, trust_adapter=True)
     (folder / "mine.py").write_text("class Mine:\n    def __init__(self, binding): binding.nothing")
     assert "mine.py:Mine failed: AttributeError: 'Binding' object" in message_of(folder, trust_adapter=True)
 
 
-def test_a_store_is_called_like_its_folder_however_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_is_called_like_its_folder_however_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (store(tmp_path / "mine") / "deeper").mkdir()
     monkeypatch.chdir(tmp_path / "mine")
     assert load_binding(".").name == load_binding("store.toml").name == "mine"
@@ -315,7 +317,9 @@ def test_what_is_too_deep_or_too_long_is_said_at_once(tmp_path: Path, toml: str)
 def test_what_is_deep_and_long_within_reason_passes(tmp_path: Path) -> None:
     filters = RIGHT.replace("<client>", "<client" + "|hex" * 4 + ">")
     assert load_binding(store(tmp_path / "filters", filters)).operations
-    assert load_binding(store(tmp_path / "dots", RIGHT + '[[edits]]\nscript = "save.lua"\nfind = "1"\nreplace = "' + "a.b" * 20 + '"'))
+    assert load_binding(
+        store(tmp_path / "dots", RIGHT + '[[edits]]\nscript = "save.lua"\nfind = "1"\nreplace = "' + "a.b" * 20 + '"')
+    )
 
 
 def test_a_value_too_long_is_an_error_of_the_binding() -> None:
@@ -333,7 +337,9 @@ def tables_in(content: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple
     """Where a parsed TOML document has tables."""
     if isinstance(content, dict):
         yield place
-    for step, inner in content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ():
+    for step, inner in (
+        content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    ):
         yield from tables_in(inner, (*place, step))
 
 
@@ -371,14 +377,24 @@ def refusal_of(content: dict[str, Any]) -> str:
 
 OF_A_CONTRACT = [
     ('"job_queue"', '"jobqueue"', 'specification: unknown value "jobqueue"; did you mean "job_queue"?'),
-    ('"job_queue"', '"locks"', 'specification: unknown value "locks"; give session, pending, feed, job_queue, or FILE.py:Class'),
-    ('specification = "job_queue"\n', "", "specification: missing, and add is no operation of a session; add specification"),
+    (
+        '"job_queue"',
+        '"locks"',
+        'specification: unknown value "locks"; give session, pending, feed, job_queue, or FILE.py:Class',
+    ),
+    (
+        'specification = "job_queue"\n',
+        "",
+        "specification: missing, and add is no operation of a session; add specification",
+    ),
     ("{queue}:jobs", "{<queue>}:jobs", "what is the same in every call is written without < >"),
 ]
 
 
 @pytest.mark.parametrize(("right", "wrong", "said"), OF_A_CONTRACT)
-def test_a_store_that_names_no_contract_is_told_which_there_are(tmp_path: Path, right: str, wrong: str, said: str) -> None:
+def test_a_store_that_names_no_contract_is_told_which_there_are(
+    tmp_path: Path, right: str, wrong: str, said: str
+) -> None:
     shutil.copytree(LUA / "job_queue", tmp_path / "queue")
     file = tmp_path / "queue" / "store.toml"
     text = file.read_text()
@@ -419,4 +435,7 @@ def test_a_field_that_nothing_passes_is_a_gap(tmp_path: Path) -> None:
     assert "<delay_ms>" in text
     file.write_text(text.replace("<delay_ms>", "0"))
     changed = load_binding(tmp_path / "queue")
-    assert any(one.startswith("add never passes delay_ms: what depends on it is not judged") for one in never_passed(changed, contract_of(changed)))
+    assert any(
+        one.startswith("add never passes delay_ms: what depends on it is not judged")
+        for one in never_passed(changed, contract_of(changed))
+    )

@@ -123,7 +123,9 @@ def test_records_with_a_packed_column() -> None:
     assert records.read([7, b"\x01tpp"], {}, 9) == Fetched((FetchedMessage(b"pp", 7, topic=b"t"),))
     assert records.read([7, b""], {}, 9) == Fetched((FetchedMessage(None, 7),))
     named = {"topic": "message.topic", "payload": "message.payload"}
-    named_records = reader("fetch", unpack=codec.unpack, shape="records", columns=["packet_id", "message"], fields=named)
+    named_records = reader(
+        "fetch", unpack=codec.unpack, shape="records", columns=["packet_id", "message"], fields=named
+    )
     for row in ([7, b"\x01tpp"], [7, b""]):
         assert named_records.read(row, {}, 9) == records.read(row, {}, 9)
 

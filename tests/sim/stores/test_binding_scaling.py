@@ -106,6 +106,7 @@ def test_arguments_of_the_binding_are_scaled_too(tmp_path: Path) -> None:
 )
 def test_a_template_with_the_modulus_is_listed(template: str, follows: bool, tmp_path: Path) -> None:
     (tmp_path / "store.toml").write_text(
-        f"[operations.save]\ncommand = ['SET', 'q', '{template}']\n[operations.fetch]\ncommand = ['LRANGE', 'q', '0', '-1']\n"
+        f"[operations.save]\ncommand = ['SET', 'q', '{template}']\n[operations.fetch]\ncommand = ['LRANGE', 'q', "
+        "'0', '-1']\n"
     )
     assert bool(scale(load_binding(tmp_path), 3)[1]) == follows

@@ -1,4 +1,5 @@
-"""Scripts composed of files: what they become, which line is whose, and every mistake in one line with place and cure."""
+"""Scripts composed of files: what they become, which line is whose, and every mistake in one line with place and
+cure."""
 
 from __future__ import annotations
 
@@ -33,14 +34,14 @@ args = ["<limit>", { each = "messages", items = ["<payload>"] }]
 command = ["LRANGE", "<key.queue>", "0", "-1"]
 reply = { shape = "strings", fields = { payload = "value" } }
 """
-SAVE = '''local rcall = redis.call
+SAVE = """local rcall = redis.call
 -- Includes
 --- @include "includes/push"
 --- @include "includes/trim.lua"
 push(KEYS[1])
 trim(KEYS[1], 65535)
 return 1
-'''
+"""
 PUSH = """--- @include "each"
 --- @include <common/names>
 local function push(key)
@@ -48,7 +49,10 @@ local function push(key)
 end
 """
 EACH = "local function each(what)\n  for at = 2, #ARGV do what(ARGV[at]) end\nend"
-TRIM = '--- @include "each"\nlocal function trim(key, most)\n  if rcall(\'LLEN\', key) > 65535 then rcall(\'LTRIM\', key, -most, -1) end\nend\n'
+TRIM = (
+    "--- @include \"each\"\nlocal function trim(key, most)\n  if rcall('LLEN', key) > 65535 then rcall('LTRIM', "
+    "key, -most, -1) end\nend\n"
+)
 
 
 def files(folder: Path, binding: str = BINDING, **given: str) -> Path:
@@ -104,12 +108,26 @@ def test_every_line_is_a_line_of_one_file(tmp_path: Path) -> None:
 
 
 def test_what_is_no_include(tmp_path: Path) -> None:
-    plain = 'local a = [[\n--- @include "nothing"\n]]\nlocal b = 1 --- @include "nothing"\n--[[ @include "nothing" ]]\n-- @include what you like\nreturn 1\n'
+    plain = (
+        'local a = [[\n--- @include "nothing"\n]]\nlocal b = 1 --- @include "nothing"\n--[[ @include "nothing" '
+        "]]\n-- @include what you like\nreturn 1\n"
+    )
     script = save_of(files(tmp_path, commands_save=plain))
     assert (script.source.decode(), script.pieces) == (plain, ())
 
 
-@pytest.mark.parametrize("line", ['--- @include "x"', "--- @include 'x'", '-- @include "x.lua"', '  --@include "./x"', '--- @include "x";', "--- @include <commands/x>", '--- @include "x"\r'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        '--- @include "x"',
+        "--- @include 'x'",
+        '-- @include "x.lua"',
+        '  --@include "./x"',
+        '--- @include "x";',
+        "--- @include <commands/x>",
+        '--- @include "x"\r',
+    ],
+)
 def test_every_spelling(line: str, tmp_path: Path) -> None:
     assert b"return 7" in save_of(files(tmp_path, commands_save=f"{line}\n", commands_x="return 7")).source
 
@@ -126,16 +144,22 @@ def test_every_spelling(line: str, tmp_path: Path) -> None:
         ('"', "no file that is named like this"),
         ("<x", "no file that is named like this"),
         ('"save"', "include one another: commands/save.lua -> commands/save.lua; remove one"),
-        ('"goes/round"', "commands/save.lua -> commands/goes/round.lua -> commands/goes/and.lua -> commands/goes/round.lua"),
+        (
+            '"goes/round"',
+            "commands/save.lua -> commands/goes/round.lua -> commands/goes/and.lua -> commands/goes/round.lua",
+        ),
         ('"shebang"', "is no plain Lua text"),
         ('"folder"', "cannot be read (Is a directory)"),
     ],
 )
 def test_a_mistake_is_one_line_with_its_place(line: str, said: str, tmp_path: Path) -> None:
     store = files(
-        tmp_path / "store", commands_save=f"-- first\n--- @include {line}\n", commands_goes_round='--- @include "and"', commands_goes_and='--- @include "round"',
+        tmp_path / "store",
+        commands_save=f"-- first\n--- @include {line}\n",
+        commands_goes_round='--- @include "and"',
+        commands_goes_and='--- @include "round"',
         commands_shebang="#!lua\nreturn 1",
-    )  # fmt: skip
+    )
     (tmp_path / "outside.lua").write_text("return 'secret'")
     (store / "commands" / "folder.lua").mkdir()
     assert said in told(store)
@@ -186,7 +210,11 @@ def test_a_variant_has_the_files_of_its_base_and_its_own_before_them(tmp_path: P
 
 
 def test_long_chains_and_large_files_end(tmp_path: Path) -> None:
-    store = files(tmp_path, commands_save='--- @include "f0"\n', **{f"commands_f{n}": f'--- @include "f{n + 1}"\n' for n in range(80)})
+    store = files(
+        tmp_path,
+        commands_save='--- @include "f0"\n',
+        **{f"commands_f{n}": f'--- @include "f{n + 1}"\n' for n in range(80)},
+    )
     assert "more than 64 files below one another" in told(store)
     many = {f"commands_f{n}": "-- " + "x" * 60_000 + "\n" for n in range(20)}
     files(tmp_path, commands_save="".join(f'--- @include "f{n}"\n' for n in range(20)), **many)
@@ -203,7 +231,10 @@ def test_a_mistake_in_lua_names_the_file_that_has_it(tmp_path: Path) -> None:
 
 def test_lines_of_scaling_and_of_mutants_are_those_of_their_files(tmp_path: Path) -> None:
     binding = load_binding(files(tmp_path))
-    assert {(line.file, line.line) for line in scale(binding, 5)[1]} == {("commands/save.lua", 6), ("commands/includes/trim.lua", 3)}
+    assert {(line.file, line.line) for line in scale(binding, 5)[1]} == {
+        ("commands/save.lua", 6),
+        ("commands/includes/trim.lua", 3),
+    }
     places = {one.place for one in mutants_of(binding)}
     assert "commands/includes/each.lua:2" in places
     assert all(int(place.rpartition(":")[2]) <= 8 for place in places)
@@ -211,7 +242,11 @@ def test_lines_of_scaling_and_of_mutants_are_those_of_their_files(tmp_path: Path
 
 def test_a_revision_takes_the_included_files_along(tmp_path: Path) -> None:
     store = files(tmp_path / "store")
-    for line in (["init", "-q"], ["add", "-A"], ["-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "-qm", "all"]):
+    for line in (
+        ["init", "-q"],
+        ["add", "-A"],
+        ["-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "-qm", "all"],
+    ):
         subprocess.run(["git", *line], cwd=tmp_path, check=True)
     (store / "common" / "names.lua").write_text("local PUSH = 'LPUSH'\n")
     with old_store(store, "HEAD") as old:
@@ -223,7 +258,10 @@ def test_a_revision_takes_the_included_files_along(tmp_path: Path) -> None:
         assert b"'LPUSH'" in load_binding(store).scripts[0].source
 
 
-CHECKED = "local function finish(lease, token)\n  if redis.call('GET', lease) ~= token then return 0 end\n  return redis.call('DEL', lease)\nend\n"
+CHECKED = (
+    "local function finish(lease, token)\n  if redis.call('GET', lease) ~= token then return 0 end\n  return "
+    "redis.call('DEL', lease)\nend\n"
+)
 UNCHECKED = CHECKED.replace("if redis.call('GET', lease) ~= token then return 0 end", "-- whoever asks")
 
 
@@ -231,11 +269,24 @@ UNCHECKED = CHECKED.replace("if redis.call('GET', lease) ~= token then return 0 
 def test_a_witness_names_the_included_file_and_its_line(finish: str, outcome: str, tmp_path: Path) -> None:
     store = tmp_path / "lock"
     shutil.copytree(ROOT / "lua" / "lock", store)
-    (store / "release.lua").write_text('-- KEYS: lease\n--- @include "includes/finish"\nreturn finish(KEYS[1], ARGV[1])\n')
+    (store / "release.lua").write_text(
+        '-- KEYS: lease\n--- @include "includes/finish"\nreturn finish(KEYS[1], ARGV[1])\n'
+    )
     (store / "includes").mkdir()
     (store / "includes" / "finish.lua").write_text(finish)
     report = tmp_path / "report.json"
-    asked = ["validate", str(store), "--trust-adapter", "--effort", "0.15", "--law", "own-release", "--backend", "kernel", f"--report=json={report}"]
+    asked = [
+        "validate",
+        str(store),
+        "--trust-adapter",
+        "--effort",
+        "0.15",
+        "--law",
+        "own-release",
+        "--backend",
+        "kernel",
+        f"--report=json={report}",
+    ]
     done = CliRunner().invoke(make(), asked)
     (subject,) = json.loads(report.read_text())["subjects"]
     assert done.exit_code == (1 if outcome == "violated" else 0), done.output
@@ -243,6 +294,8 @@ def test_a_witness_names_the_included_file_and_its_line(finish: str, outcome: st
     assert lines == ([(str(store / "includes" / "finish.lua"), 3)] if outcome == "violated" else [])
     if outcome == "violated":
         (store / "includes" / "finish.lua").write_text(CHECKED)
-        replayed = CliRunner().invoke(make(), ["replay", str(report), "--trust-adapter", "--export", f"pytest={tmp_path / 'test_it.py'}"])
+        replayed = CliRunner().invoke(
+            make(), ["replay", str(report), "--trust-adapter", "--export", f"pytest={tmp_path / 'test_it.py'}"]
+        )
         assert replayed.exit_code == 0, replayed.output
         assert "local function finish" in (tmp_path / "test_it.py").read_text()

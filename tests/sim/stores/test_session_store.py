@@ -135,7 +135,8 @@ def test_a_key_that_is_not_there_holds_no_wrong_type_if_it_is_the_type_that_the_
         '[keys]\ndue = "{<client>}d"\nq = "{<client>}q"\n'
         '[operations.save]\nscript = "save.lua"\nkeys = ["due", "q"]\nargs = ["<payload>"]\n'
         'batch_max = 1\nreply = { shape = "integer", is = "count" }\n'
-        '[operations.fetch]\nscript = "fetch.lua"\nkeys = ["q"]\nreply = { shape = "strings", fields = { payload = "value" } }\n'
+        '[operations.fetch]\nscript = "fetch.lua"\nkeys = ["q"]\nreply = { shape = "strings", fields = { payload = '
+        '"value" } }\n'
     )
     store = BoundStore(load_binding(tmp_path), KernelBackend())
     fields = {"limit": 10, "producer": b"p", "batch": 1, "messages": (Message(b"a", b"t", 1, None, 0),)}

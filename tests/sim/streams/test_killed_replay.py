@@ -1,4 +1,5 @@
-"""Writer and replayer killed in turn by SIGKILL: every message that was stored is seen once, in the order of its topic."""
+"""Writer and replayer killed in turn by SIGKILL: every message that was stored is seen once, in the order of its
+topic."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ shard = Shard(RocksStore(Path(sys.argv[1]) / "db"), lambda: next(ticks), Learned
 while True:
     first = shard.sequence
     print(shard.append([Message(f"a/{(first + more) % 7}/b", "p", b"%d" % (first + more)) for more in range(5)]), flush=True)
-"""
+"""  # noqa: E501
 REPLAYER = """
 import json, os, sys
 from pathlib import Path

@@ -84,7 +84,10 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_two_stores_agree_on_every_operation() -> None:
     from hypothesis.stateful import run_state_machine_as_test
 
-    run_state_machine_as_test(TwoStores, settings=settings(max_examples=15, stateful_step_count=20, deadline=None, derandomize=True, database=None))  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
+        TwoStores,
+        settings=settings(max_examples=15, stateful_step_count=20, deadline=None, derandomize=True, database=None),
+    )  # type: ignore[no-untyped-call]
 
 
 WRITER = """

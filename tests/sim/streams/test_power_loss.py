@@ -1,4 +1,5 @@
-"""A machine that loses power: what was not synced is gone. With sync every batch that was reported stays; without, what readers have seen can go, and they are told."""
+"""A machine that loses power: what was not synced is gone. With sync every batch that was reported stays; without, what
+readers have seen can go, and they are told."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ from orderlab.sim.streams.shard import Message, Shard
 shard = Shard(RocksStore(Path(sys.argv[1]) / "db", sync=sys.argv[2] == "sync"), lambda: 0, LearnedPatterns(3))
 while True:
     print(shard.append([Message(f"a/{number % 7}/b", "p", b"%d" % number) for number in range(shard.sequence, shard.sequence + 5)]), flush=True)
-"""
+"""  # noqa: E501
 
 
 def lose_power(place: Path) -> None:
@@ -62,13 +63,17 @@ def lose_power(place: Path) -> None:
             file.unlink()
 
 
-@pytest.mark.skipif(shutil.which("gcc") is None or sys.platform != "linux", reason="the syncs of RocksDB are noted by a small C library")
+@pytest.mark.skipif(
+    shutil.which("gcc") is None or sys.platform != "linux", reason="the syncs of RocksDB are noted by a small C library"
+)
 @pytest.mark.parametrize("sync", ["sync", "no-sync"])
 def test_rocksdb_keeps_what_it_synced(tmp_path: Path, sync: str) -> None:
     (tmp_path / "shim.c").write_text(SHIM)
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", tmp_path / "shim.so", tmp_path / "shim.c", "-ldl"], check=True)
     environment = {**os.environ, "LD_PRELOAD": str(tmp_path / "shim.so"), "SYNCED": str(tmp_path / "synced")}
-    with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), sync], stdout=subprocess.PIPE, env=environment) as writer:
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(tmp_path), sync], stdout=subprocess.PIPE, env=environment
+    ) as writer:
         assert writer.stdout is not None
         reported = int(list(islice(writer.stdout, 20))[-1])
         os.kill(writer.pid, signal.SIGKILL)
@@ -154,7 +159,9 @@ def test_what_is_left_of_a_round_is_read_after_a_loss() -> None:
     found, iterator = again.next(told.value.iterator, 9)
     found += again.next(iterator, 9)[0]
     assert [one.payload for one in seen] == order[:2]
-    assert sorted(int(one.payload) for one in found) == sorted([*({1, 2} - {int(one.payload) for one in seen}), 5, 6, 7, 8])
+    assert sorted(int(one.payload) for one in found) == sorted(
+        [*({1, 2} - {int(one.payload) for one in seen}), 5, 6, 7, 8]
+    )
 
 
 def test_an_opening_that_lost_power_is_not_taken_for_the_next() -> None:

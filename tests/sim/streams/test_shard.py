@@ -1,4 +1,5 @@
-"""Keys and replay: the skip-scan against a full scan with the standard's matching, and the published walk as a specimen."""
+"""Keys and replay: the skip-scan against a full scan with the standard's matching, and the published walk as a
+specimen."""
 
 from __future__ import annotations
 
@@ -35,7 +36,12 @@ FILTERS = st.builds(
     st.sampled_from([[], [], ["#"]]),
 ).filter(bool)
 SCHEMAS = st.one_of(
-    st.builds(HashedLevels, st.sampled_from([1, 3, 4, 5, 64]), st.sampled_from(["shift", "z-order"]), st.sampled_from(["slash", "empty"])),
+    st.builds(
+        HashedLevels,
+        st.sampled_from([1, 3, 4, 5, 64]),
+        st.sampled_from(["shift", "z-order"]),
+        st.sampled_from(["slash", "empty"]),
+    ),
     st.builds(LearnedPatterns, st.integers(1, 3)),
 )
 
@@ -65,8 +71,16 @@ def read_all(shard: Shard, iterator: Iterator, most: int = 3) -> tuple[list[Mess
 
 
 @settings(max_examples=150, deadline=None, derandomize=True, database=None)
-@given(SCHEMAS, st.lists(st.tuples(st.integers(-3, 9), st.lists(TOPICS, max_size=5)), max_size=12), FILTERS, st.integers(0, 12), st.integers(1, 4))
-def test_replay_is_a_full_scan(schema: Schema, batches: Sequence[tuple[int, list[str]]], topic_filter: str, at: int, most: int) -> None:
+@given(
+    SCHEMAS,
+    st.lists(st.tuples(st.integers(-3, 9), st.lists(TOPICS, max_size=5)), max_size=12),
+    FILTERS,
+    st.integers(0, 12),
+    st.integers(1, 4),
+)
+def test_replay_is_a_full_scan(
+    schema: Schema, batches: Sequence[tuple[int, list[str]]], topic_filter: str, at: int, most: int
+) -> None:
     """A reader that begins in the middle reads on while messages come; generations change too. Clocks go back."""
     clock = Clock()
     shard = shard_of(schema, clock)
@@ -92,7 +106,9 @@ def test_replay_is_a_full_scan(schema: Schema, batches: Sequence[tuple[int, list
         assert by_topic(found, topic) == by_topic(wanted, topic), "order within a topic"
     for since, since_time in ((0, 0), (at, 0), (0, 2 * at), (at, at)):
         once, behind = read_all(shard, shard.replay(topic_filter, since, since_time), 100)
-        assert sorted(one.sequence for one in once) == [one.sequence for one in wanted if one.sequence > since and one.time >= since_time]
+        assert sorted(one.sequence for one in once) == [
+            one.sequence for one in wanted if one.sequence > since and one.time >= since_time
+        ]
         assert read_all(shard, behind)[0] == []
 
 
@@ -130,7 +146,9 @@ def test_replay_at_the_last_instant() -> None:
 def test_the_published_walk_stops_at_the_first_key_that_does_not_match(combine: Combine, padding: Padding) -> None:
     """D1, and its nearest correct neighbour: one trailing wildcard, which the published walk reads with the shift."""
     shard = shard_of(HashedLevels(3, combine, padding), Clock())
-    shard.append([Message(topic, "p", b"") for topic in ("foo/a/bar", "foo/a/qux", "foo/b/bar", "foo/c/bar", "foo/d/qux")])
+    shard.append(
+        [Message(topic, "p", b"") for topic in ("foo/a/bar", "foo/a/qux", "foo/b/bar", "foo/c/bar", "foo/d/qux")]
+    )
     wanted = {"foo/a/bar", "foo/b/bar", "foo/c/bar"}
     assert {one.topic for one in read_all(shard, shard.replay("foo/+/bar"))[0]} == wanted
     assert len(published_walk(shard, "foo/+/bar")) < 3
@@ -145,7 +163,14 @@ def test_seeks_are_bounded_by_what_is_needed() -> None:
     shard = shard_of(HashedLevels(3), clock, 3)
     for _ in range(60):
         clock.now += random_draws.randrange(4)
-        shard.append([Message(f"{random_draws.choice('ab')}/{random_draws.randrange(30)}/{random_draws.choice('xyz')}", "p", b"") for _ in range(20)])
+        shard.append(
+            [
+                Message(
+                    f"{random_draws.choice('ab')}/{random_draws.randrange(30)}/{random_draws.choice('xyz')}", "p", b""
+                )
+                for _ in range(20)
+            ]
+        )
     keys = [key for key, _ in shard.store.seek(b"") if key < FACTS]
     for topic_filter in ("#", "a/#", "a/+/x", "+/7/x", "+/+/x", "+/7/#", "none/+/x", "+/+/+"):
         query = HashedLevels(3).query(topic_filter)
@@ -161,7 +186,9 @@ def test_seeks_are_bounded_by_what_is_needed() -> None:
 
 @settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(SCHEMAS, st.lists(st.tuples(st.integers(0, 9), st.lists(TOPICS, max_size=8)), min_size=1, max_size=12), FILTERS)
-def test_seeks_are_bounded_for_any_filter(schema: Schema, batches: Sequence[tuple[int, list[str]]], topic_filter: str) -> None:
+def test_seeks_are_bounded_for_any_filter(
+    schema: Schema, batches: Sequence[tuple[int, list[str]]], topic_filter: str
+) -> None:
     """Of any schema: two seeks for each match and each stretch of keys of a bucket that share an index without a match,
     and one to begin each query (a pattern's)."""
     clock = Clock()
@@ -178,7 +205,8 @@ def test_seeks_are_bounded_for_any_filter(schema: Schema, batches: Sequence[tupl
 
 
 def test_strong_order_holds_by_topic_and_not_by_publisher() -> None:
-    """Two publishers, one topic; the second sends when the first was answered. In one shard any reader gets them so; of a shard for each it may begin with the second's."""
+    """Two publishers, one topic; the second sends when the first was answered. In one shard any reader gets them so; of
+    a shard for each it may begin with the second's."""
     first, second = Message("t", "p1", b"1"), Message("t", "p2", b"2")
     by_topic = shard_of(HashedLevels(), Clock())
     by_topic.append([first])
@@ -187,7 +215,10 @@ def test_strong_order_holds_by_topic_and_not_by_publisher() -> None:
     by_publisher = [shard_of(HashedLevels(), Clock()) for _ in range(2)]
     by_publisher[0].append([first])
     by_publisher[1].append([second])
-    orders = {tuple(one.payload for shard in turn for one in read_all(shard, shard.replay("t"))[0]) for turn in (by_publisher, by_publisher[::-1])}
+    orders = {
+        tuple(one.payload for shard in turn for one in read_all(shard, shard.replay("t"))[0])
+        for turn in (by_publisher, by_publisher[::-1])
+    }
     assert orders == {(b"1", b"2"), (b"2", b"1")}
 
 
@@ -213,11 +244,14 @@ def test_a_learned_edge_does_not_move_a_topic(plus_first: bool) -> None:
 
 
 def test_patterns_and_generations_are_found_again(tmp_path: Path) -> None:
-    """A second process finds every message and goes on with the same indices; a pattern is there with its first message."""
+    """A second process finds every message and goes on with the same indices; a pattern is there with its first
+    message."""
     clock = Clock()
     store = RocksStore(tmp_path / "db")
     shard = Shard(store, clock, LearnedPatterns(2))
-    shard.append([Message(f"devices/{number}/{what}", "p", b"%d" % number) for number in range(5) for what in ("on", "off")])
+    shard.append(
+        [Message(f"devices/{number}/{what}", "p", b"%d" % number) for number in range(5) for what in ("on", "off")]
+    )
     half, iterator = shard.next(shard.replay("devices/+/on"), 2)
     shard.new_generation(HashedLevels(5, "z-order", "empty"))
     shard.append([Message("devices/7/on", "p", b"7")])
@@ -267,7 +301,17 @@ def test_bad_topics_filters_and_iterators_are_one_line() -> None:
         with pytest.raises(InputError, match=r"^topic"):
             shard.append([Message("fine", "p", b""), Message(bad, "p", b"")])
     good = shard.replay("a/+").to_json()
-    for text in ("", "{}", "[1]", '{"key": "zz"}', good.replace("a/+", "a+"), good.replace('"until": 0', '"until": "0"'), good.replace('"until": 0', '"until": -1'), "null", "NaN"):
+    for text in (
+        "",
+        "{}",
+        "[1]",
+        '{"key": "zz"}',
+        good.replace("a/+", "a+"),
+        good.replace('"until": 0', '"until": "0"'),
+        good.replace('"until": 0', '"until": -1'),
+        "null",
+        "NaN",
+    ):
         with pytest.raises(InputError, match=r"^(iterator|filter)"):
             Iterator.from_json(text)
     assert shard.sequence == 0
@@ -347,7 +391,8 @@ def test_retention_goes_by_elapsed_time_and_not_by_clocks_of_leaders() -> None:
 
 
 def test_generations_that_are_replayed_side_by_side_break_the_order() -> None:
-    """D6: a walk of each generation of its own, the newer one's page first; one after the other, as `Shard.next` goes, keeps it."""
+    """D6: a walk of each generation of its own, the newer one's page first; one after the other, as `Shard.next` goes,
+    keeps it."""
     clock = Clock()
     shard = shard_of(HashedLevels(), clock)
     shard.append([Message("a/b", "p", b"1")])

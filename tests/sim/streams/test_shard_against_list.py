@@ -1,5 +1,5 @@
-"""A shard against a plain list with the standard's matching: every schema and shape of topics, generations that inherit patterns, batches that fail,
-stores that are opened again after every kind of write, and writers that are killed."""
+"""A shard against a plain list with the standard's matching: every schema and shape of topics, generations that inherit
+patterns, batches that fail, stores that are opened again after every kind of write, and writers that are killed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def filters_of(draws: random.Random, topics: Sequence[str]) -> list[str]:
 
 
 def schema_of(draws: random.Random, known: Schema | None) -> Schema:
-    """Fresh, or with what an older generation has learned, in its order or another, with another threshold; or the same object again."""
+    """Fresh, or with what an older generation has learned, in its order or another, with another threshold; or the same
+    object again."""
     if isinstance(known, LearnedPatterns) and draws.random() < 0.7:
         patterns = list(known.patterns)
         if draws.random() < 0.3:
@@ -62,7 +63,9 @@ def schema_of(draws: random.Random, known: Schema | None) -> Schema:
         return known if draws.random() < 0.2 else LearnedPatterns(draws.randrange(1, 6), patterns)
     if draws.random() < 0.6:
         return LearnedPatterns(draws.randrange(1, 6))
-    return HashedLevels(draws.choice((1, 2, 3, 4, 5, 64)), draws.choice(("shift", "z-order")), draws.choice(("slash", "empty")))
+    return HashedLevels(
+        draws.choice((1, 2, 3, 4, 5, 64)), draws.choice(("shift", "z-order")), draws.choice(("slash", "empty"))
+    )
 
 
 def read_all(shard: Shard, topic_filter: str, most: int) -> list[Message]:
@@ -95,7 +98,10 @@ class Run:
 
     def append(self) -> None:
         self.now = max(self.now + self.draws.randrange(-2, 5), 0)
-        some = [Message(self.draws.choice(self.topics), f"p{self.draws.randrange(2)}", b"%d" % number) for number in range(self.draws.randrange(6))]
+        some = [
+            Message(self.draws.choice(self.topics), f"p{self.draws.randrange(2)}", b"%d" % number)
+            for number in range(self.draws.randrange(6))
+        ]
         if isinstance(self.store, Failing) and self.draws.random() < 0.2:
             self.store.fails = True
             with pytest.raises(OSError, match="no space"):
@@ -103,7 +109,9 @@ class Run:
             self.store.fails = False
             return
         last = self.shard.append(some)
-        self.stored += [one._replace(sequence=last - len(some) + 1 + at, time=self.shard.time) for at, one in enumerate(some)]
+        self.stored += [
+            one._replace(sequence=last - len(some) + 1 + at, time=self.shard.time) for at, one in enumerate(some)
+        ]
 
     def change(self) -> None:
         """A new generation, or the oldest is dropped."""
@@ -134,7 +142,9 @@ class Run:
             found = read_all(self.shard, topic_filter, self.draws.choice((1, 3, 100)))
             assert sorted(found, key=lambda one: one.sequence) == wanted, topic_filter
             for topic in {one.topic for one in wanted}:
-                assert [one for one in found if one.topic == topic] == [one for one in wanted if one.topic == topic], "order within a topic"
+                assert [one for one in found if one.topic == topic] == [one for one in wanted if one.topic == topic], (
+                    "order within a topic"
+                )
 
     def end(self) -> None:
         """Readers come to the end: each has seen once what was not dropped under it."""
@@ -150,7 +160,9 @@ class Run:
                 if not some:
                     break
             assert len(seen) == len(set(seen)), topic_filter
-            wanted = {one.sequence for one in self.stored if one.sequence > self.dropped and matches(topic_filter, one.topic)}
+            wanted = {
+                one.sequence for one in self.stored if one.sequence > self.dropped and matches(topic_filter, one.topic)
+            }
             assert wanted <= set(seen), topic_filter
             assert set(seen) <= {one.sequence for one in self.stored if matches(topic_filter, one.topic)}, topic_filter
 
@@ -186,7 +198,8 @@ def test_a_shard_on_disk_is_a_list(tmp_path: Path, seeds: int) -> None:
 
 @pytest.mark.parametrize("order", [0, 1, 2])
 def test_a_generation_keeps_what_it_inherited(order: int) -> None:
-    """Opened again, a shard whose second generation began with the patterns of the first finds the messages of both, in any order of topics."""
+    """Opened again, a shard whose second generation began with the patterns of the first finds the messages of both, in
+    any order of topics."""
     store = MemoryStore()
     topics = [f"devices/{number}/{what}" for number in range(4) for what in ("on", "off")]
     random.Random(order).shuffle(topics)
@@ -198,7 +211,9 @@ def test_a_generation_keeps_what_it_inherited(order: int) -> None:
     again = Shard(store, lambda: 0)
     assert again.generations[1].patterns[: len(first.patterns)] == first.patterns
     found = read_all(again, "devices/+/+", 99)
-    assert sorted((one.topic, one.payload) for one in found) == sorted((topic, payload) for topic in topics for payload in (b"1", b"2"))
+    assert sorted((one.topic, one.payload) for one in found) == sorted(
+        (topic, payload) for topic in topics for payload in (b"1", b"2")
+    )
 
 
 def test_patterns_of_a_dropped_generation_are_removed() -> None:
@@ -235,13 +250,15 @@ while True:
         shard.new_generation(LearnedPatterns(1 + first % 4, newest.patterns[::-1]) if learned and first % 2 else LearnedPatterns(3) if not learned else HashedLevels(2))
     if len(shard.generations) > 40:
         shard.drop_generation(min(shard.generations))
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(60, marks=pytest.mark.exhaustive)])
 def test_a_writer_of_generations_that_is_killed_loses_nothing(tmp_path: Path, kills: int) -> None:
     for number in range(kills):
-        with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path / "db")], stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(tmp_path / "db")], stdout=subprocess.PIPE, text=True
+        ) as process:
             assert process.stdout is not None
             lines = list(islice(process.stdout, number * 7 % 11 + 3))
             os.kill(process.pid, signal.SIGKILL)
@@ -254,5 +271,7 @@ def test_a_writer_of_generations_that_is_killed_loses_nothing(tmp_path: Path, ki
         for topic_filter in ("#", "+/3/b", "1/+/b", "+/+/+", "2/#"):
             topics = {number: f"{number % 3}/{number % 7}/b" for number in range(dropped, shard.sequence)}
             found = read_all(shard, topic_filter, 1000)
-            assert sorted(int(one.payload) for one in found) == [number for number, topic in topics.items() if matches(topic_filter, topic)]
+            assert sorted(int(one.payload) for one in found) == [
+                number for number, topic in topics.items() if matches(topic_filter, topic)
+            ]
         store.close()

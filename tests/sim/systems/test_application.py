@@ -59,7 +59,13 @@ def test_every_law_holds_when_applications_and_members_come_and_go(seed):
 
 def test_what_had_no_acknowledgement_comes_again_under_its_identifier_with_dup():
     _, report, violated, batches = run(
-        applications=1, shared_groups=0, offline_share=1.0, online_s=0.4, offline_s=0.05, application_us=400.0, duration_s=2.0
+        applications=1,
+        shared_groups=0,
+        offline_share=1.0,
+        online_s=0.4,
+        offline_s=0.05,
+        application_us=400.0,
+        duration_s=2.0,
     )
     assert not violated
     first: dict[tuple[int, int], int] = {}
@@ -67,7 +73,8 @@ def test_what_had_no_acknowledgement_comes_again_under_its_identifier_with_dup()
     for batch in batches:
         rows = np.flatnonzero(batch.kind == EventKind.DELIVER)
         for publisher, sequence, packet_id, dup in zip(
-            *(column[rows].tolist() for column in (batch.publisher, batch.sequence, batch.packet_id, batch.dup)), strict=True
+            *(column[rows].tolist() for column in (batch.publisher, batch.sequence, batch.packet_id, batch.dup)),
+            strict=True,
         ):
             before = first.setdefault((publisher, sequence), packet_id)
             again += dup
@@ -83,7 +90,13 @@ def test_who_commits_what_is_not_acknowledged_loses_it(monkeypatch):
     monkeypatch.setattr(sessions, "without_gap", all_of_it)
     monkeypatch.setattr(sessions.Application, "unfinished", lambda session: [])
     *_, violated, _ = run(
-        applications=1, shared_groups=0, offline_share=1.0, online_s=0.4, offline_s=0.05, application_us=400.0, duration_s=2.0
+        applications=1,
+        shared_groups=0,
+        offline_share=1.0,
+        online_s=0.4,
+        offline_s=0.05,
+        application_us=400.0,
+        duration_s=2.0,
     )
     assert "retransmission" in violated
 
@@ -141,37 +154,62 @@ def test_a_configuration_without_sense_is_refused(given, complaint):
 
 
 SLOW = {
-    "publishers": 40, "brokers": 2, "drain_s": 2.5, "applications": 2, "shared_groups": 0, "group_members": 2, "shared_partitions": 4,
-    "acks": "all", "idempotent": True, "application_us": 1000.0,
-}  # fmt: skip
+    "publishers": 40,
+    "brokers": 2,
+    "drain_s": 2.5,
+    "applications": 2,
+    "shared_groups": 0,
+    "group_members": 2,
+    "shared_partitions": 4,
+    "acks": "all",
+    "idempotent": True,
+    "application_us": 1000.0,
+}
 
 
 @pytest.mark.parametrize(
     ("seed", "more"),
     [
         (0, {"faults": "client-half-open@0.3:0"}),
-        (1, {"faults": "client-link-slow@0.2:0:0.3 session-takeover@0.35:0", "application_us": 10.0, "offline_share": 0.5, "online_s": 0.1,
-             "offline_s": 0.05, "takeover_share": 0.5, "shared_groups": 1}),
+        (
+            1,
+            {
+                "faults": "client-link-slow@0.2:0:0.3 session-takeover@0.35:0",
+                "application_us": 10.0,
+                "offline_share": 0.5,
+                "online_s": 0.1,
+                "offline_s": 0.05,
+                "takeover_share": 0.5,
+                "shared_groups": 1,
+            },
+        ),
         (1, {"faults": "client-link-cut@0.25:0:0.3", "shared_groups": 1}),
     ],
-)  # fmt: skip
+)
 def test_links_that_are_cut_slow_or_dead_lose_no_message_and_no_order(seed, more):
-    """What was answered into a link that takes nothing any more never came; and what arrives at one instant arrives in order."""
+    """What was answered into a link that takes nothing any more never came; and what arrives at one instant arrives in
+    order."""
     assert not run(seed, **{**SLOW, **more})[2]
 
 
 def test_a_broker_that_believes_in_answers_that_never_came_sends_nothing_again(monkeypatch):
     told = sessions.Application.lose_connection
-    monkeypatch.setattr(sessions.Application, "lose_connection", lambda self, lost_us, is_alive: told(self, 2**62, is_alive))
+    monkeypatch.setattr(
+        sessions.Application, "lose_connection", lambda self, lost_us, is_alive: told(self, 2**62, is_alive)
+    )
     assert "retransmission" in run(0, **SLOW, faults="client-half-open@0.3:0")[2]
 
 
 def acknowledged_and_sent_again() -> int:
-    """How many messages that were published once and acknowledged go out once more when a broker dies with packs that are not committed."""
+    """How many messages that were published once and acknowledged go out once more when a broker dies with packs that
+    are not committed."""
     more = {"publishers": 60, "rate": 40.0, "drain_s": 4.0, "faults": "broker-crash@0.4:1"}
     *_, violated, batches = run(3, **{**SLOW, **more})
     assert not violated, "under identifiers of their own they are new messages"
-    columns = {name: np.concatenate([getattr(batch, name) for batch in batches]).tolist() for name in ("kind", "subscriber", "publisher", "sequence")}
+    columns = {
+        name: np.concatenate([getattr(batch, name) for batch in batches]).tolist()
+        for name in ("kind", "subscriber", "publisher", "sequence")
+    }
     rows = list(zip(*columns.values(), strict=True))
     published = [row[2:] for row in rows if row[0] == EventKind.PUBLISH]
     twice, acknowledged, again = {one for one in published if published.count(one) > 1}, set(), 0

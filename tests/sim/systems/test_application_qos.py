@@ -1,4 +1,5 @@
-"""QoS 0 and 2, retained messages and slow readers of applications and groups: what the laws say, and what breaks them."""
+"""QoS 0 and 2, retained messages and slow readers of applications and groups: what the laws say, and what breaks
+them."""
 
 from collections import Counter
 
@@ -16,9 +17,25 @@ SMALL = {
     "publishers": 60, "rate": 20.0, "warm_up_s": 0.1, "duration_s": 0.5, "drain_s": 10.0, "session_timeout_s": 0.2,
     "request_timeout_s": 0.2, "pack_pause_s": 0.1,
 }  # fmt: skip
-MIXED = {"publish_qos": "0=0.3 1=0.3 2=0.4", "subscription_qos": "0=0.25 1=0.25 2=0.5", "applications": 4, "shared_groups": 4}
+MIXED = {
+    "publish_qos": "0=0.3 1=0.3 2=0.4",
+    "subscription_qos": "0=0.25 1=0.25 2=0.5",
+    "applications": 4,
+    "shared_groups": 4,
+}
 COMING_AND_GOING = {"brokers": 2, "offline_share": 1.0, "online_s": 0.4, "offline_s": 0.05, "application_us": 400.0}
-COLUMNS = ("time_us", "kind", "publisher", "subscriber", "qos", "sequence", "packet_id", "dup", "delivered_qos", "retained")
+COLUMNS = (
+    "time_us",
+    "kind",
+    "publisher",
+    "subscriber",
+    "qos",
+    "sequence",
+    "packet_id",
+    "dup",
+    "delivered_qos",
+    "retained",
+)
 
 
 class Ran:
@@ -49,7 +66,9 @@ def test_a_delivery_has_the_lower_qos_and_qos_0_is_delivered_too():
     ran = Ran(**MIXED)
     assert not ran.violated
     assert ran.system.is_quiet()
-    granted = {queue.code: int(ran.system.world.traffic.qos.granted_to(np.array([queue.first]))[0]) for queue in ran.queues}
+    granted = {
+        queue.code: int(ran.system.world.traffic.qos.granted_to(np.array([queue.first]))[0]) for queue in ran.queues
+    }
     assert Counter(granted.values()) == {0: 2, 1: 2, 2: 4}
     rows = list(zip(*ran.of(EventKind.DELIVER, "subscriber", "qos", "delivered_qos"), strict=True))
     assert all(lower == min(qos, granted[subscriber]) for subscriber, qos, lower in rows)
@@ -82,7 +101,9 @@ def test_qos_2_takes_all_its_steps_once():
     ran = Ran(qos=2, shared_groups=0)
     steps = Counter(ran.columns["kind"].tolist())
     assert not ran.violated
-    assert steps[EventKind.DELIVER] == steps[EventKind.RECEIVE] == steps[EventKind.RELEASE] == steps[EventKind.ACKNOWLEDGE]
+    assert (
+        steps[EventKind.DELIVER] == steps[EventKind.RECEIVE] == steps[EventKind.RELEASE] == steps[EventKind.ACKNOWLEDGE]
+    )
     assert ran.met["exactly-once"] == ran.counts["published"] == steps[EventKind.DELIVER]
 
 
@@ -96,7 +117,9 @@ def test_every_law_holds_when_applications_and_members_come_and_go(seed, qos):
 
 def test_several_partitions_of_one_application_keep_the_order_of_what_is_sent_again():
     for seed in (2, 4):
-        ran = Ran(seed, **{**COMING_AND_GOING, "online_s": 0.15, "offline_s": 0.1}, application_partitions=3, applications=2)
+        ran = Ran(
+            seed, **{**COMING_AND_GOING, "online_s": 0.15, "offline_s": 0.1}, application_partitions=3, applications=2
+        )
         assert not ran.violated
         assert ran.met["retransmission"] > 0
 
@@ -141,9 +164,15 @@ GROUP = {"qos": 2, "applications": 0, "brokers": 2, "publishers": 30, "drain_s":
 CRASHED = {**GROUP, "faults": "broker-crash@0.65:0", "application_us": 8000.0}
 """Others read the partitions of the members that were connected to the broker, from where they were committed."""
 AWAY = {
-    **GROUP, "rate": 10.0, "duration_s": 3.0, "offline_share": 1.0, "online_s": 0.6, "offline_s": 1.5, "slow_share": 1.0,
+    **GROUP,
+    "rate": 10.0,
+    "duration_s": 3.0,
+    "offline_share": 1.0,
+    "online_s": 0.6,
+    "offline_s": 1.5,
+    "slow_share": 1.0,
     "slow_read_ms": 4.0,
-}  # fmt: skip
+}
 """Members go for longer than a rebalance takes, with packets in their socket buffers that they have not read."""
 
 
@@ -209,7 +238,14 @@ def test_an_identifier_that_is_in_use_breaks_packet_id(monkeypatch):
 
 # -- retained messages -----------------------------------------------------------------------------------------
 
-RETAINED = {"retained_share": 0.5, "resubscribe": True, "offline_share": 1.0, "online_s": 0.15, "offline_s": 0.1, "brokers": 2}
+RETAINED = {
+    "retained_share": 0.5,
+    "resubscribe": True,
+    "offline_share": 1.0,
+    "online_s": 0.15,
+    "offline_s": 0.1,
+    "brokers": 2,
+}
 
 
 RETAINED_MIX = {**MIXED, "retained_share": 0.5, "resubscribe": True, "slow_share": 0.5, "slow_read_ms": 1.0}
@@ -232,7 +268,9 @@ def test_a_broker_that_takes_a_shared_filter_for_its_plain_one_answers_groups_to
     assert Ran(**RETAINED, applications=0).counts["delivered_retained"] > 0
 
 
-@pytest.mark.parametrize(("settings", "answered"), [({"retain_handling": 1}, False), ({"retain_handling": 2}, False), ({}, True)])
+@pytest.mark.parametrize(
+    ("settings", "answered"), [({"retain_handling": 1}, False), ({"retain_handling": 2}, False), ({}, True)]
+)
 def test_retain_handling_says_which_subscribe_is_answered(settings, answered):
     """A session that exists has the subscription: Retain Handling 1 is of new ones."""
     assert (Ran(**RETAINED, **settings).counts["delivered_retained"] > 0) == answered
@@ -253,13 +291,18 @@ def test_empty_messages_remove_what_was_retained():
 def test_a_slow_application_takes_its_packets_one_by_one_and_holds_up_nobody_else(qos):
     ran = Ran(qos=qos, applications=2, shared_groups=0, slow_share=0.5, slow_read_ms=2.0)
     times, subscribers = ran.of(EventKind.DELIVER, "time_us", "subscriber")
-    between = {who: np.diff([at for at, one in zip(times, subscribers, strict=True) if one == who]) for who in set(subscribers)}
+    between = {
+        who: np.diff([at for at, one in zip(times, subscribers, strict=True) if one == who]) for who in set(subscribers)
+    }
     assert not ran.violated
     assert sorted(int(steps.min()) >= 2000 for steps in between.values()) == [False, True]
 
 
 def test_the_fault_of_a_slow_consumer_strikes_applications():
-    struck, spared = (Ran(brokers=1, shared_groups=0, **more).of(EventKind.DELIVER, "time_us") for more in ({"faults": "slow-consumer@0.3:0"}, {}))
+    struck, spared = (
+        Ran(brokers=1, shared_groups=0, **more).of(EventKind.DELIVER, "time_us")
+        for more in ({"faults": "slow-consumer@0.3:0"}, {})
+    )
     assert max(struck[0]) > max(spared[0])
 
 
@@ -277,8 +320,15 @@ def test_the_seed_decides_everything():
 
 
 def test_what_was_on_its_way_to_a_broker_that_died_is_not_waited_for():
-    ran = Ran(3, **{**MIXED, "applications": 1, "shared_groups": 1}, brokers=3, faults="broker-crash@0.3:0 broker-crash@0.35:1")
-    downlinks = [group for group in ran.system.world.kafka.groups if group.partitions[0].topic.startswith("msg.downlink")]
+    ran = Ran(
+        3,
+        **{**MIXED, "applications": 1, "shared_groups": 1},
+        brokers=3,
+        faults="broker-crash@0.3:0 broker-crash@0.35:1",
+    )
+    downlinks = [
+        group for group in ran.system.world.kafka.groups if group.partitions[0].topic.startswith("msg.downlink")
+    ]
     assert any(group.committed[part] < part.log.end_offset for group in downlinks for part in group.partitions)
     assert ran.system.is_quiet()
     assert not (ran.columns["kind"] == EventKind.CUT).any()

@@ -1,4 +1,5 @@
-"""Sessions of applications that end: the next one begins at the end of its queue, and nothing of the old one reaches it."""
+"""Sessions of applications that end: the next one begins at the end of its queue, and nothing of the old one reaches
+it."""
 
 import numpy as np
 import pytest
@@ -12,26 +13,39 @@ from orderlab.sim.mqtt.broker.routing import RoutedRecords
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
 
 SMALL = {
-    "publishers": 60, "rate": 20.0, "warm_up_s": 0.1, "duration_s": 0.5, "drain_s": 10.0, "applications": 3, "shared_groups": 0,
-    "brokers": 2, "offline_share": 1.0, "online_s": 0.1, "offline_s": 0.05,
-}  # fmt: skip
+    "publishers": 60,
+    "rate": 20.0,
+    "warm_up_s": 0.1,
+    "duration_s": 0.5,
+    "drain_s": 10.0,
+    "applications": 3,
+    "shared_groups": 0,
+    "brokers": 2,
+    "offline_share": 1.0,
+    "online_s": 0.1,
+    "offline_s": 0.05,
+}
 
 
 def run(seed=1, **more):
     """(system, counts, violated laws, what put them to the test, columns of the history)."""
     batches = []
-    system = SYSTEMS["tbmq-application"].assemble(settings_of("tbmq-application", {**SMALL, **more}), seed, [batches.append])
+    system = SYSTEMS["tbmq-application"].assemble(
+        settings_of("tbmq-application", {**SMALL, **more}), seed, [batches.append]
+    )
     counts = system.run()["counts"]
     verdicts, _ = judge(in_memory("run", batches, system.names()), Question())
     columns = {
-        name: np.concatenate([getattr(batch, name) for batch in batches]) for name in ("kind", "subscriber", "packet_id", "session")
+        name: np.concatenate([getattr(batch, name) for batch in batches])
+        for name in ("kind", "subscriber", "packet_id", "session")
     }
     violated = {verdict.law for verdict in verdicts if verdict.outcome == "violated"}
     return system, counts, violated, {verdict.law: verdict.work["antecedents"] for verdict in verdicts}, columns
 
 
 def unfiltered(delivery, session, polled):
-    """What ``_found`` finds where nobody looks at the session that a record was routed for; the history tells it all the same."""
+    """What ``_found`` finds where nobody looks at the session that a record was routed for; the history tells it all
+    the same."""
     read = list(places_of(polled))
     copied, recipients, routed_for = RoutedRecords.unpack(
         [record for _, record in read], len(delivery.world.traffic.subscribers)
@@ -57,7 +71,9 @@ def test_a_new_session_forgets_its_position_and_its_identifiers():
     assert counts["delivered"] < 3 * counts["published"]
     delivered = columns["kind"] == EventKind.DELIVER
     first = {}
-    for subscriber, session, packet_id in zip(*(columns[name][delivered].tolist() for name in ("subscriber", "session", "packet_id")), strict=True):
+    for subscriber, session, packet_id in zip(
+        *(columns[name][delivered].tolist() for name in ("subscriber", "session", "packet_id")), strict=True
+    ):
         first.setdefault((subscriber, session), packet_id)
     assert len(first) > 3
     assert set(first.values()) == {1}

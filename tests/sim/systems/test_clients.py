@@ -1,5 +1,5 @@
-"""How clients behave, in whole systems: mixed QoS, retained messages, bursts, reconnects, slow readers; what breaks the laws
-and what does not."""
+"""How clients behave, in whole systems: mixed QoS, retained messages, bursts, reconnects, slow readers; what breaks the
+laws and what does not."""
 
 from dataclasses import replace
 
@@ -13,9 +13,15 @@ from orderlab.sim.mqtt.topics import RETAINED_FROM
 from orderlab.sim.systems.catalogue import entry, settings_of
 
 SMALL = {
-    "publishers": 40, "rate": 25.0, "warm_up_s": 0.1, "duration_s": 0.5, "session_timeout_s": 0.2, "request_timeout_s": 0.2,
-    "pack_pause_s": 0.1, "drain_s": 3.0,
-}  # fmt: skip
+    "publishers": 40,
+    "rate": 25.0,
+    "warm_up_s": 0.1,
+    "duration_s": 0.5,
+    "session_timeout_s": 0.2,
+    "request_timeout_s": 0.2,
+    "pack_pause_s": 0.1,
+    "drain_s": 3.0,
+}
 MIXED = {"publish_qos": "0=0.3 1=0.3 2=0.4", "subscription_qos": "0=0.2 1=0.4 2=0.4"}
 MOVING = {"offline_share": 0.6, "online_s": 0.1, "offline_s": 0.05}
 
@@ -31,9 +37,22 @@ class Ran:
         verdicts, _ = judge(in_memory("run", batches, self.system.names()), Question())
         self.violated = {verdict.law for verdict in verdicts if verdict.outcome == "violated"}
         self.work = {verdict.law: verdict.work for verdict in verdicts}
-        names = ("time_us", "kind", "publisher", "subscriber", "qos", "delivered_qos", "packet_id", "dup", "retained", "sequence")
+        names = (
+            "time_us",
+            "kind",
+            "publisher",
+            "subscriber",
+            "qos",
+            "delivered_qos",
+            "packet_id",
+            "dup",
+            "retained",
+            "sequence",
+        )
         columns = {name: np.concatenate([getattr(batch, name) for batch in batches]) for name in names}
-        self.of_kind = {kind: {name: column[columns["kind"] == kind] for name, column in columns.items()} for kind in EventKind}
+        self.of_kind = {
+            kind: {name: column[columns["kind"] == kind] for name, column in columns.items()} for kind in EventKind
+        }
 
     def rows(self, kind):
         return len(self.of_kind[kind]["kind"])
@@ -50,7 +69,13 @@ def test_every_delivery_has_the_lower_qos_and_only_the_steps_of_that(name):
     delivered = ran.of_kind[EventKind.DELIVER]
     own = delivered["publisher"]
     assert (delivered["delivered_qos"] == np.minimum(levels.published[own], levels.granted[own])).all()
-    assert set(zip(delivered["qos"].tolist(), delivered["delivered_qos"].tolist(), strict=True)) >= {(0, 0), (1, 1), (2, 0), (2, 1), (2, 2)}
+    assert set(zip(delivered["qos"].tolist(), delivered["delivered_qos"].tolist(), strict=True)) >= {
+        (0, 0),
+        (1, 1),
+        (2, 0),
+        (2, 1),
+        (2, 2),
+    }
     assert ((delivered["packet_id"] > 0) == (delivered["delivered_qos"] > 0)).all()
     number = np.bincount(delivered["delivered_qos"])
     assert ran.rows(EventKind.RECEIVE) == ran.rows(EventKind.RELEASE) == number[2]
@@ -60,7 +85,9 @@ def test_every_delivery_has_the_lower_qos_and_only_the_steps_of_that(name):
     assert ran.work["exactly-once"]["antecedents"] == number[2]
 
 
-@pytest.mark.parametrize("settings", [{}, {"brokers": 2, "scripts": "session", "clean_start_share": 0.3}, {"receive_maximum": 2}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"brokers": 2, "scripts": "session", "clean_start_share": 0.3}, {"receive_maximum": 2}]
+)
 def test_only_qos_0_is_missed_by_who_is_away(settings):
     ran = Ran(**MIXED, **MOVING, **settings)
     assert not ran.violated
@@ -91,10 +118,16 @@ class _Downgraded:
 
 def test_a_crash_doubles_qos_2_and_costs_the_other_levels_nothing():
     crash = {
-        "brokers": 2, "scripts": "session", "handover": "before-commit", "faults": "broker-crash-before-commit@0.36:0", "rate": 100.0,
-    }  # fmt: skip
+        "brokers": 2,
+        "scripts": "session",
+        "handover": "before-commit",
+        "faults": "broker-crash-before-commit@0.36:0",
+        "rate": 100.0,
+    }
     assert Ran(qos=2, **MOVING, **crash).violated == {"exactly-once"}  # who read `msg.all` again routed it again
-    assert Ran(publish_qos="0=0.4 1=0.6", **MOVING, **crash).violated <= {"retransmission"}, "it died with PUBACKs in its hands"
+    assert Ran(publish_qos="0=0.4 1=0.6", **MOVING, **crash).violated <= {"retransmission"}, (
+        "it died with PUBACKs in its hands"
+    )
 
 
 def test_laws_say_how_much_of_each_qos_they_saw():
@@ -121,7 +154,9 @@ def test_a_broker_that_ignores_receive_maximum_is_accused():
 def test_a_store_that_gives_an_identifier_out_again_too_early_is_accused():
     def few(system):
         inner = system.world.storage.store.assigned
-        system.world.storage.store.assigned = lambda reply, count: [(number % 2 + 1, token) for number, token in inner(reply, count)]
+        system.world.storage.store.assigned = lambda reply, count: [
+            (number % 2 + 1, token) for number, token in inner(reply, count)
+        ]
 
     unlimited = {**BUSY, "receive_maximum": 65_535}
     assert "packet-id" in Ran(**unlimited, before=few).violated
@@ -135,7 +170,14 @@ def test_a_store_that_gives_an_identifier_out_again_too_early_is_accused():
 RETAINED = {"retained_share": 0.5, **MOVING, "resubscribe": True}
 
 
-@pytest.mark.parametrize(("name", "scripts"), [pytest.param("tbmq-p2p", "published", marks=pytest.mark.exhaustive), ("tbmq-p2p", "session"), ("tbmq-postgres", None)])
+@pytest.mark.parametrize(
+    ("name", "scripts"),
+    [
+        pytest.param("tbmq-p2p", "published", marks=pytest.mark.exhaustive),
+        ("tbmq-p2p", "session"),
+        ("tbmq-postgres", None),
+    ],
+)
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_who_subscribes_again_gets_the_last_retained_message_with_its_flag(name, scripts, qos):
     ran = Ran(name, qos=qos, **RETAINED, **({} if scripts is None else {"scripts": scripts}))
@@ -146,7 +188,9 @@ def test_who_subscribes_again_gets_the_last_retained_message_with_its_flag(name,
     sets_retain = set(published["publisher"][published["retained"] == 1].tolist())
     assert set(delivered["publisher"][retained].tolist()) <= sets_retain
     assert len(sets_retain) == 20
-    for publisher, sequence, at in zip(*(delivered[name][retained].tolist() for name in ("publisher", "sequence", "time_us")), strict=True):
+    for publisher, sequence, at in zip(
+        *(delivered[name][retained].tolist() for name in ("publisher", "sequence", "time_us")), strict=True
+    ):
         earlier = (published["publisher"] == publisher) & (published["time_us"] < at - 60_000)
         assert sequence >= published["sequence"][earlier].max(initial=-1), "the last one, but for what is on its way"
 
@@ -154,7 +198,10 @@ def test_who_subscribes_again_gets_the_last_retained_message_with_its_flag(name,
 def test_a_retained_message_that_loses_its_flag_is_a_double():
     def forget(system):
         inner = system.world.traffic.retaining.seen
-        system.world.traffic.retaining.seen = lambda copies: (inner(copies)[0], {"retained": np.zeros(len(copies), np.int64)})
+        system.world.traffic.retaining.seen = lambda copies: (
+            inner(copies)[0],
+            {"retained": np.zeros(len(copies), np.int64)},
+        )
 
     assert "exactly-once" in Ran(qos=2, before=forget, **RETAINED).violated
 
@@ -223,7 +270,8 @@ def test_bursts_keep_every_law(name, pattern):
 def test_a_crowd_that_publishes_at_once_waits_longer():
     few_cores = {"broker_cores": 1, "rate": 1000.0, "publishers": 100, "publish_on_s": 0.02, "publish_off_s": 0.18}
     spread, together = (
-        Ran(**few_cores, publish_pattern=pattern).system.world.measured.delivery_latency.mean_us() for pattern in ("regular", "together")
+        Ran(**few_cores, publish_pattern=pattern).system.world.measured.delivery_latency.mean_us()
+        for pattern in ("regular", "together")
     )
     assert together > 1.2 * spread
 
@@ -246,7 +294,9 @@ def test_slow_readers_get_everything_late_and_the_others_do_not():
     assert not ran.violated
     delivered = ran.of_kind[EventKind.DELIVER]
     schedule = ran.system.world.traffic.schedule
-    waited = delivered["time_us"] - schedule.published_us(delivered["sequence"] * schedule.count + delivered["publisher"])
+    waited = delivered["time_us"] - schedule.published_us(
+        delivered["sequence"] * schedule.count + delivered["publisher"]
+    )
     slow = [np.median(waited[delivered["publisher"] == one]) > 60_000 for one in range(40)]
     assert sum(slow) == 10
 
@@ -264,7 +314,9 @@ def test_what_waited_in_the_socket_of_a_lost_connection_holds_nobody_up_on_the_n
     assert ran.rows(EventKind.CUT) == 0, "10 messages each take 1 s of 3 to read"
 
 
-@pytest.mark.parametrize("settings", [MIXED, RETAINED, {"publish_on_s": 0.08, "publish_off_s": 0.1, "publish_pattern": "exponential"}])
+@pytest.mark.parametrize(
+    "settings", [MIXED, RETAINED, {"publish_on_s": 0.08, "publish_off_s": 0.1, "publish_pattern": "exponential"}]
+)
 def test_the_seed_decides_everything(settings):
     same = [Ran(seed=seed, **settings).system.digest for seed in (1, 1, 2)]
     assert same[0] == same[1] != same[2]
@@ -272,11 +324,23 @@ def test_the_seed_decides_everything(settings):
 
 @pytest.mark.parametrize(("qos", "seed"), [(1, 1), (1, 2), (1, 4), (2, 0), (2, 12)])
 def test_a_message_that_a_retained_one_has_overtaken_holds_back_what_came_with_it(qos, seed):
-    """The retained message is saved later and pushed earlier. What is late then is read from the store; its successors of the same pack may not go first."""
+    """The retained message is saved later and pushed earlier. What is late then is read from the store; its successors
+    of the same pack may not go first."""
     ran = Ran(
-        seed=seed, qos=qos, scripts="session", handover="before-commit", publishers=20, rate=100, duration_s=0.5, warm_up_s=0.15, retained_share=0.5,
-        resubscribe=True, offline_share=1, online_s=0.02, offline_s=0.01,
-    )  # fmt: skip
+        seed=seed,
+        qos=qos,
+        scripts="session",
+        handover="before-commit",
+        publishers=20,
+        rate=100,
+        duration_s=0.5,
+        warm_up_s=0.15,
+        retained_share=0.5,
+        resubscribe=True,
+        offline_share=1,
+        online_s=0.02,
+        offline_s=0.01,
+    )
     assert not ran.violated
     assert ran.counts["delivered_retained"] > 50
     assert ran.counts["pushes_behind_newer_ones"] > 0

@@ -1,4 +1,5 @@
-"""Faults before anything is saved: sessions were opened long before the run, so a fault of its first instant meets them too."""
+"""Faults before anything is saved: sessions were opened long before the run, so a fault of its first instant meets them
+too."""
 
 import numpy as np
 import pytest
@@ -38,10 +39,14 @@ def test_a_session_that_expires_was_open_before_or_it_would_be_opened_after_its_
 
 
 @pytest.mark.parametrize("fault", ["broker-crash", "session-takeover"])
-def test_who_loses_its_connection_before_its_publisher_publishes_was_connected_before_and_is_not_introduced_later(fault):
+def test_who_loses_its_connection_before_its_publisher_publishes_was_connected_before_and_is_not_introduced_later(
+    fault,
+):
     ran = Ran(inbound="memory", faults=f"{fault}@{AT_ONCE}:1", session_expiry_s=0, offline_share=0.2, rate=5.0, qos=1)
     assert not ran.violated
-    columns = {name: np.concatenate([getattr(batch, name) for batch in ran.batches]) for name in ("kind", "subscriber", "node")}
+    columns = {
+        name: np.concatenate([getattr(batch, name) for batch in ran.batches]) for name in ("kind", "subscriber", "node")
+    }
     first = {}
     for kind, subscriber, node in zip(*(column.tolist() for column in columns.values()), strict=True):
         if kind in (EventKind.CONNECT, EventKind.DISCONNECT):

@@ -1,4 +1,5 @@
-"""Durable streams in a cluster: the laws hold under every fault that can strike, and each specimen breaks the law it should beside its neighbour."""
+"""Durable streams in a cluster: the laws hold under every fault that can strike, and each specimen breaks the law it
+should beside its neighbour."""
 
 from collections import defaultdict
 from typing import Any
@@ -42,13 +43,15 @@ def test_what_is_still_to_be_read_when_the_run_is_over_is_not_lost(given: dict[s
 
 
 def test_a_node_that_is_the_limit_is_busy_all_the_time() -> None:
-    """Node 0 leads two shards of six, and copies what the other four take: 2 ms for every message, so that 500 a second fill it."""
+    """Node 0 leads two shards of six, and copies what the other four take: 2 ms for every message, so that 500 a second
+    fill it."""
     report, *_ = simulated(node_cores=1, store_us=2000, readers=0, publishers=100, rate=10, flush_ms=1, warm_up_s=0.3)
     assert report["utilisation"]["node"][0] > 0.98
 
 
 def test_jobs_come_to_a_node_in_the_order_of_their_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `Station` asks for: a job that is handed over before it arrives would keep others from a server that is free."""
+    """As `Station` asks for: a job that is handed over before it arrives would keep others from a server that is
+    free."""
     arrivals: dict[Station, list[float]] = defaultdict(list)
 
     def serve_bursts(station: Station, arrival_us: float, *more: Any) -> float:
@@ -73,12 +76,19 @@ def test_an_iterator_that_is_committed_before_its_page_arrives_passes_messages_o
     laws = simulated(**given, commit="read")[1]
     assert laws["cursor-safe"] is Outcome.VIOLATED
     assert set(simulated(**given)[1].values()) == {Outcome.HOLDS}
-    given["faults"] += " client-link-cut@0.5:0:5"  # and not back before the run is over: what was overtaken is lost all the same
+    given["faults"] += (
+        " client-link-cut@0.5:0:5"  # and not back before the run is over: what was overtaken is lost all the same
+    )
     assert simulated(**given, commit="read")[1]["at-least-once"] is Outcome.VIOLATED
     assert Outcome.VIOLATED not in simulated(**given)[1].values()
 
 
-ALL = {"readers": 2, "topic_filter": "#", "flush_ms": 0.2, "faults": " ".join(f"client-link-cut@{0.1 + at / 50:g}:0:0.002" for at in range(22))}
+ALL = {
+    "readers": 2,
+    "topic_filter": "#",
+    "flush_ms": 0.2,
+    "faults": " ".join(f"client-link-cut@{0.1 + at / 50:g}:0:0.002" for at in range(22)),
+}
 
 
 def test_a_page_whose_answer_is_lost_comes_again_to_that_reader_alone() -> None:
@@ -122,7 +132,8 @@ CUTS = "client-link-cut@0.2:0:0.1 client-link-cut@0.35:1:0.02"
 
 
 def test_a_group_loses_nothing_when_members_are_cut_off() -> None:
-    """Its shards go to others after the lease, and one that comes back takes some by asking; the group is judged as one reader."""
+    """Its shards go to others after the lease, and one that comes back takes some by asking; the group is judged as one
+    reader."""
     report, laws, _ = simulated(topic_filter="$share/g/site/+/0", readers=3, faults=CUTS)
     group = report["streams"]["group"]
     assert set(laws.values()) == {Outcome.HOLDS}
@@ -153,7 +164,10 @@ def test_retention_by_time_is_told_to_who_was_away_for_longer() -> None:
 
 
 def test_uneven_load_is_uneven_shards() -> None:
-    skew = {zipf: simulated(shard_by="publisher", zipf=zipf, publishers=60, rate=10, duration_s=0.3)[0]["streams"]["skew"] for zipf in (0, 2)}
+    skew = {
+        zipf: simulated(shard_by="publisher", zipf=zipf, publishers=60, rate=10, duration_s=0.3)[0]["streams"]["skew"]
+        for zipf in (0, 2)
+    }
     assert skew[2] > 1.5 * skew[0]
 
 
@@ -180,9 +194,14 @@ def test_traced_batches_do_not_change_the_history() -> None:
 
 def test_one_busy_publisher_is_one_shard_by_publisher_and_several_by_topic() -> None:
     """Topics of publishers are many and even here, so both are near 1."""
-    even = {by: simulated(shard_by=by, publishers=60, duration_s=0.2)[0]["streams"]["skew"] for by in ("topic", "publisher")}
+    even = {
+        by: simulated(shard_by=by, publishers=60, duration_s=0.2)[0]["streams"]["skew"] for by in ("topic", "publisher")
+    }
     assert max(even.values()) < 2.5
-    one = {by: simulated(shard_by=by, publishers=1, topics=20, duration_s=0.5)[0]["streams"]["skew"] for by in ("topic", "publisher")}
+    one = {
+        by: simulated(shard_by=by, publishers=1, topics=20, duration_s=0.5)[0]["streams"]["skew"]
+        for by in ("topic", "publisher")
+    }
     assert one["publisher"] == 6.0
     assert one["topic"] < 6.0
 
@@ -198,9 +217,14 @@ def test_slices_add_up_to_the_run_and_a_crash_is_marked_where_it_struck() -> Non
     for system, told in ((quiet, report), (struck, crashed)):
         rows = system.series.table()
         assert sum(row["in_per_s"] for row in rows) / 20 == told["counts"]["published"]
-        assert sum(row["out_per_s"] for row in rows) / 20 >= told["counts"]["published"], "two readers, of half the topics each"
+        assert sum(row["out_per_s"] for row in rows) / 20 >= told["counts"]["published"], (
+            "two readers, of half the topics each"
+        )
     assert [(one["fault"], one["node"], one["at_s"]) for one in crashed["recovery"]] == [
         ("broker-crash", "node-0", 0.7), ("client-link-cut", "reader-1", 1.2),
     ]  # fmt: skip
-    before, after = ([row["latency_ms"] or 0 for row in struck.series.table() if low < row["at_s"] <= low + 0.4] for low in (0.2, 0.7))
+    before, after = (
+        [row["latency_ms"] or 0 for row in struck.series.table() if low < row["at_s"] <= low + 0.4]
+        for low in (0.2, 0.7)
+    )
     assert max(after) > 2 * max(before), "what the dead leader had is sent again after a while"

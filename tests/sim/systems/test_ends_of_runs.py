@@ -1,4 +1,5 @@
-"""A run ends when nothing is under way any more, wherever it is: with numbers alone a repetition would stand for a lost message."""
+"""A run ends when nothing is under way any more, wherever it is: with numbers alone a repetition would stand for a lost
+message."""
 
 import numpy as np
 import pytest
@@ -10,11 +11,27 @@ from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 from orderlab.sim.systems.tbmq_prototype import JedisSettings, JedisSystem
 
 OVERLOADED = {
-    "publishers": 25, "rate": 60.0, "brokers": 2, "kafka_brokers": 1, "warm_up_s": 0.05, "duration_s": 0.3, "drain_s": 3.0, "partitions": 1,
-    "pack_pause_s": 0.05, "receive_maximum": 5, "max_poll_records": 5, "linger_ms": 20.0, "offline_share": 0.4, "offline_s": 0.1,
-    "online_s": 0.1, "redis_nodes": 3, "threads": 1, "appendfsync": "everysec", "retries": 5,
+    "publishers": 25,
+    "rate": 60.0,
+    "brokers": 2,
+    "kafka_brokers": 1,
+    "warm_up_s": 0.05,
+    "duration_s": 0.3,
+    "drain_s": 3.0,
+    "partitions": 1,
+    "pack_pause_s": 0.05,
+    "receive_maximum": 5,
+    "max_poll_records": 5,
+    "linger_ms": 20.0,
+    "offline_share": 0.4,
+    "offline_s": 0.1,
+    "online_s": 0.1,
+    "redis_nodes": 3,
+    "threads": 1,
+    "appendfsync": "everysec",
+    "retries": 5,
     "costs": "prototype threads.downlink_partitions=1 threads.consumer_share=1 redis.syscall_us=12 host.other_us=295",
-}  # fmt: skip
+}
 """One thread that saves: a reconnect reads and repeats what is still being pushed."""
 
 
@@ -43,7 +60,15 @@ def test_everything_is_there_at_the_end_of_other_runs(seed):
 
 @pytest.mark.parametrize("more", [{}, {"qos": 2}, {"receive_maximum": 1}])
 def test_what_a_dead_link_withholds_at_the_end_is_under_way_and_hides_no_other_loss(more):
-    settings = {"publishers": 20, "brokers": 2, "kafka_brokers": 1, "partitions": 4, "drain_s": 0.2, "faults": "client-half-open@0.2:0:5", **more}
+    settings = {
+        "publishers": 20,
+        "brokers": 2,
+        "kafka_brokers": 1,
+        "partitions": 4,
+        "drain_s": 0.2,
+        "faults": "client-half-open@0.2:0:5",
+        **more,
+    }
     batches = []
     system = P2PSystem(P2PSettings(**settings), 1, [batches.append])
     counts = system.run()["counts"]
@@ -58,6 +83,8 @@ def test_what_a_dead_link_withholds_at_the_end_is_under_way_and_hides_no_other_l
     assert -1 not in cut
     last = np.flatnonzero((batch.kind == EventKind.DELIVER) & ~np.isin(batch.subscriber, list(cut)))[-1]
     lossy = [batch.select(np.delete(np.arange(len(batch)), last))]
-    (verdict,), _ = judge(in_memory("the run but for a delivery", lossy, system.names()), Question(laws=("at-least-once",)))
+    (verdict,), _ = judge(
+        in_memory("the run but for a delivery", lossy, system.names()), Question(laws=("at-least-once",))
+    )
     assert verdict.outcome == "violated"
     assert (verdict.witness.sequence, verdict.work["violations"]) == (batch.sequence[last], 1)

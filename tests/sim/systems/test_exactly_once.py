@@ -69,7 +69,11 @@ def test_records_that_are_numbered_by_their_place_in_the_log_are_saved_twice(mon
 
 def test_what_was_completed_on_an_earlier_connection_does_not_come_late(monkeypatch):
     def doubles():
-        return [seed for seed in (1, 2) if "exactly-once" in Ran(faults="redis-restart@0.4:0", seed=seed, **RESTLESS).violated]
+        return [
+            seed
+            for seed in (1, 2)
+            if "exactly-once" in Ran(faults="redis-restart@0.4:0", seed=seed, **RESTLESS).violated
+        ]
 
     assert not doubles()
     monkeypatch.setattr(StoredSessions, "newest", lambda self, client: None)

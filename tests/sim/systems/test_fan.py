@@ -26,7 +26,9 @@ def test_every_subscriber_with_a_wildcard_gets_every_message_in_order():
     assert "violated" not in verdicts.values()
 
 
-@pytest.mark.parametrize("fault", ["broker-crash", "client-link-cut", "session-takeover", "network-partition", "client-half-open"])
+@pytest.mark.parametrize(
+    "fault", ["broker-crash", "client-link-cut", "session-takeover", "network-partition", "client-half-open"]
+)
 def test_a_subscriber_that_comes_back_without_a_session_is_owed_nothing(fault):
     verdicts, counts, _ = run("tbmq-fan-out", **SMALL, subscribers=20, faults=f"{fault}@0.1:0")
     assert 0 < counts["delivered"] <= 20 * counts["published"]
@@ -34,7 +36,14 @@ def test_a_subscriber_that_comes_back_without_a_session_is_owed_nothing(fault):
 
 
 @pytest.mark.parametrize(
-    "given", [{"qos": 1}, {"publish_qos": "0=0.5 1=0.5"}, {"retained_share": 0.5}, {"clean_start_share": 0.5}, {"session_expiry_s": 1}]
+    "given",
+    [
+        {"qos": 1},
+        {"publish_qos": "0=0.5 1=0.5"},
+        {"retained_share": 0.5},
+        {"clean_start_share": 0.5},
+        {"session_expiry_s": 1},
+    ],
 )
 def test_fan_out_has_no_store_for_what_is_kept(given):
     with pytest.raises(InputError):
@@ -43,9 +52,18 @@ def test_fan_out_has_no_store_for_what_is_kept(given):
 
 def test_an_application_reads_its_own_group_of_devices_alone():
     verdicts, counts, system = run("tbmq-application", **APART)
-    assert counts["delivered"] == pytest.approx(1.5 * counts["published"], abs=3), "four groups of devices are read once, two of them twice"
+    assert counts["delivered"] == pytest.approx(1.5 * counts["published"], abs=3), (
+        "four groups of devices are read once, two of them twice"
+    )
     assert "violated" not in verdicts.values()
-    assert [queue.topic_filter for queue in system.applications.queues] == ["p/0/+", "p/1/+", "p/2/+", "p/3/+", "$share/g0/p/0/+", "$share/g1/p/1/+"]
+    assert [queue.topic_filter for queue in system.applications.queues] == [
+        "p/0/+",
+        "p/1/+",
+        "p/2/+",
+        "p/3/+",
+        "$share/g0/p/0/+",
+        "$share/g1/p/1/+",
+    ]
 
 
 def test_one_group_of_devices_is_read_by_all():

@@ -17,7 +17,13 @@ SMALL = {
     "request_timeout_s": 0.2, "pack_pause_s": 0.1, "drain_s": 3.0,
 }  # fmt: skip
 AWAY = {"offline_share": 0.6, "offline_s": 0.4}
-REPAIRED = {"scripts": "session", "handover": "before-commit", "acks": "all", "idempotent": True, "appendfsync": "always"}
+REPAIRED = {
+    "scripts": "session",
+    "handover": "before-commit",
+    "acks": "all",
+    "idempotent": True,
+    "appendfsync": "always",
+}
 
 PAIRS = [
     # fault, damaged system, what is seen of the damage, its neighbour
@@ -25,30 +31,45 @@ PAIRS = [
     ("consumer-rebalance@0.4:0", {}, "doubles", REPAIRED),
     ("network-partition@0.4:0:0.5", {}, "fifo", REPAIRED),
     ("lost-puback@0.4:0", {}, "doubles", {"qos": 2}),
-    ("redis-failover@0.5:0", {"redis_replica_lag_ms": 100.0, **AWAY}, "at-least-once", {"redis_replica_lag_ms": 0.0, **AWAY}),
+    (
+        "redis-failover@0.5:0",
+        {"redis_replica_lag_ms": 100.0, **AWAY},
+        "at-least-once",
+        {"redis_replica_lag_ms": 0.0, **AWAY},
+    ),
     ("redis-stall@0.4:0:0.5", {}, "late", {"faults": "redis-stall@0.4:0:0.01"}),
     ("kafka-leader-change@0.4:0", {}, "fifo", REPAIRED),
     ("kafka-leader-change@0.4:0", {}, "at-least-once", REPAIRED),
-    ("session-takeover@0.395:0", {"publishers": 60, "rate": 100.0}, "doubles", {"publishers": 60, "rate": 100.0, "qos": 0}),
+    (
+        "session-takeover@0.395:0",
+        {"publishers": 60, "rate": 100.0},
+        "doubles",
+        {"publishers": 60, "rate": 100.0, "qos": 0},
+    ),
     ("redis-connection-loss@0.4:0 redis-stall@0.3:0:0.2", {}, "replayed", {"faults": "redis-stall@0.3:0:0.2"}),
     ("script-cache-flush@0.4:0", {}, "reloads", {"faults": ""}),
 ]
 POSTGRES_PAIRS = [
     ("postgres-stall@0.4:0", {}, "late", {"faults": "postgres-stall@0.4:0:0.01"}),
-    ("postgres-connection-loss@0.4:0", {"rate": 300.0, "duration_s": 0.4}, "saves_failed", {"faults": "", "rate": 20.0}),
+    (
+        "postgres-connection-loss@0.4:0",
+        {"rate": 300.0, "duration_s": 0.4},
+        "saves_failed",
+        {"faults": "", "rate": 20.0},
+    ),
 ]
 ELSEWHERE = {
     "broker-crash-before-commit": "test_faults.test_a_crash_before_the_commit_repeats_what_was_saved",
-    "broker-crash-after-commit": "test_faults.test_a_crash_after_the_commit_leaves_messages_in_the_store_until_a_reconnect",
+    "broker-crash-after-commit": "test_faults.test_a_crash_after_the_commit_leaves_messages_in_the_store_until_a_reconnect",  # noqa: E501
     "producer-retry": "test_faults.test_retries_reorder_unless_the_producer_is_idempotent",
     "broker-clock-skew": "test_faults.test_a_clock_that_is_ahead_ends_messages_early",
     "redis-clock-skew": "test_faults.test_a_clock_that_is_ahead_ends_messages_early",
     "client-link-cut": "test_wrong_brokers.test_a_cut_delays_what_tcp_sends_again_and_keep_alive_ends_what_it_outlasts",
     "client-half-open": "test_wrong_brokers.test_a_connection_that_died_holds_messages_back_until_somebody_notices",
     "client-link-slow": "test_wrong_brokers.test_a_slow_link_moves_latencies_and_nothing_else",
-    "publisher-link-cut": "test_wrong_brokers.test_a_cut_link_of_publishers_delays_and_keep_alive_makes_them_send_again",
-    "publisher-link-slow": "test_wrong_brokers.test_a_cut_link_of_publishers_delays_and_keep_alive_makes_them_send_again",
-    "publisher-half-open": "test_wrong_brokers.test_what_publishers_send_into_dead_connections_they_send_again_elsewhere",
+    "publisher-link-cut": "test_wrong_brokers.test_a_cut_link_of_publishers_delays_and_keep_alive_makes_them_send_again",  # noqa: E501
+    "publisher-link-slow": "test_wrong_brokers.test_a_cut_link_of_publishers_delays_and_keep_alive_makes_them_send_again",  # noqa: E501
+    "publisher-half-open": "test_wrong_brokers.test_what_publishers_send_into_dead_connections_they_send_again_elsewhere",  # noqa: E501
     "publisher-takeover": "test_wrong_brokers.test_a_message_over_the_old_connection_of_a_publisher_that_has_moved",
     "broker-pause": "test_wrong_servers.test_a_pause_longer_than_the_session_timeout_costs_a_broker_its_partitions",
     "kafka-isr-shrink": "test_wrong_servers.test_an_unclean_election_loses_what_was_acknowledged_even_with_acks_all",
@@ -58,11 +79,11 @@ ELSEWHERE = {
     "slow-consumer": "test_faults.test_a_slow_consumer_gets_everything_late",
     "redis-restart": "test_faults.test_a_redis_restart_without_a_file_loses_what_waits_there_and_with_one_it_does_not",
     "redis-machine-crash": "test_faults.test_a_machine_that_crashes_loses_what_was_not_on_disk_and_a_process_does_not",
-    "command-timeout": "test_faults.test_a_call_that_timed_out_and_ran_all_the_same_is_saved_twice_unless_the_store_knows_it",
+    "command-timeout": "test_faults.test_a_call_that_timed_out_and_ran_all_the_same_is_saved_twice_unless_the_store_knows_it",  # noqa: E501
     "redis-partition": "test_faults.test_a_node_that_nobody_reaches_for_long_makes_brokers_give_saves_up",
     "slot-migration": "test_faults.test_a_save_in_a_slot_on_the_move_fails_where_keys_are_not_declared_and_comes_again",
-    "redis-eviction": "test_faults.test_memory_that_runs_out_loses_messages_under_either_policy_and_a_short_shortage_does_not",
-    "redis-oom": "test_faults.test_memory_that_runs_out_loses_messages_under_either_policy_and_a_short_shortage_does_not",
+    "redis-eviction": "test_faults.test_memory_that_runs_out_loses_messages_under_either_policy_and_a_short_shortage_does_not",  # noqa: E501
+    "redis-oom": "test_faults.test_memory_that_runs_out_loses_messages_under_either_policy_and_a_short_shortage_does_not",  # noqa: E501
     "postgres-restart": "test_prototype.test_without_synchronous_commit_a_restart_loses_what_waits",
 }
 
@@ -82,7 +103,9 @@ def damage(name, faults, **settings):
         "reloads": any(getattr(driver, "reloads", 0) for driver in drivers),
         "saves_failed": counts.get("saves_failed", 0) > 0,
     }
-    return {verdict.law for verdict in verdicts if verdict.outcome == "violated"} | {what for what in seen if seen[what]}
+    return {verdict.law for verdict in verdicts if verdict.outcome == "violated"} | {
+        what for what in seen if seen[what]
+    }
 
 
 @pytest.mark.parametrize(("fault", "damaged", "seen", "neighbour"), PAIRS)

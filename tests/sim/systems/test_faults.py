@@ -52,9 +52,13 @@ def test_a_crash_before_the_commit_repeats_what_was_saved():
     _, _, violated, batches = run_whole("broker-crash-before-commit@0.4:0")
     assert "fifo" not in violated
     delivered = [
-        row for batch in batches
-        for row in zip(*(column[batch.kind == EventKind.DELIVER].tolist() for column in (batch.publisher, batch.sequence)), strict=True)
-    ]  # fmt: skip
+        row
+        for batch in batches
+        for row in zip(
+            *(column[batch.kind == EventKind.DELIVER].tolist() for column in (batch.publisher, batch.sequence)),
+            strict=True,
+        )
+    ]
     assert len(delivered) > len(set(delivered))
 
 
@@ -94,7 +98,8 @@ def test_a_redis_restart_without_a_file_loses_what_waits_there_and_with_one_it_d
 
 
 def test_a_machine_that_crashes_loses_what_was_not_on_disk_and_a_process_does_not():
-    """Of what a node had run for two seconds: with ``no`` nothing is on disk yet, with ``everysec`` the first second is."""
+    """Of what a node had run for two seconds: with ``no`` nothing is on disk yet, with ``everysec`` the first second
+    is."""
     waiting = {"offline_share": 0.6, "online_s": 0.2, "offline_s": 0.4, "publishers": 22, "duration_s": 2.2}
     lost = {}
     for appendfsync in ("no", "everysec", "always"):
@@ -157,7 +162,8 @@ def test_a_replica_is_told_what_a_migration_moved():
 
 
 def test_keys_that_move_to_a_node_that_stalls_are_not_lost_behind_what_waits_there():
-    """A request waits for the end of the stall, and its effects with it; keys that came meanwhile have left their node, and the replica has them."""
+    """A request waits for the end of the stall, and its effects with it; keys that came meanwhile have left their node,
+    and the replica has them."""
     stalled = "redis-stall@0.2:1:0.4 slot-migration@0.25:0:0.1 redis-failover@0.4:1"
     counts, violated = run(stalled, scripts="session", redis_replica_lag_ms=0.0, redis_nodes=2, pack_retries=1000)
     assert counts["redirections"] > 0
@@ -186,7 +192,13 @@ def test_a_node_that_nobody_reaches_for_long_makes_brokers_give_saves_up():
 
 @pytest.mark.parametrize("fault", ["redis-partition@0.4:0:1", "redis-oom@0.4:0:1"])
 def test_a_broker_that_commits_only_what_was_saved_loses_nothing(fault):
-    patience = {"command_timeout_s": 0.1, "pack_pause_s": 0.05, "scripts": "session", "handover": "before-commit", "offline_share": 0.4}
+    patience = {
+        "command_timeout_s": 0.1,
+        "pack_pause_s": 0.05,
+        "scripts": "session",
+        "handover": "before-commit",
+        "offline_share": 0.4,
+    }
     counts, violated = run(fault, **patience, pack_retries=1_000_000)
     assert counts["saves_failed"] > 0
     assert "saves_given_up" not in counts
@@ -252,7 +264,9 @@ def test_faults_strike_at_their_rate_and_leave_rows():
     for batch in batches:
         for kind, operation, node in zip(batch.kind, batch.operation, batch.node, strict=True):
             if kind == EventKind.FAULT:
-                struck.setdefault(system.names().operations.label(operation), []).append(system.names().nodes.label(node))
+                struck.setdefault(system.names().operations.label(operation), []).append(
+                    system.names().nodes.label(node)
+                )
     assert 25 < len(struck["redis-stall"]) < 60
     assert 8 < len(struck["lost-puback"]) < 35
     assert set(struck["redis-stall"]) == {"redis-0", "redis-1", "redis-2"}
@@ -263,7 +277,9 @@ def test_faults_strike_at_their_rate_and_leave_rows():
 def test_a_kind_more_does_not_move_the_instants_of_the_others():
     def stalls(rates):
         system = P2PSystem(P2PSettings(**SMALL), 1, [])
-        return [str(fault) for fault in draw_faults(system.world, parse_rates(rates), 2_000_000) if "stall" in fault.name]
+        return [
+            str(fault) for fault in draw_faults(system.world, parse_rates(rates), 2_000_000) if "stall" in fault.name
+        ]
 
     assert stalls("redis-stall=5/s") == stalls("lost-puback=3/s redis-stall=5/s")
 
@@ -272,7 +288,9 @@ def waiting(system):
     """Messages that wait in the sessions of everyone, whether or not they were delivered under another identifier."""
     world, found = system.world, 0
     for subscriber, node in enumerate(world.storage.node_of):
-        reply = world.storage.nodes[node].shard.execute(world.storage.store.fetch(world.traffic.subscribers.name(subscriber)).argv)
+        reply = world.storage.nodes[node].shard.execute(
+            world.storage.store.fetch(world.traffic.subscribers.name(subscriber)).argv
+        )
         found += len(world.storage.store.fetched(reply) or ())
     return found
 

@@ -14,7 +14,8 @@ def held(duration_s):
     return {
         "records": sum(log.end_offset - log.start_offset for log in logs),
         "rows": system.recorder._waiting,
-        "unanswered": sum(len(broker.ingest.unacknowledged) for broker in world.brokers) + len(world.delivery.connections.in_flight),
+        "unanswered": sum(len(broker.ingest.unacknowledged) for broker in world.brokers)
+        + len(world.delivery.connections.in_flight),
         "keys": sum(len(node.shard.freeze()) for node in world.storage.nodes),
     }
 

@@ -39,7 +39,9 @@ def test_the_same_seed_gives_the_same_history_and_another_one_another(name):
 def test_the_processes_of_one_machine_share_its_cores(name):
     _, shared, _ = run(name, duration_s=0.2)
     machine = shared["utilisation"]["machine"][0]
-    processes = sum(sum(used) for kind, used in shared["utilisation"].items() if kind in ("broker", "kafka", "postgres"))
+    processes = sum(
+        sum(used) for kind, used in shared["utilisation"].items() if kind in ("broker", "kafka", "postgres")
+    )
     redis = sum(shared["utilisation"].get("redis", [])) / 12
     assert machine == pytest.approx(processes + redis, rel=0.01)
     _, apart, _ = run(name, duration_s=0.2, shared_host=False)
@@ -110,7 +112,9 @@ def test_a_pipeline_gives_up_what_a_node_does_not_answer_in_time():
     patient, _, violated = run("tbmq-lettuce", faults="redis-stall@0.3:0:0.3")
     assert not violated
     assert sum(broker.driver.timeouts for broker in patient.world.brokers) == 0
-    system, report, violated = run("tbmq-lettuce", faults="command-timeout@0.3:0", command_timeout_s=0.1, scripts="session")
+    system, report, violated = run(
+        "tbmq-lettuce", faults="command-timeout@0.3:0", command_timeout_s=0.1, scripts="session"
+    )
     assert sum(broker.driver.timeouts for broker in system.world.brokers) > 0
     assert report["counts"]["saves_failed"] > 0
     assert "at-least-once" not in violated
@@ -126,7 +130,13 @@ def test_a_database_in_trouble_loses_nothing_that_was_committed(fault):
 
 
 def test_without_synchronous_commit_a_restart_loses_what_waits():
-    waiting = {"rate": 60.0, "offline_share": 1.0, "online_s": 0.1, "offline_s": 0.4, "faults": "postgres-restart@0.4:0"}
+    waiting = {
+        "rate": 60.0,
+        "offline_share": 1.0,
+        "online_s": 0.1,
+        "offline_s": 0.4,
+        "faults": "postgres-restart@0.4:0",
+    }
     _, report, violated = run("tbmq-postgres", synchronous_commit=False, **waiting)
     assert report["counts"]["transactions_lost"] > 50
     assert "at-least-once" in violated
@@ -140,7 +150,13 @@ def test_a_fault_of_another_store_is_refused(name, fault):
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_calls_that_overtake_each_other_lose_nothing_where_saves_take_turns(qos):
-    restart = {"scripts": "session", "qos": qos, "appendfsync": "always", "faults": "redis-restart@0.4:0", "pack_pause_s": 0.1}
+    restart = {
+        "scripts": "session",
+        "qos": qos,
+        "appendfsync": "always",
+        "faults": "redis-restart@0.4:0",
+        "pack_pause_s": 0.1,
+    }
     _, report, violated = run("tbmq-jedis", **restart, publishers=40, rate=25.0, duration_s=0.6)
     counts = report["counts"]
     assert not violated
@@ -156,8 +172,14 @@ def test_without_turns_a_store_that_numbers_its_batches_refuses_what_was_overtak
 
 
 def test_a_small_batch_of_packets_does_not_overtake_a_large_one_on_its_connection(monkeypatch):
-    stall = {"faults": "redis-restart@0.4:0", "appendfsync": "always", "publishers": 40, "rate": 25.0, "duration_s": 0.6,
-             "costs": "prototype threads.consumer_share=1 redis.syscall_us=12 host.other_us=295"}  # fmt: skip
+    stall = {
+        "faults": "redis-restart@0.4:0",
+        "appendfsync": "always",
+        "publishers": 40,
+        "rate": 25.0,
+        "duration_s": 0.6,
+        "costs": "prototype threads.consumer_share=1 redis.syscall_us=12 host.other_us=295",
+    }
     assert not run("tbmq-jedis", **stall)[2]
     monkeypatch.setattr(ConnectionTable, "in_order", lambda self, subscribers, arrived_us: arrived_us)
     assert "fifo" in run("tbmq-jedis", **stall)[2]

@@ -37,7 +37,8 @@ class Ran:
 
 
 def most_unacknowledged(columns):
-    """The largest number of PUBLISH packets that a subscriber held on one connection without having acknowledged them."""
+    """The largest number of PUBLISH packets that a subscriber held on one connection without having acknowledged
+    them."""
     held, most = {}, 0
     for kind, subscriber, packet_id in zip(columns["kind"], columns["subscriber"], columns["packet_id"], strict=True):
         if kind == EventKind.DELIVER:
@@ -80,7 +81,9 @@ def test_qos_2_takes_all_its_steps_once(scripts):
     assert not ran.violated
     assert ran.met["exactly-once"] == ran.counts["published"] > 500
     steps = Counter(ran.columns["kind"].tolist())
-    assert steps[EventKind.DELIVER] == steps[EventKind.RECEIVE] == steps[EventKind.RELEASE] == steps[EventKind.ACKNOWLEDGE]
+    assert (
+        steps[EventKind.DELIVER] == steps[EventKind.RECEIVE] == steps[EventKind.RELEASE] == steps[EventKind.ACKNOWLEDGE]
+    )
     assert "releases_of_nothing" not in ran.counts
     assert "removes_of_nothing" not in ran.counts
 
@@ -96,7 +99,17 @@ def test_qos_2_survives_lost_connections(scripts):
 def test_a_pubrel_is_sent_again_where_the_pubcomp_was_lost():
     counts = Counter()
     for seed in range(4):
-        ran = Ran(seed, qos=2, rate=100.0, duration_s=0.3, offline_share=1.0, online_s=0.02, offline_s=0.01, scripts="session", removals="awaited")
+        ran = Ran(
+            seed,
+            qos=2,
+            rate=100.0,
+            duration_s=0.3,
+            offline_share=1.0,
+            online_s=0.02,
+            offline_s=0.01,
+            scripts="session",
+            removals="awaited",
+        )
         assert not ran.violated
         counts.update(ran.counts)
     assert counts["pubrels_again"] > 0
@@ -111,7 +124,9 @@ def test_a_session_that_is_read_before_its_release_scripts_have_run_sends_a_rece
 
 def test_as_published_a_session_may_be_read_before_its_remove_scripts_have_run():
     often = {"qos": 2, "rate": 100.0, "duration_s": 0.3, "offline_share": 1.0, "online_s": 0.02, "offline_s": 0.01}
-    assert any(Ran(seed, **often).violated == {"retransmission"} for seed in range(4)), "a PUBREL comes again after its PUBCOMP"
+    assert any(Ran(seed, **often).violated == {"retransmission"} for seed in range(4)), (
+        "a PUBREL comes again after its PUBCOMP"
+    )
 
 
 def test_nobody_waits_for_the_release_scripts_of_a_broker_that_died():
@@ -147,7 +162,14 @@ def test_a_broker_that_forgets_what_it_received_breaks_exactly_once():
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("share", [pytest.param(0.0, marks=pytest.mark.exhaustive), 0.5])
 def test_receive_maximum_is_kept_and_order_with_it(qos, share):
-    busy = {"publishers": 10, "rate": 400.0, "duration_s": 0.3, "offline_share": share, "online_s": 0.1, "offline_s": 0.05}
+    busy = {
+        "publishers": 10,
+        "rate": 400.0,
+        "duration_s": 0.3,
+        "offline_share": share,
+        "online_s": 0.1,
+        "offline_s": 0.05,
+    }
     limited = Ran(qos=qos, receive_maximum=2, **busy)
     assert not limited.violated
     assert most_unacknowledged(limited.columns) == 2

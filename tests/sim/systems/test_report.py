@@ -45,7 +45,9 @@ def test_all_that_was_owed_is_delivered_or_trimmed_or_expired_or_waits_or_is_los
     went = ("first_deliveries", "pending", "excused", "taken_as_expired", "violations")
     published = report["counts"]["published"]
     assert sum(work[name] for name in went) == published
-    assert work["antecedents"] == published - work["pending"] - work["taken_as_expired"], "these put nothing to the test"
+    assert work["antecedents"] == published - work["pending"] - work["taken_as_expired"], (
+        "these put nothing to the test"
+    )
     assert work[where] > 0
 
 
@@ -58,7 +60,8 @@ def test_what_nobody_was_told_has_no_latency():
 
 @pytest.mark.parametrize("duration_s", [0.2, 0.4])
 def test_the_queue_before_an_overloaded_node_is_what_waits_while_it_is_measured(duration_s):
-    """1000 messages/s come and 50 are served: at most 950 * T / 2 wait on average over T seconds, as a thread takes several."""
+    """1000 messages/s come and 50 are served: at most 950 * T / 2 wait on average over T seconds, as a thread takes
+    several."""
     settings = {**SMALL, "warm_up_s": 0.0, "duration_s": duration_s, "drain_s": 0.001, "tick_us": 1000}
     report = P2PSystem(P2PSettings(**settings, costs="cluster broker.ingest_us=20000"), 1, []).run()
     (waiting,) = report["mean_queue_length"]["broker"]

@@ -1,4 +1,5 @@
-"""Publishers that get no answer connect anew and send all again that has none, in order (MQTT-4.4.0-1, MQTT-4.6.0-1)."""
+"""Publishers that get no answer connect anew and send all again that has none, in order (MQTT-4.4.0-1,
+MQTT-4.6.0-1)."""
 
 import numpy as np
 import pytest
@@ -9,14 +10,20 @@ from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 
 SMALL = {"publishers": 20, "rate": 40.0, "brokers": 1, "warm_up_s": 0.1, "duration_s": 0.4, "drain_s": 2.0}
 CUT = {
-    "faults": "network-partition@0.2:0:1.2", "retries": 0, "linger_ms": 100.0, "request_timeout_s": 0.2, "session_timeout_s": 0.2,
-}  # fmt: skip
-"""Kafka is out of reach until all of it is given up: what order there is comes from what is sent again. The end lies between two
-requests of the producer: were it to fall into one, a batch would pass its given-up predecessor, as more than one in flight may."""
+    "faults": "network-partition@0.2:0:1.2",
+    "retries": 0,
+    "linger_ms": 100.0,
+    "request_timeout_s": 0.2,
+    "session_timeout_s": 0.2,
+}
+"""Kafka is out of reach until all of it is given up: what order there is comes from what is sent again. The end lies
+between two requests of the producer: were it to fall into one, a batch would pass its given-up predecessor, as more
+than one in flight may."""
 
 
 def run(seed=1, change=lambda republishing: None, **settings):
-    """(counts, laws that are violated, PUBLISHes as publisher, sequence, instant, DUP, PUBACKs as publisher, sequence, instant)."""
+    """(counts, laws that are violated, PUBLISHes as publisher, sequence, instant, DUP, PUBACKs as publisher, sequence,
+    instant)."""
     batches = []
     system = P2PSystem(P2PSettings(**{**SMALL, **settings}), seed, [batches.append])
     for broker in system.world.brokers:
@@ -24,10 +31,19 @@ def run(seed=1, change=lambda republishing: None, **settings):
     counts = system.run()["counts"]
     verdicts, _ = judge(in_memory("run", batches, system.names()), Question())
     columns = {
-        name: np.concatenate([getattr(batch, name) for batch in batches]) for name in ("kind", "publisher", "sequence", "time_us", "dup")
-    }  # fmt: skip
+        name: np.concatenate([getattr(batch, name) for batch in batches])
+        for name in ("kind", "publisher", "sequence", "time_us", "dup")
+    }
     sent, answered = (
-        list(zip(*(columns[name][columns["kind"] == kind].tolist() for name in ("publisher", "sequence", "time_us", "dup")), strict=True))
+        list(
+            zip(
+                *(
+                    columns[name][columns["kind"] == kind].tolist()
+                    for name in ("publisher", "sequence", "time_us", "dup")
+                ),
+                strict=True,
+            )
+        )
         for kind in (EventKind.PUBLISH, EventKind.PUBLISH_ACKNOWLEDGED)
     )
     return counts, {verdict.law for verdict in verdicts if verdict.outcome == "violated"}, sent, answered
@@ -64,7 +80,9 @@ def test_all_that_has_no_answer_is_sent_again_in_order(qos):
             again.setdefault((publisher, at), []).append(sequence)
     assert max(map(len, again.values())) > 10
     for (publisher, at), sequences in again.items():
-        before = [sequence for who, sequence, sent_us, dup in sent if who == publisher and not dup and sent_us < at - 1000]
+        before = [
+            sequence for who, sequence, sent_us, dup in sent if who == publisher and not dup and sent_us < at - 1000
+        ]
         missing = [sequence for sequence in before if answered_us[publisher, sequence] >= at]
         assert sequences[: len(missing)] == missing
         assert sequences == list(range(sequences[0], sequences[-1] + 1))

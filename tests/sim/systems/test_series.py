@@ -20,7 +20,9 @@ def stalled():
 
 def test_the_stages_of_the_way_add_up_to_all_of_it():
     _, report = run()
-    assert sum(report["stages_ms"].values()) == pytest.approx(report["latency"]["publish_to_delivery"]["mean_ms"], rel=0.001)
+    assert sum(report["stages_ms"].values()) == pytest.approx(
+        report["latency"]["publish_to_delivery"]["mean_ms"], rel=0.001
+    )
 
 
 @pytest.mark.parametrize("warm_up_s", [0.2, 0.15, 0.1234])
@@ -29,8 +31,13 @@ def test_slices_hold_every_message_once(warm_up_s):
     built, report = run(faults="redis-stall@0.4:0:0.1", warm_up_s=warm_up_s)
     rows = built.series.table()
     width = [b["at_s"] - a for a, b in zip([0.0, *(row["at_s"] for row in rows)], rows, strict=False)]
-    assert round(sum(row["out_per_s"] * each for row, each in zip(rows, width, strict=True))) == pytest.approx(report["counts"]["delivered"], rel=0.01)
-    assert round(sum(row["in_per_s"] * each for row, each in zip(rows, width, strict=True))) == report["counts"]["published"]
+    assert round(sum(row["out_per_s"] * each for row, each in zip(rows, width, strict=True))) == pytest.approx(
+        report["counts"]["delivered"], rel=0.01
+    )
+    assert (
+        round(sum(row["in_per_s"] * each for row, each in zip(rows, width, strict=True)))
+        == report["counts"]["published"]
+    )
 
 
 def test_recovery_takes_as_long_as_the_stall_and_the_backlog(stalled):
@@ -54,8 +61,12 @@ def test_what_lasts_until_the_end_has_not_recovered():
 
 @pytest.mark.parametrize(("per_s", "recovered_s"), [(1000, None), (100, 0.0)])
 def test_nothing_published_and_nothing_arrived_is_a_disturbance_where_that_is_no_chance(per_s, recovered_s):
-    """Publishers that wait for answers publish nothing while nobody answers; with two messages a slice one without any is nothing odd."""
-    rows = [{"at_s": at / 50, "in_per_s": per_s * (at <= 20), "latency_ms": 1.0 if at <= 20 else None} for at in range(1, 41)]
+    """Publishers that wait for answers publish nothing while nobody answers; with two messages a slice one without any
+    is nothing odd."""
+    rows = [
+        {"at_s": at / 50, "in_per_s": per_s * (at <= 20), "latency_ms": 1.0 if at <= 20 else None}
+        for at in range(1, 41)
+    ]
     assert recovery("redis-stall", "redis-0", 400_000, 800_000, rows).recovered_s == recovered_s
 
 
@@ -118,7 +129,12 @@ def test_slices_over_replications_have_intervals_where_two_runs_have_a_figure():
     rows = [{"at_s": 0.02, "latency_ms": each} for each in (10.0, 12.0, None)]
     ends = [{"at_s": at_s, "latency_ms": 1.0} for at_s in (0.031, 0.04, 0.04)]
     (row,) = table_over([[one, end] for one, end in zip(rows, ends, strict=True)])
-    assert (row["at_s"], row["latency_ms"], row["latency_ms_low"], row["latency_ms_high"]) == (0.02, 11.0, 0.0, pytest.approx(23.71))
+    assert (row["at_s"], row["latency_ms"], row["latency_ms_low"], row["latency_ms_high"]) == (
+        0.02,
+        11.0,
+        0.0,
+        pytest.approx(23.71),
+    )
     (alone,) = table_over([[{"at_s": 0.02, "latency_ms": 3.0}]])
     assert (alone["latency_ms"], alone["latency_ms_low"]) == (3.0, None)
 
@@ -128,14 +144,18 @@ COVERED = {**SMALL, "duration_s": 0.5, "faults": "redis-stall@0.4:0:0.1"}
 
 @pytest.mark.exhaustive
 def test_intervals_of_recovery_and_of_slices_hold_the_means_of_many_runs():
-    """The figures of ``notes/statistics.md``: 300 runs for the truth, 40 other sets of five that are held against it."""
+    """The figures of ``notes/statistics.md``: 300 runs for the truth, 40 other sets of five that are held against
+    it."""
 
     def one(seed):
         built = entry("tbmq-p2p").assemble(settings_of("tbmq-p2p", COVERED), seed, [])
         return built.run()["recovery"], built.series.table()
 
     runs = [one(seed) for seed in range(500)]
-    truth, mean = recoveries_over([recovery for recovery, _ in runs[:300]])[0]["recovered_s"], table_over([rows for _, rows in runs[:300]])
+    truth, mean = (
+        recoveries_over([recovery for recovery, _ in runs[:300]])[0]["recovered_s"],
+        table_over([rows for _, rows in runs[:300]]),
+    )
     held, slices = [], []
     for start in range(300, 500, 5):
         part = runs[start : start + 5]

@@ -1,5 +1,5 @@
-"""Clean Start, session expiry and takeover in a whole system: what the laws say of both variants of the scripts, and settings
-that are refused."""
+"""Clean Start, session expiry and takeover in a whole system: what the laws say of both variants of the scripts, and
+settings that are refused."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,9 @@ def test_published_scripts_save_for_a_session_that_was_cleared():
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_store_that_is_told_the_session_keeps_every_law(seed, qos):
-    counts, violated, met, _ = run(seed, scripts="session", clean_start_share=0.5, takeover_share=0.5, qos=qos, removals="awaited")
+    counts, violated, met, _ = run(
+        seed, scripts="session", clean_start_share=0.5, takeover_share=0.5, qos=qos, removals="awaited"
+    )
     assert not violated
     assert counts["saves_for_sessions_that_ended"] > 0
     assert met["at-least-once"] > 100
@@ -53,7 +55,9 @@ def test_a_session_that_does_not_travel_with_the_record_breaks_no_phantom():
     def forget(system):
         store = system.world.storage.store
         told, told_each = store.save, store.save_each
-        store.save = lambda client, messages, producer, batch, epoch, *qos: told(client, messages, producer, batch, 2**40, *qos)
+        store.save = lambda client, messages, producer, batch, epoch, *qos: told(
+            client, messages, producer, batch, 2**40, *qos
+        )
         store.save_each = lambda *columns: told_each(*columns[:-1], [2**40] * len(columns[-1]))
 
     broken = [run(seed, scripts="session", clean_start_share=0.5, before=forget)[1] for seed in range(2)]
@@ -89,7 +93,8 @@ def test_a_session_without_expiry_interval_ends_with_its_connection():
 
 
 @pytest.mark.parametrize(
-    ("given", "broken"), [({"scripts": "published"}, {"retransmission"}), ({"scripts": "session", "removals": "awaited"}, set())]
+    ("given", "broken"),
+    [({"scripts": "published"}, {"retransmission"}), ({"scripts": "session", "removals": "awaited"}, set())],
 )
 def test_a_takeover_keeps_session_and_laws(given, broken):
     counts, violated, met, _ = run(**given, takeover_share=1.0, seed=1)
@@ -99,8 +104,8 @@ def test_a_takeover_keeps_session_and_laws(given, broken):
 
 
 def pushed_late(scripts, way):
-    """What is written of a message that was routed for the first session, read and acknowledged there, and pushed in the second; and what the
-    history would say of its session."""
+    """What is written of a message that was routed for the first session, read and acknowledged there, and pushed in
+    the second; and what the history would say of its session."""
     system = P2PSystem(P2PSettings(publishers=2, offline_share=1.0, clean_start_share=1.0, scripts=scripts), 0, [])
     table, broker, written = system.world.delivery.connections, system.world.brokers[0], []
     broker.delivery._write = lambda sent, dup: written.extend(sent.tolist())
@@ -119,8 +124,8 @@ def pushed_late(scripts, way):
 
 @pytest.mark.parametrize("way", ["here", "downlink"])
 def test_what_is_pushed_late_is_of_the_session_that_it_was_routed_for(way):
-    """Once it is acknowledged the brokers forget for which; so it travels along. Published scripts know no sessions: there it goes out, and the
-    history says what it is."""
+    """Once it is acknowledged the brokers forget for which; so it travels along. Published scripts know no sessions:
+    there it goes out, and the history says what it is."""
     assert pushed_late("session", way)[0] == [1]
     assert pushed_late("published", way) == ([0, 1], [1, 1])
 

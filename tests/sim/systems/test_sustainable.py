@@ -82,7 +82,10 @@ def test_an_overloaded_run_that_delivered_nearly_nothing_does_not_make_the_searc
     def choked(rate, times):
         is_over = rate > 1000
         means = np.full(0 if is_over else 20, 10.0)
-        return Trial(means, float(times), 20.0 if is_over else rate, rate, not is_over), {"history_digest": "", "counts": {"published": 1, "delivered": 1}}
+        return Trial(means, float(times), 20.0 if is_over else rate, rate, not is_over), {
+            "history_digest": "",
+            "counts": {"published": 1, "delivered": 1},
+        }
 
     ceiling = find_ceiling(choked, 3000.0)
     assert ceiling.rate_per_s == pytest.approx(1000, rel=0.03)
@@ -145,7 +148,9 @@ SMALL = {"publishers": 60, "broker_cores": 1, "warm_up_s": 0.1, "duration_s": 0.
 
 def test_the_rate_of_bursts_is_what_is_published_on_average():
     bursts = {"publish_on_s": 0.2, "publish_off_s": 0.4, "publish_pattern": "exponential"}
-    trial, report = runs_of("tbmq-jedis", settings_of("tbmq-jedis", {**SMALL, **bursts}), 1)(600.0, 4)  # 30 messages/s while on
+    trial, report = runs_of("tbmq-jedis", settings_of("tbmq-jedis", {**SMALL, **bursts}), 1)(
+        600.0, 4
+    )  # 30 messages/s while on
     assert trial.in_per_s == pytest.approx(report["counts"]["published"] / 1.3, rel=0.02)
     assert trial.in_per_s == pytest.approx(600, rel=0.2)
     steady, report = runs_of("tbmq-jedis", settings_of("tbmq-jedis", SMALL), 1)(600.0, 1)
@@ -185,6 +190,8 @@ PUBLISHED = {"tbmq-jedis": (1.0, 40_000), "tbmq-postgres": (0.78, 30_000), "tbmq
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_every_published_ceiling_comes_out_within_15_percent(name):
     rate, published = PUBLISHED[name]
-    told = ceiling_json(sustainable_rate(name, settings_of(name, {"publishers": 20_000, "rate": rate}), 0, tolerance=0.05))
+    told = ceiling_json(
+        sustainable_rate(name, settings_of(name, {"publishers": 20_000, "rate": rate}), 0, tolerance=0.05)
+    )
     assert told["sustainable_per_s"]["in_and_out"] == pytest.approx(published, rel=0.15)
     assert told["at_the_ceiling"]["utilisation"]["machine"][0] > 0.97

@@ -1,4 +1,5 @@
-"""How a broker spreads its work over threads: what that does to latency, that order survives it, and the published rows."""
+"""How a broker spreads its work over threads: what that does to latency, that order survives it, and the published
+rows."""
 
 from statistics import median
 
@@ -12,7 +13,9 @@ from orderlab.sim.systems.catalogue import entry, settings_of
 
 def run(costs, seed=1, system="tbmq-p2p", **settings):
     batches = []
-    built = entry(system).assemble(settings_of(system, {**settings, "costs": f"cluster {costs}"}), seed, [batches.append])
+    built = entry(system).assemble(
+        settings_of(system, {**settings, "costs": f"cluster {costs}"}), seed, [batches.append]
+    )
     return built, built.run(), batches
 
 
@@ -26,7 +29,9 @@ def latency_ms(threads):
 
 
 def test_what_the_one_thread_of_a_partition_leaves_to_others_costs_no_latency():
-    alone, in_halves, in_a_pack = (latency_ms(f"threads.{split}") for split in ("consumer_share=1", "consumer_share=0.5", "pack=4"))
+    alone, in_halves, in_a_pack = (
+        latency_ms(f"threads.{split}") for split in ("consumer_share=1", "consumer_share=0.5", "pack=4")
+    )
     assert in_halves < 0.8 * alone
     assert in_a_pack < 0.8 * alone
 
@@ -34,7 +39,9 @@ def test_what_the_one_thread_of_a_partition_leaves_to_others_costs_no_latency():
 SPREAD = {"publishers": 20, "brokers": 3, "rate": 100, "warm_up_s": 0.1, "duration_s": 0.3, "partitions": 4}
 
 
-@pytest.mark.parametrize("threads", ["pack=4 threads.consumer_share=0", "downlink_partitions=5", "downlink_partitions=1", "all_consumers=1"])
+@pytest.mark.parametrize(
+    "threads", ["pack=4 threads.consumer_share=0", "downlink_partitions=5", "downlink_partitions=1", "all_consumers=1"]
+)
 def test_order_survives_however_the_work_is_spread(threads):
     built, _, batches = run(f"threads.{threads}", **SPREAD)
     verdicts, _ = judge(in_memory("run", batches, built.names()), Question())
@@ -44,10 +51,19 @@ def test_order_survives_however_the_work_is_spread(threads):
 
 def test_a_downlink_of_several_partitions_lingers_where_one_fills_its_batches():
     """Between two brokers: 5,000 records a second that fill batches of 8 in one partition, and not in each of 12."""
-    hop = {"publishers": 500, "rate": 20, "brokers": 2, "partitions": 2, "batch_bytes": 8 * 302, "warm_up_s": 0.1, "duration_s": 0.2}
+    hop = {
+        "publishers": 500,
+        "rate": 20,
+        "brokers": 2,
+        "partitions": 2,
+        "batch_bytes": 8 * 302,
+        "warm_up_s": 0.1,
+        "duration_s": 0.2,
+    }
     one, twelve = (
         median(
-            run(f"threads.downlink_partitions={count}", seed, **hop)[1]["latency"]["publish_to_delivery"]["mean_ms"] for seed in (1, 2, 3)
+            run(f"threads.downlink_partitions={count}", seed, **hop)[1]["latency"]["publish_to_delivery"]["mean_ms"]
+            for seed in (1, 2, 3)
         )
         for count in (1, 12)
     )
@@ -56,7 +72,11 @@ def test_a_downlink_of_several_partitions_lingers_where_one_fills_its_batches():
 
 @pytest.mark.parametrize(
     ("change", "names"),
-    [("threads.pack=0", "threads.pack"), ("threads.consumer_share=1.5", "threads.consumer_share"), ("threads.all_consumers=0", "threads.all")],
+    [
+        ("threads.pack=0", "threads.pack"),
+        ("threads.consumer_share=1.5", "threads.consumer_share"),
+        ("threads.all_consumers=0", "threads.all"),
+    ],
 )
 def test_threads_that_no_broker_has_are_refused(change, names):
     with pytest.raises(InputError, match=names):
@@ -87,7 +107,13 @@ def test_every_published_row_comes_out_within_15_percent(row):
 def test_the_published_numbers_of_consumers_need_threads_that_only_hand_on():
     """``notes/predictions.md``: several partitions a thread cost as much as the thread does itself for each message."""
     light, heavy = (
-        run(f"threads.all_consumers=4 threads.persisted_consumers=3 threads.consumer_share={share}", seed=0, row="200k", warm_up_s=0.2, duration_s=0.15)[1]
+        run(
+            f"threads.all_consumers=4 threads.persisted_consumers=3 threads.consumer_share={share}",
+            seed=0,
+            row="200k",
+            warm_up_s=0.2,
+            duration_s=0.15,
+        )[1]
         for share in (0, 0.5)
     )
     assert light["latency"]["publish_to_delivery"]["mean_ms"] == pytest.approx(32, rel=0.15)

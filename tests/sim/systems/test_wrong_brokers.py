@@ -1,4 +1,5 @@
-"""Brokers that hear late who is connected where, links that die, windows and sockets that fill: what breaks, and what keeps it."""
+"""Brokers that hear late who is connected where, links that die, windows and sockets that fill: what breaks, and what
+keeps it."""
 
 import numpy as np
 import pytest
@@ -15,9 +16,18 @@ from orderlab.sim.systems.catalogue import settings_of
 from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 
 SMALL = {
-    "publishers": 40, "rate": 20.0, "brokers": 2, "partitions": 4, "kafka_brokers": 1, "warm_up_s": 0.1, "duration_s": 0.6, "session_timeout_s": 0.2,
-    "request_timeout_s": 0.2, "pack_pause_s": 0.1, "drain_s": 1.5,
-}  # fmt: skip
+    "publishers": 40,
+    "rate": 20.0,
+    "brokers": 2,
+    "partitions": 4,
+    "kafka_brokers": 1,
+    "warm_up_s": 0.1,
+    "duration_s": 0.6,
+    "session_timeout_s": 0.2,
+    "request_timeout_s": 0.2,
+    "pack_pause_s": 0.1,
+    "drain_s": 1.5,
+}
 COMING_AND_GOING = {"offline_share": 0.5, "offline_s": 0.3, "takeover_share": 0.5}
 REPAIRED = {"scripts": "session", "handover": "before-commit", "acks": "all", "idempotent": True}
 
@@ -32,7 +42,9 @@ def run(seed=1, **settings):
     sent = {}
     for batch in batches:
         of_publish = (batch.kind == EventKind.PUBLISH) & (batch.dup < 1)
-        for publisher, sequence in zip(batch.publisher[of_publish].tolist(), batch.sequence[of_publish].tolist(), strict=True):
+        for publisher, sequence in zip(
+            batch.publisher[of_publish].tolist(), batch.sequence[of_publish].tolist(), strict=True
+        ):
             assert sequence > sent.get(publisher, -1), "publishers send in order, also what had to wait"
             sent[publisher] = sequence
     return violated, report["counts"], report["latency"]["publish_to_puback"]["mean_ms"], system
@@ -70,7 +82,9 @@ def test_brokers_that_know_at_once_lose_nothing():
 def test_a_broker_that_is_cut_off_tells_nobody_of_its_clients_unless_it_tells_again():
     _, counts, *_ = run(ownership="by-connection", faults="network-partition@0.3:0:0.8", **COMING_AND_GOING)
     assert counts["session_events_lost"] > 0
-    violated, counts, *_ = run(ownership="woken", faults="network-partition@0.3:0", pack_retries=1000, **REPAIRED, **COMING_AND_GOING)
+    violated, counts, *_ = run(
+        ownership="woken", faults="network-partition@0.3:0", pack_retries=1000, **REPAIRED, **COMING_AND_GOING
+    )
     assert not violated
     assert "session_events_lost" not in counts
 
@@ -86,10 +100,15 @@ def test_in_the_end_every_broker_believes_what_is_so():
 
 
 def run_twice_moved(**settings):
-    """Subscribers over slow links move while their acknowledgements are on the way, with Clean Start 1, and again without, before anything of the new session has
-    reached them: (violations by law, counts)."""
+    """Subscribers over slow links move while their acknowledgements are on the way, with Clean Start 1, and again
+    without, before anything of the new session has reached them: (violations by law, counts)."""
     batches = []
-    slow = {"rate": 100.0, "offline_share": 0.01, "clean_start_share": 0.001, "faults": "client-link-slow@0:0:2 client-link-slow@0:1:2"}
+    slow = {
+        "rate": 100.0,
+        "offline_share": 0.01,
+        "clean_start_share": 0.001,
+        "faults": "client-link-slow@0:0:2 client-link-slow@0:1:2",
+    }
     system = P2PSystem(P2PSettings(**{**SMALL, **slow, **settings}), 1, [batches.append])
     world = system.world
 
@@ -108,10 +127,16 @@ def run_twice_moved(**settings):
 @pytest.mark.parametrize("qos", [1, 2])
 def test_an_acknowledgement_over_an_old_connection_is_of_the_session_in_which_it_was_sent(monkeypatch, qos):
     hear, read = LateOwnership._hear, Delivery.read_from_old
-    monkeypatch.setattr(LateOwnership, "_hear", lambda self, *event: call_at(self.world.env, self.world.env.now + 60_000, lambda: hear(self, *event)))
+    monkeypatch.setattr(
+        LateOwnership,
+        "_hear",
+        lambda self, *event: call_at(self.world.env, self.world.env.now + 60_000, lambda: hear(self, *event)),
+    )
     by_identifier, counts = run_twice_moved(qos=qos, ownership="by-connection")
     assert counts["acknowledgements_over_old_connections"] > 50
-    assert counts["removals_of_other_messages" if qos == 1 else "releases_of_other_messages"] > 20, "the new session counts from 1 again"
+    assert counts["removals_of_other_messages" if qos == 1 else "releases_of_other_messages"] > 20, (
+        "the new session counts from 1 again"
+    )
     repaired = {"qos": qos, "ownership": "woken", "removals": "awaited", **REPAIRED}
     violations, counts = run_twice_moved(**repaired)
     assert not violations
@@ -133,7 +158,14 @@ def test_an_acknowledgement_over_an_old_connection_is_of_the_session_in_which_it
 
 
 def test_a_release_that_fails_is_not_given_up_with_its_connection():
-    full = {"qos": 2, "faults": "redis-oom@0.3:0", "offline_share": 0.6, "online_s": 0.1, "offline_s": 0.05, "redis_nodes": 1}
+    full = {
+        "qos": 2,
+        "faults": "redis-oom@0.3:0",
+        "offline_share": 0.6,
+        "online_s": 0.1,
+        "offline_s": 0.05,
+        "redis_nodes": 1,
+    }
     violated, counts, *_ = run(**full)
     assert violated == {"retransmission"}
     assert counts["releases_failed"] > 0
@@ -147,7 +179,9 @@ def test_a_release_that_fails_is_not_given_up_with_its_connection():
 MIXED = {"publish_qos": "0=0.3 1=0.4 2=0.3", "subscription_qos": "0=0.2 1=0.4 2=0.4"}
 
 
-@pytest.mark.parametrize(("outgoing", "broken"), [("lower", set()), ("granted", {"granted-qos"}), ("published", {"granted-qos"})])
+@pytest.mark.parametrize(
+    ("outgoing", "broken"), [("lower", set()), ("granted", {"granted-qos"}), ("published", {"granted-qos"})]
+)
 def test_a_broker_that_upgrades_what_it_sends_or_ignores_the_grant_is_seen(outgoing, broken):
     assert run(outgoing_qos=outgoing, **MIXED, **COMING_AND_GOING)[0] == broken
 
@@ -226,13 +260,20 @@ def test_a_slow_link_moves_latencies_and_nothing_else():
     assert run()[3].world.measured.delivery_latency.max_us < 100_000
 
 
-@pytest.mark.parametrize("fault", ["client-link-slow@0.3:0:0.1 client-link-slow@0.3:1:0.1", "client-link-cut@0.3:0:0.1 client-link-cut@0.3:1:0.1"])
+@pytest.mark.parametrize(
+    "fault",
+    ["client-link-slow@0.3:0:0.1 client-link-slow@0.3:1:0.1", "client-link-cut@0.3:0:0.1 client-link-cut@0.3:1:0.1"],
+)
 def test_no_answer_overtakes_those_that_a_link_has_held_up(fault):
     batches = []
-    P2PSystem(P2PSettings(**{**SMALL, "offline_share": 0.01, "rate": 100.0, "qos": 2, "faults": fault}), 1, [batches.append]).run()
+    P2PSystem(
+        P2PSettings(**{**SMALL, "offline_share": 0.01, "rate": 100.0, "qos": 2, "faults": fault}), 1, [batches.append]
+    ).run()
     sent, received, compared = {}, {}, 0
     for batch in batches:
-        for kind, of, packet_id in zip(batch.kind.tolist(), batch.subscriber.tolist(), batch.packet_id.tolist(), strict=True):
+        for kind, of, packet_id in zip(
+            batch.kind.tolist(), batch.subscriber.tolist(), batch.packet_id.tolist(), strict=True
+        ):
             if kind in (EventKind.CONNECT, EventKind.DISCONNECT):
                 sent[of], received[of] = [], 0
             elif kind == EventKind.DELIVER:
@@ -246,11 +287,22 @@ def test_no_answer_overtakes_those_that_a_link_has_held_up(fault):
 
 def test_acknowledgements_do_not_wait_for_what_a_slow_link_holds_up_of_others(monkeypatch):
     slow = "client-link-slow@0.2:0:0.1 client-link-slow@0.2:1:0.1 session-takeover@0.45:0 session-takeover@0.5:1"
-    moving = {"offline_share": 0.5, "takeover_share": 0.6, "online_s": 0.1, "offline_s": 0.1, "rate": 40.0, "ownership": "woken", "removals": "awaited", **REPAIRED}
+    moving = {
+        "offline_share": 0.5,
+        "takeover_share": 0.6,
+        "online_s": 0.1,
+        "offline_s": 0.1,
+        "rate": 40.0,
+        "ownership": "woken",
+        "removals": "awaited",
+        **REPAIRED,
+    }
     assert not run(faults=slow, **moving)[0]
     monkeypatch.setattr("orderlab.sim.mqtt.broker.delivery.BEHIND_US", 10**9)
     monkeypatch.setattr(ConnectionTable, "may_be_held_up", lambda table, subscribers: table.links.are_bad(subscribers))
-    assert run(faults=slow, **moving)[0], "worked on with the last of those that were written together, it would come after the next CONNECT"
+    assert run(faults=slow, **moving)[0], (
+        "worked on with the last of those that were written together, it would come after the next CONNECT"
+    )
 
 
 def test_a_will_is_published_of_a_client_that_is_back_where_its_broker_has_not_heard_of_it():
@@ -258,7 +310,9 @@ def test_a_will_is_published_of_a_client_that_is_back_where_its_broker_has_not_h
     late = run(**half_open, will_delay_s=0, ownership="by-connection")[1]
     assert late["wills_of_connected_clients"] > 0
     patient = run(**half_open, will_delay_s=0.1, ownership="by-connection")[1]
-    assert patient.get("wills_of_connected_clients", 0) < late["wills_of_connected_clients"], "where a CONNECT came just before the end of the delay"
+    assert patient.get("wills_of_connected_clients", 0) < late["wills_of_connected_clients"], (
+        "where a CONNECT came just before the end of the delay"
+    )
     assert patient["wills_not_sent"] > 0
     at_once = run(**half_open, will_delay_s=0)[1]
     assert "wills_of_connected_clients" not in at_once
@@ -273,14 +327,22 @@ NEVER_LOST = {**REPAIRED, "pack_retries": 1000, "command_timeout_s": 0.2}
 
 
 def wills(seed=1, **settings):
-    """(what is said of the Wills first, connections judged, violations, violated laws, counts, history) of clients that come and go."""
+    """(what is said of the Wills first, connections judged, violations, violated laws, counts, history) of clients that
+    come and go."""
     batches = []
     system = P2PSystem(P2PSettings(**{**SMALL, **GOING, **settings}), seed, [batches.append])
     counts = system.run()["counts"]
     verdicts = {verdict.law: verdict for verdict in judge(in_memory("run", batches, system.names()), Question())[0]}
     will = verdicts["will"]
     violated = {law for law, verdict in verdicts.items() if verdict.outcome == "violated"}
-    return will.witness and will.witness.why, will.work["antecedents"], will.work["violations"], violated, counts, batches
+    return (
+        will.witness and will.witness.why,
+        will.work["antecedents"],
+        will.work["violations"],
+        violated,
+        counts,
+        batches,
+    )
 
 
 @pytest.mark.parametrize(("qos", "delay_s"), [(0, 0.1), (1, 0), (1, 0.1), (2, 0)])
@@ -294,7 +356,9 @@ def test_a_will_is_a_message_that_reaches_who_watches_it(qos, delay_s):
     delivered = {
         (publisher, sequence)
         for batch in batches
-        for kind, publisher, sequence in zip(batch.kind.tolist(), batch.publisher.tolist(), batch.sequence.tolist(), strict=True)
+        for kind, publisher, sequence in zip(
+            batch.kind.tolist(), batch.publisher.tolist(), batch.sequence.tolist(), strict=True
+        )
         if kind == EventKind.DELIVER and publisher >= SMALL["publishers"]
     }
     assert len(delivered) == counts["wills_sent"]
@@ -350,7 +414,14 @@ def test_a_broker_that_is_taken_for_dead_has_its_wills_published_twice_unless_th
 
 
 def test_a_connect_that_waits_for_the_store_counts_when_it_is_answered():
-    slow = {"will_delay_s": 0.1, "wills": "claimed", "redis_nodes": 1, "faults": "redis-stall@0.25:0:0.4", **NEVER_LOST, "command_timeout_s": 1}
+    slow = {
+        "will_delay_s": 0.1,
+        "wills": "claimed",
+        "redis_nodes": 1,
+        "faults": "redis-stall@0.25:0:0.4",
+        **NEVER_LOST,
+        "command_timeout_s": 1,
+    }
     _, met, broken, _, counts, *_ = wills(**slow)
     assert met > 10
     assert broken == 0
@@ -366,7 +437,14 @@ def test_nobody_can_tell_a_broker_that_stands_still_from_one_that_is_dead():
 
 
 def test_what_kafka_does_not_take_of_wills_is_lost_or_sent_again():
-    refused = {"will_delay_s": 0, "faults": "producer-retry@0.3:0", "retries": 0, "offline_share": 1, "online_s": 0.1, "offline_s": 0.1}
+    refused = {
+        "will_delay_s": 0,
+        "faults": "producer-retry@0.3:0",
+        "retries": 0,
+        "offline_share": 1,
+        "online_s": 0.1,
+        "offline_s": 0.1,
+    }
     why, _, broken, _, counts, *_ = wills(**refused)
     assert "not kept it" in why
     assert counts["wills_lost"] == broken
@@ -413,7 +491,9 @@ def test_a_full_socket_leaves_messages_in_the_store_until_it_is_read_anew():
     assert "at-least-once" in violated
     assert counts["withheld_from_full_sockets"] > 0
     for qos in (1, 2):
-        violated, counts, *_ = run(**slow, **REPAIRED, on_full_socket="read-anew", qos=qos, offline_share=0.5, offline_s=0.2)
+        violated, counts, *_ = run(
+            **slow, **REPAIRED, on_full_socket="read-anew", qos=qos, offline_share=0.5, offline_s=0.2
+        )
         assert not violated
         assert counts["withheld_from_full_sockets"] > 0
     assert not run(faults="slow-consumer@0.3:0", rate=40.0)[0]
@@ -442,7 +522,11 @@ def test_links_delay_by_tcps_attempts_and_nothing_arrives_after_a_death():
     assert not links
     links.cut(0, 1_000_000, 1_500_000)
     links.slow_down(1, 7)
-    assert links.through(who, np.array([1_000_000] * 3)).tolist() == [1_600_000, 1_000_007, 1_000_000]  # after 0.2 s, and 0.4 s more
+    assert links.through(who, np.array([1_000_000] * 3)).tolist() == [
+        1_600_000,
+        1_000_007,
+        1_000_000,
+    ]  # after 0.2 s, and 0.4 s more
     assert links.through(who, np.array([1_500_000] * 3)).tolist() == [1_500_000, 1_500_007, 1_500_000]
     table = ConnectionTable.all_connected(3)
     table.links.kill(2, 500)
@@ -497,8 +581,6 @@ def test_settings_that_mean_nothing_are_refused(system, given, cure):
 
 
 # -- links of publishers -------------------------------------------------------------------------------------------
-
-
 
 
 @pytest.mark.parametrize("qos", [1, 2])
@@ -557,8 +639,15 @@ def test_a_message_over_the_old_connection_of_a_publisher_that_has_moved():
 
 
 def test_what_an_older_connection_of_a_publisher_brings_is_refused_where_queues_are_fenced():
-    """The old broker is cut off from the store and from Kafka while its publishers move: it hears of that when it is back, with their publishes in its hands."""
-    cut_off = {"faults": "network-partition@0.25:0 publisher-takeover@0.3:0", "ownership": "woken", "qos": 2, "pack_retries": 1000, **REPAIRED}
+    """The old broker is cut off from the store and from Kafka while its publishers move: it hears of that when it is
+    back, with their publishes in its hands."""
+    cut_off = {
+        "faults": "network-partition@0.25:0 publisher-takeover@0.3:0",
+        "ownership": "woken",
+        "qos": 2,
+        "pack_retries": 1000,
+        **REPAIRED,
+    }
     violated, counts, *_ = run(**cut_off, inbound="store")
     assert "exactly-once" in violated
     assert counts["second_numbers"] > 10
@@ -570,11 +659,31 @@ def test_what_an_older_connection_of_a_publisher_brings_is_refused_where_queues_
 
 @pytest.mark.parametrize("seed", [9, 24])
 def test_publishers_that_move_again_before_they_are_let_in_are_known_by_their_last_connection(seed):
-    """They ask at a third broker while the second one waits for the first; and whoever lost its connection to the same broker is received over a slow link."""
-    rates = "publisher-takeover=3/s publisher-half-open=2/s network-partition=0.7/s redis-stall=2/s command-timeout=1/s redis-failover=1/s broker-pause=0.5/s publisher-link-cut=1/s lost-puback=1/s"
-    lasting = {"publishers": 60, "duration_s": 0.9, "drain_s": 3.0, "command_timeout_s": 0.2, "redis_replica_lag_ms": 0.0, "appendfsync": "always", "pack_retries": 1000}
+    """They ask at a third broker while the second one waits for the first; and whoever lost its connection to the same
+    broker is received over a slow link."""
+    rates = (
+        "publisher-takeover=3/s publisher-half-open=2/s network-partition=0.7/s redis-stall=2/s "
+        "command-timeout=1/s redis-failover=1/s broker-pause=0.5/s publisher-link-cut=1/s lost-puback=1/s"
+    )
+    lasting = {
+        "publishers": 60,
+        "duration_s": 0.9,
+        "drain_s": 3.0,
+        "command_timeout_s": 0.2,
+        "redis_replica_lag_ms": 0.0,
+        "appendfsync": "always",
+        "pack_retries": 1000,
+    }
     violated, counts, *_ = run(
-        seed, fault_rates=rates, brokers=3, ownership="woken", qos=2, inbound="fenced", removals="awaited", **REPAIRED, **{**lasting, "offline_share": 0.4, "offline_s": 0.3}
+        seed,
+        fault_rates=rates,
+        brokers=3,
+        ownership="woken",
+        qos=2,
+        inbound="fenced",
+        removals="awaited",
+        **REPAIRED,
+        **{**lasting, "offline_share": 0.4, "offline_s": 0.3},
     )
     assert not violated
     assert "second_numbers" not in counts

@@ -1,5 +1,5 @@
-"""Servers that are wrong, or stand still: Kafka's replicas and coordinator, Redis Cluster in parts, brokers whose collector stops the world. Each damage
-beside its nearest neighbour, in which nothing breaks, and the repair."""
+"""Servers that are wrong, or stand still: Kafka's replicas and coordinator, Redis Cluster in parts, brokers whose
+collector stops the world. Each damage beside its nearest neighbour, in which nothing breaks, and the repair."""
 
 import pytest
 
@@ -12,14 +12,31 @@ from orderlab.sim.systems.catalogue import settings_of
 from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 
 SMALL = {
-    "publishers": 40, "rate": 20.0, "brokers": 2, "partitions": 4, "kafka_brokers": 3, "warm_up_s": 0.1, "duration_s": 0.6, "session_timeout_s": 0.2,
-    "request_timeout_s": 0.2, "command_timeout_s": 0.2, "pack_pause_s": 0.1, "drain_s": 1.5,
-}  # fmt: skip
+    "publishers": 40,
+    "rate": 20.0,
+    "brokers": 2,
+    "partitions": 4,
+    "kafka_brokers": 3,
+    "warm_up_s": 0.1,
+    "duration_s": 0.6,
+    "session_timeout_s": 0.2,
+    "request_timeout_s": 0.2,
+    "command_timeout_s": 0.2,
+    "pack_pause_s": 0.1,
+    "drain_s": 1.5,
+}
 COMING_AND_GOING = {"offline_share": 1, "online_s": 0.2, "offline_s": 0.6}
 REPAIRED = {
-    "scripts": "session", "handover": "before-commit", "acks": "all", "idempotent": True, "inbound": "store", "pack_retries": 1000,
-    "redis_replica_lag_ms": 0, "appendfsync": "always", "removals": "awaited",
-}  # fmt: skip
+    "scripts": "session",
+    "handover": "before-commit",
+    "acks": "all",
+    "idempotent": True,
+    "inbound": "store",
+    "pack_retries": 1000,
+    "redis_replica_lag_ms": 0,
+    "appendfsync": "always",
+    "removals": "awaited",
+}
 
 
 def run(seed=1, **settings):
@@ -50,9 +67,20 @@ def test_requests_in_flight_are_those_of_a_connection_whatever_their_partitions(
     env = Clock()
     cluster = KafkaCluster(env, 1, BrokerCosts(request_us=0, record_us=0))
     partitions = cluster.create_topic("t", 4)
-    producer, answered = Producer(env, cluster, ProducerSettings(linger_us=0, max_in_flight=max_in_flight), lambda: 1000), []
+    producer, answered = (
+        Producer(env, cluster, ProducerSettings(linger_us=0, max_in_flight=max_in_flight), lambda: 1000),
+        [],
+    )
     for number, partition in enumerate(partitions):
-        env.process(_after(env, number, lambda partition=partition: producer.send(partition, [0], lambda records, error: answered.append(env.now))))
+        env.process(
+            _after(
+                env,
+                number,
+                lambda partition=partition: producer.send(
+                    partition, [0], lambda records, error: answered.append(env.now)
+                ),
+            )
+        )
     env.run(100_000)
     assert answered[-1] // 2000 == answered_at
 
@@ -99,7 +127,12 @@ def test_without_an_unclean_election_the_partition_waits_for_its_leader():
 
 def _cluster(**settings):
     env = Clock()
-    cluster = KafkaCluster(env, 3, BrokerCosts(replication_lag_us=1500, request_us=0, record_us=0), ReplicaSettings(lag_max_us=10_000, **settings))
+    cluster = KafkaCluster(
+        env,
+        3,
+        BrokerCosts(replication_lag_us=1500, request_us=0, record_us=0),
+        ReplicaSettings(lag_max_us=10_000, **settings),
+    )
     (partition,) = cluster.create_topic("t", 1)
     return env, cluster, partition
 
@@ -163,7 +196,10 @@ def test_a_broker_that_dies_takes_the_groups_along_that_it_coordinates():
 
 
 def test_an_unclean_election_takes_back_commits_since_the_followers_stood_still():
-    shrunk = {**SHRUNK, "faults": " ".join(f"kafka-isr-shrink@0.2:{one}:0.5 kafka-leader-change@0.4:{one}" for one in range(3))}
+    shrunk = {
+        **SHRUNK,
+        "faults": " ".join(f"kafka-isr-shrink@0.2:{one}:0.5 kafka-leader-change@0.4:{one}" for one in range(3)),
+    }
     assert run(unclean_election=True, **shrunk)[1]["counts"]["commits_lost"] > 0
     assert run(**shrunk)[1]["counts"]["commits_lost"] == 0
 
@@ -187,7 +223,13 @@ def test_older_commits_matter_where_a_partition_changes_hands():
 
 # -- Redis Cluster -------------------------------------------------------------------------------------------------
 
-DOWN = {"redis_nodes": 10, "partitions": 8, "appendfsync": "always", "command_timeout_s": 2, "faults": "redis-restart@0.3:0:0.7"}
+DOWN = {
+    "redis_nodes": 10,
+    "partitions": 8,
+    "appendfsync": "always",
+    "command_timeout_s": 2,
+    "faults": "redis-restart@0.3:0:0.7",
+}
 
 
 def test_a_cluster_that_wants_all_slots_refuses_the_sessions_of_every_node():
@@ -201,7 +243,15 @@ def test_a_cluster_that_wants_all_slots_refuses_the_sessions_of_every_node():
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_message_whose_removal_failed_comes_again_though_it_was_acknowledged_unless_its_removal_is_awaited(qos):
-    refusing = {"cluster_node_timeout_s": 0.1, **REPAIRED, **DOWN, "offline_share": 0.6, "online_s": 0.1, "offline_s": 0.05, "qos": qos}
+    refusing = {
+        "cluster_node_timeout_s": 0.1,
+        **REPAIRED,
+        **DOWN,
+        "offline_share": 0.6,
+        "online_s": 0.1,
+        "offline_s": 0.05,
+        "qos": qos,
+    }
     assert run(**{**refusing, "removals": "once"})[0] == {"retransmission"}
     violated, report = run(**refusing)
     assert not violated
@@ -214,7 +264,9 @@ def test_what_an_old_master_takes_is_lost_at_the_heal():
     assert "at-least-once" in violated
     bounded = run(2, faults="redis-old-master@0.3:0", min_replicas_lag_s=0.01, **old)
     assert bounded[0] <= {"retransmission"}, "what was removed there is back, and comes again"
-    assert 0 < bounded[1]["counts"]["commands_lost"] < report["counts"]["commands_lost"], "min-replicas-to-write bounds the loss and does not end it"
+    assert 0 < bounded[1]["counts"]["commands_lost"] < report["counts"]["commands_lost"], (
+        "min-replicas-to-write bounds the loss and does not end it"
+    )
     violated, report = run(faults="redis-old-master@0.3:0:0.8", **old)
     assert not violated, "it heals before anybody is elected"
     assert "commands_lost" not in report["counts"]

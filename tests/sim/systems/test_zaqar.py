@@ -1,4 +1,5 @@
-"""Feeds behind a web head: each cure keeps the laws, none of them breaks `cursor-safe`; faults leave what they leave."""
+"""Feeds behind a web head: each cure keeps the laws, none of them breaks `cursor-safe`; faults leave what they
+leave."""
 
 import tomllib
 from typing import Any
@@ -56,7 +57,9 @@ def test_a_reader_whose_marker_stays_a_message_behind_is_handed_it_again(monkeyp
 
     listed = zaqar._Reader.page
     monkeypatch.setattr(zaqar._Reader, "page", page)
-    assert {law for law, outcome in simulated("zaqar-lua", poll_ms=1)[1].items() if outcome is Outcome.VIOLATED} == {"no-repeat"}
+    assert {law for law, outcome in simulated("zaqar-lua", poll_ms=1)[1].items() if outcome is Outcome.VIOLATED} == {
+        "no-repeat"
+    }
 
 
 def test_one_producer_cannot_race_with_itself() -> None:
@@ -106,7 +109,13 @@ def test_costs_of_brokers_do_not_move_what_was_fitted_to_the_feed() -> None:
 
 def test_slices_hold_every_message_and_a_fault_that_stops_all_is_recovered_from() -> None:
     def made(lasts_s: float) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        given = {"duration_s": 0.7, "warm_up_s": 0, "readers": 2, "reconnect_ms": 10, "faults": f"redis-restart@0.3:0:{lasts_s}"}
+        given = {
+            "duration_s": 0.7,
+            "warm_up_s": 0,
+            "readers": 2,
+            "reconnect_ms": 10,
+            "faults": f"redis-restart@0.3:0:{lasts_s}",
+        }
         system = SYSTEMS["zaqar-watch"].assemble(settings_of("zaqar-watch", given), 1, [])
         report = system.run()
         return system.series.table(), report

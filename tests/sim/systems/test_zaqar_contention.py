@@ -20,7 +20,9 @@ def test_conflicts_come_from_who_shares_a_queue() -> None:
 
 
 def test_the_simulated_curve_has_the_shape() -> None:
-    two, eight, spread = (simulated("watch", queues, producers, duration_s=2.0) for queues, producers in ((1, 2), (1, 8), (16, 8)))
+    two, eight, spread = (
+        simulated("watch", queues, producers, duration_s=2.0) for queues, producers in ((1, 2), (1, 8), (16, 8))
+    )
     assert 0.2 < spread < two < eight
     assert simulated("lua", 1, 8, duration_s=0.5) == 0
 

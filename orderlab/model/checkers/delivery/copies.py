@@ -1,19 +1,23 @@
-"""Deliveries that only copies explain (`not_copies`), and late first ones that a publisher has brought about: it published the messages again, and a session had begun in between.
+"""Deliveries that only copies explain (`not_copies`), and late first ones that a publisher has brought about: it
+published the messages again, and a session had begun in between.
 
-MQTT orders what a server sends by the order in which it arrived, copies included (4.6: what is sent again may come as 1, 2, 3,
-2, 3). A session is owed what is published from its beginning on. So where m and n are published, m and n again, and a session
-begins after the first m, it may be sent n, m, n: its first m is that of the second copy. Late m after n is in order if
+MQTT orders what a server sends by the order in which it arrived, copies included (4.6: what is sent again may come as
+1, 2, 3, 2, 3). A session is owed what is published from its beginning on. So where m and n are published, m and n
+again, and a session begins after the first m, it may be sent n, m, n: its first m is that of the second copy. Late m
+after n is in order if
 
 - a copy of n lies between two copies of m, with no other m in between,
 - and the first of these two was published before the session's subscription began: at that instant or before, n may
-  have been under way; or a copy of m was trimmed or expired in the session's queue, and n is published once more after a copy of
-  m: a publisher sends all again that has no answer (4.4), so one that leaves n out brings m behind it.
+  have been under way; or a copy of m was trimmed or expired in the session's queue, and n is published once more after
+  a copy of m: a publisher sends all again that has no answer (4.4), so one that leaves n out brings m behind it.
 
 Whatever else comes late is a break: of what was published once, and of what a session was owed the first copy of. A
-subscription is taken as begun by its subscribe row, without subscribe rows by the clear; of several that match, the oldest in
-force when n came counts. The SUBACK may follow the first messages (3.8.4), so where none was in force, the next one counts.
+subscription is taken as begun by its subscribe row, without subscribe rows by the clear; of several that match, the
+oldest in force when n came counts. The SUBACK may follow the first messages (3.8.4), so where none was in force, the
+next one counts.
 
-Can miss: n that had been published before the subscription began is believed to have been under way for as long as that takes.
+Can miss: n that had been published before the subscription began is believed to have been under way for as long as that
+takes.
 """
 
 from __future__ import annotations
@@ -76,7 +80,8 @@ def late_deliveries(
 
 
 def _in_order_of_arrival(row: LateDelivery, again: list[Copy], others: list[Copy], epoch: int, high: int) -> bool:
-    """Whether a copy of the higher number lies between one of the late number from before the epoch and the next one."""
+    """Whether a copy of the higher number lies between one of the late number from before the epoch and the next
+    one."""
     if row.number > high:
         return False  # not published at all before the subscription began
     if again[0].high >= row.high:  # the first copies lie in the order of their numbers
@@ -85,7 +90,9 @@ def _in_order_of_arrival(row: LateDelivery, again: list[Copy], others: list[Copy
     for copy in again[1:]:
         if since.epoch >= epoch:
             return False
-        if since.high < row.high <= copy.high or any(since.event_id < other.event_id < copy.event_id for other in others):
+        if since.high < row.high <= copy.high or any(
+            since.event_id < other.event_id < copy.event_id for other in others
+        ):
             return True
         since = copy
     return False
@@ -94,10 +101,12 @@ def _in_order_of_arrival(row: LateDelivery, again: list[Copy], others: list[Copy
 def not_copies(
     done: DeliveryPass, lanes: Lanes, subscriptions: SubscriptionsInForce, names: Names
 ) -> tuple[dict[str, list[tuple[int, int, int]]], Counter[str]]:
-    """(event, lane, number) of the pass's doubts that no copy explains, by the name of BROKEN, and how many it does explain, by that.
+    """(event, lane, number) of the pass's doubts that no copy explains, by the name of BROKEN, and how many it does
+    explain, by that.
 
-    `exactly-once`: a server may send a copy for each subscription that matches (3.3.4), shared ones included, so a message may come as often as the client has
-    been granted QoS 2 for different filters since its session began. `no-phantom-cleared`: it was published again after the clear."""
+    `exactly-once`: a server may send a copy for each subscription that matches (3.3.4), shared ones included, so a
+    message may come as often as the client has been granted QoS 2 for different filters since its session began.
+    `no-phantom-cleared`: it was published again after the clear."""
     rows = done.state.doubts[: int(done.state.again_used[2])].tolist()
     broken: dict[str, list[tuple[int, int, int]]] = {}
     copies: Counter[str] = Counter()
@@ -112,7 +121,9 @@ def not_copies(
             is_copy = any(copy.epoch >= cleared and copy.event_id < event_id for copy in again.get((fifo, number), ()))
         else:
             times[lane, number] = times.get((lane, number), 1) + 1
-            is_copy = times[lane, number] <= begins.filters(int(lanes.lane_subscriber[lane]), int(lanes.topic[fifo]), event_id)
+            is_copy = times[lane, number] <= begins.filters(
+                int(lanes.lane_subscriber[lane]), int(lanes.topic[fifo]), event_id
+            )
         if is_copy:
             copies[BROKEN[law]] += 1
         else:
@@ -143,7 +154,9 @@ class _Beginnings:
         if subscriber not in self._of:
             event_id, epoch, kind, owner, topic, qos = self._columns
             mine: IntArray = np.flatnonzero(owner == subscriber)
-            self._of[subscriber] = list(zip(*(column[mine].tolist() for column in (event_id, epoch, kind, topic, qos)), strict=True))
+            self._of[subscriber] = list(
+                zip(*(column[mine].tolist() for column in (event_id, epoch, kind, topic, qos)), strict=True)
+            )
         return self._of[subscriber]
 
     def _matches(self, topic_filter: int, topic: int) -> bool:
@@ -164,11 +177,14 @@ class _Beginnings:
         return len(found)
 
     def epoch(self, subscriber: int, topic: int, late: LateDelivery) -> int:
-        """The epoch since which the session was owed what is published to the topic when the higher number came; -1: for ever."""
+        """The epoch since which the session was owed what is published to the topic when the higher number came; -1:
+        for ever."""
         in_force: dict[int, int] = {}
         ended, has_subscribed = -1, False
         for event_id, epoch, kind, topic_filter, _ in self._relevant(subscriber, topic):
-            if event_id > late.high_event and (in_force or has_subscribed or kind != SUBSCRIBE or event_id > late.event_id):
+            if event_id > late.high_event and (
+                in_force or has_subscribed or kind != SUBSCRIBE or event_id > late.event_id
+            ):
                 break
             if kind == CLEAR:
                 in_force.clear()

@@ -1,9 +1,10 @@
 """One pass over the events: who published, was acknowledged, delivered, trimmed, cleared, in which order.
 
-A *lane* is a logical FIFO as one subscriber sees it at one QoS: MQTT orders the packets that carry the same QoS (MQTT-4.6.0-6). The state of the pass is arrays: per logical FIFO the published and the
-acknowledged sequence numbers, and per lane the delivered and the excused (trimmed or expired) ones. Rows that change sessions,
-subscriptions or connections open a new *epoch*; a logical FIFO notes its highest number when it first publishes in an epoch, so
-that "published before the session was cleared" is a comparison.
+A *lane* is a logical FIFO as one subscriber sees it at one QoS: MQTT orders the packets that carry the same QoS
+(MQTT-4.6.0-6). The state of the pass is arrays: per logical FIFO the published and the acknowledged sequence numbers,
+and per lane the delivered and the excused (trimmed or expired) ones. Rows that change sessions, subscriptions or
+connections open a new *epoch*; a logical FIFO notes its highest number when it first publishes in an epoch, so that
+"published before the session was cleared" is a comparison.
 """
 
 from __future__ import annotations
@@ -178,8 +179,10 @@ class PassArrays(NamedTuple):
     mortal_runs: Any  # closed ones, with the fifo in front
     mortal_used: Any
     again: Any  # what was published again: fifo, number, event, highest number published by then, epoch
-    late: Any  # first deliveries below the highest where that may be why: event, lane, number, event of the highest, highest
-    doubts: Any  # what a copy may explain, for another filter or published again: law, event, lane, number, epoch of the last clear
+    # first deliveries below the highest where that may be why: event, lane, number, event of the highest, highest
+    late: Any
+    # what a copy may explain, for another filter or published again: law, event, lane, number, epoch of the last clear
+    doubts: Any
     lane_ends: Any  # per lane: how many of its client's subscriptions had ended when it was delivered to last
     highs: Any  # lane, how many had ended by then, highest number before the first delivery after that
     again_used: Any  # rows of `again`, `late`, `doubts`, `highs`
@@ -380,7 +383,9 @@ def _control(state: Any, kind: Any, subscriber: Any, topic: Any, session: Any, t
     elif kind == SUBSCRIBE:
         state.counts[N_SUBSCRIBES] += 1
         known = state.sessions[subscriber, FILTER]
-        state.sessions[subscriber, FILTER] = np.int64(topic) if known in (np.int64(-1), np.int64(topic)) else np.int64(SEVERAL)
+        state.sessions[subscriber, FILTER] = (
+            np.int64(topic) if known in (np.int64(-1), np.int64(topic)) else np.int64(SEVERAL)
+        )
     elif kind == CONNECT:
         state.counts[N_CONNECTS] += 1
         state.sessions[subscriber, CONNECTED] = 1
@@ -481,7 +486,9 @@ def observe_rows(
                     inflight, held, used, cleared, subscriber[row], packet_id[row], dup[row], lane, number, repeated
                 )
                 if handed and repeated:
-                    _doubt(state, TWICE, event_id[row], lane, number, sessions[subscriber[row], FILTER] == SEVERAL, cleared)
+                    _doubt(
+                        state, TWICE, event_id[row], lane, number, sessions[subscriber[row], FILTER] == SEVERAL, cleared
+                    )
         elif what == PUBLISH:
             fifo = fifo_of_row[row]
             if epochs[fifo, 0] < clock[EPOCH]:

@@ -2,10 +2,11 @@
 
 For each logical FIFO and each subscriber, in the order of the recorded events:
 
-1. `fifo`: a first delivery whose sequence number lies below one that was delivered before. Repeats never count, nor does a copy
-   that was published again to a session that was not owed the one before (`copies.py`).
+1. `fifo`: a first delivery whose sequence number lies below one that was delivered before. Repeats never count, nor
+   does a copy that was published again to a session that was not owed the one before (`copies.py`).
 2. `at-least-once`: a QoS 1 or 2 message that its publisher has an acknowledgement for, published while the session's
-   subscription was in force, that was neither delivered nor trimmed, expired or cleared. What was overtaken is lost, whatever comes after (`overtaken.py`).
+   subscription was in force, that was neither delivered nor trimmed, expired or cleared. What was overtaken is lost,
+   whatever comes after (`overtaken.py`).
 3. `exactly-once`: a QoS 2 message that a receiver by MQTT 4.3.3 hands to its application a second time: delivered
    again under a packet identifier that it does not hold for this very message.
 4. `no-phantom`: a delivery of what no earlier row published, or of what was published before the session was cleared.
@@ -23,12 +24,13 @@ Assumes: one clock and one recorder, rows in the order in which things happened,
 publish order. Without subscribe rows, a session that received nothing is not known and every lane that appeared is
 taken as subscribed from the beginning.
 
-Where it can be wrong. `fifo` and `exactly-once`: exact for what was recorded, but see below. `at-least-once` can miss, never cry
-wolf: of what a session lost before it was cleared only what was overtaken counts (`overtaken.py`), and an undelivered message whose
-expiry interval has run out counts as expired. `no-phantom` after a clear can cry wolf if the rows carry no `session`: a publish that
-was under way while the session was cleared looks as if it belonged to it. `exactly-once` can miss where filters
-of one subscriber overlap, since a server may send a copy for each (3.3.4); the verdict counts them. Retained messages are held
-to `no-phantom`, and count as arrived. Nobody in particular is owed what a shared subscription receives.
+Where it can be wrong. `fifo` and `exactly-once`: exact for what was recorded, but see below. `at-least-once` can miss,
+never cry wolf: of what a session lost before it was cleared only what was overtaken counts (`overtaken.py`), and an
+undelivered message whose expiry interval has run out counts as expired. `no-phantom` after a clear can cry wolf if the
+rows carry no `session`: a publish that was under way while the session was cleared looks as if it belonged to it.
+`exactly-once` can miss where filters of one subscriber overlap, since a server may send a copy for each (3.3.4); the
+verdict counts them. Retained messages are held to `no-phantom`, and count as arrived. Nobody in particular is owed what
+a shared subscription receives.
 """
 
 from __future__ import annotations
@@ -163,7 +165,9 @@ class DeliveryChecker:
             if name == "exactly-once" or publishes_known:
                 event_id, lane, sequence = rows[0]
                 fifo, subscriber = int(lanes.lane_fifo[lane]), int(lanes.lane_subscriber[lane])
-                finding = self._finding(lanes, fifo, subscriber, sequence, _WHY[name].format(sequence=sequence), event_id)
+                finding = self._finding(
+                    lanes, fifo, subscriber, sequence, _WHY[name].format(sequence=sequence), event_id
+                )
                 tally.breaks(_law_of(name), finding, len(rows))
 
     def _finding(
@@ -208,14 +212,20 @@ class DeliveryChecker:
         )
         tally.breaks(law, replace(min(findings, key=Finding.order), shows=Shows.OWED), int(times.sum()))
 
-    def _break_before_an_end(self, tally: LawTally, law: str, lanes: Lanes, pairs: Pairs, missing: Missing, owed: Intervals) -> None:
-        for fifo, subscriber, times, first in lost_before_an_end(self._pass, lanes, self._subscriptions, self._names, pairs, missing, owed):
+    def _break_before_an_end(
+        self, tally: LawTally, law: str, lanes: Lanes, pairs: Pairs, missing: Missing, owed: Intervals
+    ) -> None:
+        for fifo, subscriber, times, first in lost_before_an_end(
+            self._pass, lanes, self._subscriptions, self._names, pairs, missing, owed
+        ):
             tally.meets(law, times)
             finding = self._finding(lanes, fifo, subscriber, first, _WHY[law + "-absent"].format(sequence=first))
             tally.breaks(law, replace(finding, shows=Shows.OWED), times)
 
     def _agreement(self, tally: LawTally, lanes: Lanes, pairs: Pairs, missing: Missing, publishes_known: bool) -> None:
-        seen, shared = seen_by_subscribers(self._pass, lanes, missing.delivered, self._subscriptions, self._names, publishes_known)
+        seen, shared = seen_by_subscribers(
+            self._pass, lanes, missing.delivered, self._subscriptions, self._names, publishes_known
+        )
         found = missing.count(pairs, seen)
         tally.meets("agreement", shared + int(found[:, 0].sum()))
         self._break_by_absence(tally, "agreement", lanes, pairs, found[:, 0], found[:, 1])
@@ -270,7 +280,13 @@ def delivery_verdicts(partial: Partial, laws: Sequence[str], work: dict[str, flo
     for law in laws:
         undecided = counts.get("drain_undecided", 0) if law == "drain" else 0
         first = {name: counts.get(name, 0) for name in ("first_deliveries", *_FIRST_BY_QOS)}
-        extra = repeats if law == "exactly-once" else first if law == "fifo" else {"first_deliveries": first["first_deliveries"]}
+        extra = (
+            repeats
+            if law == "exactly-once"
+            else first
+            if law == "fifo"
+            else {"first_deliveries": first["first_deliveries"]}
+        )
         if law == "at-least-once":  # with the violations, where all that was owed has gone
             extra |= {name: counts.get(name, 0) for name in ("pending", "excused", "taken_as_expired")}
         verdicts.append(verdict_of(partial, law, undecided, {**extra, **work}, _notes(law, counts)))
@@ -283,7 +299,10 @@ def _notes(law: str, counts: Mapping[str, int]) -> Iterable[str]:
     if law in ("at-least-once", "agreement", "drain") and counts["shared_subscriptions"]:
         yield "shared subscriptions: what no member of a group received is not judged"
     if counts.get(f"copies:{law}"):
-        yield f"{counts[f'copies:{law}']} deliveries are explained by copies: one for each filter that matches, or published again to a session that was cleared"
+        yield (
+            f"{counts[f'copies:{law}']} deliveries are explained by copies: one for each filter that matches, or "
+            "published again to a session that was cleared"
+        )
     if law == "at-least-once":
         if counts["pending"]:
             yield (
@@ -297,7 +316,10 @@ def _notes(law: str, counts: Mapping[str, int]) -> Iterable[str]:
         if counts["clears"]:
             yield "what a session lost before it was cleared, and was not overtaken, counts as cleared"
     if law == "fifo" and counts.get("copies_in_order"):
-        yield f"{counts['copies_in_order']} late deliveries are of messages published again to a session that had begun since: the order of arrival"
+        yield (
+            f"{counts['copies_in_order']} late deliveries are of messages published again to a session that had "
+            "begun since: the order of arrival"
+        )
     if law == "fifo" and counts["retained"]:
         yield f"{counts['retained']} retained messages stand outside the order"
     if law == "no-phantom" and counts["published"] == 0:
@@ -305,8 +327,13 @@ def _notes(law: str, counts: Mapping[str, int]) -> Iterable[str]:
     if law == "drain" and counts["drain_undecided"]:
         end_us, due_us = counts["latest_end_us"], counts["latest_due_us"]
         yield (
-            f"the recording ends before the bound with {counts['drain_undecided']} messages of a backlog undelivered, at {end_us / 1e6:g} s;"
-            f" one that goes on to {due_us / 1e6:g} s decides it (simulate: drain_s higher by {(due_us - end_us) / 1e6:g})"
+            f"the recording ends before the bound with {counts['drain_undecided']} messages of a backlog "
+            f"undelivered, at {end_us / 1e6:g} s;"
+            f" one that goes on to {due_us / 1e6:g} s decides it (simulate: drain_s higher by "
+            f"{(due_us - end_us) / 1e6:g})"
         )
     if law == "drain" and counts.get("unhealed"):
-        yield "the last fault had not healed when the recording ended; one that goes on for the bound after that decides it"
+        yield (
+            "the last fault had not healed when the recording ended; one that goes on for the bound after that "
+            "decides it"
+        )

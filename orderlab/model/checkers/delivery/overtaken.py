@@ -1,13 +1,14 @@
 """What was overtaken is lost: m and n of one logical FIFO were owed to a session, n came, and m never did.
 
-A server sends what one publisher published to a topic in the order in which it took it in, for packets of the same QoS (MQTT-4.6.0-6), and what is sent
-again goes first (MQTT-4.6.0-1). So once n has come m cannot come in order any more, and only what was taken out of the queue lawfully (trimmed, expired) need
-not come. It does not matter what follows: that the subscriber is offline at the end, that the recording is cut, that the subscription
-or the session ends. What was not overtaken by then may wait (3.1.2.11.2), or be dropped with its subscription (3.10.4) or session (4.1).
+A server sends what one publisher published to a topic in the order in which it took it in, for packets of the same QoS
+(MQTT-4.6.0-6), and what is sent again goes first (MQTT-4.6.0-1). So once n has come m cannot come in order any more,
+and only what was taken out of the queue lawfully (trimmed, expired) need not come. It does not matter what follows:
+that the subscriber is offline at the end, that the recording is cut, that the subscription or the session ends. What
+was not overtaken by then may wait (3.1.2.11.2), or be dropped with its subscription (3.10.4) or session (4.1).
 
-What came after an end does not count for the subscription that has ended: a server may deliver what it has buffered, or not (3.10.4).
-Of a client that was granted QoS 1 and QoS 2 a message published with QoS 2 may be on its way with either, so both must have passed it. Can miss: what a subscription
-was owed before it was granted QoS 0 instead.
+What came after an end does not count for the subscription that has ended: a server may deliver what it has buffered, or
+not (3.10.4). Of a client that was granted QoS 1 and QoS 2 a message published with QoS 2 may be on its way with either,
+so both must have passed it. Can miss: what a subscription was owed before it was granted QoS 0 instead.
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ _NEVER = -1
 
 
 def overtaken_up_to(
-    done: DeliveryPass, lanes: Lanes, fifo: IntArray, subscriber: IntArray, subscriptions: SubscriptionsInForce, ends: IntArray | None = None
+    done: DeliveryPass,
+    lanes: Lanes,
+    fifo: IntArray,
+    subscriber: IntArray,
+    subscriptions: SubscriptionsInForce,
+    ends: IntArray | None = None,
 ) -> IntArray:
     """For each logical FIFO and subscriber the number below which what is missing was overtaken; -1: nothing was.
 
@@ -55,10 +61,16 @@ def _high_by(done: DeliveryPass, lane: IntArray, ends: IntArray, now: IntArray) 
 
 
 def lost_before_an_end(
-    done: DeliveryPass, lanes: Lanes, subscriptions: SubscriptionsInForce, names: Names, pairs: Pairs, missing: Missing, owed: Intervals
+    done: DeliveryPass,
+    lanes: Lanes,
+    subscriptions: SubscriptionsInForce,
+    names: Names,
+    pairs: Pairs,
+    missing: Missing,
+    owed: Intervals,
 ) -> list[tuple[int, int, int, int]]:
-    """(logical FIFO, subscriber, how many, first): what was overtaken while a subscription was in force that has ended, and is not
-    told of ``pairs``, those of the subscriptions that are in force still."""
+    """(logical FIFO, subscriber, how many, first): what was overtaken while a subscription was in force that has ended,
+    and is not told of ``pairs``, those of the subscriptions that are in force still."""
     fifo, subscriber, first, ends = _ended(done, lanes, subscriptions, names)
     if not len(fifo):
         return []
@@ -92,7 +104,8 @@ def lost_before_an_end(
 def _ended(
     done: DeliveryPass, lanes: Lanes, subscriptions: SubscriptionsInForce, names: Names
 ) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """(logical FIFO, subscriber, first number owed, which end) of the subscriptions that have ended, where something was delivered."""
+    """(logical FIFO, subscriber, first number owed, which end) of the subscriptions that have ended, where something
+    was delivered."""
     own = np.flatnonzero((lanes.lane_pair == np.arange(len(lanes.lane_pair))) & (lanes.qos[lanes.lane_fifo] > 0))
     if subscriptions.seen:
         spans = subscriptions.ended_spans(set(lanes.topic.tolist()), names)
@@ -111,13 +124,15 @@ def _ended(
 
 
 def _sessions(subscriptions: SubscriptionsInForce) -> Iterator[tuple[int, int, int, int]]:
-    """(subscriber, -1, epoch of its beginning, number of its end) of each session that has ended, where nobody has a subscribe row."""
+    """(subscriber, -1, epoch of its beginning, number of its end) of each session that has ended, where nobody has a
+    subscribe row."""
     begun: dict[int, tuple[int, int]] = {}
     for order in subscriptions.orders:
-        for epoch, kind, subscriber in zip(order.epoch.tolist(), order.kind.tolist(), order.subscriber.tolist(), strict=True):
+        for epoch, kind, subscriber in zip(
+            order.epoch.tolist(), order.kind.tolist(), order.subscriber.tolist(), strict=True
+        ):
             since, ends = begun.get(subscriber, (-1, 0))
             if kind == CLEAR:
                 yield subscriber, -1, since, ends + 1
                 since = epoch
             begun[subscriber] = (since, ends + 1)
-

@@ -49,7 +49,11 @@ def matches(topic_filter: str, topic: str) -> bool:
 
 def unshared(topic_filter: str | int) -> str | int:
     """The filter of a shared subscription (``$share/GROUP/FILTER``), or the filter itself."""
-    return topic_filter.split("/", 2)[-1] if isinstance(topic_filter, str) and topic_filter.startswith("$share/") else topic_filter
+    return (
+        topic_filter.split("/", 2)[-1]
+        if isinstance(topic_filter, str) and topic_filter.startswith("$share/")
+        else topic_filter
+    )
 
 
 class Subscription(NamedTuple):
@@ -83,7 +87,8 @@ class SubscriptionsInForce:
     levels: dict[int, int] = field(default_factory=dict)
     """By subscriber, a bit for each QoS that it was granted."""
     ended: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """(subscriber, filter, epoch of its beginning, which of the subscriber's ends) of those with QoS 1 and 2 that are over."""
+    """(subscriber, filter, epoch of its beginning, which of the subscriber's ends) of those with QoS 1 and 2 that are
+    over."""
     _ends: dict[int, int] = field(default_factory=dict)
     _epoch: int = 0
 
@@ -96,7 +101,13 @@ class SubscriptionsInForce:
         mine_of, ever = self.in_force, self.ever
         orders = np.flatnonzero(np.isin(batch.kind[rows], _OF_SUBSCRIPTIONS))
         some = rows[orders]
-        columns = (orders + self._epoch + 1, batch.kind[some], batch.subscriber[some], batch.topic[some], batch.qos[some])
+        columns = (
+            orders + self._epoch + 1,
+            batch.kind[some],
+            batch.subscriber[some],
+            batch.topic[some],
+            batch.qos[some],
+        )
         if len(some):
             self.orders.append(Orders(batch.event_id[some], *columns))
         for epoch, kind, subscriber, topic, qos in zip(*(column.tolist() for column in columns), strict=True):
@@ -143,7 +154,11 @@ class SubscriptionsInForce:
     def ended_spans(self, topics: set[int], names: Names) -> IntArray:
         """(subscriber, topic, epoch of the beginning, which end) for each match of those that are over."""
         matched = _Matched(topics, names)
-        rows = [(subscriber, topic, *span) for subscriber, topic_filter, *span in self.ended for topic in matched[topic_filter]]
+        rows = [
+            (subscriber, topic, *span)
+            for subscriber, topic_filter, *span in self.ended
+            for topic in matched[topic_filter]
+        ]
         return np.array(rows, np.int64).reshape(-1, 4)
 
     def overlapping(self, topics: set[int], names: Names) -> int:
@@ -159,9 +174,12 @@ class SubscriptionsInForce:
         return sum(code in shared for mine in self.in_force.values() for code in mine) if shared else 0
 
     def ever_matched(self, topics: set[int], names: Names) -> IntArray:
-        """``_pair`` of subscriber and topic where the subscriber has had a matching subscription, a shared one included."""
+        """``_pair`` of subscriber and topic where the subscriber has had a matching subscription, a shared one
+        included."""
         matched = _Matched(topics, names, of_shared=True)
-        return np.array([pair >> 32 << 32 | topic for pair in self.ever for topic in matched[pair & 0xFFFFFFFF]], np.int64)
+        return np.array(
+            [pair >> 32 << 32 | topic for pair in self.ever for topic in matched[pair & 0xFFFFFFFF]], np.int64
+        )
 
 
 def _pair(first: IntArray, second: IntArray) -> IntArray:
@@ -170,12 +188,15 @@ def _pair(first: IntArray, second: IntArray) -> IntArray:
 
 
 class _Matched(dict[int, Sequence[int]]):
-    """The topics that each filter matches, found when they are asked for. ``of_shared``: of a shared subscription, what its filter matches."""
+    """The topics that each filter matches, found when they are asked for. ``of_shared``: of a shared subscription, what
+    its filter matches."""
 
     def __init__(self, topics: set[int], names: Names, of_shared: bool = False) -> None:
         super().__init__()
         self._about = topics, names, of_shared
-        self._is_plain = not any("+" in name or "#" in name or name.startswith("$share/") for name in names.topics.names)
+        self._is_plain = not any(
+            "+" in name or "#" in name or name.startswith("$share/") for name in names.topics.names
+        )
         self._topics = topics
 
     def __missing__(self, topic_filter: int) -> Sequence[int]:
@@ -224,7 +245,11 @@ class Lanes:
         table = done.state.lane_table
         used = table[table[:, 2] >= 0]
         lane_level = np.zeros(lanes, np.int64)
-        lane_fifo[used[:, 2]], lane_subscriber[used[:, 2]], lane_level[used[:, 2]] = used[:, 3], used[:, 1] >> 4, used[:, 1] >> 2 & 3
+        lane_fifo[used[:, 2]], lane_subscriber[used[:, 2]], lane_level[used[:, 2]] = (
+            used[:, 3],
+            used[:, 1] >> 4,
+            used[:, 1] >> 2 & 3,
+        )
         pair = np.arange(lanes)
         if (lane_level != qos[lane_fifo]).any():
             _, first, same = np.unique(_pair(lane_fifo, lane_subscriber), return_index=True, return_inverse=True)
@@ -266,7 +291,9 @@ class Pairs:
     subscriber: IntArray
     lane: IntArray  # -1: nothing was delivered
     first: IntArray  # the first number owed
-    settled: npt.NDArray[np.bool_]  # connected to the end of a recording that was not cut, nor cut for it: what is missing is lost
+    settled: npt.NDArray[
+        np.bool_
+    ]  # connected to the end of a recording that was not cut, nor cut for it: what is missing is lost
     backlog: IntArray  # numbers up to this one had to be gone by the drain bound; -1: none
     backlog_due_us: IntArray  # when that bound passes; -1: the subscriber is away
     high: IntArray  # where not all is settled, what is missing up to this number is lost all the same: it was overtaken
@@ -321,7 +348,8 @@ def owed_pairs(done: DeliveryPass, lanes: Lanes, subscriptions: SubscriptionsInF
 
 
 def _subscribed(lanes: Lanes, subscriptions: SubscriptionsInForce, names: Names) -> tuple[IntArray, IntArray, IntArray]:
-    """(fifo, subscriber, epoch of the subscription) of every logical FIFO at QoS 1 and 2 whose topic somebody has subscribed to."""
+    """(fifo, subscriber, epoch of the subscription) of every logical FIFO at QoS 1 and 2 whose topic somebody has
+    subscribed to."""
     fifos = np.flatnonzero(lanes.qos > 0)
     fifos = fifos[np.argsort(lanes.topic[fifos], kind="stable")]
     topics = lanes.topic[fifos]
@@ -413,7 +441,8 @@ class Missing:
     def count(self, pairs: Pairs, owed: Intervals) -> IntArray:
         """Per pair the words of MISSING, of what ``owed`` (per logical FIFO) says.
 
-        Where the recording was cut, or the subscriber is offline at the end, a number is lost if a later one overtook it; else it is pending.
+        Where the recording was cut, or the subscriber is offline at the end, a number is lost if a later one overtook
+        it; else it is pending.
         """
         out = np.zeros((len(pairs), len(MISSING)), np.int64)
         if len(pairs):
@@ -467,7 +496,12 @@ _PUBLISHED = 1 << 40  # the weight of being published, above any number of recei
 
 
 def seen_by_subscribers(
-    done: DeliveryPass, lanes: Lanes, delivered: Intervals, subscriptions: SubscriptionsInForce, names: Names, published: bool
+    done: DeliveryPass,
+    lanes: Lanes,
+    delivered: Intervals,
+    subscriptions: SubscriptionsInForce,
+    names: Names,
+    published: bool,
 ) -> tuple[Intervals, int]:
     """Per logical FIFO what at least one subscriber received, and how many of these receipts another subscriber shares.
 

@@ -10,9 +10,9 @@ reason, `violated` can be wrong. Holds and violated are exact otherwise; unknown
 
 Two kinds of object need no search; they are decided exactly and in n log n.
 
-FIFO queues with distinct values, by forbidden patterns (Henzinger, Sezgin and Vafeiadis, CONCUR 2013). A history of a queue
-whose values are all different is linearizable exactly if it shows none of these, where "before" means returned before the
-other was invoked:
+FIFO queues with distinct values, by forbidden patterns (Henzinger, Sezgin and Vafeiadis, CONCUR 2013). A history of a
+queue whose values are all different is linearizable exactly if it shows none of these, where "before" means returned
+before the other was invoked:
 
 1. a value was dequeued that was never enqueued, or its dequeue came before its enqueue;
 2. a value was dequeued twice;
@@ -21,15 +21,16 @@ other was invoked:
 
 Indeterminate enqueues count if their value was dequeued, and need not have happened otherwise. Indeterminate dequeues
 may each have taken one of the values that are still missing under 3: the earliest invoked serve the earliest need.
-`decide_queue` says None for repeated values, drains, and for indeterminate dequeues together with dequeues that found nothing.
+`decide_queue` says None for repeated values, drains, and for indeterminate dequeues together with dequeues that found
+nothing.
 
 Sets that only grow and are read whole, by levels. If every element is added once, the reads must form a chain: each
 contains the one before. Between two neighbours of the chain lie the additions that the later one saw. So the operations
 fall into levels whose order is forced, adds and reads in turn; within a level any order does. Giving each operation the
-earliest moment that its invocation and the levels before it allow shows whether all can take effect before they return. An
-add of unknown outcome that no read saw need not have happened; one that completed and that no read saw comes after all
-reads. Takes O(n log n + total size of the reads); `decide_set` says None if an element is added twice, or if there are
-operations besides add and read.
+earliest moment that its invocation and the levels before it allow shows whether all can take effect before they return.
+An add of unknown outcome that no read saw need not have happened; one that completed and that no read saw comes after
+all reads. Takes O(n log n + total size of the reads); `decide_set` says None if an element is added twice, or if there
+are operations besides add and read.
 """
 
 from __future__ import annotations

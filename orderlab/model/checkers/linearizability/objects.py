@@ -1,4 +1,5 @@
-"""Sequential objects (register, queue, set, key-value entry), one operation at a time, and the calls that a decision is about.
+"""Sequential objects (register, queue, set, key-value entry), one operation at a time, and the calls that a decision is
+about.
 
 An object is a starting state (hashable) and a step: the state after an operation that returned what it returned, or
 None if it cannot have. `UNKNOWN` stands for the result of an operation whose outcome is unknown; such a step gives the
@@ -73,7 +74,9 @@ def _set_step(state: Any, function: str, argument: Any, result: Any) -> Any:
 def _entry_step(state: Any, function: str, argument: Any, result: Any) -> Any:
     if function == "get":
         # Some stores give the empty string for a key that is not there; none gives nil for an empty string that is.
-        fits = result is UNKNOWN or (state is ABSENT and result in (None, "")) or (state is not ABSENT and result == state)
+        fits = (
+            result is UNKNOWN or (state is ABSENT and result in (None, "")) or (state is not ABSENT and result == state)
+        )
         return state if fits else IMPOSSIBLE
     if function == "put":
         return argument
@@ -131,7 +134,9 @@ TAKES = {
 }
 """By function, for the objects that have it."""
 GIVES = {
-    ("queue", "drain"): _Data("the values that it took, in order", lambda value: value is None or isinstance(value, tuple)),
+    ("queue", "drain"): _Data(
+        "the values that it took, in order", lambda value: value is None or isinstance(value, tuple)
+    ),
     ("set", "read"): _Data("the elements", lambda value: value is None or isinstance(value, (tuple, frozenset))),
     ("set", "contains"): _Data("true or false", lambda value: isinstance(value, bool)),
 }

@@ -1,10 +1,13 @@
-"""The feed of a store as a sequential specification: producers post, readers list after a marker, consumers claim for a while.
+"""The feed of a store as a sequential specification: producers post, readers list after a marker, consumers claim for a
+while.
 
-Messages have one order, in which they were posted. A reader names the marker that it was told last and gets what comes after it;
-a marker is whatever the store says, and stands for the last message of its page. A consumer holds what it claims until it deletes
-it, releases the claim, or the claim lapses. Messages go when they are deleted, or when their retention is over and no claim holds them.
+Messages have one order, in which they were posted. A reader names the marker that it was told last and gets what comes
+after it; a marker is whatever the store says, and stands for the last message of its page. A consumer holds what it
+claims until it deletes it, releases the claim, or the claim lapses. Messages go when they are deleted, or when their
+retention is over and no claim holds them.
 
-``specification.py`` beside it is the same feed for the explorer of specifications: its flaws, and failover, which this one has not.
+``specification.py`` beside it is the same feed for the explorer of specifications: its flaws, and failover, which this
+one has not.
 """
 
 from __future__ import annotations
@@ -40,16 +43,23 @@ MANY = 1000
 MARKERS_MAX, GONE_MAX = 6, 4
 """Of what clients were told, how much the specification remembers: markers, and names of messages that went by time."""
 ENUMERATED_MAX = 6
-"""Messages from which on not every choice among them is told apart: which are claimed, if nobody has heard; which lapse in one millisecond."""
+"""Messages from which on not every choice among them is told apart: which are claimed, if nobody has heard; which lapse
+in one millisecond."""
 READ_EVERY = 50
-"""Of messages that were posted at once, which are read: those beside the multiples of it, where pieces of a round length meet."""
+"""Of messages that were posted at once, which are read: those beside the multiples of it, where pieces of a round
+length meet."""
 FLAGS: Mapping[Reply, bool] = {0: False, "0": False, None: False, 1: True, "1": True}
 """How list says whether that is the end: nothing else is a flag, for clients compare with 1 or with 0."""
 UNHEARD = "?"
 """What a reply that nobody heard tells: no marker, no token."""
 START = ""
 """The marker of a reader that has seen nothing."""
-BAD_MARKERS = {"-1": "marker_negative", "9" * 40: "marker_huge", "no marker": "marker_text", "999999937": "marker_foreign"}
+BAD_MARKERS = {
+    "-1": "marker_negative",
+    "9" * 40: "marker_huge",
+    "no marker": "marker_text",
+    "999999937": "marker_foreign",
+}
 """Markers that no reader was told, as they are tried -> the promise that says what a store does with such."""
 BadMarker = Literal["any", "refused", "start", "end"]
 """Nothing is promised; an error; as a reader that has seen nothing; no message, and that is the end."""
@@ -73,7 +83,8 @@ class Promises(BaseModel):
     lists_claimed: bool = True
     """Readers see what is claimed; otherwise it is as if it were not there."""
     tells_end: bool = False
-    """list replies (marker, whether that is the end, messages ...); otherwise (marker, messages ...), and an empty page is the end."""
+    """list replies (marker, whether that is the end, messages ...); otherwise (marker, messages ...), and an empty page
+    is the end."""
     gone: Literal["lost", "ok", "any"] = "lost"
     """What delete replies of a message that is not there (any more)."""
     marker_negative: BadMarker = "any"
@@ -203,7 +214,9 @@ class FeedStore(Contract):
         return state if after == state else after
 
     def deadlines_ms(self, state: Feed) -> Iterable[int]:
-        return [at for one in state.messages for at in (one.until_ms, *([] if one.is_lapsed else [one.claimed_until_ms]))]
+        return [
+            at for one in state.messages for at in (one.until_ms, *([] if one.is_lapsed else [one.claimed_until_ms]))
+        ]
 
     def size(self, state: Feed) -> int:
         return len(state.messages)
@@ -263,7 +276,16 @@ class FeedStore(Contract):
             yield self._pages(call["marker"], visible, call["count"]), self._told(state, START, visible)
         else:
             flag = (1,) if self.promises.tells_end else ()
-            yield AnyOf(lambda reply: (page := self.page(reply)) is not None and not page.names and page.is_end is not False, (UNHEARD, *flag), f"the end ({told})"), state
+            yield (
+                AnyOf(
+                    lambda reply: (
+                        (page := self.page(reply)) is not None and not page.names and page.is_end is not False
+                    ),
+                    (UNHEARD, *flag),
+                    f"the end ({told})",
+                ),
+                state,
+            )
 
     def _pages(self, marker: Reply, after: Sequence[Message], most: int) -> AnyOf:
         """A reply with some of the next messages, at most ``most``."""
@@ -288,13 +310,16 @@ class FeedStore(Contract):
         return AnyOf(accepts, example, f"{f'the first of {list(names)}' if names else 'no message'} after the marker")
 
     def _told(self, state: Feed, marker: Reply, after: Sequence[Message]) -> Callable[[Reply], Feed]:
-        """The state once a reader has read a page of ``after``. A page that nobody heard tells no marker, however long it was."""
+        """The state once a reader has read a page of ``after``. A page that nobody heard tells no marker, however long
+        it was."""
 
         def heard(reply: Reply) -> Feed:
             page = self.page(reply)
             if page is None:
                 return state
-            return state.told(page.marker, after[len(page.names) - 1].serial if page.names else state.position(marker) or 0)
+            return state.told(
+                page.marker, after[len(page.names) - 1].serial if page.names else state.position(marker) or 0
+            )
 
         return heard
 
@@ -332,17 +357,22 @@ class FeedStore(Contract):
 
     @staticmethod
     def _is_in_turn(held: Sequence[Message], free: Sequence[Message]) -> bool:
-        """Whether those that nobody has claimed before are the first of such; one whose claim has lapsed is free once it is found."""
+        """Whether those that nobody has claimed before are the first of such; one whose claim has lapsed is free once
+        it is found."""
         fresh = [one for one in free if one.token is None]
         count = sum(one.token is None for one in held)
         return [one for one in held if one.token is None] == fresh[:count]
 
-    def _claimed(self, state: Feed, call: Call, free: Sequence[Message], given: Reply, count: int | None = None) -> AnyOf:
+    def _claimed(
+        self, state: Feed, call: Call, free: Sequence[Message], given: Reply, count: int | None = None
+    ) -> AnyOf:
         """A reply with a claim on ``count`` of these, or on any that are in their turn."""
         by_name = {one.name: one for one in free}
 
         def accepts(reply: Reply) -> bool:
-            if not isinstance(reply, tuple) or (reply[0] != given if given is not None else reply[0] is None or reply[0] in state.tokens):
+            if not isinstance(reply, tuple) or (
+                reply[0] != given if given is not None else reply[0] is None or reply[0] in state.tokens
+            ):
                 return False
             held = [by_name[name] for name in self._named(call, reply) if name in by_name]
             return (
@@ -363,7 +393,9 @@ class FeedStore(Contract):
         def after(reply: Reply) -> Feed:
             names = {row[0] for row in reply[1:]}
             held = [
-                one._replace(token=reply[0], claimed_until_ms=until_ms, is_lapsed=False, until_ms=max(one.until_ms, kept_ms))
+                one._replace(
+                    token=reply[0], claimed_until_ms=until_ms, is_lapsed=False, until_ms=max(one.until_ms, kept_ms)
+                )
                 for one in state.messages
                 if one.name in names
             ]
@@ -385,8 +417,11 @@ class FeedStore(Contract):
             return
         until_ms = now_ms + call["ttl_ms"]
         kept_ms = until_ms + self.promises.grace_ms
-        yield "ok", state.with_messages(
-            *(one._replace(claimed_until_ms=until_ms, until_ms=max(one.until_ms, kept_ms)) for one in live)
+        yield (
+            "ok",
+            state.with_messages(
+                *(one._replace(claimed_until_ms=until_ms, until_ms=max(one.until_ms, kept_ms)) for one in live)
+            ),
         )
 
     def _release(self, state: Feed, call: Call, now_ms: int) -> Iterator[Outcome]:
@@ -427,7 +462,11 @@ class FeedStore(Contract):
         marker = next((page.marker for one in lists if (page := self.page(one.reply)) and page.marker), START)
         yield Call.of("post", posts=rows[:1], ttl_ms=self.kept_ms)
         yield Call.of("list", marker=marker, count=self.listed)
-        claims = [one.reply for one in reversed(seen) if one.call.name == "claim" and isinstance(one.reply, tuple) and len(one.reply) > 1][:1]
+        claims = [
+            one.reply
+            for one in reversed(seen)
+            if one.call.name == "claim" and isinstance(one.reply, tuple) and len(one.reply) > 1
+        ][:1]
         for token, *held in claims:
             yield Call.of("delete", message=held[0][0] if isinstance(held[0], tuple) else held[0], token=token)
             yield Call.of("renew", token=token, ttl_ms=self.claim_ms)
@@ -447,12 +486,32 @@ class FeedStore(Contract):
         one, two = (0, "post", {"ttl_ms": self.kept_ms}), (0, "post", {"ttl_ms": self.short_ms})
         return (
             Opening("with two messages that a reader has seen", (two, (1, "list", {}))),
-            Opening("with messages that were read, claimed and released", (two, (1, "list", {}), (0, "claim", {}), (0, "release", {}))),
+            Opening(
+                "with messages that were read, claimed and released",
+                (two, (1, "list", {}), (0, "claim", {}), (0, "release", {})),
+            ),
             Opening("with a message that is claimed", (one, (0, "claim", {"count": self.claims_one}))),
-            Opening("with two claims", (one, two, (0, "claim", {"count": self.claims_one}), (1, "claim", {"count": self.claims_more}))),
-            Opening("with claims that have lapsed", (one, one, (0, "claim", {"count": self.claims_one}), (1, "claim", {"count": self.claims_one}), self.claim_ms + 1)),
-            Opening("with a claim that has passed to another", (one, (0, "claim", {}), self.claim_ms + 1, (1, "claim", {}))),
-            Opening("with a claim beyond the retention", (two, self.short_ms - 1, (0, "claim", {"count": self.claims_more}), 2)),
+            Opening(
+                "with two claims",
+                (one, two, (0, "claim", {"count": self.claims_one}), (1, "claim", {"count": self.claims_more})),
+            ),
+            Opening(
+                "with claims that have lapsed",
+                (
+                    one,
+                    one,
+                    (0, "claim", {"count": self.claims_one}),
+                    (1, "claim", {"count": self.claims_one}),
+                    self.claim_ms + 1,
+                ),
+            ),
+            Opening(
+                "with a claim that has passed to another", (one, (0, "claim", {}), self.claim_ms + 1, (1, "claim", {}))
+            ),
+            Opening(
+                "with a claim beyond the retention",
+                (two, self.short_ms - 1, (0, "claim", {"count": self.claims_more}), 2),
+            ),
             Opening("with messages that have lapsed", (two, self.short_ms + 1)),
         )
 
@@ -471,7 +530,10 @@ class FeedStore(Contract):
 
         def claims(size: int) -> Iterator[tuple[int, Call] | int]:
             yield from posts(size)
-            yield from ((0, Call.of("claim", token=f"t{number}", count=self.claims_one, ttl_ms=self.claim_ms)) for number in range(size))
+            yield from (
+                (0, Call.of("claim", token=f"t{number}", count=self.claims_one, ttl_ms=self.claim_ms))
+                for number in range(size)
+            )
             yield self.claim_ms + 1
 
         def read(size: int) -> Iterator[tuple[int, Call] | int]:
@@ -491,7 +553,11 @@ class FeedStore(Contract):
         return (
             Crowd("messages", (300, 8100), posts),
             Crowd("messages that are read", (100, 1100), read, is_asked=True),
-            *([Crowd("messages under one claim", (20, 8100), held, is_asked=True, clients=1)] if {"claim", "renew"} <= {*self.bound} else []),
+            *(
+                [Crowd("messages under one claim", (20, 8100), held, is_asked=True, clients=1)]
+                if {"claim", "renew"} <= {*self.bound}
+                else []
+            ),
             Crowd("messages that have lapsed", (300, 8100), lapsed),
             Crowd("claims that have lapsed", (150, 400), claims),
             Crowd("messages before the last that have lapsed", (300, 1500), behind),
@@ -514,7 +580,11 @@ class FeedStore(Contract):
         told = [name for name in page.names if name in expected]
         return not told or set(told) == set(expected[: len(told)])
 
-    @law("progress", "a reader that keeps asking gets every message that is visible, or is told that it is at the end", ("list",))
+    @law(
+        "progress",
+        "a reader that keeps asking gets every message that is visible, or is told that it is at the end",
+        ("list",),
+    )
     def progress(self, before: Feed, call: Call, reply: Reply, now_ms: int) -> bool | None:
         found = self._listing(before, call, reply)
         if found is None or not found[0]:
@@ -540,16 +610,24 @@ class FeedStore(Contract):
         names = self._named(call, reply) if call.name in ("list", "claim") else ()
         serials = [one.serial for one in before.named(names)]
         if call.name == "claim" and serials:
-            free = {one.serial for one in before.messages if one.is_lapsed and one.token is None and one.until_ms != now_ms}
+            free = {
+                one.serial for one in before.messages if one.is_lapsed and one.token is None and one.until_ms != now_ms
+            }
             last = max(free.intersection(serials), default=0)
             if any(one < last for one in free.difference(serials)):
                 return False
         return serials == sorted(serials) if len(serials) > 1 or call.name == "claim" else None
 
-    @law("exclusive-claim", "a message is held by one claim at a time, and only its holder renews, releases or deletes it", ("claim",))
+    @law(
+        "exclusive-claim",
+        "a message is held by one claim at a time, and only its holder renews, releases or deletes it",
+        ("claim",),
+    )
     def exclusive_claim(self, before: Feed, call: Call, reply: Reply, now_ms: int) -> bool | None:
         if call.name == "claim" and isinstance(reply, tuple):
-            return all(one.is_lapsed or one.claimed_until_ms == now_ms for one in before.named(self._named(call, reply)))
+            return all(
+                one.is_lapsed or one.claimed_until_ms == now_ms for one in before.named(self._named(call, reply))
+            )
         if call.name == "renew":
             live = [one for one in self._held(before, call["token"]) if not one.is_lapsed]
             return None if any(one.claimed_until_ms == now_ms for one in live) else (reply == "ok") == bool(live)
@@ -585,7 +663,12 @@ class FeedStore(Contract):
 
 def _listed(feed: FeedStore, seen: Sequence[Exchange]) -> list[str]:
     """Messages that a client was told of, the newest first."""
-    return [name for one in reversed(seen) if one.call.name == "list" and (page := feed.page(one.reply)) for name in page.names]
+    return [
+        name
+        for one in reversed(seen)
+        if one.call.name == "list" and (page := feed.page(one.reply))
+        for name in page.names
+    ]
 
 
 _Outcomes = Callable[[FeedStore, Feed, Call, int], Iterator[Outcome]]

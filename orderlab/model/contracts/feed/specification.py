@@ -287,7 +287,9 @@ class Feed(Specification):
     def received_or_gone(self, s: State, m: int) -> bool:
         return s.received[m] > 0 or not self.visible(s, m)
 
-    progress: ClassVar[Any] = leads_to("readable", "received_or_gone", "A visible message is received, or is gone.", m="posts")
+    progress: ClassVar[Any] = leads_to(
+        "readable", "received_or_gone", "A visible message is received, or is gone.", m="posts"
+    )
 
     @sometimes()
     def everything_received(self, s: State) -> bool:

@@ -1,4 +1,5 @@
 """The contract of MQTT sessions in the nouns of every contract."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -155,7 +156,8 @@ class Scope:
     deaths: bool = False
     """Where an operation takes several calls, its client may die in between; at no cost."""
     late: bool = False
-    """What was overtaken comes as well: the save before the last one, the end of an earlier session, an earlier CONNECT."""
+    """What was overtaken comes as well: the save before the last one, the end of an earlier session, an earlier
+    CONNECT."""
     settles: bool = False
     """What a session without live messages has left behind is looked at in every state."""
     drains: bool = False
@@ -211,10 +213,9 @@ def save(producer: int, *messages: Publication, limit: int = 2) -> Save:
 SHORTEST_MS = 1000
 
 
-def dealt(
-    writers: int = 2, readers: int = 1, messages: int = 4, limit: int = 2, qos: int = 1, **budgets: int
-) -> Scope:
-    """``messages`` dealt out to writers, each saved alone. Where time passes, the first of each two lives twice as long."""
+def dealt(writers: int = 2, readers: int = 1, messages: int = 4, limit: int = 2, qos: int = 1, **budgets: int) -> Scope:
+    """``messages`` dealt out to writers, each saved alone. Where time passes, the first of each two lives twice as
+    long."""
 
     def program(quota: int) -> tuple[Save, ...]:
         lives_ms = [SHORTEST_MS * (2 - at % 2) if budgets.get("expiries") else None for at in range(quota)]

@@ -6,6 +6,7 @@ release, clear, expire. Each is a function from a state to the next one; a guard
 which is what a store that refuses does. ``SessionSystem`` closes it into a transition system for the explorer;
 ``refinement`` holds a real store against it.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -316,8 +317,8 @@ DELIVERY = ("sent", "kind")
 
 
 def no_loss(before: Session, action: str, message: Message | None, after: Session, scope: Scope) -> bool:
-    """A message goes only by its acknowledgement, at its deadline, by a trim, or with its session; and one that is saved
-    is there."""
+    """A message goes only by its acknowledgement, at its deadline, by a trim, or with its session; and one that is
+    saved is there."""
     left = {entry.label for entry in after.queue}
     gone = [entry for entry in before.queue if entry.label not in left]
     if action == "save" and message is not None:
@@ -331,7 +332,8 @@ def no_loss(before: Session, action: str, message: Message | None, after: Sessio
 
 
 def trims_are_legal(before: Session, action: str, message: Message | None, after: Session, scope: Scope) -> bool:
-    """A save takes the oldest away, as many as there is no room for and no more: so a queue never outgrows the limit."""
+    """A save takes the oldest away, as many as there is no room for and no more: so a queue never outgrows the
+    limit."""
     if action != "save":
         return True
     left = {entry.label for entry in after.queue}
@@ -365,7 +367,8 @@ def order_is_kept(before: Session, action: str, message: Message | None, after: 
 
 
 def counter_advances(before: Session, action: str, message: Message | None, after: Session, scope: Scope) -> bool:
-    """Whether the counter advances by exactly the message saved, over the identifiers that are live, round after the last; and by nothing else."""
+    """Whether the counter advances by exactly the message saved, over the identifiers that are live, round after the
+    last; and by nothing else."""
     if action == "clear":
         return after.last_packet_id == 0
     if action != "save" or message is None:
@@ -475,7 +478,8 @@ def answers_are_due(session: Session) -> Iterator[Offer]:
 
 
 def saves_are_due(state: Situation, scope: Scope) -> Iterator[Offer]:
-    """Each writer saves in order; its record may be late once a session was cleared; what was accepted may come again."""
+    """Each writer saves in order; its record may be late once a session was cleared; what was accepted may come
+    again."""
     for writer, (program, sent) in enumerate(zip(scope.programs, state.positions, strict=True)):
         actor = f"writer {writer + 1}"
         if program[sent:]:

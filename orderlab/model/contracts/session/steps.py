@@ -4,6 +4,7 @@ Steps speak of messages by label, never by packet identifier, so that a step can
 meaning: an acknowledgement is for "the last sending of m2", whatever identifier that had. A step that has no meaning in
 its place (an acknowledgement of something never sent) does nothing.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -132,7 +133,8 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Serve:
-    """From here on nodes with this version of the scripts serve, on the data that is there: a rolling upgrade, or its rollback."""
+    """From here on nodes with this version of the scripts serve, on the data that is there: a rolling upgrade, or its
+    rollback."""
 
     scripts: str
     """``old`` or ``new``. A run begins with the old ones, where there are two."""
@@ -175,7 +177,22 @@ class Interleave:
     at: int = 1
 
 
-Step = Save | Retry | Fetch | Acknowledge | Release | Answer | Clear | Open | Wait | Serve | DrainQueue | Quiesce | Churn | Interleave
+Step = (
+    Save
+    | Retry
+    | Fetch
+    | Acknowledge
+    | Release
+    | Answer
+    | Clear
+    | Open
+    | Wait
+    | Serve
+    | DrainQueue
+    | Quiesce
+    | Churn
+    | Interleave
+)
 KINDS: dict[str, type[Any]] = {
     "save": Save,
     "repeat": Retry,
@@ -201,14 +218,14 @@ def kind_of_step(step: Step) -> str:
     return next(NAMES[kind] for kind in type(step).__mro__ if kind in NAMES)
 
 
-
 PRODUCERS = (b"p0", b"p1")
 """What producers are called, unless a trace says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Steps and what they need: the clients' identifiers, the producers' names and the store's default expiry interval."""
+    """Steps and what they need: the clients' identifiers, the producers' names and the store's default expiry
+    interval."""
 
     steps: tuple[Step, ...]
     clients: tuple[bytes, ...] = (b"c1", b"c2")
@@ -296,7 +313,10 @@ def _build(kind: type[Any], data: Mapping[str, Any], place: str) -> Any:
     hints = get_type_hints(kind)
     for name in data:
         if name not in hints:
-            raise InputError(f"{place}.{name}: unknown field; {NAMES[kind] if kind in NAMES else kind.__name__.lower()} has {', '.join(hints)}")
+            raise InputError(
+                f"{place}.{name}: unknown field; {NAMES[kind] if kind in NAMES else kind.__name__.lower()} has "
+                f"{', '.join(hints)}"
+            )
     try:
         return kind(**{name: _read(hints[name], value, f"{place}.{name}") for name, value in data.items()})
     except TypeError as error:

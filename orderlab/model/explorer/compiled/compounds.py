@@ -1,9 +1,9 @@
 """Translation of sets, records and sequences: their values are integers in a packed row, and so are these expressions.
 
-Taken: reading and assigning, fields and `replace` of records, elements, `[k:]` and `[:-1]` of sequences, `in`, `len`, truth,
-`==`; `|`, `&`, `-`, `^` and `<=` of sets; `+ (value,)` where the sum is assigned; loops and quantifiers over members. Where
-Python would raise for a value outside its domain, `error` is marked; where it would not raise at once, the value must be
-proved to lie inside, or the expression is refused.
+Taken: reading and assigning, fields and `replace` of records, elements, `[k:]` and `[:-1]` of sequences, `in`, `len`,
+truth, `==`; `|`, `&`, `-`, `^` and `<=` of sets; `+ (value,)` where the sum is assigned; loops and quantifiers over
+members. Where Python would raise for a value outside its domain, `error` is marked; where it would not raise at once,
+the value must be proved to lie inside, or the expression is refused.
 """
 
 from __future__ import annotations
@@ -104,13 +104,24 @@ class Compounds(Translating):
         return self._typed(f"(element_at({text}, {radix}, {at.number}, error) + ({kind.element.low}))", kind.element)
 
     def _joined(
-        self, left: ast.expr, operator: ast.operator, right: ast.expr, node: ast.expr, scope: MethodScope, assigned: bool
+        self,
+        left: ast.expr,
+        operator: ast.operator,
+        right: ast.expr,
+        node: ast.expr,
+        scope: MethodScope,
+        assigned: bool,
     ) -> Value | None:
         one, other = self.compound(left, scope, assigned), self.compound(right, scope)
         kind = (one.kind if one is not None else None) or (other.kind if other is not None else None)
         if kind is None:
             return None
-        if isinstance(kind, SequenceDomain) and isinstance(operator, ast.Add) and isinstance(right, ast.Tuple) and assigned:
+        if (
+            isinstance(kind, SequenceDomain)
+            and isinstance(operator, ast.Add)
+            and isinstance(right, ast.Tuple)
+            and assigned
+        ):
             text = self.as_code(left, kind, scope, assigned=True)
             for entry in right.elts:
                 digit = self._digit(entry, kind.element, scope)
@@ -124,8 +135,8 @@ class Compounds(Translating):
         return self._typed(_SET_OPERATORS[type(operator)].format(*texts), kind)
 
     def as_code(self, node: ast.expr, kind: Domain, scope: MethodScope, assigned: bool = False) -> str:
-        """The text of an expression as a code of the domain. A value that may lie outside is refused, or marks `error` where
-        Python raises at once (`assigned`)."""
+        """The text of an expression as a code of the domain. A value that may lie outside is refused, or marks `error`
+        where Python raises at once (`assigned`)."""
         if not kind.is_compound:
             made = self.value(node, scope)
             if made.interval.within(kind.low, kind.high):
@@ -176,7 +187,9 @@ class Compounds(Translating):
         assert kind is not None
         texts = [self.as_code(part, kind, scope) for part in (left, others[0])]
         if isinstance(operator, ast.Eq | ast.NotEq):
-            return Value(f"({texts[0]} {'==' if isinstance(operator, ast.Eq) else '!='} {texts[1]})", TRUTH, is_bool=True)
+            return Value(
+                f"({texts[0]} {'==' if isinstance(operator, ast.Eq) else '!='} {texts[1]})", TRUTH, is_bool=True
+            )
         if not isinstance(kind, SetDomain) or type(operator) not in _SET_COMPARISONS:
             raise self.refusal(node, scope)
         return Value(_SET_COMPARISONS[type(operator)].format(*texts), TRUTH, is_bool=True)
@@ -184,7 +197,9 @@ class Compounds(Translating):
     def _has(self, node: ast.expr, whole: Value, at: ast.expr, scope: MethodScope) -> str:
         """Whether something is a member of a set or an element of a sequence. What no member can be is none."""
         kind = whole.kind
-        inner = kind.member if isinstance(kind, SetDomain) else kind.element if isinstance(kind, SequenceDomain) else None
+        inner = (
+            kind.member if isinstance(kind, SetDomain) else kind.element if isinstance(kind, SequenceDomain) else None
+        )
         if inner is None:
             raise self.refusal(at, scope)
         if inner.is_compound:

@@ -48,10 +48,27 @@ _COMPARISONS: dict[type[ast.cmpop], str] = {
 }  # fmt: skip
 _FOLDED_CALLS = (len, range, min, max, abs, int, bool, sum, any, all, tuple, list, set, frozenset, sorted)
 _CONTAINERS = (tuple, list, set, frozenset, range, dict, IndexSet)
-_OPERATORS = ["add", "sub", "mul", "floordiv", "mod", "divmod", "pow", "lshift", "rshift", "and", "or", "xor", "truediv"]
+_OPERATORS = [
+    "add",
+    "sub",
+    "mul",
+    "floordiv",
+    "mod",
+    "divmod",
+    "pow",
+    "lshift",
+    "rshift",
+    "and",
+    "or",
+    "xor",
+    "truediv",
+]
 _DUNDERS = [
     *(f"__{way}{name}__" for name in _OPERATORS for way in ("", "r")),
-    *(f"__{name}__" for name in ["eq", "ne", "lt", "le", "gt", "ge", "bool", "int", "index", "abs", "neg", "pos", "invert", "hash"]),
+    *(
+        f"__{name}__"
+        for name in ["eq", "ne", "lt", "le", "gt", "ge", "bool", "int", "index", "abs", "neg", "pos", "invert", "hash"]
+    ),
 ]
 
 
@@ -155,8 +172,10 @@ class Expressions(Compounds):
             return made
         known = self.constant(values[0], scope)
         if known is not UNKNOWN and known is not RAISES:
-            return self._chosen(conjunction, values[1:], scope) if bool(known) == conjunction else self.value(
-                values[0], scope
+            return (
+                self._chosen(conjunction, values[1:], scope)
+                if bool(known) == conjunction
+                else self.value(values[0], scope)
             )
         first, rest = self.value(values[0], scope), self._chosen(conjunction, values[1:], scope)
         if first.is_bool and rest.is_bool:
@@ -420,7 +439,9 @@ class Expressions(Compounds):
             return _extreme(name, parts) if parts else Value("raised(error)", ValueInterval(0, 0))
         if name == "sum":
             # Of the partial sums, too.
-            interval = ValueInterval(sum(min(0, p.interval.low) for p in parts), sum(max(0, p.interval.high) for p in parts))
+            interval = ValueInterval(
+                sum(min(0, p.interval.low) for p in parts), sum(max(0, p.interval.high) for p in parts)
+            )
             return Value(f"({' + '.join(f'int64({p.text})' for p in parts)})" if parts else "0", interval)
         joiner = " and " if name == "all" else " or "
         text = f"({joiner.join(p.text for p in parts)})" if parts else repr(name == "all")
@@ -457,14 +478,16 @@ class Expressions(Compounds):
         return Value(f"{hoisted}({', '.join(passed)})", interval, is_bool=name != "sum")
 
     def iterable(self, node: ast.expr, scope: MethodScope, variable: str) -> IndexStretch:
-        """What a loop runs over: a constant set of integers, a range of which the bounds are known during the run, or a set or a
-        sequence of the state."""
+        """What a loop runs over: a constant set of integers, a range of which the bounds are known during the run, or a
+        set or a sequence of the state."""
         over = self.constant(node, scope)
         if over is RAISES:
             return IndexStretch("range(raised(error))", ValueInterval(0, 0), ValueInterval(0, 1))
         if over is not UNKNOWN:
             return self._constant_stretch(over, node, scope)
-        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and (found := self.members(node, scope, variable)):
+        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and (
+            found := self.members(node, scope, variable)
+        ):
             return found
         match node:
             case ast.Call(func=ast.Name(id="range"), args=[_, *_] as given, keywords=[]) if self._is_builtin(
@@ -511,7 +534,10 @@ class Expressions(Compounds):
             widest, narrowest = range(a.high, b.low, step), range(a.low, b.high, step)
             element = ValueInterval(b.low + 1, a.high)
         # One more step than the last must not leave 64 bits either: numba computes it.
-        if not ValueInterval(a.low - abs(step), b.high + abs(step)).fits or not ValueInterval(b.low - abs(step), a.high).fits:
+        if (
+            not ValueInterval(a.low - abs(step), b.high + abs(step)).fits
+            or not ValueInterval(b.low - abs(step), a.high).fits
+        ):
             raise NotCompilable(f"{scope.where}: {shortened(node)} may leave 64 bits")
         text = f"range({start.number}, {stop.number}, {step})" if step != 1 else f"range({start.number}, {stop.number})"
         least, most = (max(0, -(-(r.stop - r.start) // r.step)) for r in (narrowest, widest))

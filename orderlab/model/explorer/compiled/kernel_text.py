@@ -1,9 +1,9 @@
 """The text of the search loop for one specification: its translated methods and a function that expands states.
 
 The loop is the same for every specification; only the calls to its actions and laws are spelled out, so that the
-compiler sees one flat function. Numbering and order are exactly the interpreter's. The text and its machine code are kept in
-the user's cache folder, under the digest of everything they depend on, so that only the first run of a specification in a
-scope pays for compilation.
+compiler sees one flat function. Numbering and order are exactly the interpreter's. The text and its machine code are
+kept in the user's cache folder, under the digest of everything they depend on, so that only the first run of a
+specification in a scope pays for compilation.
 """
 
 from __future__ import annotations
@@ -47,7 +47,19 @@ from orderlab.model.explorer.compiled.runtime import FREE, slot_of, {", ".join(C
 '''
 
 _MAY_OVERRIDE = frozenset(
-    ["variables", "initial", "starts_anywhere", "terminal", "initial_states", "describe", "parameters", "source_text", "action_names", "fairness", "expansion"]
+    [
+        "variables",
+        "initial",
+        "starts_anywhere",
+        "terminal",
+        "initial_states",
+        "describe",
+        "parameters",
+        "source_text",
+        "action_names",
+        "fairness",
+        "expansion",
+    ]
 )
 """Methods that a specification may replace: the kernel does not stand in for them, or translates the replacement."""
 
@@ -187,7 +199,12 @@ class KernelWriter:
         loops, given = self._loops(declaration)
         inner = "    " * len(loops)
         name = f"test_{len(self.tests)}"
-        lines = [*loops, f"{inner}if {calls.format(given=given)}:", f"{inner}    return {outcome}", f"return {not outcome}"]
+        lines = [
+            *loops,
+            f"{inner}if {calls.format(given=given)}:",
+            f"{inner}    return {outcome}",
+            f"return {not outcome}",
+        ]
         self.tests.append(f"@njit\ndef {name}(rows, row, error):\n" + "\n".join("    " + line for line in lines))
         return f"{name}(rows, row, error)"
 

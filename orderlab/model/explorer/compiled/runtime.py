@@ -1,8 +1,8 @@
 """What generated code calls: Python's operators on 64-bit integers, and the hash table of packed states.
 
-What raises in Python sets `error[0]` here and yields 0. The table is open addressing over rows of 63-bit words. A slot holds
-the words of a state and beside them the state's number, so that one memory access decides whether a successor is known. Free
-slots have -1 in their first word, which no packed state has.
+What raises in Python sets `error[0]` here and yields 0. The table is open addressing over rows of 63-bit words. A slot
+holds the words of a state and beside them the state's number, so that one memory access decides whether a successor is
+known. Free slots have -1 in their first word, which no packed state has.
 """
 
 from __future__ import annotations
@@ -162,9 +162,23 @@ def without_last(code, lengths, radix):  # type: ignore[no-untyped-def]
 
 
 CALLED = (
-    "appended", "checked", "dropped", "element_at", "entry", "has_element", "inside", "ones", "power", "quotient", "raised",
-    "remainder", "replaced", "shifted_left", "shifted_right", "without_last",
-)  # fmt: skip
+    "appended",
+    "checked",
+    "dropped",
+    "element_at",
+    "entry",
+    "has_element",
+    "inside",
+    "ones",
+    "power",
+    "quotient",
+    "raised",
+    "remainder",
+    "replaced",
+    "shifted_left",
+    "shifted_right",
+    "without_last",
+)
 """What generated expressions call."""
 
 FREE = -1

@@ -1,8 +1,8 @@
 """The compiled space: states as packed rows in arrays, expanded by a function generated from the specification.
 
-It is held against the interpreter during a run: some hundred of the states that a run expands are expanded by the interpreter
-as well: steps, what they lead to, laws, goals, antecedents, deadlock, the predicates of liveness laws. A difference is a
-defect of the engine (`EngineError`). Errors of a specification are told in the interpreter's words.
+It is held against the interpreter during a run: some hundred of the states that a run expands are expanded by the
+interpreter as well: steps, what they lead to, laws, goals, antecedents, deadlock, the predicates of liveness laws. A
+difference is a defect of the engine (`EngineError`). Errors of a specification are told in the interpreter's words.
 """
 
 from __future__ import annotations

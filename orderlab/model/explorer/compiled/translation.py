@@ -49,7 +49,8 @@ class Translator(Expressions):
         is_predicate: bool = False,
     ) -> tuple[str, ValueInterval | None, bool]:
         """Translate a function whose first parameters (after self if `bound`) are `states` states and the rest integers
-        of the given intervals. A predicate raises where it yields None; a helper's None is false. Return its new name, what it yields (None: nothing), and whether it may yield None.
+        of the given intervals. A predicate raises where it yields None; a helper's None is false. Return its new name,
+        what it yields (None: nothing), and whether it may yield None.
         """
         key = (method, states, given, is_action, bound, is_predicate)
         if key in self._in_progress:

@@ -1,8 +1,9 @@
 """Stores with a contract of their owner's, old against new: the product of both, and both on the same data.
 
-The product is a run on two stores: every step is taken on both, and what differs is reported as the violation of a law that
-is called ``reply``, ``keys``, ``values`` or ``ttl``, so that search and shortening are those of any contract. In the rolling
-upgrade each call of a client may be served by either version, on one store, and the contract judges the replies.
+The product is a run on two stores: every step is taken on both, and what differs is reported as the violation of a law
+that is called ``reply``, ``keys``, ``values`` or ``ttl``, so that search and shortening are those of any contract. In
+the rolling upgrade each call of a client may be served by either version, on one store, and the contract judges the
+replies.
 """
 
 from __future__ import annotations
@@ -101,7 +102,9 @@ class Spent:
 class PairedRun(ContractRun):
     """The new store under several clients, with the old one beside it on data of its own."""
 
-    def __init__(self, old: Binding, new: Binding, contract: Contract, clients: int, skews_ms: Sequence[int] = ()) -> None:
+    def __init__(
+        self, old: Binding, new: Binding, contract: Contract, clients: int, skews_ms: Sequence[int] = ()
+    ) -> None:
         super().__init__(new, contract, KernelBackend(), clients, skews_ms)
         self.other = ContractRun(old, contract, KernelBackend(), clients, skews_ms)
         self.spent: dict[str, Spent] = defaultdict(Spent)
@@ -122,7 +125,8 @@ class PairedRun(ContractRun):
         return super().deadlines_ms | self.other.deadlines_ms
 
     def perform(self, step: ClientStep) -> Report:
-        """Take the step on both. What stops a script at one of its calls is no step here: the two need not make the same calls."""
+        """Take the step on both. What stops a script at one of its calls is no step here: the two need not make the
+        same calls."""
         trouble = getattr(step, "trouble", None)
         if trouble is not None and trouble.kind in (CRASHED.name, KILLED.name):
             return Report(is_idle=True)
@@ -135,7 +139,9 @@ class PairedRun(ContractRun):
             _carry_on(theirs, step.client, self.other.perform)
         mine.work = max(mine.work, theirs.work)
         operation = (step.call if isinstance(step, Begin) else self._under_way(step.client)).name
-        mine.violation = self._told_apart(operation, mine, theirs, were_alike, trouble) or mine.violation or theirs.violation
+        mine.violation = (
+            self._told_apart(operation, mine, theirs, were_alike, trouble) or mine.violation or theirs.violation
+        )
         if not (mine.stopped or theirs.stopped or trouble) and mine.is_over and mine.work == 1:
             self._count(operation, mine, theirs)
         return mine
@@ -145,7 +151,9 @@ class PairedRun(ContractRun):
         state = self.clients[client]
         return state.pending or state.retry or state.seen[-1].call
 
-    def _told_apart(self, operation: str, mine: Report, theirs: Report, were_alike: bool, trouble: Fault | None) -> Violation | None:
+    def _told_apart(
+        self, operation: str, mine: Report, theirs: Report, were_alike: bool, trouble: Fault | None
+    ) -> Violation | None:
         words = f" ({trouble.kind})" if trouble else ""
         if mine.is_over and _heard(mine) != _heard(theirs):
             return Violation((REPLY,), f"{operation}{words} replies {_heard(mine)}; the old one {_heard(theirs)}")
@@ -180,7 +188,12 @@ def _carry_on(report: Report, client: int, perform: Callable[[ClientStep], Repor
             return
         more = perform(Resume(client))
         report.effects += more.effects
-        report.reply, report.is_over, report.stopped, report.violation = more.reply, more.is_over, more.stopped, more.violation
+        report.reply, report.is_over, report.stopped, report.violation = (
+            more.reply,
+            more.is_over,
+            more.stopped,
+            more.violation,
+        )
         report.work = max(report.work, more.work)
 
 
@@ -192,8 +205,8 @@ def _heard(report: Report) -> str:
 
 
 class MixReruns(ContractReruns):
-    """Steps of which either version serves some, beside each version alone: broken is what falls by steps with which neither
-    breaks any law alone."""
+    """Steps of which either version serves some, beside each version alone: broken is what falls by steps with which
+    neither breaks any law alone."""
 
     def __init__(self, make: Callable[[], ContractRun], alone: Iterable[ContractReruns]) -> None:
         super().__init__(make)
@@ -217,7 +230,8 @@ def compare_contracts(
     progress: Progress = lambda text: None,
     laws: Sequence[str] | None = None,
 ) -> Comparison:
-    """Judge the change from ``old`` to ``new`` by ``laws``. Raises InputError where the two cannot be held against each other."""
+    """Judge the change from ``old`` to ``new`` by ``laws``. Raises InputError where the two cannot be held against each
+    other."""
     old_common, new_common, not_in_both = in_common(old, new)
     after = validate_contract(new, effort, seed, laws, backend, lambda text: progress(f"new: {text}"))
     if has_same_text(old, new):
@@ -230,16 +244,34 @@ def compare_contracts(
     still += [one for one in also_still if one.law not in named]
     broken_by = {operation_of(one.witness.finding.trace.steps) for one in newly if one.witness is not None}
     # What trouble leaves behind of an operation that breaks a law without any is the same change once more.
-    differences = tuple(one for one in search.differences() if not (_is_troubled(one.trace) and operation_of(one.trace.steps) in broken_by))
+    differences = tuple(
+        one
+        for one in search.differences()
+        if not (_is_troubled(one.trace) and operation_of(one.trace.steps) in broken_by)
+    )
     known = {one.law for one in newly}
     rolling = search.rolling_upgrade([one.law for one in after.results if one.law not in known])
     gaps = list(after.gaps)
     if _contract_text(old) != _contract_text(new):
         gaps.append("the contract differs as well: each version was judged by its own, both together by the new one")
     return Comparison(
-        old, new, False, before, after, tuple(newly), tuple(fixed), tuple(still), no_longer_known(before, after), differences,
-        tuple(search.costs()), tuple(search.scope), (*gaps, *search.gaps), {}, rolling, not_in_both,
-    )  # fmt: skip
+        old,
+        new,
+        False,
+        before,
+        after,
+        tuple(newly),
+        tuple(fixed),
+        tuple(still),
+        no_longer_known(before, after),
+        differences,
+        tuple(search.costs()),
+        tuple(search.scope),
+        (*gaps, *search.gaps),
+        {},
+        rolling,
+        not_in_both,
+    )
 
 
 def _known(laws: Sequence[str] | None, old: Binding) -> list[str] | None:
@@ -257,8 +289,17 @@ def _contract_text(binding: Binding) -> bytes:
 class ProductSearch:
     """The product of both stores, and both on the same data."""
 
-    def __init__(self, old: Binding, new: Binding, effort: float, seed: int, backend: Backend | None, progress: Progress) -> None:
-        self.old, self.new, self.effort, self.seed, self.backend, self.progress = old, new, effort, seed, backend, progress
+    def __init__(
+        self, old: Binding, new: Binding, effort: float, seed: int, backend: Backend | None, progress: Progress
+    ) -> None:
+        self.old, self.new, self.effort, self.seed, self.backend, self.progress = (
+            old,
+            new,
+            effort,
+            seed,
+            backend,
+            progress,
+        )
         self.contract = contract_of(new)
         self.terms = SequentialTerms(self.contract)
         self.skews = (0, SKEW_MS) if asks_clients_for_time(old) or asks_clients_for_time(new) else ()
@@ -273,8 +314,8 @@ class ProductSearch:
         return ContractRun(binding, contract, KernelBackend(), clients or self.clients, self.skews)
 
     def first_difference(self, replies_only: bool = False) -> tuple[str, int]:
-        """The plainest difference in words, empty if there is none, and the steps that were taken on both. ``replies_only``: what a
-        client hears, whatever the keys hold."""
+        """The plainest difference in words, empty if there is none, and the steps that were taken on both.
+        ``replies_only``: what a client hears, whatever the keys hold."""
         make = self._pair_of_replies if replies_only else self._pair
         findings = self._searched(make, ContractReruns(make), KINDS, "both", is_at_length=True)
         found = sorted((one for each in findings.by_law.values() for one in each), key=lambda one: one.size)
@@ -291,12 +332,25 @@ class ProductSearch:
         self.spent.append(run.spent)
         return run
 
-    def _searched(self, make: Callable[[int], ContractRun], reruns: ContractReruns, laws: Iterable[str], what: str, is_at_length: bool = False) -> Findings:
+    def _searched(
+        self,
+        make: Callable[[int], ContractRun],
+        reruns: ContractReruns,
+        laws: Iterable[str],
+        what: str,
+        is_at_length: bool = False,
+    ) -> Findings:
         findings = Findings(frozenset(laws))
         search = Search(reruns, findings)
         for scope in self.terms.scopes:
             self.progress(f"{what}: {scope.name}")
-            explore(make(scope.clients), scope, search, int(STEPS * self.effort * scope.share), f"every interleaving of {scope.name}")
+            explore(
+                make(scope.clients),
+                scope,
+                search,
+                int(STEPS * self.effort * scope.share),
+                f"every interleaving of {scope.name}",
+            )
         self.progress(f"{what}: random walks")
         walk(make(0), search, self.seed, max(int(WALKS * self.effort), 10), LENGTH)
         if is_at_length:
@@ -310,7 +364,10 @@ class ProductSearch:
         findings = self._searched(self._pair, reruns, KINDS, "both", is_at_length=True)
         self.gaps += [f"compared: {gap}" for gap in findings.gaps]
         work = findings.work
-        self.scope.append(f"every scope on both: {work['steps']:,} steps, {work['states']:,} pairs of states, {work['walks']:,} random walks")
+        self.scope.append(
+            f"every scope on both: {work['steps']:,} steps, {work['states']:,} pairs of states, {work['walks']:,} "
+            "random walks"
+        )
         told: dict[tuple[str, str], Difference] = {}
         for kind in KINDS:
             for found in sorted(findings.by_law.get(kind, ()), key=lambda one: (_is_troubled(one.trace), one.size)):
@@ -327,9 +384,15 @@ class ProductSearch:
         trace = replace(trace, law="", store=str(self.new.path), seed=self.seed)
         old, new = self.alone
         return Difference(
-            found.law, broken[1] if broken else found.text, trace, tuple(map(told_step, trace.steps)), explain(new, trace),
-            explain(old, trace), _laws_at_the_end(new, trace), _laws_at_the_end(old, trace),
-        )  # fmt: skip
+            found.law,
+            broken[1] if broken else found.text,
+            trace,
+            tuple(map(told_step, trace.steps)),
+            explain(new, trace),
+            explain(old, trace),
+            _laws_at_the_end(new, trace),
+            _laws_at_the_end(old, trace),
+        )
 
     def costs(self) -> Iterator[str]:
         """Operations that took more or fewer commands, or more or less of a server's time, where both replied alike."""
@@ -352,7 +415,9 @@ class ProductSearch:
     def rolling_upgrade(self, laws: Sequence[str]) -> RollingUpgrade:
         """Both versions on the same data: what neither breaks alone, with its shortest steps."""
         if has_library(self.old) or has_library(self.new):
-            return RollingUpgrade(gaps=("a rolling upgrade was not searched: a node has one version of a library at a time",))
+            return RollingUpgrade(
+                gaps=("a rolling upgrade was not searched: a node has one version of a library at a time",)
+            )
         mixed = replace(self.new, base=self.old)
 
         def make(clients: int = 0) -> ContractRun:
@@ -363,7 +428,10 @@ class ProductSearch:
         confirmer = Confirmer(self.backend, ContractPerformer(mixed, self.contract), CpuBudget())
         broken = [change for law in laws for change in self._in_the_mix(reruns, findings, law, confirmer)]
         work = findings.work
-        scope = f"rolling upgrade, each call served by either version: {work['steps']:,} steps, {work['states']:,} states, {work['walks']:,} random walks"
+        scope = (
+            f"rolling upgrade, each call served by either version: {work['steps']:,} steps, {work['states']:,} "
+            f"states, {work['walks']:,} random walks"
+        )
         return RollingUpgrade(tuple(broken), (scope,), tuple(f"rolling upgrade: {gap}" for gap in findings.gaps))
 
     def _in_the_mix(self, reruns: MixReruns, findings: Findings, law: str, confirmer: Confirmer) -> Iterator[Change]:
@@ -377,7 +445,9 @@ class ProductSearch:
             trace = replace(trace, law=law, store=str(self.new.path), seed=self.seed)
             finding = replace(one, trace=trace, text=broken[1] if broken else one.text)
             explanation = explain(reruns, trace)
-            yield Change(law, Witness(finding, explanation, confirmer.words(trace, law, explanation.exhausts), self.terms))
+            yield Change(
+                law, Witness(finding, explanation, confirmer.words(trace, law, explanation.exhausts), self.terms)
+            )
             return
 
 

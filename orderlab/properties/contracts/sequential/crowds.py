@@ -1,7 +1,8 @@
 """What shows only where a store holds many things: errors of a script at length, and calls whose number grows with it.
 
-A script that hands all there is to one call works until that is more than Lua's ``unpack`` can take; one that moves whatever is due
-blocks its node for as long as that takes. Every call worth trying is tried once in each of the contract's crowds.
+A script that hands all there is to one call works until that is more than Lua's ``unpack`` can take; one that moves
+whatever is due blocks its node for as long as that takes. Every call worth trying is tried once in each of the
+contract's crowds.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ def crowd(make: Callable[[], ContractRun], search: Search) -> None:
         (small, large), (few, many) = one.sizes, counts
         for name in few.keys() & many.keys():
             if many[name] - few[name] > CALLS_PER_THING * (large - small):
-                text = f"{name} makes {many[name]:,} Redis calls with {large:,} {one.name}, and {few[name]:,} with {small:,}"
+                text = (
+                    f"{name} makes {many[name]:,} Redis calls with {large:,} {one.name}, and {few[name]:,} with "
+                    f"{small:,}"
+                )
                 search.findings.add([Discrepancy(BOUNDED, text)], search.reruns.trace(steps), AT_LENGTH)
 
 
@@ -84,7 +88,8 @@ def _tried(run: ContractRun, one: Crowd, size: int, search: Search, way: list[Cl
 def _note_what_an_error_left(
     run: ContractRun, before: RunState, steps: list[ClientStep], report: Report, search: Search, name: str
 ) -> None:
-    """Whether the store is as before or as after an operation that a script's own error ended: what every call sees of it."""
+    """Whether the store is as before or as after an operation that a script's own error ended: what every call sees of
+    it."""
     last = steps[-1]
     if not isinstance(report.reply, Failed) or not isinstance(last, Begin):
         return

@@ -1,8 +1,8 @@
 """Whether a store grows while its contract's state does not: what its keys hold, and the calls of one operation.
 
-Rounds of the calls that the contract finds worth trying are carried out, and after each the store is left alone until time
-changes nothing any more. What is left of operations then is what the contract's state says; a store that holds a byte more
-with every round, and goes on so, leaves something behind.
+Rounds of the calls that the contract finds worth trying are carried out, and after each the store is left alone until
+time changes nothing any more. What is left of operations then is what the contract's state says; a store that holds a
+byte more with every round, and goes on so, leaves something behind.
 """
 
 from __future__ import annotations
@@ -149,7 +149,9 @@ def measure(make: Callable[[], ContractRun], is_over: Callable[[], bool]) -> Gro
         try:
             found = _compared(make(), rounds, is_over)
         except TooManyStates:
-            return Growth(why_not="the contract leaves so much open on the way that more states explain it than are kept")
+            return Growth(
+                why_not="the contract leaves so much open on the way that more states explain it than are kept"
+            )
         if not (found.keys or found.calls):
             break  # what seemed to grow has stopped
     return found
@@ -178,12 +180,19 @@ def _compared(run: ContractRun, checkpoints: tuple[int, ...], is_over: Callable[
     capped = {key for key in start.bytes_by_key if key in rounds.trimmings and rounds.trimmings[key].is_capped}
     measured = [one.without(capped) for one in measured]
     start, end = measured[0], measured[-1]
-    grew = sorted(key.decode("latin-1") for key in capped if _bytes_of(keyspaces[-1]).get(key, 0) > _bytes_of(keyspaces[0]).get(key, 0))
+    grew = sorted(
+        key.decode("latin-1")
+        for key in capped
+        if _bytes_of(keyspaces[-1]).get(key, 0) > _bytes_of(keyspaces[0]).get(key, 0)
+    )
     found = replace(found, capped=tuple(grew))
     if all(later.total - earlier.total >= later.rounds - earlier.rounds for earlier, later in pairwise(measured)):
         key = max(end.bytes_by_key, key=lambda one: (end.bytes_by_key[one] - start.bytes_by_key.get(one, 0), one))
         size = f"{end.total:,} bytes in {len(end.bytes_by_key):,} keys"
-        text = f"the store holds {size} {told} {start.total:,} in {len(start.bytes_by_key):,}{no_larger}; most in {key.decode('latin-1')}"
+        text = (
+            f"the store holds {size} {told} {start.total:,} in {len(start.bytes_by_key):,}{no_larger}; most in "
+            f"{key.decode('latin-1')}"
+        )
         found = replace(found, keys=text, writer=rounds.writers.get(key))
     if found.keys and _is_cleared_in_time(rounds, start.total, capped):
         found = replace(found, keys="", writer=None)
@@ -248,12 +257,17 @@ class Rounds:
     def _perform(self, step: ClientStep) -> Report:
         report = self.run.perform(step)
         if self.is_first:
-            states = "; ".join(sorted(map(repr, self.run.judge.states()))) if report.violation is None else "none explains the reply"
+            states = (
+                "; ".join(sorted(map(repr, self.run.judge.states())))
+                if report.violation is None
+                else "none explains the reply"
+            )
             self.first.append(Noted(step, report, states, self.run.backend.keyspace()))
         return report
 
     def _call(self, number: int, call: Call) -> list[Effect] | None:
-        """What an operation called; None when its reply breaks a law. One that makes a full state grow is taken back."""
+        """What an operation called; None when its reply breaks a law. One that makes a full state grow is taken
+        back."""
         size, noted = self.size, len(self.first)
         before = self.run.state if size >= self.room else None
         report = self._perform(Begin(number, call))
@@ -279,7 +293,9 @@ class Rounds:
             for key in effect.keys if effect.changes else ():
                 self.writers[key] = Writer(record.operation, effect, caller)
         caps = [(effect, cap_of(effect.argv)) for effect in record.calls]
-        trimmed = {key for effect, cap in caps if cap is not None and effect.argv[0].lower() != b"xadd" for key in effect.keys}
+        trimmed = {
+            key for effect, cap in caps if cap is not None and effect.argv[0].lower() != b"xadd" for key in effect.keys
+        }
         for effect, cap in caps:
             for key in effect.keys:
                 if cap is not None:

@@ -77,7 +77,14 @@ class SequentialKind:
         return validate_isolated(binding, effort, seed, laws, backend, progress, budget_s)
 
     def compare(
-        self, old: Binding, new: Binding, effort: float, seed: int, laws: list[str] | None, backend: Backend | None, progress: Progress
+        self,
+        old: Binding,
+        new: Binding,
+        effort: float,
+        seed: int,
+        laws: list[str] | None,
+        backend: Backend | None,
+        progress: Progress,
     ) -> Comparison:
         """Judge a change of scripts, in a process of its own."""
         from orderlab.properties.comparison.change import compare_isolated
@@ -91,17 +98,29 @@ class SequentialKind:
 
         contract = contract_of(binding)
         workload = side_by_side.workload_of(contract, binding)
-        return None if workload is None else (side_by_side.measured(binding, contract, workload), side_by_side.faults(binding, contract, workload))
+        return (
+            None
+            if workload is None
+            else (side_by_side.measured(binding, contract, workload), side_by_side.faults(binding, contract, workload))
+        )
 
     def replay(self, trace: AnyTrace, binding: Binding, backend: Backend) -> Iterator[dict[str, Any]]:
         """Each step up to the first that breaks a law: no state explains what comes after."""
         assert isinstance(trace, ContractTrace)
         backend.flush()
         sleeps = passes_by_waiting(trace, backend)
-        return _retold(ContractRun(binding, contract_of(binding), backend, trace.clients, trace.skews_ms, sleeps), trace)
+        return _retold(
+            ContractRun(binding, contract_of(binding), backend, trace.clients, trace.skews_ms, sleeps), trace
+        )
 
     def tester(
-        self, binding: Binding, laws: Iterable[str], profile: Profile, seed: int, examples: Any, effort: float | None = None
+        self,
+        binding: Binding,
+        laws: Iterable[str],
+        profile: Profile,
+        seed: int,
+        examples: Any,
+        effort: float | None = None,
     ) -> Callable[[str], LawRun]:
         """All laws are judged in one go, the first time that one is asked for."""
         wanted, work = list(laws), EFFORTS[profile.name] if effort is None else effort
@@ -126,7 +145,9 @@ class SequentialKind:
         """The store itself: mutants of the second round are carried through the same steps beside it."""
         return Original(binding)
 
-    def judge_thoroughly(self, binding: Binding, script: str, table: Any, seed: int, budget_s: float, effort: float) -> Result:
+    def judge_thoroughly(
+        self, binding: Binding, script: str, table: Any, seed: int, budget_s: float, effort: float
+    ) -> Result:
         """A mutant in the second round, beside the original: see ``notes/mutants.md``."""
         return judge_beside(table.binding, binding, seed, MORE_EFFORT * effort)
 
@@ -147,7 +168,10 @@ class Original:
     """What mutants of the second round are compared with."""
 
     binding: Binding
-    scope: tuple[str, ...] = ("original and mutant side by side through every scope, random walk and crowd of validate, as far as the steps of the effort go",)
+    scope: tuple[str, ...] = (
+        "original and mutant side by side through every scope, random walk and crowd of validate, as far as the "
+        "steps of the effort go",
+    )
 
 
 def judge_mutant(binding: Binding, seed: int = 0, effort: float = 1.0) -> Result:
@@ -164,13 +188,18 @@ def judge_mutant(binding: Binding, seed: int = 0, effort: float = 1.0) -> Result
     first = broken[0]
     shown = first.witnesses[0].finding
     is_endless = was_stopped(first.law, shown.text)
-    beside = tuple(sorted(one.law for one in found.results if one is not first and BROKEN_SMALL in one.verdict.not_covered))
-    return Result("timed out" if is_endless else "killed", first.law, shown.text, shown.trace, shown.analysis, cpu_s, None, beside)
+    beside = tuple(
+        sorted(one.law for one in found.results if one is not first and BROKEN_SMALL in one.verdict.not_covered)
+    )
+    return Result(
+        "timed out" if is_endless else "killed", first.law, shown.text, shown.trace, shown.analysis, cpu_s, None, beside
+    )
 
 
 def judge_beside(original: Binding, mutated: Binding, seed: int, effort: float) -> Result:
-    """The judgement on a mutant that survived the first round: equivalent where it replies and leaves what the original does, or where it
-    breaks no law and no client hears another reply, in the same steps of either. Outside of these steps nothing is claimed."""
+    """The judgement on a mutant that survived the first round: equivalent where it replies and leaves what the original
+    does, or where it breaks no law and no client hears another reply, in the same steps of either. Outside of these
+    steps nothing is claimed."""
     from orderlab.properties.contracts.sequential.comparison import ProductSearch
 
     began_cpu_s = time.process_time()

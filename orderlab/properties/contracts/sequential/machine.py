@@ -1,7 +1,9 @@
-"""A state machine over any store with a contract, for Hypothesis: clients that call, wait, die and meet trouble, judged at every step.
+"""A state machine over any store with a contract, for Hypothesis: clients that call, wait, die and meet trouble, judged
+at every step.
 
-What clients may call is the contract's (``calls``), so one machine walks through a lock, a feed, a job queue and a contract of its
-owner's. It runs on the kernel: there time, trouble and waiting clients are whatever the machine makes them.
+What clients may call is the contract's (``calls``), so one machine walks through a lock, a feed, a job queue and a
+contract of its owner's. It runs on the kernel: there time, trouble and waiting clients are whatever the machine makes
+them.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ FREELY = Scope("a machine", 0, 1 << 30, 1 << 30, 1 << 30)
 class ContractViolated(AssertionError):
     """A step broke a law of the store's contract. The steps of ``trace`` lead there. As text it is ``story``."""
 
-    def __init__(self, broken: Discrepancy, trace: ContractTrace, machine: str, make: Callable[[], ContractRun]) -> None:
+    def __init__(
+        self, broken: Discrepancy, trace: ContractTrace, machine: str, make: Callable[[], ContractRun]
+    ) -> None:
         super().__init__(f"{broken.law} is violated: {broken.text}")
         self.discrepancy, self.machine = broken, machine
         self._taken, self._make = trace, make
@@ -74,7 +78,8 @@ class ContractViolated(AssertionError):
 
 
 class ContractMachine(RuleBasedStateMachine):
-    """Three clients of one store. Use ``contract_machine``; a subclass adds rules of its own, with ``call`` and ``take``."""
+    """Three clients of one store. Use ``contract_machine``; a subclass adds rules of its own, with ``call`` and
+    ``take``."""
 
     make_run: ClassVar[Callable[[], ContractRun]]
     """A run at the empty store."""
@@ -116,13 +121,16 @@ class ContractMachine(RuleBasedStateMachine):
     def _raise(self, found: Sequence[Discrepancy]) -> None:
         binding, contract = self.run.binding, type(self.run.contract).__name__
         for one in found:
-            trace = ContractTrace(tuple(self.steps), len(self.run.clients), tuple(self.run.skews_ms), str(binding.path), contract, one.law)
+            trace = ContractTrace(
+                tuple(self.steps), len(self.run.clients), tuple(self.run.skews_ms), str(binding.path), contract, one.law
+            )
             violation = ContractViolated(one, trace, type(self).__name__, type(self).make_run)
             if violation.is_broken:  # where what was stopped is not to blame, all-or-nothing is not
                 raise violation
 
     def call(self, client: int, operation: str, **fields: Any) -> Reply:
-        """A whole operation of one client, and its reply; None as well where the client is in the middle of another, or now waits."""
+        """A whole operation of one client, and its reply; None as well where the client is in the middle of another, or
+        now waits."""
         return self.carry_out(client, Call.of(operation, **fields))
 
     def carry_out(self, client: int, call: Call) -> Reply:
@@ -139,7 +147,11 @@ class ContractMachine(RuleBasedStateMachine):
         if self.ended:
             return []
         try:
-            return [step for step in moves(self.run, FREELY, FREELY.faults, None) if not isinstance(step, Wait) and step.client == client]
+            return [
+                step
+                for step in moves(self.run, FREELY, FREELY.faults, None)
+                if not isinstance(step, Wait) and step.client == client
+            ]
         except TooManyStates:
             self._cut_off()
             return []
@@ -157,14 +169,22 @@ class ContractMachine(RuleBasedStateMachine):
                 continue
             client, operation, fields = one
             calls = [step.call for step in self.offered(client) if isinstance(step, Begin)]
-            call = next((each for each in calls if each.name == operation and all(each[name] == value for name, value in fields.items())), None)
+            call = next(
+                (
+                    each
+                    for each in calls
+                    if each.name == operation and all(each[name] == value for name, value in fields.items())
+                ),
+                None,
+            )
             if call is None:
                 break
             self.carry_out(client, call)
 
     @rule(client=CLIENTS, which=WHICH, trouble=TROUBLE)
     def go_on(self, client: int, which: int, trouble: int | None) -> None:
-        """One client's next call; now and then something befalls it that can befall a server in the middle of what it calls."""
+        """One client's next call; now and then something befalls it that can befall a server in the middle of what it
+        calls."""
         offered = self.offered(client)
         if not offered:
             return
@@ -212,10 +232,13 @@ class ContractMachine(RuleBasedStateMachine):
 
 
 def contract_machine(
-    binding: Binding, machine: type[ContractMachine] = ContractMachine, name: str = "", laws: Sequence[str] | None = None
+    binding: Binding,
+    machine: type[ContractMachine] = ContractMachine,
+    name: str = "",
+    laws: Sequence[str] | None = None,
 ) -> type[ContractMachine]:
-    """``machine`` on the store of ``binding``, each example from the empty store on. Raises InputError where it has no contract, or its
-    contract lacks one of ``laws``."""
+    """``machine`` on the store of ``binding``, each example from the empty store on. Raises InputError where it has no
+    contract, or its contract lacks one of ``laws``."""
     first = run_of(binding)
     terms = SequentialTerms(first.contract)
     wanted = None if laws is None else frozenset(laws_of(terms, laws))

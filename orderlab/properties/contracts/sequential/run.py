@@ -33,7 +33,8 @@ LATE_MS_MAX = 50
 """Of a call that took a server no longer than this every millisecond is one at which it may have taken effect."""
 LIMIT_WORD = "stopped at the limits of a script: "
 LIMIT_WORK = 200
-"""Steps that a script costs which is stopped at its limits, so that a search through many such calls comes to its end."""
+"""Steps that a script costs which is stopped at its limits, so that a search through many such calls comes to its
+end."""
 
 
 class ClientState(NamedTuple):
@@ -63,7 +64,8 @@ class RunState(NamedTuple):
     line: tuple[int, ...] = ()
     """Clients that wait, the longest first."""
     watches: tuple[tuple[tuple[tuple[bytes, bool], ...], bool], ...] = ()
-    """Of each client's connection the watched keys, and whether one of them has changed; nothing where no client ever watches."""
+    """Of each client's connection the watched keys, and whether one of them has changed; nothing where no client ever
+    watches."""
 
     @property
     def key(self) -> Hashable:
@@ -102,12 +104,19 @@ class Report:
 class ContractRun:
     """A store under several clients. Scripts are loaded when it is made.
 
-    ``skews_ms`` are the clients' clocks less the server's (field ``now_ms`` of a binding). On a real server, whose clock goes on, each call is
-    judged at any moment between its sending and its reply; ``sleeps``: time passes there by waiting, so that scripts that ask for the time see it.
+    ``skews_ms`` are the clients' clocks less the server's (field ``now_ms`` of a binding). On a real server, whose
+    clock goes on, each call is judged at any moment between its sending and its reply; ``sleeps``: time passes there by
+    waiting, so that scripts that ask for the time see it.
     """
 
     def __init__(
-        self, binding: Binding, contract: Contract, backend: Backend, clients: int, skews_ms: Sequence[int] = (), sleeps: bool = False
+        self,
+        binding: Binding,
+        contract: Contract,
+        backend: Backend,
+        clients: int,
+        skews_ms: Sequence[int] = (),
+        sleeps: bool = False,
     ) -> None:
         self.binding = binding
         self.versions = binding.versions
@@ -135,8 +144,14 @@ class ContractRun:
     @property
     def state(self) -> RunState:
         """Where the run is; on the kernel alone."""
-        watches = tuple((tuple(sorted(one.watched.items())), one.is_dirty) for one in self.connections) if self.watches else ()
-        return RunState(self.backend.keyspace(), self.backend.now_ms, self.judge.frozen, tuple(self.clients), self.line, watches)
+        watches = (
+            tuple((tuple(sorted(one.watched.items())), one.is_dirty) for one in self.connections)
+            if self.watches
+            else ()
+        )
+        return RunState(
+            self.backend.keyspace(), self.backend.now_ms, self.judge.frozen, tuple(self.clients), self.line, watches
+        )
 
     def go_to(self, state: RunState) -> None:
         """Be in ``state``; on the kernel alone."""
@@ -203,7 +218,9 @@ class ContractRun:
             return Report(is_idle=True)
         self.clients[step.client] = client
         report = self._call(step.client, step.trouble)
-        if isinstance(step, Begin) and self.clients[step.client].waits is not None:  # it has done nothing yet, and begins when it is woken
+        if (
+            isinstance(step, Begin) and self.clients[step.client].waits is not None
+        ):  # it has done nothing yet, and begins when it is woken
             self.judge.thaw(before, self.judge.now_ms)
         return report
 
@@ -242,13 +259,23 @@ class ContractRun:
                 if number not in self.judge.under_way:
                     self.judge.begin(number, client.pending)
                 self.clients[number] = client._replace(waits=None, replies=(*client.replies, waiting.reply))
-        endless = {number: call for number, waiting in self.waiting.items() if waiting.is_endless and (call := self.clients[number].pending)}
-        if not endless or report.violation is not None or any(one.pending is not None and one.waits is None for one in self.clients):
+        endless = {
+            number: call
+            for number, waiting in self.waiting.items()
+            if waiting.is_endless and (call := self.clients[number].pending)
+        }
+        if (
+            not endless
+            or report.violation is not None
+            or any(one.pending is not None and one.waits is None for one in self.clients)
+        ):
             return
         self.waits_seen += 1
         overlooked = self.judge.overlooked(endless)
         if overlooked:
-            text = f"{endless[overlooked[0]]} of client {overlooked[0] + 1} goes on waiting, and nobody else does anything"
+            text = (
+                f"{endless[overlooked[0]]} of client {overlooked[0] + 1} goes on waiting, and nobody else does anything"
+            )
             report.violation = Violation((WAKE_UP,), text)
 
     def _call(self, number: int, trouble: Fault | None) -> Report:
@@ -265,7 +292,9 @@ class ContractRun:
         except NodeCrashed:
             for other in self.line:
                 self._stopped(other, Report(), "the node crashed while it waited", part_way=False)
-            for connection in self.connections if self.watches else ():  # drivers do not watch again by themselves: they tell of a conflict
+            for connection in (
+                self.connections if self.watches else ()
+            ):  # drivers do not watch again by themselves: they tell of a conflict
                 has_watched = connection.is_dirty or bool(connection.watched)
                 self.backend.shard.disconnect(connection)  # type: ignore[attr-defined]
                 connection.is_dirty = has_watched
@@ -335,10 +364,15 @@ class ContractRun:
         command = find(call.argv)
         if command is not None and "blocking" in command.flags:
             if isinstance(self.backend, ServerBackend):
-                self.connections = self.connections or [self.backend.connect(b"client %d" % (one + 1)) for one in range(len(self.clients))]
+                self.connections = self.connections or [
+                    self.backend.connect(b"client %d" % (one + 1)) for one in range(len(self.clients))
+                ]
                 return self.backend.block_as(self.connections[number], *call.argv)
             if not isinstance(self.backend, KernelBackend):
-                raise InputError(f"{call.argv[0].decode()}: clients that wait are carried out on the kernel or on a server; replay there")
+                raise InputError(
+                    f"{call.argv[0].decode()}: clients that wait are carried out on the kernel or on a server; "
+                    "replay there"
+                )
             return self.backend.execute_as(self.connections[number], *call.argv)
         reply = self._execute(number, *call.argv)
         if isinstance(reply, Exception) and str(reply).startswith("NOSCRIPT"):
@@ -384,9 +418,15 @@ class ContractRun:
             trouble = getattr(step, "trouble", None)
             if trouble is not None and trouble.kind not in BESIDE_SERVERS:
                 if trouble.kind not in BY_NAME:
-                    raise InputError(f"step {number}: unknown trouble {trouble.kind!r}; one of {', '.join([*BESIDE_SERVERS, *BY_NAME])}")
+                    raise InputError(
+                        f"step {number}: unknown trouble {trouble.kind!r}; one of "
+                        f"{', '.join([*BESIDE_SERVERS, *BY_NAME])}"
+                    )
                 if not isinstance(self.backend, KernelBackend):
-                    raise InputError(f"step {number}: {self.backend.describe()} is not brought into {trouble.kind}; replay on the kernel")
+                    raise InputError(
+                        f"step {number}: {self.backend.describe()} is not brought into {trouble.kind}; replay on "
+                        "the kernel"
+                    )
             if isinstance(step, Begin):
                 if step.served_by and step.served_by not in self.versions:
                     raise InputError(f"step {number}: the {step.served_by} scripts serve it; name them with --base")

@@ -40,7 +40,10 @@ SHAPES_MAX = 500
 """Of what operations call, those that are looked at."""
 CALLS_MAX = 8
 """Calls of one client that exhaustive scopes try in one state; random walks draw from all."""
-CUT = "{}: not carried on {} times, where operations had overlapped for so long that more states explained them than are kept"
+CUT = (
+    "{}: not carried on {} times, where operations had overlapped for so long that more states explained them than "
+    "are kept"
+)
 WAITS_MAX = 8
 """Moments that are visited from one state."""
 REFUSALS = (OUT_OF_MEMORY, READ_ONLY)
@@ -62,8 +65,11 @@ class Search:
         if found:
             self.findings.add(found, self.reruns.trace(steps), name)
 
-    def note_effects(self, operation: str, effects: Sequence[Effect], steps: Callable[[], Sequence[ClientStep]]) -> None:
-        """Look at what an operation called, once for each shape: the keys of one operation in one slot, and declared."""
+    def note_effects(
+        self, operation: str, effects: Sequence[Effect], steps: Callable[[], Sequence[ClientStep]]
+    ) -> None:
+        """Look at what an operation called, once for each shape: the keys of one operation in one slot, and
+        declared."""
         shape = (operation, *[(one.argv[0], len(one.keys), one.line) for one in effects])
         if not effects or shape in self._shapes or len(self._shapes) >= SHAPES_MAX:
             return
@@ -166,7 +172,8 @@ class Node(NamedTuple):
 def opened(
     run: ContractRun, opening: Opening | None, note: Callable[[Sequence[ClientStep], Report], None]
 ) -> tuple[ClientStep, ...] | None:
-    """What brings about ``opening``, carried out; None where the store does not get there. What is wrong on the way is noted."""
+    """What brings about ``opening``, carried out; None where the store does not get there. What is wrong on the way is
+    noted."""
     steps: list[ClientStep] = []
     for one in opening.steps if opening is not None else ():
         if isinstance(one, int):
@@ -175,7 +182,14 @@ def opened(
             continue
         client, operation, fields = one
         calls = run.judge.asked.calls(client, run.clients[client].seen)
-        call = next((each for each in calls if each.name == operation and all(each[name] == value for name, value in fields.items())), None)
+        call = next(
+            (
+                each
+                for each in calls
+                if each.name == operation and all(each[name] == value for name, value in fields.items())
+            ),
+            None,
+        )
         if call is None:
             return None
         steps.append(Begin(client, call))
@@ -193,8 +207,8 @@ def opened(
 def explore(run: ContractRun, scope: Scope, search: Search, steps_max: int, name: str) -> None:
     """Every interleaving of ``scope``, breadth first, so that what is found first is shortest.
 
-    Work is counted in steps carried out; beyond ``steps_max`` the rest is left out, which the gaps tell. Raises BudgetExceeded
-    once what was found is noted.
+    Work is counted in steps carried out; beyond ``steps_max`` the rest is left out, which the gaps tell. Raises
+    BudgetExceeded once what was found is noted.
     """
     opening = opened(run, scope.opening, lambda way, report: search.note(way, report, name))
     if opening is None:
@@ -243,7 +257,11 @@ def explore(run: ContractRun, scope: Scope, search: Search, steps_max: int, name
         run.go_to(node.state)
         try:
             ahead = list(moves(run, scope, node.troubled))
-            waits = moments(run) if node.waits < scope.waits and any(isinstance(step, Begin | Resume) for step in ahead) else []
+            waits = (
+                moments(run)
+                if node.waits < scope.waits and any(isinstance(step, Begin | Resume) for step in ahead)
+                else []
+            )
         except TooManyStates:
             cut += 1
             continue
@@ -264,8 +282,8 @@ def explore(run: ContractRun, scope: Scope, search: Search, steps_max: int, name
 
 
 def walk(run: ContractRun, search: Search, seed: int, walks: int, length: int) -> None:
-    """Random walks of several clients, longer than any scope, with trouble now and then: from the empty store, and every other one from a
-    situation that the contract names. Raises BudgetExceeded."""
+    """Random walks of several clients, longer than any scope, with trouble now and then: from the empty store, and
+    every other one from a situation that the contract names. Raises BudgetExceeded."""
     taken = 0
     openings = run.contract.openings()
     scope = Scope("random walks", len(run.clients), length, length, length)
@@ -279,7 +297,11 @@ def walk(run: ContractRun, search: Search, seed: int, walks: int, length: int) -
         way: tuple[ClientStep, ...] | None = None
         if openings and number % 2:
             with suppress(TooManyStates):
-                way = opened(run, openings[number // 2 % len(openings)], lambda way, report: search.note(way, report, "random walks"))
+                way = opened(
+                    run,
+                    openings[number // 2 % len(openings)],
+                    lambda way, report: search.note(way, report, "random walks"),
+                )
         if way is None:
             run.go_to(start)
         steps: list[ClientStep] = list(way or ())

@@ -1,8 +1,8 @@
 """What one workload costs a feed or a job queue, and what it does under each fault: its row in `orderlab compare`.
 
-Feeds: MESSAGES of PAYLOAD bytes are posted one at a time, listed in pages of PAGE, claimed in pages of PAGE, and deleted one at a time. Job queues:
-as many jobs are added, taken and completed one at a time. Then either holds LIMIT. What a store has no operation for is left out. Times are estimates of
-the cost model, as those of sessions are.
+Feeds: MESSAGES of PAYLOAD bytes are posted one at a time, listed in pages of PAGE, claimed in pages of PAGE, and
+deleted one at a time. Job queues: as many jobs are added, taken and completed one at a time. Then either holds LIMIT.
+What a store has no operation for is left out. Times are estimates of the cost model, as those of sessions are.
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ class _Metered(ContractRun):
                 self.perform(Die(0))
                 return None
             report = self._counted(Resume(0))
-        self.clients[0] = ClientState()  # it remembers nothing: a list of all that it has seen would be copied with every call
+        self.clients[0] = (
+            ClientState()
+        )  # it remembers nothing: a list of all that it has seen would be copied with every call
         if isinstance(report.reply, Failed):
             self.failed[name] = None
             return None
@@ -99,7 +101,9 @@ class _Metered(ContractRun):
     def _send(self, number: int, call: Any) -> Any:
         before = self.bytes
         reply = super()._send(number, call)
-        if self.bytes == before and not isinstance(reply, Waiting):  # a command that may block goes another way than all others
+        if self.bytes == before and not isinstance(
+            reply, Waiting
+        ):  # a command that may block goes another way than all others
             self.bytes += bytes_of(call.argv, reply)
         return reply
 
@@ -107,7 +111,6 @@ class _Metered(ContractRun):
         reply = super()._execute(number, *argv)
         self.bytes += bytes_of(argv, reply)
         return reply
-
 
     def blocked(self, name: str, told: str = "", **fields: Any) -> Blocked:
         """How long an operation blocks; nothing where the store has it not."""
@@ -172,7 +175,9 @@ class _FeedWork:
 
     def _claim(self, send: Send, count: int, number: int) -> tuple[Reply, list[Reply]]:
         """(token, names) of what was given."""
-        reply = send("claim", token=f"t{number}", count=self._most(count), ttl_ms=LEASE_MS) if self._has("claim") else None
+        reply = (
+            send("claim", token=f"t{number}", count=self._most(count), ttl_ms=LEASE_MS) if self._has("claim") else None
+        )
         if not isinstance(reply, tuple) or not reply:
             return None, []
         return reply[0], [row[0] for row in reply[1:] if isinstance(row, tuple)]
@@ -224,7 +229,14 @@ class _JobWork:
     def fill(self, send: Send, first: int, count: int) -> None:
         """One at a time."""
         for number in range(first, first + count):
-            send("add", job=f"m{number}", payload=_payload(number), delay_ms=0, priority=self.contract.promises.priorities[0], key="")
+            send(
+                "add",
+                job=f"m{number}",
+                payload=_payload(number),
+                delay_ms=0,
+                priority=self.contract.promises.priorities[0],
+                key="",
+            )
 
     def _take(self, send: Send, number: int) -> tuple[Reply, Reply] | None:
         """(job, token) of what was handed out."""
@@ -245,7 +257,9 @@ class _JobWork:
 
     def at_limit(self, run: _Metered, limit: int) -> Blocked:
         """One of each, and what comes when the leases of all have lapsed."""
-        yield from run.blocked("add", job="more", payload=_payload(0), delay_ms=0, priority=self.contract.promises.priorities[0], key="")
+        yield from run.blocked(
+            "add", job="more", payload=_payload(0), delay_ms=0, priority=self.contract.promises.priorities[0], key=""
+        )
         taken = self._take(run.send, 0)
         yield "take", run.longest_us
         if taken is not None:
@@ -299,9 +313,14 @@ def measured(binding: Binding, contract: Contract, workload: Workload, limit: in
     if failed:
         by = f"{by}; {', '.join(failed)} failed"
     return Cost(
-        commands=run.commands / MESSAGES, bytes=run.bytes / MESSAGES, latency_ms=saves_us / MESSAGES / 1000, per_s=1e6 * MESSAGES / run.work_us,
-        blocking_ms=blocking_us / 1000, blocking_by=by, memory_bytes=memory_of(few.backend) / WAITING,
-    )  # fmt: skip
+        commands=run.commands / MESSAGES,
+        bytes=run.bytes / MESSAGES,
+        latency_ms=saves_us / MESSAGES / 1000,
+        per_s=1e6 * MESSAGES / run.work_us,
+        blocking_ms=blocking_us / 1000,
+        blocking_by=by,
+        memory_bytes=memory_of(few.backend) / WAITING,
+    )
 
 
 class _Broken(Exception):
@@ -356,7 +375,10 @@ class _Struck:
 
 FAULTS: Mapping[str, Sequence[Fault]] = {
     "lost-reply": [Fault(REPLY_LOST)],
-    **{kind: [Fault(kind, at) for at in range(kind == CLIENT_DIES, CALLS_MAX)] for kind in ("killed", "crashed", CLIENT_DIES)},
+    **{
+        kind: [Fault(kind, at) for at in range(kind == CLIENT_DIES, CALLS_MAX)]
+        for kind in ("killed", "crashed", CLIENT_DIES)
+    },
     **{kind: [Fault(kind)] for kind in CONDITIONS},
 }
 

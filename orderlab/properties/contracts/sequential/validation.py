@@ -69,7 +69,11 @@ class ContractValidation(Validation):
             "outcome": str(result.outcome),
             "tested": result.tested,
             "witnesses": [one.to_json() for one in result.witnesses],
-            "not_covered": [result.because] if is_violated and not result.witnesses else [] if is_violated else list(result.verdict.not_covered),
+            "not_covered": [result.because]
+            if is_violated and not result.witnesses
+            else []
+            if is_violated
+            else list(result.verdict.not_covered),
             "not_applicable": result.not_applicable or None,
         }
 
@@ -78,7 +82,9 @@ def contract_of(binding: Binding) -> Contract:
     """The contract that the binding names. Raises InputError when it is none."""
     if not isinstance(binding.contract, Contract):
         kind = type(binding.contract).__name__
-        raise InputError(f"{binding.place}: specification: {kind} is no Contract; derive it from orderlab.contract.Contract")
+        raise InputError(
+            f"{binding.place}: specification: {kind} is no Contract; derive it from orderlab.contract.Contract"
+        )
     return binding.contract
 
 
@@ -102,9 +108,9 @@ def validate_contract(
     only_first: bool = False,
     any_law: bool = False,
 ) -> ContractValidation:
-    """Judge the store of ``binding`` by its own contract. ``effort`` multiplies the number of steps; ``budget_s`` is a cap in
-    seconds on all of it, and what it cuts off is told. ``backend`` is a real server that witnesses are replayed on, if there is one.
-    With ``only_first`` it ends once each law has a witness, with ``any_law`` once one of them has.
+    """Judge the store of ``binding`` by its own contract. ``effort`` multiplies the number of steps; ``budget_s`` is a
+    cap in seconds on all of it, and what it cuts off is told. ``backend`` is a real server that witnesses are replayed
+    on, if there is one. With ``only_first`` it ends once each law has a witness, with ``any_law`` once one of them has.
 
     Raises InputError when the scripts or the contract cannot be run at all.
     """
@@ -124,7 +130,8 @@ def validate_contract(
     def explored(scope: Any) -> Analysis:
         name = f"every interleaving of {scope.name}"
         return Analysis(
-            scope.name, lambda now, done: explore(make(scope.clients), scope, search, int(STEPS * now * scope.share), name)
+            scope.name,
+            lambda now, done: explore(make(scope.clients), scope, search, int(STEPS * now * scope.share), name),
         )
 
     def grown(now: float, done: float) -> None:
@@ -154,10 +161,16 @@ def never_passed(binding: Binding, contract: Contract) -> Iterator[str]:
     """The fields of the contract's operations that no template of the store reads, in words."""
     assert isinstance(binding.store, ContractStore)
     for operation, read in passed_fields(binding.store).items():
-        known = {*contract.optional.get(operation, ()), *(contract.operations.get(operation, ()) if read is None else read)}
+        known = {
+            *contract.optional.get(operation, ()),
+            *(contract.operations.get(operation, ()) if read is None else read),
+        }
         left = [one for one in contract.operations.get(operation, ()) if one not in known]
         if left:
-            yield f"{operation} never passes {', '.join(left)}: what depends on {'it' if len(left) == 1 else 'them'} is not judged"
+            yield (
+                f"{operation} never passes {', '.join(left)}: what depends on {'it' if len(left) == 1 else 'them'} "
+                "is not judged"
+            )
 
 
 def validate_isolated(
@@ -169,7 +182,8 @@ def validate_isolated(
     progress: Progress,
     budget_s: float | None = None,
 ) -> ContractValidation:
-    """As ``validate_contract``, in a process of its own. A script that cannot be ended otherwise breaks the law ``bounded``."""
+    """As ``validate_contract``, in a process of its own. A script that cannot be ended otherwise breaks the law
+    ``bounded``."""
 
     def work() -> ContractValidation:
         return validate_contract(binding, effort, seed, laws, backend, progress, budget_s)
@@ -183,8 +197,8 @@ def validate_isolated(
 
 
 def run_of(binding: Binding, clients: int = 0) -> ContractRun:
-    """The store on a kernel of its own, under so many clients (as many as random walks have, unless said), one of whose clocks may be ahead.
-    Raises InputError when the binding names no contract."""
+    """The store on a kernel of its own, under so many clients (as many as random walks have, unless said), one of whose
+    clocks may be ahead. Raises InputError when the binding names no contract."""
     contract = contract_of(binding)
     skews = (0, SKEW_MS) if asks_clients_for_time(binding) else ()
     return ContractRun(binding, contract, KernelBackend(), clients or max(3, contract.clients), skews)
@@ -196,8 +210,8 @@ def asks_clients_for_time(binding: Binding) -> bool:
 
 
 def note_growth(growth: Growth, reruns: ContractReruns, findings: Findings) -> None:
-    """What the keys hold after more and more rounds, and the calls of one operation. It takes many rounds to see it, so that a
-    replay of one breaks nothing."""
+    """What the keys hold after more and more rounds, and the calls of one operation. It takes many rounds to see it, so
+    that a replay of one breaks nothing."""
     trace = reruns.trace([one.step for one in growth.round])
     if growth.is_of_contract:
         findings.not_applicable[NO_RESIDUE] = growth.why_not
@@ -271,7 +285,8 @@ class ContractJudge(Judge):
         return super().result(law)
 
     def explain(self, finding: Finding) -> Explanation:
-        """What the steps do; of what was counted, what one round does, and the keys before the first and after the last."""
+        """What the steps do; of what was counted, what one round does, and the keys before the first and after the
+        last."""
         if finding.analysis != COUNTING:
             return explain(self.of_contract, finding.trace)
         growth = self.growth

@@ -1,4 +1,5 @@
-"""What a witness of a store with a contract of its owner's is made with: reruns, plainer steps, explanation, a server."""
+"""What a witness of a store with a contract of its owner's is made with: reruns, plainer steps, explanation, a
+server."""
 
 from __future__ import annotations
 
@@ -66,11 +67,14 @@ class ContractReruns:
         """``steps`` as a trace of this store."""
         run = self._run
         kind = type(run.contract).__name__
-        return ContractTrace(tuple(steps), len(run.clients), tuple(run.skews_ms), str(run.binding.path), kind, law, seed)
+        return ContractTrace(
+            tuple(steps), len(run.clients), tuple(run.skews_ms), str(run.binding.path), kind, law, seed
+        )
 
     def broken(self, steps: Sequence[ClientStep]) -> tuple[int, list[Discrepancy]] | None:
-        """How many steps it takes until no state explains a reply, and what that breaks. None too if a client makes a call
-        that the contract would not have it make there (a token that it was never told), or if too much overlaps to be judged."""
+        """How many steps it takes until no state explains a reply, and what that breaks. None too if a client makes a
+        call that the contract would not have it make there (a token that it was never told), or if too much overlaps to
+        be judged."""
         run = self.run
         with suppress(TooManyStates):
             for taken, step in enumerate(steps, 1):
@@ -87,21 +91,29 @@ class ContractReruns:
         found = self.broken(trace.steps)
         if found is None:
             return None
-        text = next((one.text for one in found[1] if one.law == law and (not words or wording(one.text) == words)), None)
+        text = next(
+            (one.text for one in found[1] if one.law == law and (not words or wording(one.text) == words)), None
+        )
         if text is None or (law == ALL_OR_NOTHING and not self.is_about_atomicity(trace.steps[: found[0]])):
             return None
         return found[0], text
 
     def is_about_atomicity(self, steps: Steps) -> bool:
-        """Whether what was stopped part-way is to blame: the same steps with each such operation left out, and with each
-        carried out whole, are explained. What was carried out whole already, its reply lost, stays in both."""
+        """Whether what was stopped part-way is to blame: the same steps with each such operation left out, and with
+        each carried out whole, are explained. What was carried out whole already, its reply lost, stays in both."""
         stopped = self._stopped_part_way(steps)
         if not stopped:
             return False
         without = tuple(step for at, step in enumerate(steps) if at not in stopped)
-        failing = {step.call for step in steps if isinstance(step, Begin) and step.trouble is not None and step.trouble.kind == OWN_ERROR}
+        failing = {
+            step.call
+            for step in steps
+            if isinstance(step, Begin) and step.trouble is not None and step.trouble.kind == OWN_ERROR
+        }
         if failing:  # they are never carried out whole, whoever sends them
-            return self._are_explained(_resumed(tuple(one for one in without if not isinstance(one, Begin) or one.call not in failing)))
+            return self._are_explained(
+                _resumed(tuple(one for one in without if not isinstance(one, Begin) or one.call not in failing))
+            )
         whole: list[ClientStep] = []
         for at, step in enumerate(steps):
             if at not in stopped or not isinstance(step, Begin | Resume) or step.trouble is None:
@@ -122,8 +134,8 @@ class ContractReruns:
         return found
 
     def _are_explained(self, steps: Steps) -> bool:
-        """Whether the contract has its clients take all these steps, and every reply is one that a state explains: of what
-        clients would not do there, nothing is known, and nothing where too much overlaps."""
+        """Whether the contract has its clients take all these steps, and every reply is one that a state explains: of
+        what clients would not do there, nothing is known, and nothing where too much overlaps."""
         run = self.run
         try:
             for step in steps:
@@ -144,7 +156,9 @@ MANY = 100
 
 def weight(step: ClientStep) -> int:
     """How much a step is to carry out: 1, and more for one with many things in its fields."""
-    items = sum(len(value) for _, value in step.call.fields if isinstance(value, tuple)) if isinstance(step, Begin) else 0
+    items = (
+        sum(len(value) for _, value in step.call.fields if isinstance(value, tuple)) if isinstance(step, Begin) else 0
+    )
     return items if items > MANY else 1
 
 
@@ -175,7 +189,10 @@ class PlainerCalls:
         for at in range(len(steps) - 1):
             yield replace(trace, steps=steps[:at] + steps[at + 2 :])
         for client in sorted({step.client for step in steps if not isinstance(step, Wait)} - {0}):
-            moved = (replace(step, client=0) if not isinstance(step, Wait) and step.client == client else step for step in steps)
+            moved = (
+                replace(step, client=0) if not isinstance(step, Wait) and step.client == client else step
+                for step in steps
+            )
             yield replace(trace, steps=tuple(moved))
 
     def at(self, trace: ContractTrace, index: int) -> Iterator[ContractTrace]:
@@ -204,7 +221,11 @@ def told_report(step: ClientStep, report: Report) -> str:
     if isinstance(step, Wait):
         return ""
     if report.is_idle:
-        return "nothing: another operation is under way" if isinstance(step, Begin) else "nothing: no operation is under way"
+        return (
+            "nothing: another operation is under way"
+            if isinstance(step, Begin)
+            else "nothing: no operation is under way"
+        )
     if report.stopped:
         return f"stopped: {report.stopped}"
     if not report.is_over:
@@ -228,23 +249,32 @@ def explain(reruns: ContractReruns, trace: ContractTrace) -> Explanation:
         if isinstance(step, Begin | Resume):
             operation, serving = pending[step.client], served[step.client]
         told.append(told_report(step, report))
-        states.append("; ".join(sorted(shown(state) for state in run.judge.states())) if report.violation is None else "none explains the reply")
+        states.append(
+            "; ".join(sorted(shown(state) for state in run.judge.states()))
+            if report.violation is None
+            else "none explains the reply"
+        )
         keyspaces.append(run.backend.keyspace())
     failed = FailedCall(report.reply.text.encode()) if isinstance(report.reply, Failed) else None
     records = [record_of(operation, b"", report.effects)] if report.effects else []
     lua = line_to_look_at(records, serving, failed) if operation else LuaLine()
     exhausts = report.violation is not None and LIMIT_WORD in report.violation.text
     error = report.reply.text if report.violation is not None and isinstance(report.reply, Failed) else ""
-    return Explanation(tuple(told), tuple(states), before, run.backend.keyspace(), lua, exhausts, error, tuple(keyspaces))
+    return Explanation(
+        tuple(told), tuple(states), before, run.backend.keyspace(), lua, exhausts, error, tuple(keyspaces)
+    )
 
 
 SLEPT_MS_MAX = 5_000
-"""All waits of a trace together, up to which time passes on a server by waiting; what takes longer brings deadlines of keys nearer."""
+"""All waits of a trace together, up to which time passes on a server by waiting; what takes longer brings deadlines of
+keys nearer."""
 
 
 def passes_by_waiting(trace: ContractTrace, backend: Backend) -> bool:
     """Whether a replay really waits, so that scripts that read the clock see the time pass."""
-    return not backend.sees_virtual_time and sum(step.ms for step in trace.steps if isinstance(step, Wait)) <= SLEPT_MS_MAX
+    return (
+        not backend.sees_virtual_time and sum(step.ms for step in trace.steps if isinstance(step, Wait)) <= SLEPT_MS_MAX
+    )
 
 
 @dataclass(frozen=True)
@@ -263,7 +293,14 @@ class ContractPerformer:
     def broken_on(self, trace: ContractTrace, backend: Backend, budget: CpuBudget) -> frozenset[str]:
         """What the last step breaks there; nothing if an earlier one breaks a law. Raises BudgetExceeded."""
         backend.flush()
-        run = ContractRun(self.binding, self.contract, backend, trace.clients, trace.skews_ms, sleeps=passes_by_waiting(trace, backend))
+        run = ContractRun(
+            self.binding,
+            self.contract,
+            backend,
+            trace.clients,
+            trace.skews_ms,
+            sleeps=passes_by_waiting(trace, backend),
+        )
         try:
             for number, step in enumerate(trace.steps, 1):
                 budget.check()

@@ -42,7 +42,8 @@ from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.stores.bound import BudgetExceeded, TimedOut
 
 GROWTH_ROUNDS = ((12, 20, 28), (104, 124, 144))
-"""When the bytes of a store are measured, at first and to be sure: within each no number of messages gets another digit."""
+"""When the bytes of a store are measured, at first and to be sure: within each no number of messages gets another
+digit."""
 MOST_PROBES = 32
 """Messages that come and go while a store goes on cleaning up."""
 LEAVES_NOTHING = ("acknowledged", "trimmed", "cleared", "refused")
@@ -111,7 +112,10 @@ def _growing_bytes(alone: Callable[[], SessionRun], producers: int) -> str:
                 if not growing:
                     return ""
         first = next(key for key in sizes[-1] if key in growing)
-        told = f"{first.decode('latin-1')} ({sizes[-1][first]:,} bytes after {producers * rounds[-1]} messages, each acknowledged)"
+        told = (
+            f"{first.decode('latin-1')} ({sizes[-1][first]:,} bytes after {producers * rounds[-1]} messages, each "
+            "acknowledged)"
+        )
     return told
 
 
@@ -123,7 +127,8 @@ def _come_and_go(run: SessionRun, rounds: int, producers: int) -> dict[bytes, in
 
 
 def _come_and_go_on(run: SessionRun, first: int, last: int, producers: int) -> None:
-    """The rounds from ``first`` to before ``last``: in each a message of every producer is saved, fetched, acknowledged."""
+    """The rounds from ``first`` to before ``last``: in each a message of every producer is saved, fetched,
+    acknowledged."""
     for label in range(producers * first + 1, producers * last + 1):
         publication = Publication(label, b"come and go %d" % label, qos=1 + label % 2)
         save = Save((publication,), producer=label % producers, limit=run.store.limit)
@@ -184,14 +189,16 @@ class Inspection:
             more = surplus(held, expected) or (surplus(held, baseline.begun) if isinstance(step, Open) else "")
             if more:
                 found.append(Discrepancy("no-residue", f"after the clear there is still {more}", False))
-            elif self.baseline[step.client].remembers and isinstance(step, Clear) and before.accounts[step.client].fates:
+            elif (
+                self.baseline[step.client].remembers and isinstance(step, Clear) and before.accounts[step.client].fates
+            ):
                 text = f"after the clear {self.baseline[step.client].remembers} tells of messages that came and went"
                 found.append(Discrepancy("no-residue", text, False))
         return found + self.half_done(run, before, report)
 
     def half_done(self, run: SessionRun, before: RunState, report: StepReport) -> list[Discrepancy]:
-        """What a failed operation has changed, also where its failure breaks a law by itself: a mark that it wrote makes
-        the next attempt a repetition, which no listing shows."""
+        """What a failed operation has changed, also where its failure breaks a law by itself: a mark that it wrote
+        makes the next attempt a repetition, which no listing shows."""
         is_error = run.reply_of(report.result).status == "error"
         if not is_error or before.accounts != without_fates(run.state, before):
             return []
@@ -204,7 +211,9 @@ class Inspection:
         baseline = self.baseline[step.client]
         found: list[Discrepancy] = []
         if baseline.grows:
-            found.append(Discrepancy("no-residue", f"with each message that comes and goes grows {baseline.grows}", False))
+            found.append(
+                Discrepancy("no-residue", f"with each message that comes and goes grows {baseline.grows}", False)
+            )
         first = run.take(Fetch(step.client)).discrepancies
         more, left = self._left(run, step.client)
         if more and not left and not run.store.fetch_is_read_only and self._shows_payloads(run, step.client):
@@ -226,7 +235,8 @@ class Inspection:
         return found
 
     def _deadlines(self, run: SessionRun, step: Step, keyspace: FrozenKeyspace) -> list[Discrepancy]:
-        """A key that Redis would have taken away keeps another deadline, or none: does a message in it live too long now?
+        """A key that Redis would have taken away keeps another deadline, or none: does a message in it live too long
+        now?
 
         Most keys hold more than one message, or a deadline that is not theirs, so it is asked of the store: what does
         it return once the message is due?
@@ -254,7 +264,9 @@ class Inspection:
         if entry.label not in labels:
             return []
         done = kind_of_step(step)
-        text = f"{done}: the key of {name_of(entry.label)} has lost its deadline, and keeps it {left_ms - 1:,} ms from now"
+        text = (
+            f"{done}: the key of {name_of(entry.label)} has lost its deadline, and keeps it {left_ms - 1:,} ms from now"
+        )
         return [Discrepancy("expiry", f"{text}, when its interval is over", False)]
 
     def _shows_payloads(self, run: SessionRun, client: int) -> bool:
@@ -300,11 +312,7 @@ class Inspection:
         text = text_of(keyspace)
         permitted = b"\n".join(others)
         payloads = {label: run.publications[label][1].payload for label in gone}
-        left = [
-            label
-            for label, payload in payloads.items()
-            if payload not in permitted and holds(text, payload)
-        ]
+        left = [label for label, payload in payloads.items() if payload not in permitted and holds(text, payload)]
         return [Discrepancy("no-residue", f"{names_of(left)} gone, the payload is not", False)] if left else []
 
 

@@ -76,13 +76,22 @@ class SessionKind:
         return validation.validate_isolated(binding, effort, seed, wanted, backend, progress, budget_s)
 
     def compare(
-        self, old: Binding, new: Binding, effort: float, seed: int, laws: list[str] | None, backend: Backend | None, progress: Progress
+        self,
+        old: Binding,
+        new: Binding,
+        effort: float,
+        seed: int,
+        laws: list[str] | None,
+        backend: Backend | None,
+        progress: Progress,
     ) -> Comparison:
         """Judge a change of scripts, in a process of its own."""
         from orderlab.properties.comparison.change import compare_isolated
         from orderlab.properties.contracts.session.comparison.comparison import compare
 
-        return compare_isolated(old, new, lambda: compare(old, new, effort, seed, backend, progress, STORE_LAWS if laws is None else laws))
+        return compare_isolated(
+            old, new, lambda: compare(old, new, effort, seed, backend, progress, STORE_LAWS if laws is None else laws)
+        )
 
     def measured(self, binding: Binding, seed: int) -> tuple[Cost, dict[str, str]]:
         """The workload of one client on the kernel, and saves under each fault."""
@@ -104,15 +113,24 @@ class SessionKind:
         )
 
     def tester(
-        self, binding: Binding, laws: Iterable[str], profile: Profile, seed: int, examples: Any, effort: float | None = None
+        self,
+        binding: Binding,
+        laws: Iterable[str],
+        profile: Profile,
+        seed: int,
+        examples: Any,
+        effort: float | None = None,
     ) -> Callable[[str], LawRun]:
-        """Scenarios and machines for one law at a time, in a process of their own: a script that hangs must not hang the run."""
+        """Scenarios and machines for one law at a time, in a process of their own: a script that hangs must not hang
+        the run."""
 
         if effort is not None:
             return LawsTogether(lambda: self.validate(binding, effort, seed, list(laws), None, lambda text: None), seed)
 
         def test(law: str) -> LawRun:
-            found = isolated(binding, lambda: run_law(binding, law, profile, seed, examples), lambda: validation.worlds_of(binding))
+            found = isolated(
+                binding, lambda: run_law(binding, law, profile, seed, examples), lambda: validation.worlds_of(binding)
+            )
             return _unfinished(binding, law, seed, found) if isinstance(found, Runaway) else found
 
         return test
@@ -135,7 +153,9 @@ class SessionKind:
         """What the original replies in its small scope."""
         return tabulate(binding)
 
-    def judge_thoroughly(self, binding: Binding, script: str, table: Any, seed: int, budget_s: float, effort: float) -> Result:
+    def judge_thoroughly(
+        self, binding: Binding, script: str, table: Any, seed: int, budget_s: float, effort: float
+    ) -> Result:
         """A mutant in the second round, beside the original."""
         return judging.judge_thoroughly(binding, script, table, seed, budget_s, effort)
 

@@ -62,7 +62,8 @@ class StepReport:
     """None: the step had no meaning where it stood, and nothing was done."""
     discrepancies: list[Discrepancy] = field(default_factory=list)
     beside: list[Discrepancy] = field(default_factory=list)
-    """What is no law broken, for it took values that no caller may give (``orderlab.model.contracts.session.refinement.account``)."""
+    """What is no law broken, for it took values that no caller may give
+    (``orderlab.model.contracts.session.refinement.account``)."""
 
     @property
     def diverges(self) -> bool:
@@ -76,7 +77,8 @@ class StepReport:
 
 
 class Run:
-    """A store, its clients, and the state of the run so far: operations are called, and held against the abstract session."""
+    """A store, its clients, and the state of the run so far: operations are called, and held against the abstract
+    session."""
 
     def __init__(
         self, store: SessionStore, clients: Sequence[bytes], producers: Sequence[bytes] = PRODUCERS, slack_ms: int = 0
@@ -102,7 +104,8 @@ class Run:
             forbidden_in_clients(self.clients),
         )
         self.coverage: Counter[str] = Counter()
-        """How often the situations came about that the laws speak of (``orderlab.model.contracts.session.contract``)."""
+        """How often the situations came about that the laws speak of
+        (``orderlab.model.contracts.session.contract``)."""
         self._is_judging = True
         self.interruption: Interruption | None = None
         """What comes between two calls of the operation that is called next."""
@@ -205,9 +208,7 @@ class Run:
         self.judge(report, 0, judge_quiet)
         return report.discrepancies
 
-    def _judge_one(
-        self, report: StepReport, client: int, judge: Judge
-    ) -> None:
+    def _judge_one(self, report: StepReport, client: int, judge: Judge) -> None:
         if not self._is_judging:
             return
         listed = self.store.listing(self.clients[client])
@@ -267,7 +268,8 @@ def dying_after(calls: int) -> Interruption:
     return between
 
 
-# -- messages that a listing does not show and that are not gone -------------------------------------------------------------
+# -- messages that a listing does not show and that are not gone
+# -------------------------------------------------------------
 
 FURTHER = Outgoing(b"a message to see what comes with it", b"t", 1, None, 0)
 
@@ -338,7 +340,8 @@ def _epoch(run: Run, client: int) -> dict[str, object]:
     return {"epoch": run.state.accounts[client].session.epoch}
 
 
-# -- from a store's words to the judge's -----------------------------------------------------------------------------------
+# -- from a store's words to the judge's
+# -----------------------------------------------------------------------------------
 
 
 def replaced(items: tuple[T, ...], at: int, item: T) -> tuple[T, ...]:
@@ -397,7 +400,9 @@ def identify(
             used.add(label)
         altered = "" if label is None else alteration(message, publications[label][1])
         kind: Kind = "PUBREL" if message.kind == "PUBREL" else "PUBLISH"
-        found.append(ObservedMessage(label, message.packet_id, kind, remaining_ms(message, now_ms), altered, message.sequence))
+        found.append(
+            ObservedMessage(label, message.packet_id, kind, remaining_ms(message, now_ms), altered, message.sequence)
+        )
     found.reverse()
     return found
 

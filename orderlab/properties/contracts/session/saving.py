@@ -31,7 +31,8 @@ def save_next(run: Run, step: Save, report: StepReport) -> None:
 
 
 def save_again(run: Run, step: Retry, report: StepReport) -> None:
-    """The producer's last batch once more. ``older``: the one that was done before it, of a store that has a word for it."""
+    """The producer's last batch once more. ``older``: the one that was done before it, of a store that has a word for
+    it."""
     last = run.state.batches[step.producer]
     batch = last.earlier if step.older else last
     if batch is None or batch.step is None:
@@ -48,8 +49,8 @@ def save_again(run: Run, step: Retry, report: StepReport) -> None:
 
 
 def _is_after(last: Batch, earlier: Save) -> bool:
-    """Whether the producer's last batch went the way of an earlier one, so that the session can know it is the last. One without
-    messages is no call to a store that takes them one by one."""
+    """Whether the producer's last batch went the way of an earlier one, so that the session can know it is the last.
+    One without messages is no call to a store that takes them one by one."""
     step = last.step
     return last.was_done and step is not None and bool(step.messages) and step.client == earlier.client
 
@@ -129,13 +130,15 @@ def _note_assigned(run: Run, result: Result, step: Save) -> None:
         run.state = run.state._replace(sendings=tuple(sorted({**dict(run.state.sendings), **told}.items())))
 
 
-# -- identifiers go by: many messages are saved and go again, without a judgement of each ------------------------------------
+# -- identifiers go by: many messages are saved and go again, without a judgement of each
+# ------------------------------------
 
 PASSING_MARK = b"passin"
 """Begins the payload of each: six bytes, so that it begins the base64 of the payload as well."""
 EXPIRING_AT_ONCE = 400
 ACKNOWLEDGED_AT_ONCE = 8
-"""Messages in one batch of those that only pass. Few where each is acknowledged: a store may read its whole queue then."""
+"""Messages in one batch of those that only pass. Few where each is acknowledged: a store may read its whole queue
+then."""
 STAYING_MAX = 4 * EXPIRING_AT_ONCE
 """Messages past their deadline that a fetch returns all the same, from which on nothing is said to go by."""
 PASSING_MS = 1000

@@ -1,8 +1,8 @@
 """What one workload costs a session store, and what it does under each fault: its row in `orderlab compare`.
 
-The workload is that of one client: MESSAGES of PAYLOAD bytes, QoS 1, are saved one at a time, fetched in pages of PAGE, and acknowledged
-one at a time; then a queue at LIMIT. Times are estimates of the cost model (``sim/costs/redis.toml``, ``prototype.toml``), so that they are
-the same on every machine.
+The workload is that of one client: MESSAGES of PAYLOAD bytes, QoS 1, are saved one at a time, fetched in pages of PAGE,
+and acknowledged one at a time; then a queue at LIMIT. Times are estimates of the cost model (``sim/costs/redis.toml``,
+``prototype.toml``), so that they are the same on every machine.
 """
 
 from __future__ import annotations
@@ -86,9 +86,14 @@ def measured(binding: Binding) -> Cost:
     spent_us = sum(estimate_us(record.calls) for record in store.records)
     blocking_ms, by = _longest(binding, limit)
     return Cost(
-        commands=inner / MESSAGES, bytes=store.bytes_sent / MESSAGES, latency_ms=saves_us / MESSAGES / 1000, per_s=1e6 * MESSAGES / spent_us,
-        blocking_ms=blocking_ms, blocking_by=by, memory_bytes=_memory(binding, limit),
-    )  # fmt: skip
+        commands=inner / MESSAGES,
+        bytes=store.bytes_sent / MESSAGES,
+        latency_ms=saves_us / MESSAGES / 1000,
+        per_s=1e6 * MESSAGES / spent_us,
+        blocking_ms=blocking_ms,
+        blocking_by=by,
+        memory_bytes=_memory(binding, limit),
+    )
 
 
 def _filled(run: SessionRun, store: _Metered, count: int, limit: int) -> None:
@@ -162,7 +167,9 @@ def _under(fault: Fault | None, is_retried: bool) -> Iterator[Step]:
 def tables_row(name: str, effort: float, seed: int, synchronous_commit: bool) -> Row:
     """The row of the two tables of PostgreSQL, as they are simulated."""
     verdicts = validate_tables(
-        lambda: SimulatedTables(FEW, synchronous_commit, MODULUS), min(max(round(effort * RUNS_PER_EFFORT), RUNS.start), RUNS.stop), seed
+        lambda: SimulatedTables(FEW, synchronous_commit, MODULUS),
+        min(max(round(effort * RUNS_PER_EFFORT), RUNS.start), RUNS.stop),
+        seed,
     )
     tables = SimulatedTables(LIMIT, synchronous_commit)
     for number in range(1, MESSAGES + 1):
@@ -183,17 +190,31 @@ def tables_row(name: str, effort: float, seed: int, synchronous_commit: bool) ->
     stored = disk_bytes(tables.fetch(CLIENT))
     tables.clear(CLIENT)
     tables.save(CLIENT, [Incoming(number) for number in range(1, LIMIT + 1)])
-    held = {"fetch of everything": _work_us(tables, lambda: tables.fetch(CLIENT)), "clear": _work_us(tables, lambda: tables.clear(CLIENT))}
+    held = {
+        "fetch of everything": _work_us(tables, lambda: tables.fetch(CLIENT)),
+        "clear": _work_us(tables, lambda: tables.clear(CLIENT)),
+    }
     by = max(held, key=lambda what: held[what])
     cost = Cost(
-        commands=statements / MESSAGES, bytes=sent / MESSAGES, latency_ms=saves_ms, per_s=1e6 * MESSAGES / spent_us,
-        blocking_ms=held[by] / 1000, blocking_by=f"{by}, one backend", memory_bytes=stored / WAITING,
-    )  # fmt: skip
+        commands=statements / MESSAGES,
+        bytes=sent / MESSAGES,
+        latency_ms=saves_ms,
+        per_s=1e6 * MESSAGES / spent_us,
+        blocking_ms=held[by] / 1000,
+        blocking_by=f"{by}, one backend",
+        memory_bytes=stored / WAITING,
+    )
     assert saves_us <= spent_us
     return Row(
-        name, "session", {verdict.law: str(verdict.outcome) for verdict in verdicts}, cost,
-        {kind: _tables_broken(kind, synchronous_commit) for kind in ("lost-reply", "lost-request", "serialization", "deadlock", "crashed")},
-    )  # fmt: skip
+        name,
+        "session",
+        {verdict.law: str(verdict.outcome) for verdict in verdicts},
+        cost,
+        {
+            kind: _tables_broken(kind, synchronous_commit)
+            for kind in ("lost-reply", "lost-request", "serialization", "deadlock", "crashed")
+        },
+    )
 
 
 def _work_us(tables: SimulatedTables, operate: Any) -> float:
@@ -203,7 +224,10 @@ def _work_us(tables: SimulatedTables, operate: Any) -> float:
 
 
 def _tables_broken(kind: str, synchronous_commit: bool) -> str:
-    first, last = TableStep("save", 0, (Incoming(1), Incoming(2))), (TableStep("fetch"), TableStep("acknowledge", label=1), TableStep("fetch"))
+    first, last = (
+        TableStep("save", 0, (Incoming(1), Incoming(2))),
+        (TableStep("fetch"), TableStep("acknowledge", label=1), TableStep("fetch")),
+    )
     struck = (
         (TableStep("save", 0, (Incoming(3),)), TableStep("crash")) if kind == "crashed"
         else (TableStep("save", 0, (Incoming(3),), fault=kind), TableStep("retry"))  # type: ignore[arg-type]

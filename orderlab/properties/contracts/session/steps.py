@@ -139,7 +139,13 @@ def answer_unknown(run: SessionRun, step: Answer, report: StepReport) -> None:
 
 
 def _carry_out_answer(
-    run: SessionRun, fault: Fault | None, operation: str, client: int, label: int | None, sending: Sending, report: StepReport
+    run: SessionRun,
+    fault: Fault | None,
+    operation: str,
+    client: int,
+    label: int | None,
+    sending: Sending,
+    report: StepReport,
 ) -> None:
     fields: dict[str, object] = {
         "epoch": sending.epoch,

@@ -23,7 +23,8 @@ HOSTILE_CLIENTS: tuple[bytes, ...] = (
     b"\x01\x7f\n\r",
     b"x" * 65535,
 )
-"""Client identifiers that MQTT allows, as they break hash tags, templates and buffers; the empty one a server replaces."""
+"""Client identifiers that MQTT allows, as they break hash tags, templates and buffers; the empty one a server
+replaces."""
 
 intervals_ms = st.one_of(
     st.none(),

@@ -49,9 +49,7 @@ class Subject:
         """The store on its kernel."""
         if self._store is None:
             if self.remembers:
-                self._store = MemoStore(
-                    self.binding, DEFAULT_EXPIRY_MS, SMALL_LIMITS if self.rewritten else None
-                )
+                self._store = MemoStore(self.binding, DEFAULT_EXPIRY_MS, SMALL_LIMITS if self.rewritten else None)
             else:
                 self._store = RecordingStore(self.binding, DEFAULT_EXPIRY_MS)
             self._store.cpu_budget = self.cpu_budget
@@ -77,9 +75,7 @@ class Subject:
         self.store.restart(FIRST_MS)
         return SessionRun(self.store, clients, producers)
 
-    def baselines_of(
-        self, clients: Sequence[bytes], producers: tuple[bytes, ...] = PRODUCERS
-    ) -> list[Baseline] | None:
+    def baselines_of(self, clients: Sequence[bytes], producers: tuple[bytes, ...] = PRODUCERS) -> list[Baseline] | None:
         """That of several clients, if it is known of all."""
         known = [baseline for client in clients if (baseline := self.baseline(client, producers)) is not None]
         return known if len(known) == len(clients) else None
@@ -193,7 +189,8 @@ class Reruns:
         return self._rehearsal
 
     def allow(self, steps: float) -> None:
-        """Let the work go on for so many steps from now, and as many in rehearsal; beyond it BudgetExceeded is raised."""
+        """Let the work go on for so many steps from now, and as many in rehearsal; beyond it BudgetExceeded is
+        raised."""
         self.allowed = self.spent + steps
         if self.rehearsal is not None:
             self.rehearsal.allow(steps)
@@ -289,8 +286,8 @@ def take_steps(
 ) -> None:
     """Take ``steps`` until they end or nothing can be judged any more; what they break goes to ``findings``.
 
-    ``run`` is one of ``subject`` and has taken ``prefix`` before. Each step is asked for when the one before it has been
-    taken, so that it may depend on what the run has come to. Raises BudgetExceeded.
+    ``run`` is one of ``subject`` and has taken ``prefix`` before. Each step is asked for when the one before it has
+    been taken, so that it may depend on what the run has come to. Raises BudgetExceeded.
     """
     taken = list(prefix)
     for step in steps:

@@ -1,9 +1,11 @@
-"""The two-table store on PostgreSQL held against the contract of sessions: the same judge, the same laws, as for stores of scripts.
+"""The two-table store on PostgreSQL held against the contract of sessions: the same judge, the same laws, as for stores
+of scripts.
 
-A binding's replies come from a Redis backend, whose states are explored; a table's do not. So these tables, simulated or real
-(``orderlab.sim.servers.session_tables``), are driven by random runs of steps, and every step is judged like one of a store of scripts:
-by its reply and by what a fetch lists after it. A small number of identifiers brings the wrap near. Each run has some kinds of steps and
-faults and lacks others, so that a law which falls soon in one does not hide the rest. A run that breaks a law is made short before it is told.
+A binding's replies come from a Redis backend, whose states are explored; a table's do not. So these tables, simulated
+or real (``orderlab.sim.servers.session_tables``), are driven by random runs of steps, and every step is judged like one
+of a store of scripts: by its reply and by what a fetch lists after it. A small number of identifiers brings the wrap
+near. Each run has some kinds of steps and faults and lacks others, so that a law which falls soon in one does not hide
+the rest. A run that breaks a law is made short before it is told.
 
 ``disagreement`` carries out the same run on two tables and says where they part.
 """
@@ -38,9 +40,18 @@ from orderlab.sim.servers.postgres import DEFAULT_EXPIRY_S, MessageRow, Statemen
 from orderlab.sim.servers.session_tables import Fault, Incoming, SessionTables
 
 LAWS = (
-    "store-order", "no-loss", "packet-id", "legal-trim", "expiry", "no-residue", "all-or-nothing", "counter", "retransmission",
-    "no-phantom", "drain",
-)  # fmt: skip
+    "store-order",
+    "no-loss",
+    "packet-id",
+    "legal-trim",
+    "expiry",
+    "no-residue",
+    "all-or-nothing",
+    "counter",
+    "retransmission",
+    "no-phantom",
+    "drain",
+)
 """Those that speak of tables: ``one-slot`` and ``bounded`` are about scripts on a node."""
 CLIENTS = (b"s1", b"s2")
 MODULUS = 7
@@ -54,7 +65,9 @@ NOT_COVERED = (
     "the end of the machine: fsync is not put to the test, only the end of the server's processes",
 )
 
-Do = Literal["save", "retry", "fetch", "acknowledge", "release", "clear", "wait", "clean-up", "settle", "crash", "drain"]
+Do = Literal[
+    "save", "retry", "fetch", "acknowledge", "release", "clear", "wait", "clean-up", "settle", "crash", "drain"
+]
 
 
 class Step(NamedTuple):
@@ -69,7 +82,11 @@ class Step(NamedTuple):
 
     def __str__(self) -> str:
         """As a witness tells it."""
-        told = f"client {self.client + 1}: {self.do}" if self.do not in ("wait", "clean-up", "settle", "crash") else self.do
+        told = (
+            f"client {self.client + 1}: {self.do}"
+            if self.do not in ("wait", "clean-up", "settle", "crash")
+            else self.do
+        )
         if self.do == "save":
             told += " " + ", ".join(_told(one) for one in self.messages)
         elif self.do in ("acknowledge", "release"):
@@ -89,7 +106,8 @@ FAULTS: tuple[Fault, ...] = ("serialization", "deadlock", "lost-request", "lost-
 
 
 def draw_run(draw: random.Random, length: int) -> tuple[Step, ...]:
-    """A run of ``length`` steps; in some, the identifiers come round in its course; at its end a drain of every queue."""
+    """A run of ``length`` steps; in some, the identifiers come round in its course; at its end a drain of every
+    queue."""
     kinds = [kind for kind in KINDS if draw.random() < 0.6]
     faults = [kind for kind in FAULTS if draw.random() < 0.3]
     intervals = INTERVALS_S if draw.random() < 0.5 else (None,)
@@ -109,7 +127,10 @@ def draw_run(draw: random.Random, length: int) -> tuple[Step, ...]:
         match do:
             case "save":
                 size = draw.choice((1, 1, 2, 3))
-                batch = [Incoming(saved + nth, b"t", draw.choice((1, 1, 2)), draw.choice(intervals)) for nth in range(1, size + 1)]
+                batch = [
+                    Incoming(saved + nth, b"t", draw.choice((1, 1, 2)), draw.choice(intervals))
+                    for nth in range(1, size + 1)
+                ]
                 saved += size
                 steps.append(Step("save", client, tuple(batch), fault=fault))
             case "acknowledge" | "release":
@@ -145,7 +166,9 @@ class Run:
     @property
     def store(self) -> Capabilities:
         """What the tables promise: an acknowledgement names a packet identifier alone."""
-        return Capabilities(self.modulus, has_tokens=False, has_pages=False, has_counts=False, tells_each=True, tells_ids=True)
+        return Capabilities(
+            self.modulus, has_tokens=False, has_pages=False, has_counts=False, tells_each=True, tells_ids=True
+        )
 
     def carry_out(self, steps: Iterable[Step], is_judged: bool = True) -> Run:
         """Take the steps one after the other; judging ends where nothing that follows can be judged."""
@@ -202,12 +225,17 @@ class Run:
 
         def judge(account: Account, seen: Sequence[ObservedMessage]) -> Judgement:
             after = [*(entry.label for entry in account.queue), *(one.label for one in messages)]
-            is_whole = is_faulted and [one.label for one in seen] == after  # beyond the limit, too, which no fault has done
+            is_whole = (
+                is_faulted and [one.label for one in seen] == after
+            )  # beyond the limit, too, which no fault has done
             return judge_save(account, observed, Reply() if is_whole else reply, seen, self.store, is_faulted)
 
         self._judge(client, judge)
         held = {entry.label for entry in self.accounts[client].queue}
-        self._last[client] = step, was_done or reply.status == "done" or any(one.number in held for one in step.messages)
+        self._last[client] = (
+            step,
+            was_done or reply.status == "done" or any(one.number in held for one in step.messages),
+        )
 
     def _fetch(self, client: int) -> list[ObservedMessage]:
         rows = self.tables.fetch(CLIENTS[client])
@@ -231,7 +259,9 @@ class Run:
             self._judge(client, lambda account, seen: judge_release(account, answer, reply, seen, self.store, faulted))
         else:
             reply = self._told(self.tables.acknowledge(name, packet_id, step.fault))
-            self._judge(client, lambda account, seen: judge_acknowledge(account, answer, reply, seen, self.store, faulted))
+            self._judge(
+                client, lambda account, seen: judge_acknowledge(account, answer, reply, seen, self.store, faulted)
+            )
 
     def _drain(self, client: int) -> None:
         for _ in range(DRAINS):
@@ -241,7 +271,9 @@ class Run:
                     self._answer(Step("acknowledge", client, label=one.label))
         left = self.tables.fetch(CLIENTS[client])
         if left and self._is_judged:
-            self.found.append(Discrepancy("drain", f"{len(left)} messages wait after {DRAINS} turns of fetch and acknowledge"))
+            self.found.append(
+                Discrepancy("drain", f"{len(left)} messages wait after {DRAINS} turns of fetch and acknowledge")
+            )
 
     def _told(self, said: Any) -> Reply:
         self.replies.append(said)
@@ -254,7 +286,9 @@ class Run:
         label = int(number) if number else self._serials.get((client, row.serial_number))
         if label is not None:
             self._serials[client, row.serial_number] = label
-        left = None if row.msg_expiry_interval is None else row.time + 1000 * row.msg_expiry_interval - self.tables.now_ms
+        left = (
+            None if row.msg_expiry_interval is None else row.time + 1000 * row.msg_expiry_interval - self.tables.now_ms
+        )
         kind: Literal["PUBLISH", "PUBREL"] = "PUBREL" if row.packet_type == "PUBREL" else "PUBLISH"
         return ObservedMessage(label, row.packet_id, kind, left, token=row.serial_number)
 
@@ -344,13 +378,17 @@ def _shorter(steps: tuple[Step, ...]) -> Iterable[tuple[Step, ...]]:
     for at, step in enumerate(steps):
         plainer = [step._replace(fault=None)] if step.fault else []
         if len(step.messages) > 1:
-            plainer += [step._replace(messages=step.messages[:one] + step.messages[one + 1 :]) for one in range(len(step.messages))]
+            plainer += [
+                step._replace(messages=step.messages[:one] + step.messages[one + 1 :])
+                for one in range(len(step.messages))
+            ]
         for other in plainer:
             yield (*steps[:at], other, *steps[at + 1 :])
 
 
 def disagreement(one: SessionTables, other: SessionTables, steps: Sequence[Step]) -> str | None:
-    """Where two tables part on the same run: in a reply, or in their rows after a step; None where they agree throughout."""
+    """Where two tables part on the same run: in a reply, or in their rows after a step; None where they agree
+    throughout."""
     runs = Run(one).carry_out((), False), Run(other).carry_out((), False)
     for at, step in enumerate(steps):
         for run in runs:

@@ -1,7 +1,7 @@
 """A broker whose subscribers are applications, with the stages that differ from those of devices, assembled.
 
-Delivery goes from the queues of applications to their sockets: poll, send, wait for all acknowledgements, commit. Routing appends
-to the queues; the life cycle takes places in them.
+Delivery goes from the queues of applications to their sockets: poll, send, wait for all acknowledgements, commit.
+Routing appends to the queues; the life cycle takes places in them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class ApplicationDelivery(Delivery):
         return ApplicationQos2Sender(self.node, self, self.applications)
 
     def send_backlog(self, subscriber: int, then: Callable[[], None]) -> None:
-        """Go on where the queue of an application is committed that has just connected here, and call ``then`` at once."""
+        """Go on where the queue of an application is committed that has just connected here, and call ``then`` at
+        once."""
         if not self.applications.sessions[subscriber].queue.is_shared:
             self.record_connect(subscriber)
         self.begin(subscriber).rebalance()
@@ -95,7 +96,9 @@ class ApplicationDelivery(Delivery):
         table = self.table
         read = list(places_of(polled))
         places = [place for place, _ in read]
-        copied, recipients, routed_for = RoutedRecords.unpack([record for _, record in read], len(self.world.traffic.subscribers))
+        copied, recipients, routed_for = RoutedRecords.unpack(
+            [record for _, record in read], len(self.world.traffic.subscribers)
+        )
         found = list(zip(places, copied.tolist(), strict=True))
         self._note_stage(copied)
         if not table.may_end:
@@ -141,9 +144,7 @@ class ApplicationDelivery(Delivery):
                 due.append((place, copy))
         return due
 
-    def _exactly(
-        self, session: Application, found: Sequence[tuple[Place, int]]
-    ) -> list[tuple[Place, int, bool, int]]:
+    def _exactly(self, session: Application, found: Sequence[tuple[Place, int]]) -> list[tuple[Place, int, bool, int]]:
         """(place, publisher, whether it is delivered with QoS 2, copy)."""
         messages, _ = self._published(np.array([copy for _, copy in found], np.int64))
         publishers = messages % self.world.traffic.schedule.count
@@ -155,7 +156,9 @@ class ApplicationDelivery(Delivery):
         ]
 
     def _note_stage(self, copied: Ints) -> None:
-        self.world.note_stage("msg.app", copied if self.world.traffic.retaining is None else copied[~are_retained(copied)])
+        self.world.note_stage(
+            "msg.app", copied if self.world.traffic.retaining is None else copied[~are_retained(copied)]
+        )
 
     def _send(self, session: Application, found: Sequence[tuple[Place, int]]) -> simpy.Event:
         """Write PUBLISH packets; the event comes when all are acknowledged. Never, if the connection is lost before."""
@@ -170,10 +173,14 @@ class ApplicationDelivery(Delivery):
         self._write(as_deliveries(rows), dup)
         return finished
 
-    def deliver(self, deliveries: Deliveries, is_backlog: bool = False, is_pushed: bool = True, sessions: Ints | None = None) -> None:
+    def deliver(
+        self, deliveries: Deliveries, is_backlog: bool = False, is_pushed: bool = True, sessions: Ints | None = None
+    ) -> None:
         """Write what has QoS 0, which is in no queue. What was routed for a session that is over goes nowhere."""
         if self.table.may_end:
-            deliveries = deliveries[self.table.sessions_of(deliveries) == self.table.session_number[deliveries[:, SUBSCRIBER]]]
+            deliveries = deliveries[
+                self.table.sessions_of(deliveries) == self.table.session_number[deliveries[:, SUBSCRIBER]]
+            ]
         super().deliver(deliveries, is_backlog, is_pushed)
 
     # -- over a connection -------------------------------------------------------------------------------------
@@ -226,14 +233,16 @@ class ApplicationDelivery(Delivery):
         return np.full(len(subscribers), self.applications.sessions[int(subscribers[0])].queue.code)
 
     def record(self, kind: EventKind, deliveries: Deliveries, instants: Ints, dup: Ints | int) -> None:
-        """Tell the history, of a group, that one of its members got a message, or got it again; packet identifiers are the
-        members' own."""
+        """Tell the history, of a group, that one of its members got a message, or got it again; packet identifiers are
+        the members' own."""
         if len(deliveries) and self.applications.sessions[int(deliveries[0, SUBSCRIBER])].queue.is_shared:
             if kind in (EventKind.RECEIVE, EventKind.RELEASE):
                 return
             deliveries = deliveries.copy()
             message, _ = self._published(deliveries[:, MESSAGE])
-            qos = self.world.traffic.qos.of_deliveries(message % self.world.traffic.schedule.count, deliveries[:, SUBSCRIBER])
+            qos = self.world.traffic.qos.of_deliveries(
+                message % self.world.traffic.schedule.count, deliveries[:, SUBSCRIBER]
+            )
             dup = np.where(qos == 2, dup, -1)
             deliveries[:, PACKET_ID] = -1
         super().record(kind, deliveries, instants, dup)
@@ -264,7 +273,8 @@ def one_after_the_other(arrived: Ints, work_us: float, begun_us: float) -> Ints:
 
 
 class ApplicationRouting(Routing):
-    """Routing from `msg.all` to the partitions of queues. A match is the number of an application, or of a group's first member."""
+    """Routing from `msg.all` to the partitions of queues. A match is the number of an application, or of a group's
+    first member."""
 
     def __init__(self, node: BrokerNode, downlink: Downlink, applications: Applications) -> None:
         super().__init__(node, downlink)
@@ -291,12 +301,13 @@ class ApplicationRouting(Routing):
             self.node.producer.send(queue.group.partitions[partition], mine, on_answered)
 
     def _pass_on(self, messages: Ints, subscribers: Ints, batch: InFlightBatch) -> None:
-        """Send on with QoS 0, of a group to the member that reads the topic's partition: so a topic's messages stay in order. While a
-        group has no reader for it, nobody gets them."""
+        """Send on with QoS 0, of a group to the member that reads the topic's partition: so a topic's messages stay in
+        order. While a group has no reader for it, nobody gets them."""
         topics = self.world.traffic.topic_of[messages % self.world.traffic.schedule.count]
         sessions = self.applications.sessions
         readers = [
-            sessions[number].queue.reader_of(topic) for number, topic in zip(subscribers.tolist(), topics.tolist(), strict=True)
+            sessions[number].queue.reader_of(topic)
+            for number, topic in zip(subscribers.tolist(), topics.tolist(), strict=True)
         ]
         here = np.array([reader is not None for reader in readers], np.bool_)
         found = np.array([reader for reader in readers if reader is not None], np.int64)
@@ -305,8 +316,8 @@ class ApplicationRouting(Routing):
 
 
 class ApplicationSubscriptions(Subscriptions):
-    """The SUBSCRIBEs of one broker's applications, each for what its queue is for: retained messages go through the queue like any other
-    message. A shared subscription gets none (4.8.2)."""
+    """The SUBSCRIBEs of one broker's applications, each for what its queue is for: retained messages go through the
+    queue like any other message. A shared subscription gets none (4.8.2)."""
 
     def __init__(
         self, node: BrokerNode, delivery: ApplicationDelivery, applications: Applications, routing: ApplicationRouting
@@ -337,9 +348,9 @@ class ApplicationSubscriptions(Subscriptions):
 
 
 class ApplicationLifecycle(SessionLifecycle):
-    """Where sessions of applications begin and end. A session that ends takes its subscription along and forgets its position: the next one
-    reads its Kafka topic from the end, with no identifier in use. What was routed for the old one and gets into the topic later carries
-    that session's number, and is passed by.
+    """Where sessions of applications begin and end. A session that ends takes its subscription along and forgets its
+    position: the next one reads its Kafka topic from the end, with no identifier in use. What was routed for the old
+    one and gets into the topic later carries that session's number, and is passed by.
 
     The database of sessions takes no time here (``application.sessions``), so nothing has to be waited for.
     """
@@ -347,7 +358,11 @@ class ApplicationLifecycle(SessionLifecycle):
     delivery: ApplicationDelivery
 
     def __init__(
-        self, node: BrokerNode, delivery: ApplicationDelivery, subscriptions: ApplicationSubscriptions, applications: Applications
+        self,
+        node: BrokerNode,
+        delivery: ApplicationDelivery,
+        subscriptions: ApplicationSubscriptions,
+        applications: Applications,
     ) -> None:
         super().__init__(node, delivery, subscriptions)
         self.applications = applications
@@ -370,9 +385,15 @@ class ApplicationBroker(MqttBroker):
     """A broker whose subscribers are applications."""
 
     def __init__(
-        self, world: World, number: int, settings: BrokerSettings, producer: Producer, driver: StoreDriver, cpu: Station,
+        self,
+        world: World,
+        number: int,
+        settings: BrokerSettings,
+        producer: Producer,
+        driver: StoreDriver,
+        cpu: Station,
         applications: Applications,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.applications = applications
         super().__init__(world, number, settings, producer, driver, cpu)
 

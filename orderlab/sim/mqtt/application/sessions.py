@@ -1,17 +1,18 @@
-"""APPLICATION clients: each reads a Kafka topic of its own, or shares one with the members of its group (MQTT 5.0, 4.8.2).
+"""APPLICATION clients: each reads a Kafka topic of its own, or shares one with the members of its group (MQTT 5.0,
+4.8.2).
 
-`msg.all` → subscription trie → `msg.app.<client>` or `msg.app.shared.<group>`, by the topic's name, so that a topic stays on
-one partition → a consumer per connection → socket → the client's PUBACK or PUBCOMP → commit. A queue is one such Kafka topic;
-QoS 0 passes it by. What was polled is committed when all of it is acknowledged; when a connection is lost, as far as it is
-acknowledged without a gap. What was sent and not acknowledged comes again from the log when the client is back, under its packet
-identifier with DUP, in the order in which it was sent; what a member of a group had with QoS 1 goes to the partition's next
-reader, as a new message.
+`msg.all` → subscription trie → `msg.app.<client>` or `msg.app.shared.<group>`, by the topic's name, so that a topic
+stays on one partition → a consumer per connection → socket → the client's PUBACK or PUBCOMP → commit. A queue is one
+such Kafka topic; QoS 0 passes it by. What was polled is committed when all of it is acknowledged; when a connection is
+lost, as far as it is acknowledged without a gap. What was sent and not acknowledged comes again from the log when the
+client is back, under its packet identifier with DUP, in the order in which it was sent; what a member of a group had
+with QoS 1 goes to the partition's next reader, as a new message.
 
-What was begun with QoS 2 stays with the member that it was sent to (MQTT-4.8.2-4): the partition's next reader passes it by. So
-that order stays, what follows of the same publisher with QoS 2 waits for that member too.
+What was begun with QoS 2 stays with the member that it was sent to (MQTT-4.8.2-4): the partition's next reader passes
+it by. So that order stays, what follows of the same publisher with QoS 2 waits for that member too.
 
-An offset cannot say any of that, nor which packet identifiers are in use: it belongs to the sessions (4.1), which the brokers
-keep in a database. Here that takes no time, and a broker that dies takes nothing along that it had worked on.
+An offset cannot say any of that, nor which packet identifiers are in use: it belongs to the sessions (4.1), which the
+brokers keep in a database. Here that takes no time, and a broker that dies takes nothing along that it had worked on.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ class Queue:
     exchanges: dict[Place, Exchange] = field(default_factory=dict)
     """In the order in which they were begun."""
     completed: set[Place] = field(default_factory=set)
-    """What is done with and not committed: all with QoS 2; with QoS 1 what was sent again, and what a lost connection had acknowledged."""
+    """What is done with and not committed: all with QoS 2; with QoS 1 what was sent again, and what a lost connection
+    had acknowledged."""
     _holders: dict[int, list[int]] = field(default_factory=dict)
     """Per publisher, [whose its unfinished exchanges are, how many there are]."""
 
@@ -149,7 +151,9 @@ class Application:
         known = self.sent.get(place)
         if known is not None:
             return known[0]
-        taken = {identifier for identifier, _ in self.sent.values()} if len(self.sent) >= MODULUS - in_flight_max else ()
+        taken = (
+            {identifier for identifier, _ in self.sent.values()} if len(self.sent) >= MODULUS - in_flight_max else ()
+        )
         identifier = self.last_packet_id % MODULUS + 1
         while identifier in taken:
             identifier = identifier % MODULUS + 1
@@ -157,16 +161,24 @@ class Application:
         return identifier
 
     def unfinished(self) -> list[tuple[Place, int]]:
-        """(place, copy) of the PUBLISH packets that this client is still owed, in their order; a member of a group only with
-        QoS 2."""
+        """(place, copy) of the PUBLISH packets that this client is still owed, in their order; a member of a group only
+        with QoS 2."""
         exchanges = self.queue.exchanges
         if self.queue.is_shared:
-            return [(place, each.copy) for place, each in exchanges.items() if each.number == self.number and not each.is_received]
-        return [(place, copy) for place, (_, copy) in self.sent.items() if place not in exchanges or not exchanges[place].is_received]
+            return [
+                (place, each.copy)
+                for place, each in exchanges.items()
+                if each.number == self.number and not each.is_received
+            ]
+        return [
+            (place, copy)
+            for place, (_, copy) in self.sent.items()
+            if place not in exchanges or not exchanges[place].is_received
+        ]
 
     def forget(self) -> None:
-        """The session is over: nothing of it is in flight, and its queue is done with up to the end. Of a group's member there is
-        more to say, and nobody asks."""
+        """The session is over: nothing of it is in flight, and its queue is done with up to the end. Of a group's
+        member there is more to say, and nobody asks."""
         assert not self.queue.is_shared
         self.sent.clear()
         self.last_packet_id = 0
@@ -206,7 +218,8 @@ class Application:
             exchange.is_received = True
 
     def lose_connection(self, lost_us: int, is_alive: bool) -> None:
-        """The broker, if it ``is_alive``, has worked on the answers that came before the connection took nothing any more, and commits what it can."""
+        """The broker, if it ``is_alive``, has worked on the answers that came before the connection took nothing any
+        more, and commits what it can."""
         consumer, self.consumer, self._finished = self.consumer, None, None
         if consumer is None:
             return
@@ -222,8 +235,13 @@ class Application:
             if group.commit(consumer, consumer.generation, ends):
                 for partition, offset, _ in self.polled:
                     queue.committed(partition, offset, ends[partition])
-        # The session knows of PUBACKs that were worked on, though nothing says so in the log: they are not read again as new messages.
-        queue.completed.update(place for place in self.acknowledged if place >= place_of(part := group.partitions[place >> _SHIFT], group.committed[part]))
+        # The session knows of PUBACKs that were worked on, though nothing says so in the log: they are not read again
+        # as new messages.
+        queue.completed.update(
+            place
+            for place in self.acknowledged
+            if place >= place_of(part := group.partitions[place >> _SHIFT], group.committed[part])
+        )
         del queue.readers[consumer]
         group.leave(consumer, 0 if is_alive else group.settings.session_timeout_us)
         self.acknowledged.clear()

@@ -1,12 +1,13 @@
 """A broker, assembled: a node and the stages of a message's way through it.
 
-Publish → `msg.all` → PUBACK (``ingest``); `msg.all` → subscription trie → `msg.persisted` (``routing``); `msg.persisted` →
-one save script per client and poll → commit (``save_stage``) → the broker that holds the connection, itself or another
-through `msg.downlink.<broker>` (``downlink``) → socket → the subscriber's PUBACK → remove script (``delivery``; with QoS 2
-``qos2_sender``). Sessions begin and end in ``session_lifecycle``. Work is simulated per batch, as it is done per batch; within a batch each
-message has its own instants where they differ.
+Publish → `msg.all` → PUBACK (``ingest``); `msg.all` → subscription trie → `msg.persisted` (``routing``);
+`msg.persisted` → one save script per client and poll → commit (``save_stage``) → the broker that holds the connection,
+itself or another through `msg.downlink.<broker>` (``downlink``) → socket → the subscriber's PUBACK → remove script
+(``delivery``; with QoS 2 ``qos2_sender``). Sessions begin and end in ``session_lifecycle``. Work is simulated per
+batch, as it is done per batch; within a batch each message has its own instants where they differ.
 
-Imports go one way: the node below, then what delivers, then what hands on to it. What must call back gets a port: a Protocol beside the stage.
+Imports go one way: the node below, then what delivers, then what hands on to it. What must call back gets a port: a
+Protocol beside the stage.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ class MqttBroker(BrokerNode):
 
     # -- as others see it ----------------------------------------------------------------------------------
 
-    def start(self, all_consumers: Sequence[Consumer], persisted: Sequence[Consumer], downlink: Sequence[Consumer]) -> None:
+    def start(
+        self, all_consumers: Sequence[Consumer], persisted: Sequence[Consumer], downlink: Sequence[Consumer]
+    ) -> None:
         """Begin to listen and to consume."""
         self.all_consumers, self.persisted_consumers, self.downlink_consumers = all_consumers, persisted, downlink
         self.env.process(self.ingest.listen())
@@ -132,8 +135,9 @@ class MqttBroker(BrokerNode):
             function(self.number, until_us)
 
     def pause(self, duration_us: int) -> None:
-        """Stand still, as when the collector stops the world: no thread works. Consumers that are silent for longer than their session timeout lose
-        their partitions; they learn it from a refused commit, or from the answer to a heartbeat."""
+        """Stand still, as when the collector stops the world: no thread works. Consumers that are silent for longer
+        than their session timeout lose their partitions; they learn it from a refused commit, or from the answer to a
+        heartbeat."""
         world, now = self.world, self.env.now
         world.count("pauses")
         world.measured.counts["longest_pause_us"] = max(world.measured.counts.get("longest_pause_us", 0), duration_us)

@@ -1,7 +1,7 @@
 """From the broker to subscribers: backlog and new messages go out in order, answers come back, remove scripts run.
 
-A delivery passes filters in `deliver`, whose order matters; what is left is numbered in flight (`_transmit`), written (`_write`), arrives and
-is answered (`_arrive`), and ends in the store (`completed`).
+A delivery passes filters in `deliver`, whose order matters; what is left is numbered in flight (`_transmit`), written
+(`_write`), arrives and is answered (`_arrive`), and ends in the store (`completed`).
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ class Delivery:
     # -- what waits in the store ---------------------------------------------------------------------------
 
     def send_backlog(self, subscriber: int, then: Callable[[], None]) -> None:
-        """Fetch and send what waits for a subscriber that has just connected here, then what is new, and call ``then``."""
+        """Fetch and send what waits for a subscriber that has just connected here, then what is new, and call
+        ``then``."""
         world, table = self.world, self.table
         table.fetching.add(subscriber)
         connection = table.connection_number[subscriber]
@@ -108,15 +109,15 @@ class Delivery:
             else:
                 fetch()
 
-        # A PUBLISH whose PUBREC has come is acknowledged and must not go again (MQTT-4.3.3-3, MQTT-4.4.0-1): whoever got the PUBREC
-        # finishes before the session is read, as a broker does that is asked to give a client up.
+        # A PUBLISH whose PUBREC has come is acknowledged and must not go again (MQTT-4.3.3-3, MQTT-4.4.0-1): whoever
+        # got the PUBREC finishes before the session is read, as a broker does that is asked to give a client up.
         table.when_released(subscriber, ask)
 
     def _caught_up(
         self, subscriber: int, found: Sequence[StoredMessage], waiting: Deliveries = NO_DELIVERIES, newest: int = 0
     ) -> None:
-        """What was ``found`` in the store has been sent, but for ``waiting``; what had to wait for it goes out behind. ``newest``:
-        the last token that the store had given out before it was read."""
+        """What was ``found`` in the store has been sent, but for ``waiting``; what had to wait for it goes out behind.
+        ``newest``: the last token that the store had given out before it was read."""
         table, replayed = self.table, self.world.delivery.replayed
         table.fetching.discard(subscriber)
         replayed.note(subscriber, found, newest)
@@ -139,8 +140,8 @@ class Delivery:
             self.qos2_sender.send(as_deliveries(rows))
 
     def wake(self, subscriber: int) -> None:
-        """Read the session of a subscriber for whom something waits in the store that may never have been sent here; send what is
-        not in flight, and until then nothing that is new."""
+        """Read the session of a subscriber for whom something waits in the store that may never have been sent here;
+        send what is not in flight, and until then nothing that is new."""
         world, table, node = self.world, self.table, self.node
         is_here = table.connected[subscriber] and world.traffic.subscribers.broker[subscriber] == node.number
         if node.is_dead or not is_here or not table.exists[subscriber]:
@@ -168,12 +169,15 @@ class Delivery:
             waiting = [
                 (message, subscriber, packet_id, token)
                 for message, packet_id, token, is_pubrel in found
-                if not is_pubrel and (message, packet_id) not in known
+                if not is_pubrel
+                and (message, packet_id) not in known
                 and not self._is_sent(subscriber, packet_id, (message, token))  # or it waits for room, and goes again
             ]
             self._caught_up(subscriber, found, as_deliveries(waiting))
 
-        node.retrying.make(subscriber, fetch, world.storage.store.fetched, fetched, is_still_here, "fetches_failed", over)
+        node.retrying.make(
+            subscriber, fetch, world.storage.store.fetched, fetched, is_still_here, "fetches_failed", over
+        )
 
     def _is_sent(self, subscriber: int, packet_id: int, what: tuple[int, int]) -> bool:
         key, sockets = in_flight_key(subscriber, packet_id), self.world.traffic.sockets
@@ -181,16 +185,21 @@ class Delivery:
 
     # -- on the way out ------------------------------------------------------------------------------------
 
-    def deliver(self, deliveries: Deliveries, is_backlog: bool = False, is_pushed: bool = True, sessions: Ints | None = None) -> None:
+    def deliver(
+        self, deliveries: Deliveries, is_backlog: bool = False, is_pushed: bool = True, sessions: Ints | None = None
+    ) -> None:
         """Write PUBLISH packets to the sockets of those who are connected here. The others fetch them from the store.
-        ``is_pushed``: these come from who saved them, and may have been read from the store meanwhile. ``sessions``: for which they were
-        routed, if that came along; what was read and acknowledged meanwhile, and its session over, nobody else knows."""
+        ``is_pushed``: these come from who saved them, and may have been read from the store meanwhile. ``sessions``:
+        for which they were routed, if that came along; what was read and acknowledged meanwhile, and its session over,
+        nobody else knows."""
         table, world = self.table, self.world
         if world.measured.on_way is not None:
             world.measured.on_way("broker", self.node.number, deliveries)
         if sessions is not None:
             if world.storage.store.refuses_closed:
-                deliveries = deliveries[(sessions == NO_SESSION) | (sessions == table.session_number[deliveries[:, SUBSCRIBER]])]
+                deliveries = deliveries[
+                    (sessions == NO_SESSION) | (sessions == table.session_number[deliveries[:, SUBSCRIBER]])
+                ]
             else:
                 table.note_pushed(deliveries, sessions)
         # First whose they are: filters below keep books per connection, and must hear of no other's.
@@ -200,12 +209,16 @@ class Delivery:
             deliveries = deliveries[here]
         if table.beginning:  # the store still has the old session: what comes now was saved for that one
             deliveries = deliveries[~np.isin(deliveries[:, SUBSCRIBER], list(table.beginning))]
-        if table.may_end and world.storage.store.refuses_closed and not is_backlog:  # a backlog was read from the present session
+        if (
+            table.may_end and world.storage.store.refuses_closed and not is_backlog
+        ):  # a backlog was read from the present session
             deliveries = deliveries[table.sessions_of(deliveries) == table.session_number[deliveries[:, SUBSCRIBER]]]
-        # What was read from the store went out before; the same, pushed, would go twice, and what is older would overtake.
+        # What was read from the store went out before; the same, pushed, would go twice, and what is older would
+        # overtake.
         if is_pushed and not is_backlog:
             deliveries = world.delivery.replayed.beyond(deliveries)
-        # After that filter, not before: what is held back passes it again, with what the fetch under way has found (`_caught_up`).
+        # After that filter, not before: what is held back passes it again, with what the fetch under way has found
+        # (`_caught_up`).
         if table.fetching and not is_backlog:
             deliveries = self._hold_back(deliveries)
         # After the holding back, so that only what is really sent moves the sequence on.
@@ -214,14 +227,16 @@ class Delivery:
             if is_pushed:
                 deliveries = in_sequence
                 self._find_out(late)
-                if len(late) and table.fetching:  # what came with them is newer than what is read now, and must not overtake it
+                if (
+                    len(late) and table.fetching
+                ):  # what came with them is newer than what is read now, and must not overtake it
                     deliveries = self._hold_back(deliveries)
         if not world.traffic.qos.sole:  # QoS 0, or some of it: no window, no identifier
             unstored = deliveries[:, PACKET_ID] < 0
             self._write_unstored(deliveries[unstored])
             deliveries = deliveries[~unstored]
-        # The window comes last: what it admits is counted as sent until its answer comes, so nothing may drop it silently
-        # (`_transmit` gives the room of repetitions and of what has expired back).
+        # The window comes last: what it admits is counted as sent until its answer comes, so nothing may drop it
+        # silently (`_transmit` gives the room of repetitions and of what has expired back).
         if world.delivery.windows.is_limited:
             deliveries = world.delivery.windows.admit(deliveries, is_backlog)
         self._transmit(deliveries, is_backlog)
@@ -232,7 +247,8 @@ class Delivery:
         self._write(deliveries, np.zeros(len(deliveries), np.int64))
 
     def _find_out(self, late: Deliveries) -> None:
-        """Ask the store about what was pushed behind newer messages: what is not in flight is completed, or was never sent."""
+        """Ask the store about what was pushed behind newer messages: what is not in flight is completed, or was never
+        sent."""
         in_flight = self.table.in_flight
         for message, subscriber, packet_id, token in late.tolist():
             if in_flight.get(in_flight_key(subscriber, packet_id)) != (message, token):
@@ -268,7 +284,8 @@ class Delivery:
                 dropped = repeated & ~np.isin(keys, list(self.world.traffic.sockets.withheld))
             self._make_room(deliveries[dropped, SUBSCRIBER])
             deliveries, repeated = deliveries[~dropped], repeated[~dropped]
-        # Expiry after the look at what is in flight: what was sent once goes again though its time is over (MQTT-3.3.2-5).
+        # Expiry after the look at what is in flight: what was sent once goes again though its time is over
+        # (MQTT-3.3.2-5).
         if self.world.traffic.expiry_us is not None:
             deliveries, repeated = self._without_expired(deliveries, repeated)
         self._write(deliveries, repeated.astype(np.int64))
@@ -284,7 +301,8 @@ class Delivery:
         return deliveries[~expired], repeated[~expired]
 
     def _expired(self, deliveries: Deliveries) -> Bools:
-        """Which have expired by this broker's clock, as the clock of the broker that took them in stamped them. The history hears of it."""
+        """Which have expired by this broker's clock, as the clock of the broker that took them in stamped them. The
+        history hears of it."""
         world, traffic = self.world, self.world.traffic
         assert traffic.expiry_us is not None
         message, _ = self._published(deliveries[:, MESSAGE])
@@ -371,9 +389,14 @@ class Delivery:
 
         # Behind the write under way, whose packets are noted only then.
         call_at(
-            self.node.env, self.node.env.now,
-            lambda: call_at(self.node.env, max(sockets.half_empty_us(subscriber, int(self.node.env.now)), int(self.node.env.now)) + 1, has_room),
-        )  # fmt: skip
+            self.node.env,
+            self.node.env.now,
+            lambda: call_at(
+                self.node.env,
+                max(sockets.half_empty_us(subscriber, int(self.node.env.now)), int(self.node.env.now)) + 1,
+                has_room,
+            ),
+        )
 
     def _written_us(self, count: int) -> Ints | int:
         """When packets that a thread begins to write now are in their sockets: all of them, or each."""
@@ -411,7 +434,9 @@ class Delivery:
             over()
 
         last, end = int(arrived.max()), float(answered.max())
-        if end - last > RECORDED_WITHIN_US or (self.answers_one_by_one and table.is_any_held_up):  # in order, as packets of one instant come one by one
+        if end - last > RECORDED_WITHIN_US or (
+            self.answers_one_by_one and table.is_any_held_up
+        ):  # in order, as packets of one instant come one by one
             call_at(self.node.env, last, reached)
             call_at(self.node.env, end, over)
         else:  # one event for both
@@ -435,7 +460,8 @@ class Delivery:
     def read_from_old(
         self, sent: Deliveries, connections: Ints, left_us: Ints, answered_us: Ints, sessions: Ints
     ) -> Iterator[tuple[Deliveries, Ints]]:
-        """What this broker reads over connections that have ended and it does not know it: (what is answered, for which sessions it was sent), if anything."""
+        """What this broker reads over connections that have ended and it does not know it: (what is answered, for which
+        sessions it was sent), if anything."""
         whose = sent[:, SUBSCRIBER]
         late = self.table.answered_and_left(whose, connections, left_us, answered_us)
         if not late.any() or self.node.is_dead:
@@ -448,19 +474,24 @@ class Delivery:
     def _answer_from_old(self, sent: Deliveries, sessions: Ints) -> None:
         traffic = self.world.traffic
         message, _ = self._published(sent[:, MESSAGE])
-        each = np.broadcast_to(traffic.qos.of_deliveries(message % traffic.schedule.count, sent[:, SUBSCRIBER]), len(sent))
+        each = np.broadcast_to(
+            traffic.qos.of_deliveries(message % traffic.schedule.count, sent[:, SUBSCRIBER]), len(sent)
+        )
         self.completed_over_old(sent[each == 1], sessions[each == 1])
         self.qos2_sender.received_over_old(sent[each == 2], sessions[each == 2])
 
     def completed_over_old(self, acknowledged: Deliveries, sessions: Ints) -> None:
-        """Run remove scripts for PUBACKs or PUBCOMPs that came over connections which have ended. Of the messages this broker knows what it sent: identifier, token,
-        session. Nobody waits for these scripts, and they are not run again: who has the client now sends again what is there."""
+        """Run remove scripts for PUBACKs or PUBCOMPs that came over connections which have ended. Of the messages this
+        broker knows what it sent: identifier, token, session. Nobody waits for these scripts, and they are not run
+        again: who has the client now sends again what is there."""
         if not len(acknowledged):
             return
         node, world, table = self.node, self.world, self.table
         store, name, node_of = world.storage.store, world.traffic.subscribers.name, world.storage.node_of
         messages, whose, packet_ids, tokens = acknowledged.T.tolist()
-        over = [table.is_over(subscriber, session) for subscriber, session in zip(whose, sessions.tolist(), strict=True)]
+        over = [
+            table.is_over(subscriber, session) for subscriber, session in zip(whose, sessions.tolist(), strict=True)
+        ]
         here = ~np.array(over, np.bool_)  # in the history an acknowledgement is of the present session
         self.record(EventKind.ACKNOWLEDGE, acknowledged[here], np.full(int(here.sum()), int(node.env.now)), -1)
         for message, subscriber, packet_id, token in acknowledged[here].tolist():
@@ -470,10 +501,14 @@ class Delivery:
                 del table.in_flight[key]
         calls = store.acknowledge_each(list(map(name, whose)), packet_ids, tokens, sessions.tolist())
         nodes = [node_of[subscriber] for subscriber in whose]
-        is_others = [is_over and subscriber not in table.beginning for is_over, subscriber in zip(over, whose, strict=True)]
+        is_others = [
+            is_over and subscriber not in table.beginning for is_over, subscriber in zip(over, whose, strict=True)
+        ]
 
         def removed(replies: Sequence[Any]) -> None:
-            for message, subscriber, packet_id, is_other, reply in zip(messages, whose, packet_ids, is_others, replies, strict=True):
+            for message, subscriber, packet_id, is_other, reply in zip(
+                messages, whose, packet_ids, is_others, replies, strict=True
+            ):
                 if reply == 1 and is_other:
                     world.count("removals_of_other_messages")
                 elif reply == 1 and world.delivery.trims.limit is not None:
@@ -514,7 +549,9 @@ class Delivery:
                 in_flight[key] = what
         rows = [
             (message, subscriber, packet_id, known[1], session)
-            for message, subscriber, packet_id, session, key in zip(messages, subscribers, packet_ids, sessions, keys, strict=True)
+            for message, subscriber, packet_id, session, key in zip(
+                messages, subscribers, packet_ids, sessions, keys, strict=True
+            )
             if (known := in_flight.get(key, _NOTHING))[0] == message and in_flight.pop(key)
         ]
         return Acknowledged(*map(list, zip(*rows, strict=True))) if rows else Acknowledged([], [], [], [], [])
@@ -531,10 +568,17 @@ class Delivery:
             table.note_removing(rows)
 
         def removed(replies: Sequence[Any]) -> None:
-            again = [
-                one for one, reply in zip(rows, replies, strict=True)
-                if not isinstance(reply, int) and not store.is_damaged(reply) and not table.is_over(one[SUBSCRIBER], one[4])
-            ] if node.settings.awaits_removals and not node.is_dead else []  # fmt: skip
+            again = (
+                [
+                    one
+                    for one, reply in zip(rows, replies, strict=True)
+                    if not isinstance(reply, int)
+                    and not store.is_damaged(reply)
+                    and not table.is_over(one[SUBSCRIBER], one[4])
+                ]
+                if node.settings.awaits_removals and not node.is_dead
+                else []
+            )
             over = [one for one in rows if one not in again] if again else rows
             if store.has_tokens:
                 table.note_removed(over)
@@ -550,7 +594,11 @@ class Delivery:
             if again:
                 world.count("removes_again", len(again))
                 later_us = node.env.now + node.settings.pack_pause_us
-                call_at(node.env, later_us, lambda: self._remove(Acknowledged(*map(list, zip(*again, strict=True))), later_us))
+                call_at(
+                    node.env,
+                    later_us,
+                    lambda: self._remove(Acknowledged(*map(list, zip(*again, strict=True))), later_us),
+                )
 
         call_at(node.env, at_us, lambda: node.driver.submit(nodes, calls, removed))
 
@@ -578,14 +626,25 @@ class Delivery:
         world, traffic = self.world, self.world.traffic
         if not len(deliveries):
             return
-        (message, flags), subscribers, level = self._published(deliveries[:, MESSAGE]), deliveries[:, SUBSCRIBER], traffic.qos.sole
+        (message, flags), subscribers, level = (
+            self._published(deliveries[:, MESSAGE]),
+            deliveries[:, SUBSCRIBER],
+            traffic.qos.sole,
+        )
         if level is None:
             level = traffic.qos.of_deliveries(message % traffic.schedule.count, subscribers)
         world.recorder.add(
-            kind, instants, message=message, subscriber=self._codes(subscribers), packet_id=deliveries[:, PACKET_ID], dup=dup, delivered_qos=level,
+            kind,
+            instants,
+            message=message,
+            subscriber=self._codes(subscribers),
+            packet_id=deliveries[:, PACKET_ID],
+            dup=dup,
+            delivered_qos=level,
             node=self.node.number,
-            session=self.table.sessions_of(deliveries) if self.table.may_end else -1, **flags,
-        )  # fmt: skip
+            session=self.table.sessions_of(deliveries) if self.table.may_end else -1,
+            **flags,
+        )
         if kind is EventKind.DELIVER:
             if traffic.retaining is not None:
                 live = ~are_retained(deliveries[:, MESSAGE])

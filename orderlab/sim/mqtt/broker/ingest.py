@@ -1,8 +1,8 @@
 """From publishers to Kafka: PUBLISH packets come in, go to `msg.all`, and are acknowledged when Kafka has them.
 
-QoS 0 gets no answer; QoS 1 a PUBACK; QoS 2 a PUBREC, and until its PUBREL comes the broker knows the message again and does
-not send it on twice. That knowledge is in the broker's memory, and a crash ends it, or in the store (``qos2_receiver``). Who
-gets no answer sends again (``Republishing``).
+QoS 0 gets no answer; QoS 1 a PUBACK; QoS 2 a PUBREC, and until its PUBREL comes the broker knows the message again and
+does not send it on twice. That knowledge is in the broker's memory, and a crash ends it, or in the store
+(``qos2_receiver``). Who gets no answer sends again (``Republishing``).
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class Ingest:
             self._is_held_up = False
 
     def _admit(self, messages: Ints) -> None:
-        """Take in what publishers send for the first time: those of them whose windows have room. What waited for a broker that did not read, or for room,
-        was sent just now."""
+        """Take in what publishers send for the first time: those of them whose windows have room. What waited for a
+        broker that did not read, or for room, was sent just now."""
         windows, count = self.world.traffic.publish_windows, self.world.traffic.schedule.count
         sent_us = int(self.env.now) if self._is_held_up else None
         if windows is None:
@@ -129,21 +129,30 @@ class Ingest:
     def _take_up(self, other: Ingest, unacknowledged: Sequence[int], arrivals: Sequence[Arrivals]) -> None:
         if self.qos2_receiver is not None and other.qos2_receiver is not None:
             messages = np.array(unacknowledged, np.int64)  # whichever broker had them, were it before the other one
-            waiting = where(self.world.traffic.qos.of_publishers(messages % self.world.traffic.schedule.count) == 2, messages).tolist()
+            waiting = where(
+                self.world.traffic.qos.of_publishers(messages % self.world.traffic.schedule.count) == 2, messages
+            ).tolist()
             known = set(unacknowledged)
             released = [message for message in other.received if message not in known]
             publishers = np.concatenate([each.publishers for each in arrivals]) if arrivals else np.empty(0, np.int64)
             coming = where(self.world.traffic.qos.of_publishers(publishers) == 2, publishers).tolist()
-            if self.qos2_receiver.inbound.is_fenced:  # what they sent over an earlier connection to this broker, the queue knows
+            if (
+                self.qos2_receiver.inbound.is_fenced
+            ):  # what they sent over an earlier connection to this broker, the queue knows
                 are_back = set(coming)
-                self.received = {message: has for message, has in self.received.items() if message % self.world.traffic.schedule.count not in are_back}
+                self.received = {
+                    message: has
+                    for message, has in self.received.items()
+                    if message % self.world.traffic.schedule.count not in are_back
+                }
             self.qos2_receiver.resume(waiting, [*released, *other.qos2_receiver.releasing], coming)
         if unacknowledged:
             self._ingest_again(np.array(unacknowledged, np.int64), self._published)
 
     def move_from(self, other: Ingest) -> None:
-        """Let the publishers of another broker, which is alive, connect here. If brokers ask each other, they are let in when that one has closed their old
-        connections, or when nothing was heard of it for the session timeout; what they publish meanwhile waits with them."""
+        """Let the publishers of another broker, which is alive, connect here. If brokers ask each other, they are let
+        in when that one has closed their old connections, or when nothing was heard of it for the session timeout; what
+        they publish meanwhile waits with them."""
         world, ownership = self.world, self.world.ownership
         unacknowledged, arrivals, links = list(other.unacknowledged), [*other._arrivals, *other._outside], other.links
         awaited, other._awaited = other._awaited, []  # whoever was not let in there yet asks here now
@@ -164,7 +173,11 @@ class Ingest:
             if self.node.is_dead or not all(each in self._outside for each in arrivals):
                 return  # they are in, or the next broker has them
             self._outside = [each for each in self._outside if each not in arrivals]
-            self._awaited = [] if not self._outside else [each for each in self._awaited if each not in awaited and each is not links]
+            self._awaited = (
+                []
+                if not self._outside
+                else [each for each in self._awaited if each not in awaited and each is not links]
+            )
             self._arrivals += arrivals
             self.orphans.difference_update(unacknowledged)
             self._take_up(other, unacknowledged, arrivals)
@@ -203,7 +216,8 @@ class Ingest:
             let_in()
 
     def _holds_of(self, arrivals: Sequence[Arrivals]) -> bool:
-        """Whether something has come of these publishers, who have left, that the store (QoS 2) or Kafka (QoS 0) has not got yet. QoS 1 comes again, in order."""
+        """Whether something has come of these publishers, who have left, that the store (QoS 2) or Kafka (QoS 0) has
+        not got yet. QoS 1 comes again, in order."""
         if self.node.is_dead:
             return False
         if self._ready_us > self.env.now or (self.qos2_receiver is not None and self.qos2_receiver.is_asking):
@@ -218,10 +232,15 @@ class Ingest:
         self._ingest(messages, int(self.env.now), on_answered)
 
     def _ingest(
-        self, messages: Ints, repeated_us: int | None = None, on_answered: OnAnswered | None = None, sent_us: int | None = None
+        self,
+        messages: Ints,
+        repeated_us: int | None = None,
+        on_answered: OnAnswered | None = None,
+        sent_us: int | None = None,
     ) -> None:
-        """Take in publishes that have arrived; ``repeated_us``: they were sent again at that instant; ``sent_us``: they were
-        sent for the first time then, later than their applications asked for it. ``on_answered`` hears from Kafka."""
+        """Take in publishes that have arrived; ``repeated_us``: they were sent again at that instant; ``sent_us``: they
+        were sent for the first time then, later than their applications asked for it. ``on_answered`` hears from
+        Kafka."""
         world = self.world
         publisher = messages % world.traffic.schedule.count
         qos = world.traffic.qos.of_publishers(publisher)
@@ -238,10 +257,15 @@ class Ingest:
             instants = np.full(len(messages), repeated_us)
             world.count("published_again", len(messages))
         world.recorder.add(
-            EventKind.PUBLISH, instants, message=messages, dup=int(repeated_us is not None),
+            EventKind.PUBLISH,
+            instants,
+            message=messages,
+            dup=int(repeated_us is not None),
             **({} if world.traffic.expiry_us is None else {"expiry_interval_us": world.traffic.expiry_us}),
-            **({} if world.traffic.retaining is None else {"retained": world.traffic.retaining.by_publisher[publisher]}),
-        )  # fmt: skip
+            **(
+                {} if world.traffic.retaining is None else {"retained": world.traffic.retaining.by_publisher[publisher]}
+            ),
+        )
         if self.links is None:
             self._take_in(messages, on_answered or self._published)
         else:
@@ -291,10 +315,13 @@ class Ingest:
             self._unanswered_of_qos_0.update(where(world.traffic.qos.of_publishers(publishers) == 0, messages).tolist())
         topics = world.traffic.topic_of[publishers]
         numbers = world.kafka.all_partition_of[topics].tolist()
-        self.node.producer.send_each(world.kafka.all_partitions, messages.tolist(), numbers, on_answered or self._published, in_order=True)
+        self.node.producer.send_each(
+            world.kafka.all_partitions, messages.tolist(), numbers, on_answered or self._published, in_order=True
+        )
 
     def _on_published(self, records: Sequence[int], error: AppendError | None, connection: int = FIRST) -> None:
-        """Answer what Kafka has, which came over ``connection``, with PUBACK or PUBREC. If it has not, the publisher hears nothing."""
+        """Answer what Kafka has, which came over ``connection``, with PUBACK or PUBREC. If it has not, the publisher
+        hears nothing."""
         world = self.world
         sole = world.traffic.qos.sole
         if self._unanswered_of_qos_0:
@@ -363,27 +390,36 @@ class Ingest:
             if self.qos2_receiver is not None:
                 self.qos2_receiver.release(records)
             if self.world.traffic.publish_windows is not None:
-                back_us = int(self.world.traffic.publishers.latency_us[np.array(records) % self.world.traffic.schedule.count].max())
+                back_us = int(
+                    self.world.traffic.publishers.latency_us[
+                        np.array(records) % self.world.traffic.schedule.count
+                    ].max()
+                )
                 call_at(self.env, float(self.env.now + back_us), lambda: self._have_answers(records))
 
 
 class Republishing:
-    """Publishers of one broker that lose their connection and connect anew: what they hear, and what they send again. While nobody has been
-    away, nothing is asked.
+    """Publishers of one broker that lose their connection and connect anew: what they hear, and what they send again.
+    While nobody has been away, nothing is asked.
 
-    An answer that is lost, or that never comes as Kafka did not take the message, costs a publisher its connection. Over that one it
-    hears nothing more, though what it sends still arrives. When it is back it sends all again that has no answer, with DUP, in
-    the original order (MQTT-4.4.0-1, MQTT-4.6.0-1), and then what is new. PUBRELs got through, so the broker has them all; to those
-    sent again it would only answer once more.
+    An answer that is lost, or that never comes as Kafka did not take the message, costs a publisher its connection.
+    Over that one it hears nothing more, though what it sends still arrives. When it is back it sends all again that has
+    no answer, with DUP, in the original order (MQTT-4.4.0-1, MQTT-4.6.0-1), and then what is new. PUBRELs got through,
+    so the broker has them all; to those sent again it would only answer once more.
 
-    With QoS 1 each copy has an answer of its own, and the answer to a copy that came over a connection that is gone goes nowhere. With
-    QoS 2 the broker knows the message again and sends one copy on; whose connection is there then gets the PUBREC.
+    With QoS 1 each copy has an answer of its own, and the answer to a copy that came over a connection that is gone
+    goes nowhere. With QoS 2 the broker knows the message again and sends one copy on; whose connection is there then
+    gets the PUBREC.
     """
 
     def __init__(
-        self, ingest: Ingest, send: Callable[[Ints, OnAnswered], None], on_published: Callable[[Sequence[int], AppendError | None, int], None]
-    ) -> None:  # fmt: skip
-        """``send`` takes in what is sent again; ``on_published`` hears what Kafka says to it, and over which connection it came."""
+        self,
+        ingest: Ingest,
+        send: Callable[[Ints, OnAnswered], None],
+        on_published: Callable[[Sequence[int], AppendError | None, int], None],
+    ) -> None:
+        """``send`` takes in what is sent again; ``on_published`` hears what Kafka says to it, and over which connection
+        it came."""
         self.ingest = ingest
         self.world = ingest.world
         self.away: set[int] = set()
@@ -413,7 +449,8 @@ class Republishing:
         self._returning[at_us].extend(lost)
 
     def heard(self, answered: Sequence[int], lost_max: int) -> list[int]:
-        """Those of the messages whose answers reach a publisher, if the first ``lost_max`` answers are lost on the way."""
+        """Those of the messages whose answers reach a publisher, if the first ``lost_max`` answers are lost on the
+        way."""
         count, away = self.world.traffic.schedule.count, self.away
         self.lose(answered[:lost_max])
         return [message for message in answered if message % count not in away]
@@ -452,12 +489,13 @@ class Republishing:
 
 
 class PublisherLinks:
-    """The links between one broker and all its publishers, while they are not as they should be: cut for a while, slow, or dead on the way. ``Links`` says what
-    that means.
+    """The links between one broker and all its publishers, while they are not as they should be: cut for a while, slow,
+    or dead on the way. ``Links`` says what that means.
 
-    A publisher goes on to send over a connection in which it still believes. What a dead one takes is lost, as are its answers; when the publisher is back it
-    sends all again that has no answer, with DUP, before anything new. Over a connection that it has left for another broker, bytes may be on the way:
-    the old broker reads them until it knows of the new connection.
+    A publisher goes on to send over a connection in which it still believes. What a dead one takes is lost, as are its
+    answers; when the publisher is back it sends all again that has no answer, with DUP, before anything new. Over a
+    connection that it has left for another broker, bytes may be on the way: the old broker reads them until it knows of
+    the new connection.
     """
 
     def __init__(self, ingest: Ingest) -> None:
@@ -520,7 +558,12 @@ class PublisherLinks:
             by_time.setdefault(at_us, []).append(message)
         for at_us, there in sorted(by_time.items()):
             call_at(self.env, float(at_us), partial(self._there, np.array(there, np.int64), then))
-        if now > self._cut_us[1] and not self._more_us and self.ingest.links is self and max(self._through_us.values(), default=0) < now:
+        if (
+            now > self._cut_us[1]
+            and not self._more_us
+            and self.ingest.links is self
+            and max(self._through_us.values(), default=0) < now
+        ):
             self.ingest.links = None  # all is well again
 
     def _there(self, messages: Ints, then: Callable[[Ints], None]) -> None:
@@ -532,7 +575,8 @@ class PublisherLinks:
             then(messages)
 
     def pubrels(self, messages: Ints, at_us: Ints, then: Callable[[Sequence[int]], None]) -> None:
-        """Hand on PUBRELs that would be there at these instants: behind what their publishers have sent before, a PUBLISH with DUP perhaps."""
+        """Hand on PUBRELs that would be there at these instants: behind what their publishers have sent before, a
+        PUBLISH with DUP perhaps."""
         count = self.world.traffic.schedule.count
 
         def sent(message: int) -> None:  # only now, or what is published before then would wait behind it

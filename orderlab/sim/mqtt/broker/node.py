@@ -1,8 +1,9 @@
-"""A broker node below its stages: its processor, its clients of Kafka and of the store, batches under way, calls that are made again.
+"""A broker node below its stages: its processor, its clients of Kafka and of the store, batches under way, calls that
+are made again.
 
-Calls on the store that fail are made again after pauses that grow: each is twice the last one, up to a longest. So does Lettuce wait
-between attempts to reconnect (exponential by powers of two, up to 30 s). The first and the longest pause here are ours: short against the
-faults of a simulation, long against a call.
+Calls on the store that fail are made again after pauses that grow: each is twice the last one, up to a longest. So does
+Lettuce wait between attempts to reconnect (exponential by powers of two, up to 30 s). The first and the longest pause
+here are ours: short against the faults of a simulation, long against a call.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class BrokerSettings:
 
 
 class BrokerNode:
-    """What the stages of a broker compute and talk with. ``is_dead`` after a crash: nothing that it had begun goes on."""
+    """What the stages of a broker compute and talk with. ``is_dead`` after a crash: nothing that it had begun goes
+    on."""
 
     def __init__(
         self, world: World, number: int, settings: BrokerSettings, producer: Producer, driver: StoreDriver, cpu: Station
@@ -123,8 +125,8 @@ class BrokerNode:
                 consumer.group.rejoin(consumer)
 
     def drop_old(self, consumer: Consumer, polled: Polled) -> None:
-        """A run needs no more memory the longer it is: of what was read only that stays which may be read again. Kafka keeps
-        it for days, and so longer than any run lasts."""
+        """A run needs no more memory the longer it is: of what was read only that stays which may be read again. Kafka
+        keeps it for days, and so longer than any run lasts."""
         for partition, _, _ in polled:
             partition.log.retain(int(self.env.now) - RETENTION_US, consumer.group.needed_from(partition))
 
@@ -144,12 +146,10 @@ class BrokerNode:
 
 
 class InFlightBatch:
-    """The messages of one poll that are worked on together. Counts down ``left``; ``done`` is triggered at zero. ``failed`` holds what has to go
-    again."""
+    """The messages of one poll that are worked on together. Counts down ``left``; ``done`` is triggered at zero.
+    ``failed`` holds what has to go again."""
 
-    def __init__(
-        self, env: Clock, left: int, resend: Callable[[Sequence[int], InFlightBatch], None] | None
-    ) -> None:
+    def __init__(self, env: Clock, left: int, resend: Callable[[Sequence[int], InFlightBatch], None] | None) -> None:
         self.env = env
         self.left = left
         self.failed: list[int] = []
@@ -197,7 +197,8 @@ def _nothing() -> None:
 
 
 class RetryingCaller:
-    """Calls on the store that one broker makes again until they get through. ``waiting``: those that pause now and may still get through."""
+    """Calls on the store that one broker makes again until they get through. ``waiting``: those that pause now and may
+    still get through."""
 
     def __init__(self, node: BrokerNode) -> None:
         self.node = node
@@ -213,8 +214,8 @@ class RetryingCaller:
         failures: str,
         otherwise: Callable[[], None] = _nothing,
     ) -> None:
-        """Call until ``read`` makes something of the reply, and hand that to ``then``; ``otherwise`` when the call does not matter
-        any more. ``failures``: the counter of replies that say nothing."""
+        """Call until ``read`` makes something of the reply, and hand that to ``then``; ``otherwise`` when the call does
+        not matter any more. ``failures``: the counter of replies that say nothing."""
         node, world = self.node, self.node.world
         nodes, pause_us, may_get_through = [world.storage.node_of[subscriber]], FIRST_PAUSE_US, False
 

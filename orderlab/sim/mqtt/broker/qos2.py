@@ -1,20 +1,22 @@
-"""QoS 2 on both sides of a broker, where the store keeps what has been received and released: a crash ends neither knowledge.
+"""QoS 2 on both sides of a broker, where the store keeps what has been received and released: a crash ends neither
+knowledge.
 
-Towards a subscriber, after its PUBLISH: PUBREC → release script → PUBREL → PUBCOMP → remove script. Before the release script
-has run the PUBLISH is sent again after a reconnect, afterwards the PUBREL is (MQTT-4.3.3).
+Towards a subscriber, after its PUBLISH: PUBREC → release script → PUBREL → PUBCOMP → remove script. Before the release
+script has run the PUBLISH is sent again after a reconnect, afterwards the PUBREL is (MQTT-4.3.3).
 
-From a publisher: MQTT counts what was received among the session (5.0, 4.1). A publisher has a queue of its own in the store.
-A PUBLISH enters it before Kafka gets the message, and its PUBREL removes it; the token that the store gives it is the message's
-*number*. It travels with the records of the message. A broker to which the publisher connects after a crash reads the queue, so
-the same PUBLISH has the same number there; Kafka may hold the message twice then, and brokers hand both over to the
-subscriber's session, which knows the second by (publisher, number).
+From a publisher: MQTT counts what was received among the session (5.0, 4.1). A publisher has a queue of its own in the
+store. A PUBLISH enters it before Kafka gets the message, and its PUBREL removes it; the token that the store gives it
+is the message's *number*. It travels with the records of the message. A broker to which the publisher connects after a
+crash reads the queue, so the same PUBLISH has the same number there; Kafka may hold the message twice then, and brokers
+hand both over to the subscriber's session, which knows the second by (publisher, number).
 
-A publisher's messages get their numbers and go to Kafka one by one, in order: a session that has the number 6 takes a 5 for
-a repetition.
+A publisher's messages get their numbers and go to Kafka one by one, in order: a session that has the number 6 takes a 5
+for a repetition.
 
-A publisher that moves may leave bytes behind, in the sockets of its old broker or in calls of that broker, which come to the store after its new
-broker has read the queue: the same PUBLISH gets a second number then. Where queues are fenced the new broker opens the queue first, with
-the number of its connection, and from then on the store refuses what comes with a lower one.
+A publisher that moves may leave bytes behind, in the sockets of its old broker or in calls of that broker, which come
+to the store after its new broker has read the queue: the same PUBLISH gets a second number then. Where queues are
+fenced the new broker opens the queue first, with the number of its connection, and from then on the store refuses what
+comes with a lower one.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ class Qos2Receiver:
         """Per publisher whose queue is being asked, the messages that wait for the answer."""
         self._saves = 0
         self._connections: dict[int, int] = {}
-        """Where queues are fenced: by publisher that has come from another broker, the number of the connection over which it is here, or was."""
+        """Where queues are fenced: by publisher that has come from another broker, the number of the connection over
+        which it is here, or was."""
 
     def receive(self, messages: Iterable[int]) -> None:
         """Take in PUBLISH packets, which go on when they have a number."""
@@ -66,8 +69,9 @@ class Qos2Receiver:
         self._number(goes)
 
     def resume(self, messages: Sequence[int], released: Sequence[int], publishers: Sequence[int] = ()) -> None:
-        """Take over publishers who connect here, that may publish ``messages`` again, and send the PUBRELs of ``released`` again: first their
-        queues are read. ``publishers``: all who connect, with nothing under way as well."""
+        """Take over publishers who connect here, that may publish ``messages`` again, and send the PUBRELs of
+        ``released`` again: first their queues are read. ``publishers``: all who connect, with nothing under way as
+        well."""
         if self.inbound.is_fenced:
             self._resume_fenced(publishers, released)
             return
@@ -77,7 +81,8 @@ class Qos2Receiver:
         self._read({publisher: self._connection_of(publisher) for publisher in known}, released)
 
     def _resume_fenced(self, publishers: Sequence[int], released: Sequence[int]) -> None:
-        """Open their queues before they are read. What an earlier connection to this broker left here is over with it."""
+        """Open their queues before they are read. What an earlier connection to this broker left here is over with
+        it."""
         count = self.world.traffic.schedule.count
         present = set(publishers)
         for kept in (self.held, self.releasing):
@@ -90,10 +95,14 @@ class Qos2Receiver:
 
     def _open(self, connections: Mapping[int, int], released: Sequence[int]) -> None:
         """Raise the epochs of these publishers' queues to the numbers of their connections."""
-        present = [publisher for publisher, connection in connections.items() if self._is_present(publisher, connection)]
+        present = [
+            publisher for publisher, connection in connections.items() if self._is_present(publisher, connection)
+        ]
         store = self.inbound.store
         nodes = [self._node_of(publisher) for publisher in present]
-        calls = [store.open(self._name(publisher), clean_start=False, epoch=connections[publisher]) for publisher in present]
+        calls = [
+            store.open(self._name(publisher), clean_start=False, epoch=connections[publisher]) for publisher in present
+        ]
 
         def replied(replies: Sequence[Any]) -> None:
             if self.node.is_dead:
@@ -139,7 +148,8 @@ class Qos2Receiver:
         asked = [message for message in messages if message in self.releasing]
         nodes = [self._node_of(message) for message in asked]
         calls = [
-            self.inbound.store.acknowledge(self._name(message), *self.releasing[message], self._connection_of(message)) for message in asked
+            self.inbound.store.acknowledge(self._name(message), *self.releasing[message], self._connection_of(message))
+            for message in asked
         ]
 
         def replied(replies: Sequence[Any]) -> None:
@@ -159,7 +169,9 @@ class Qos2Receiver:
     def _read(self, connections: Mapping[int, int], released: Sequence[int]) -> None:
         """Read the queues of these publishers, who came over these connections."""
         store = self.inbound.store
-        publishers = [publisher for publisher, connection in connections.items() if self._is_present(publisher, connection)]
+        publishers = [
+            publisher for publisher, connection in connections.items() if self._is_present(publisher, connection)
+        ]
         nodes = [self._node_of(publisher) for publisher in publishers]
 
         def replied(replies: Sequence[Any]) -> None:
@@ -200,13 +212,16 @@ class Qos2Receiver:
                     self._name(message), [(message, topic, time_ms)], self.node.number, self._saves, connection
                 )
                 requests.append((message, self._node_of(message), call, connection))
-            done = self.node.burst(len(new), self.node.costs.acknowledge_us)  # a call on the store, as a PUBACK makes one
+            done = self.node.burst(
+                len(new), self.node.costs.acknowledge_us
+            )  # a call on the store, as a PUBACK makes one
             call_at(self.node.env, done, lambda: self._save(requests))
         if numbered:
             self._forward(numbered)
 
     def _save(self, requests: Sequence[tuple[int, int, Any, int]]) -> None:
-        """Make these calls (message, node, call, connection), and those again, as they are, that have no answer: the store knows them by their numbers."""
+        """Make these calls (message, node, call, connection), and those again, as they are, that have no answer: the
+        store knows them by their numbers."""
         store, count = self.inbound.store, self.world.traffic.schedule.count
         requests = [request for request in requests if self._is_present(request[0] % count, request[3])]
 
@@ -217,7 +232,8 @@ class Qos2Receiver:
             for request, reply in zip(requests, replies, strict=True):
                 given = store.assigned(reply, 1)
                 if not self._is_present(request[0] % count, request[3]):
-                    continue  # the publisher has been elsewhere since; if it was saved, the next who opens the queue finds it
+                    # the publisher has been elsewhere since; if it was saved, the next who opens the queue finds it
+                    continue
                 if given is not None:
                     self.held[request[0]] = given[0]
                     numbered.append(request[0])
@@ -287,7 +303,9 @@ class Qos2Receiver:
         return self.world.traffic.publishers.name(message % self.world.traffic.schedule.count)
 
     def _node_of(self, message: int) -> int:
-        return self.inbound.ensure_open(self.world.storage.nodes, message % self.world.traffic.schedule.count, self._name(message))
+        return self.inbound.ensure_open(
+            self.world.storage.nodes, message % self.world.traffic.schedule.count, self._name(message)
+        )
 
 
 class Completion(Protocol):
@@ -318,8 +336,8 @@ class Qos2Sender:
         self.completion = completion
 
     def received(self, deliveries: Deliveries, received_us: Ints, connections: Ints) -> None:
-        """Take in PUBRECs: the store keeps PUBRELs in place of the messages, and then they go out, unless the connections
-        are lost by then: the next ones will fetch them."""
+        """Take in PUBRECs: the store keeps PUBRELs in place of the messages, and then they go out, unless the
+        connections are lost by then: the next ones will fetch them."""
         node = self.node
         if node.is_dead or not len(deliveries):
             return
@@ -329,8 +347,9 @@ class Qos2Sender:
         call_at(node.env, done, lambda: self._release(deliveries, connections))
 
     def received_over_old(self, deliveries: Deliveries, sessions: Ints) -> None:
-        """Run release scripts for PUBRECs that came over connections which have ended, and their sessions too. What is of the present session is taken for lost
-        with its connection: the next one sends the PUBLISH again and gets another PUBREC."""
+        """Run release scripts for PUBRECs that came over connections which have ended, and their sessions too. What is
+        of the present session is taken for lost with its connection: the next one sends the PUBLISH again and gets
+        another PUBREC."""
         over = self.are_over(deliveries, sessions)
         rows = list(zip(deliveries[over].tolist(), sessions[over].tolist(), strict=True))
         if not rows:
@@ -338,7 +357,9 @@ class Qos2Sender:
         node, world = self.node, self.world
         name, release = world.traffic.subscribers.name, world.storage.store.release
         nodes = [world.storage.node_of[subscriber] for (_, subscriber, *_), _ in rows]
-        calls = [release(name(subscriber), packet_id, token, session) for (_, subscriber, packet_id, token), session in rows]
+        calls = [
+            release(name(subscriber), packet_id, token, session) for (_, subscriber, packet_id, token), session in rows
+        ]
 
         is_other = [subscriber not in self.table.beginning for (_, subscriber, *_), _ in rows]
 
@@ -347,10 +368,15 @@ class Qos2Sender:
             if others:
                 world.count("releases_of_other_messages", others)
 
-        call_at(node.env, node.burst(len(rows), node.costs.acknowledge_us), lambda: node.driver.submit(nodes, calls, released))
+        call_at(
+            node.env,
+            node.burst(len(rows), node.costs.acknowledge_us),
+            lambda: node.driver.submit(nodes, calls, released),
+        )
 
     def _release(self, deliveries: Deliveries, connections: Ints) -> None:
-        """Run release scripts, and again those that fail: a PUBREL before the store knows of it may be followed by the PUBLISH."""
+        """Run release scripts, and again those that fail: a PUBREL before the store knows of it may be followed by the
+        PUBLISH."""
         node, world = self.node, self.world
         release, name, session = world.storage.store.release, world.traffic.subscribers.name, self.table.session_number
         requested = session[deliveries[:, SUBSCRIBER]]
@@ -367,7 +393,8 @@ class Qos2Sender:
             failed = np.array([not isinstance(reply, int) for reply in replies], np.bool_)
             present = self.table.connection_number[deliveries[:, SUBSCRIBER]] == connections
             self.send(deliveries[present & ~failed])
-            # As published, a release is given up with its connection. A PUBREC that is known must not be forgotten: the PUBLISH would go again.
+            # As published, a release is given up with its connection. A PUBREC that is known must not be forgotten: the
+            # PUBLISH would go again.
             again = failed & (present | (world.hands_over_first & ~self.are_over(deliveries, requested)))
             self.table.note_released(deliveries[~again, SUBSCRIBER].tolist(), node.number)
             if again.any() and not node.is_dead:
@@ -398,7 +425,9 @@ class Qos2Sender:
         answered = table.answers_in_order(subscribers, arrived + world.traffic.think_us + latency)
         behind = answered > answered.min() + BEHIND_US  # each is over at an instant of its own
         for row in np.flatnonzero(behind):
-            self._arrive(deliveries[row : row + 1], connections[row : row + 1], arrived[row : row + 1], answered[row : row + 1])
+            self._arrive(
+                deliveries[row : row + 1], connections[row : row + 1], arrived[row : row + 1], answered[row : row + 1]
+            )
         self._arrive(deliveries[~behind], connections[~behind], arrived[~behind], answered[~behind])
 
     def _arrive(self, deliveries: Deliveries, connections: Ints, arrived: Ints, answered: Ints) -> None:
@@ -414,7 +443,9 @@ class Qos2Sender:
             self.completion.record(EventKind.RELEASE, deliveries[there], arrived[there], -1)
             self.completion.completed(deliveries[back], answered[back], connections[back])
             if world.unnoticed:
-                for rows, whose in self.completion.read_from_old(deliveries, connections, arrived + world.traffic.think_us, answered, sessions):
+                for rows, whose in self.completion.read_from_old(
+                    deliveries, connections, arrived + world.traffic.think_us, answered, sessions
+                ):
                     over = self.are_over(rows, whose)  # else the PUBREL goes again
                     self.completion.completed_over_old(rows[over], whose[over])
 

@@ -1,7 +1,8 @@
-"""To whom a message goes: from `msg.all` to `msg.persisted`, by who has subscribed to its topic; and from broker to broker.
+"""To whom a message goes: from `msg.all` to `msg.persisted`, by who has subscribed to its topic; and from broker to
+broker.
 
-QoS 0 goes straight to the broker that holds the connection: nothing stores it. What was saved at one broker and is to be sent by another goes
-through `msg.downlink.<broker>` (`Downlink`).
+QoS 0 goes straight to the broker that holds the connection: nothing stores it. What was saved at one broker and is to
+be sent by another goes through `msg.downlink.<broker>` (`Downlink`).
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class Downlink:
         """Calls of ``send`` that wait for the processor."""
 
     def hand_on(self, deliveries: Deliveries, batch: InFlightBatch | None = None, sessions: Ints | None = None) -> None:
-        """Bring each delivery to the broker that holds the subscriber's connection. ``batch``: who waits for Kafka to have those
-        for other brokers. ``sessions``: for which they were routed, where sessions end; it travels along."""
+        """Bring each delivery to the broker that holds the subscriber's connection. ``batch``: who waits for Kafka to
+        have those for other brokers. ``sessions``: for which they were routed, where sessions end; it travels along."""
         if not len(deliveries):
             return
         world = self.world
@@ -56,9 +57,16 @@ class Downlink:
             elif number >= 0:
                 if batch is not None:
                     batch.left += len(mine)
-                self.send(world.brokers[number], deliveries[mine], None if batch is None else batch.answered, None if sessions is None else sessions[mine])
+                self.send(
+                    world.brokers[number],
+                    deliveries[mine],
+                    None if batch is None else batch.answered,
+                    None if sessions is None else sessions[mine],
+                )
 
-    def send(self, other: Broker, deliveries: Deliveries, on_answered: OnAnswered | None = None, sessions: Ints | None = None) -> None:
+    def send(
+        self, other: Broker, deliveries: Deliveries, on_answered: OnAnswered | None = None, sessions: Ints | None = None
+    ) -> None:
         """Hand ``deliveries`` to the broker that holds the connections."""
         node = self.node
         done = node.burst(len(deliveries), node.costs.downlink_us)
@@ -102,10 +110,11 @@ SESSIONS_MAX = 1 << 12
 
 
 class RoutedRecords(NamedTuple):
-    """Records of `msg.persisted`: messages, the subscriber that each was routed to, and the session that it was routed for.
+    """Records of `msg.persisted`: messages, the subscriber that each was routed to, and the session that it was routed
+    for.
 
-    Kafka carries each as one integer and nothing else: the session's number less one, then message times subscribers plus
-    subscriber. 10^9 messages of two million subscribers fit, and 4096 sessions of each.
+    Kafka carries each as one integer and nothing else: the session's number less one, then message times subscribers
+    plus subscriber. 10^9 messages of two million subscribers fit, and 4096 sessions of each.
     """
 
     messages: Ints
@@ -113,8 +122,8 @@ class RoutedRecords(NamedTuple):
     sessions: Ints
 
     def packed(self, population: int) -> list[int]:
-        """The records as Kafka carries them. ``population``: subscribers in all. Raises InputError for a subscriber that begins more
-        sessions than there are numbers."""
+        """The records as Kafka carries them. ``population``: subscribers in all. Raises InputError for a subscriber
+        that begins more sessions than there are numbers."""
         if len(self.sessions) and int(self.sessions.max()) > SESSIONS_MAX:
             raise InputError(f"a subscriber began more than {SESSIONS_MAX} sessions; set online_s or offline_s higher")
         records: list[int] = ((self.sessions - 1 << _SHIFT) + self.messages * population + self.subscribers).tolist()
@@ -164,8 +173,15 @@ class Routing:
             ends = np.searchsorted(places, np.arange(SLICE, len(messages) + SLICE, SLICE)).tolist()
 
             def hand_on(
-                begin: int, end: int, count: int, copied: Ints = copied, subscribers: Ints = subscribers, batch: InFlightBatch = batch,
-                records: list[int] = records, partitions: list[int] = partitions, is_stored: Any = is_stored,
+                begin: int,
+                end: int,
+                count: int,
+                copied: Ints = copied,
+                subscribers: Ints = subscribers,
+                batch: InFlightBatch = batch,
+                records: list[int] = records,
+                partitions: list[int] = partitions,
+                is_stored: Any = is_stored,
             ) -> None:
                 if node.is_dead:
                     return
@@ -182,7 +198,9 @@ class Routing:
             begin, ready_us = 0, 0.0
             for start, end in zip(range(0, len(messages), SLICE), ends, strict=True):
                 count = min(SLICE, len(messages) - start)
-                ready_us = max(ready_us, (yield from node.dispatch(count, costs.match_us)))  # in order, whichever thread is first
+                ready_us = max(
+                    ready_us, (yield from node.dispatch(count, costs.match_us))
+                )  # in order, whichever thread is first
                 if node.is_dead:
                     return
                 call_at(self.env, ready_us, partial(hand_on, begin, end, count))

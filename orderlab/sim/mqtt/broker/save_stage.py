@@ -1,8 +1,9 @@
-"""From `msg.persisted` to the store: one save script per client and poll, commit, and on to whoever holds the connection.
+"""From `msg.persisted` to the store: one save script per client and poll, commit, and on to whoever holds the
+connection.
 
-A poll becomes columns of saves (`Saves`: it holds a thousand messages). A store that knows a batch again by its number refuses one that
-comes after its successor: there the saves of a session wait for one another (`SerialQueue`), and where one fails, those behind it have to
-come again with it.
+A poll becomes columns of saves (`Saves`: it holds a thousand messages). A store that knows a batch again by its number
+refuses one that comes after its successor: there the saves of a session wait for one another (`SerialQueue`), and where
+one fails, those behind it have to come again with it.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ class Saves:
         return len(self.bounds) - 1
 
     def by_publisher(self, number_of: Mapping[int, int], publishers: int, first: int) -> Saves:
-        """The same calls, numbered by publisher where messages have a number, whatever record they came in: publisher ``p`` is
-        the producer ``first + p``. For calls of one message each."""
+        """The same calls, numbered by publisher where messages have a number, whatever record they came in: publisher
+        ``p`` is the producer ``first + p``. For calls of one message each."""
         numbers = np.array([number_of.get(message, 0) for message in self.messages.tolist()], np.int64)
         producer = np.where(numbers > 0, first + self.messages % publishers, self.producer)
         return replace(self, producer=producer, batch=np.where(numbers > 0, numbers, self.batch))
@@ -95,7 +96,9 @@ def saves_of(polled: Polled, population: int, one_each: bool) -> Saves:
     records = [record for _, _, records in polled for record in records]
     messages, recipients, sessions = RoutedRecords.unpack(records, population)
     producer = np.repeat([partition.number for partition, _, _ in polled], sizes)
-    batch = np.concatenate([np.arange(offset, offset + size) for (_, offset, _), size in zip(polled, sizes, strict=True)])
+    batch = np.concatenate(
+        [np.arange(offset, offset + size) for (_, offset, _), size in zip(polled, sizes, strict=True)]
+    )
     bounds = np.arange(len(messages) + 1)
     if not one_each and len(set(recipients.tolist())) < len(messages):
         _, first, client = np.unique(recipients, return_index=True, return_inverse=True)
@@ -118,8 +121,8 @@ class _Assigned:
         self.packet_id = [0] * len(saves.messages)
         self.token = [0] * len(saves.messages)
         self.doubtful: set[int] = set()
-        """Saves that may have been made before: a reply does not tell a repetition from the first time, and what was saved then
-        may have been delivered and acknowledged since."""
+        """Saves that may have been made before: a reply does not tell a repetition from the first time, and what was
+        saved then may have been delivered and acknowledged since."""
         self.known_before: set[int] = set()
         """Subscribers for whom the store had a batch already, or may have had it."""
         self.given_up = np.zeros(len(saves), np.bool_)
@@ -169,7 +172,9 @@ class SaveStage:
                 assigned.doubtful.update(_taken_over(saves, consumer.taken_over))
             if world.storage.inbound is not None:
                 first = len(world.kafka.persisted_partitions) + len(world.brokers)
-                assigned.saves = saves = saves.by_publisher(world.storage.inbound.number_of, world.traffic.schedule.count, first)
+                assigned.saves = saves = saves.by_publisher(
+                    world.storage.inbound.number_of, world.traffic.schedule.count, first
+                )
 
             def again(places: Sequence[int], batch: InFlightBatch, assigned: _Assigned = assigned) -> None:
                 if world.hands_over_first:
@@ -186,12 +191,15 @@ class SaveStage:
             for start in range(0, len(saves), SLICE):
                 end = min(start + SLICE, len(saves))
                 count = int(saves.bounds[end] - saves.bounds[start])
-                written_us = yield from node.dispatch(count, costs.persist_us / 2)  # half before it is written, half when its reply is here
+                written_us = yield from node.dispatch(
+                    count, costs.persist_us / 2
+                )  # half before it is written, half when its reply is here
                 ready_us = max(ready_us, written_us)
                 if node.is_dead:
                     return
                 call_at(self.env, ready_us, partial(save, start, end))
-            # Every save has its answer before the offset is committed: who takes over reads the pack again and loses nothing of it.
+            # Every save has its answer before the offset is committed: who takes over reads the pack again and loses
+            # nothing of it.
             yield from node.complete(batch)
             assigned.given_up[batch.failed] = True
             if world.measured.on_way is not None:
@@ -245,7 +253,11 @@ class SaveStage:
         bounds: list[int] = saves.bounds[start : end + 1].tolist()
         part = slice(bounds[0], bounds[-1])
         messages, clients = saves.messages[part], world.traffic.subscribers.names_of(whose)
-        topics, producers, batches = world.traffic.topics_of(messages), saves.producer[start:end], saves.batch[start:end]
+        topics, producers, batches = (
+            world.traffic.topics_of(messages),
+            saves.producer[start:end],
+            saves.batch[start:end],
+        )
         calls: Sequence[Any]
         if len(messages) == len(whose) and world.traffic.qos.sole is not None:
             calls = store.save_each(clients, messages, topics, time_ms, producers, batches, saves.sessions[part])
@@ -253,7 +265,17 @@ class SaveStage:
             sessions = saves.sessions[bounds[:-1]].tolist()
             each = list(zip(messages.tolist(), topics, repeat(time_ms)))
             packs = [each[first - bounds[0] : last - bounds[0]] for first, last in pairwise(bounds)]
-            calls = list(map(store.save, clients, packs, producers.tolist(), batches.tolist(), sessions, self._levels(saves, bounds)))
+            calls = list(
+                map(
+                    store.save,
+                    clients,
+                    packs,
+                    producers.tolist(),
+                    batches.tolist(),
+                    sessions,
+                    self._levels(saves, bounds),
+                )
+            )
 
         def replied(replies: Sequence[Any]) -> None:
             self._saved(assigned, range(start, end), self._note_replies(assigned, bounds, replies, start), batch)
@@ -266,7 +288,9 @@ class SaveStage:
         if levels.sole is not None:
             return [()] * (len(bounds) - 1)
         part = slice(bounds[0], bounds[-1])
-        each = levels.of_deliveries(saves.messages[part] % self.world.traffic.schedule.count, saves.recipients[part]).tolist()
+        each = levels.of_deliveries(
+            saves.messages[part] % self.world.traffic.schedule.count, saves.recipients[part]
+        ).tolist()
         base = bounds[0]
         return [tuple(each[first - base : last - base]) for first, last in pairwise(bounds)]
 
@@ -274,9 +298,16 @@ class SaveStage:
         self, assigned: _Assigned, bounds: Sequence[int], replies: Sequence[Any], start: int
     ) -> list[int]:
         """Note what the store says of each save; those that failed."""
-        store, sessions, saves, failed = self.world.storage.store, self.world.delivery.connections, assigned.saves, list[int]()
+        store, sessions, saves, failed = (
+            self.world.storage.store,
+            self.world.delivery.connections,
+            assigned.saves,
+            list[int](),
+        )
         packet_id, token = assigned.packet_id, assigned.token
-        if not (assigned.doubtful or sessions.may_end) and self.world.delivery.trims.limit is None:  # nothing else is to be noted
+        if (
+            not (assigned.doubtful or sessions.may_end) and self.world.delivery.trims.limit is None
+        ):  # nothing else is to be noted
             all_given = store.assigned_each(replies) if len(replies) == bounds[-1] - bounds[0] else None
             if all_given is not None:
                 packet_id[bounds[0] : bounds[-1]], token[bounds[0] : bounds[-1]] = all_given
@@ -293,12 +324,15 @@ class SaveStage:
                         token[at] = mark
                 if self.world.delivery.trims.limit is not None:
                     copied = saves.messages[first : first + len(given)].tolist()
-                    self.delivery.note_trims(int(saves.recipients[first]), copied, [identifier for identifier, _ in given])
+                    self.delivery.note_trims(
+                        int(saves.recipients[first]), copied, [identifier for identifier, _ in given]
+                    )
                 if sessions.may_end:
                     queued = slice(first, last)
                     columns = (saves.messages[queued], saves.recipients[queued], saves.sessions[queued])
                     sessions.note_queued(*(column.tolist() for column in columns))
-            # The same word for a session that has ended and for one that the store has lost: which, only the broker can tell, so first.
+            # The same word for a session that has ended and for one that the store has lost: which, only the broker can
+            # tell, so first.
             elif store.was_closed(reply) and sessions.is_over(int(saves.recipients[first]), int(saves.sessions[first])):
                 self.world.count("saves_for_sessions_that_ended")
             elif store.was_saved_before(reply):
@@ -314,8 +348,9 @@ class SaveStage:
         return failed
 
     def _hand_over(self, assigned: _Assigned) -> Generator[simpy.Event, Any, None]:
-        """Send on, and wait until Kafka has every downlink record, however often it takes. What the store knew already, or may
-        have known, may never have been sent on by who saved it, or have been acknowledged: those sessions are read anew."""
+        """Send on, and wait until Kafka has every downlink record, however often it takes. What the store knew already,
+        or may have known, may never have been sent on by who saved it, or have been acknowledged: those sessions are
+        read anew."""
         node, world = self.node, self.world
 
         def again(records: Sequence[int], batch: InFlightBatch) -> None:
@@ -329,7 +364,8 @@ class SaveStage:
                     node.producer.send(to.downlink[of], [record], batch.answered)
 
         batch = InFlightBatch(self.env, 0, again)
-        # Sorted, for the order of a set must not become the order of events. It costs nothing here: a flag on a record that goes anyway.
+        # Sorted, for the order of a set must not become the order of events. It costs nothing here: a flag on a record
+        # that goes anyway.
         for subscriber in sorted(assigned.known_before):
             world.wake(node.number, subscriber)
         self._send_on(assigned, batch)  # behind what is read anew
@@ -340,8 +376,11 @@ class SaveStage:
                 batch.retry()
 
     def _send_on(self, assigned: _Assigned, batch: InFlightBatch | None) -> None:
-        """Bring what was saved to the brokers that hold the connections. ``batch``: who wants to know when it is there."""
+        """Bring what was saved to the brokers that hold the connections. ``batch``: who wants to know when it is
+        there."""
         world, saves = self.world, assigned.saves
         if any_of(assigned.given_up):
             world.count("saves_given_up", int(np.diff(saves.bounds)[assigned.given_up].sum()))
-        self.downlink.hand_on(assigned.deliveries(), batch, assigned.sessions() if world.delivery.connections.may_end else None)
+        self.downlink.hand_on(
+            assigned.deliveries(), batch, assigned.sessions() if world.delivery.connections.may_end else None
+        )

@@ -1,11 +1,13 @@
-"""The life cycle of sessions: CONNECT, Clean Start, SUBSCRIBE, and the Session Expiry Interval (MQTT 5.0, 3.1.2.4 and 3.1.2.11.2).
+"""The life cycle of sessions: CONNECT, Clean Start, SUBSCRIBE, and the Session Expiry Interval (MQTT 5.0, 3.1.2.4 and
+3.1.2.11.2).
 
 A session that ends takes its subscriptions and its queue along: the clear script runs, or, where a store numbers its
-sessions, a new one is opened over the old. What was routed for the old session and is saved or sent later must not reach
-the new one; a store that is told the session of each message refuses it.
+sessions, a new one is opened over the old. What was routed for the old session and is saved or sent later must not
+reach the new one; a store that is told the session of each message refuses it.
 
-A SUBSCRIBE comes after a CONNECT, and is answered with the retained messages of its topic. Those with QoS above 0 go through the session's
-store like any other message: they get packet identifiers of the same counter, and a connection that is lost at once finds them there again.
+A SUBSCRIBE comes after a CONNECT, and is answered with the retained messages of its topic. Those with QoS above 0 go
+through the session's store like any other message: they get packet identifiers of the same counter, and a connection
+that is lost at once finds them there again.
 """
 
 from __future__ import annotations
@@ -80,7 +82,9 @@ class Subscriptions:
         self._saves += 1
         traffic, time_ms = world.traffic, node.now_ms()
         session = int(table.session_number[subscriber])
-        topics = [traffic.topics[traffic.topic_of[copy % RETAINED_FROM % traffic.schedule.count]] for copy in copies.tolist()]
+        topics = [
+            traffic.topics[traffic.topic_of[copy % RETAINED_FROM % traffic.schedule.count]] for copy in copies.tolist()
+        ]
         call = world.storage.store.save(
             traffic.subscribers.name(subscriber),
             [(copy, topic, time_ms) for copy, topic in zip(copies.tolist(), topics, strict=True)],
@@ -97,7 +101,9 @@ class Subscriptions:
                 self.delivery.note_trims(subscriber, copies.tolist(), [identifier for identifier, _ in given])
             if not node.is_dead:
                 rows = [(copy, subscriber, *assigned) for copy, assigned in zip(copies.tolist(), given, strict=True)]
-                self.delivery.deliver(as_deliveries(rows), sessions=np.full(len(rows), session) if table.may_end else None)
+                self.delivery.deliver(
+                    as_deliveries(rows), sessions=np.full(len(rows), session) if table.may_end else None
+                )
 
         done = node.burst(len(copies), node.costs.persist_us)
         call_at(node.env, done, lambda: node.driver.submit([world.storage.node_of[subscriber]], [call], saved))
@@ -114,8 +120,8 @@ class SessionLifecycle:
         self.table = node.world.delivery.connections
 
     def connect(self, subscriber: int, clean_start: bool = False) -> None:
-        """Connect a subscriber here. With Clean Start 1, or without a session, it begins one. Otherwise its backlog is fetched and sent,
-        then what is new."""
+        """Connect a subscriber here. With Clean Start 1, or without a session, it begins one. Otherwise its backlog is
+        fetched and sent, then what is new."""
         if self.world.admit is not None and not self.world.admit(subscriber, self.node.number, clean_start):
             return
         self.world.traffic.subscribers.broker[subscriber] = self.node.number
@@ -137,8 +143,8 @@ class SessionLifecycle:
         self.delivery.send_backlog(subscriber, caught_up)
 
     def begin(self, subscriber: int) -> None:
-        """Begin a new session of a subscriber that has just connected here; when the store has nothing of an old one any more,
-        it subscribes anew."""
+        """Begin a new session of a subscriber that has just connected here; when the store has nothing of an old one
+        any more, it subscribes anew."""
         world, table = self.world, self.table
         session, connection = self._renew(subscriber), table.connection_number[subscriber]
         table.beginning.add(subscriber)  # until the store has answered, what it hands out is of the old session
@@ -158,7 +164,9 @@ class SessionLifecycle:
     def _renew(self, subscriber: int) -> int:
         """The number of the session that begins with the CONNECT of now."""
         if self.table.exists[subscriber]:
-            self._end(subscriber)  # before the number grows: the CLEAR row is of the old session, the CONNECT row of the new one
+            self._end(
+                subscriber
+            )  # before the number grows: the CLEAR row is of the old session, the CONNECT row of the new one
             self.world.count("clean_starts")
         self.table.session_number[subscriber] += 1
         self.delivery.record_connect(subscriber)
@@ -169,11 +177,14 @@ class SessionLifecycle:
         world, session = self.world, int(self.table.session_number[subscriber])
         if world.storage.store.opens_sessions:
             world.ensure_open(subscriber)
-        # In the history the session ends now, in the store when the call gets through: from now on nothing of it is owed.
+        # In the history the session ends now, in the store when the call gets through: from now on nothing of it is
+        # owed.
         self._end(subscriber)
         world.count("sessions_expired")
         clear = world.storage.store.clear(world.traffic.subscribers.name(subscriber), session)
-        self._end_in_store(subscriber, clear, lambda: None, lambda: bool(self.table.session_number[subscriber] == session))
+        self._end_in_store(
+            subscriber, clear, lambda: None, lambda: bool(self.table.session_number[subscriber] == session)
+        )
 
     def _end(self, subscriber: int) -> None:
         world, now = self.world, np.array([int(self.node.env.now)])
@@ -184,7 +195,9 @@ class SessionLifecycle:
         for function in world.on_session_end:
             function(subscriber)
 
-    def _end_in_store(self, subscriber: int, call: Call, then: Callable[[], None], still_matters: Callable[[], bool]) -> None:
+    def _end_in_store(
+        self, subscriber: int, call: Call, then: Callable[[], None], still_matters: Callable[[], bool]
+    ) -> None:
         """Make the call until it gets through, as long as it matters."""
 
         def read(reply: Any) -> bool | None:

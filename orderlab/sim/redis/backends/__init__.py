@@ -16,9 +16,9 @@ __all__ = ["SPECS", "Backend", "ClusterBackend", "KernelBackend", "ServerBackend
 def open_backend(spec: str) -> Backend:
     """The backend that ``spec`` names.
 
-    ``kernel``; ``fakeredis`` (trusted scripts only); ``redis://HOST:PORT[/DB]`` for a server that runs already, or any master of a cluster;
-    ``auto`` for a real server that is found, started on a free loopback port, and stopped on ``close``. Raises
-    InputError when the spec is unknown or its server cannot be used.
+    ``kernel``; ``fakeredis`` (trusted scripts only); ``redis://HOST:PORT[/DB]`` for a server that runs already, or any
+    master of a cluster; ``auto`` for a real server that is found, started on a free loopback port, and stopped on
+    ``close``. Raises InputError when the spec is unknown or its server cannot be used.
     """
     if spec == "kernel":
         return KernelBackend()

@@ -1,4 +1,5 @@
-"""What a backend is, something that runs Redis commands and scripts and can be looked into, loaded and aged; and the kernel as one."""
+"""What a backend is, something that runs Redis commands and scripts and can be looked into, loaded and aged; and the
+kernel as one."""
 
 from __future__ import annotations
 
@@ -80,7 +81,10 @@ class Backend(Protocol):
 
     def connect(self, name: bytes) -> Any:
         """A further connection, for ``execute_as``. Raises InputError where there is but one."""
-        raise InputError(f"{self.describe()}: clients with connections of their own are carried out on the kernel, or on one server; name such a backend")
+        raise InputError(
+            f"{self.describe()}: clients with connections of their own are carried out on the kernel, or on one "
+            "server; name such a backend"
+        )
 
     def execute_as(self, client: Any, *argv: bytes) -> Any:
         """Run one command of a client that ``connect`` gave."""
@@ -147,7 +151,9 @@ class KernelBackend(Backend):
     def keyspace(self) -> FrozenKeyspace:
         database = self.shard.client.database
         if database:  # what comes next would depend on more than the keys
-            raise InputError(f"a store's command leaves its connection in database {database}; end the operation with SELECT 0")
+            raise InputError(
+                f"a store's command leaves its connection in database {database}; end the operation with SELECT 0"
+            )
         return self.shard.freeze()
 
     def load(self, keyspace: FrozenKeyspace) -> None:
@@ -166,8 +172,8 @@ class KernelBackend(Backend):
         return Client(name=name, may_wait=True)
 
     def execute_as(self, client: Client, *argv: bytes) -> Reply:
-        """Run one command of ``client``. The reply is a ``Waiting`` if it waits: that has the reply as soon as ``is_over``, which a command of
-        another client, ``advance``, or ``shard.disconnect`` brings about."""
+        """Run one command of ``client``. The reply is a ``Waiting`` if it waits: that has the reply as soon as
+        ``is_over``, which a command of another client, ``advance``, or ``shard.disconnect`` brings about."""
         return self.shard.execute(argv, client)
 
     def describe(self) -> str:

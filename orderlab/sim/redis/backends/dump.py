@@ -73,7 +73,9 @@ def read_stream(reply: Reply) -> Stream:
     value = Stream()
     for one, items in facts[b"entries"]:
         value.append(parse_id(one), tuple(items), None, NODE_MAX_BYTES, NODE_MAX_ENTRIES)
-    value.set_ids(parse_id(facts[b"last-generated-id"]), facts[b"entries-added"], parse_id(facts[b"max-deleted-entry-id"]), None)
+    value.set_ids(
+        parse_id(facts[b"last-generated-id"]), facts[b"entries-added"], parse_id(facts[b"max-deleted-entry-id"]), None
+    )
     for group in map(_facts, facts[b"groups"]):
         read = group[b"entries-read"]
         made = Group(parse_id(group[b"last-delivered-id"]), UNKNOWN_READ if read is None else read)
@@ -89,9 +91,7 @@ def _facts(reply: Reply) -> dict[bytes, Any]:
     return reply if isinstance(reply, dict) else dict(pairs(reply))
 
 
-def dump_all(
-    pipeline: Pipeline, place: str, databases: Iterable[int], shows_encodings: bool = True
-) -> FrozenKeyspace:
+def dump_all(pipeline: Pipeline, place: str, databases: Iterable[int], shows_encodings: bool = True) -> FrozenKeyspace:
     """``dump`` of several databases, from database 0 and back to it."""
     frozen: FrozenKeyspace = {}
     for index in databases:
@@ -128,7 +128,8 @@ def dump(pipeline: Pipeline, place: str, shows_encodings: bool = True) -> Frozen
 
 
 def is_large_encoding(kind: bytes, encoding: bytes) -> bool:
-    """Whether the kernel knows the encoding as the large one: a small set of texts has one of its own from Redis 7.2 on."""
+    """Whether the kernel knows the encoding as the large one: a small set of texts has one of its own from Redis 7.2
+    on."""
     return encoding in LARGE_ENCODINGS or (kind == b"set" and encoding != b"intset")
 
 
@@ -145,8 +146,8 @@ def is_large_by_default(kind: bytes, reply: Reply) -> bool:
 
 
 def rebuild(keyspace: FrozenKeyspace, offset_ms: int = 0) -> list[tuple[bytes, ...]]:
-    """Commands that build ``keyspace`` on an empty server whose clock stands ``offset_ms`` behind its deadlines, from database 0 and
-    back to it."""
+    """Commands that build ``keyspace`` on an empty server whose clock stands ``offset_ms`` behind its deadlines, from
+    database 0 and back to it."""
     commands: list[tuple[bytes, ...]] = []
     selected = 0
     for name, (kind, value, deadline_ms) in keyspace.items():
@@ -177,8 +178,8 @@ def rebuild(keyspace: FrozenKeyspace, offset_ms: int = 0) -> list[tuple[bytes, .
 
 
 def rebuild_stream(key: bytes, value: Stream) -> Iterable[tuple[bytes, ...]]:
-    """Commands that build a stream with its groups. What is pending of entries that are gone takes entries in their place, which are
-    deleted at the end; when consumers were heard of cannot be given."""
+    """Commands that build a stream with its groups. What is pending of entries that are gone takes entries in their
+    place, which are deleted at the end; when consumers were heard of cannot be given."""
     entries = dict(value.between())
     pending = {one for group in value.groups.values() for one in group.ids}
     lost = sorted(pending - entries.keys())

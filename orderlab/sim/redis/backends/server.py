@@ -184,21 +184,28 @@ class ServerBackend(Backend):
         return wait.reply if wait.is_over else wait
 
     def look_at(self, waits: Sequence[ServerWait]) -> None:
-        """Receive the replies of waits that are over by now. Every other client is one that the server says is blocked."""
+        """Receive the replies of waits that are over by now. Every other client is one that the server says is
+        blocked."""
         until = time.monotonic() + BLOCKED_WITHIN_S
         for wait in waits:
             while not wait.is_over:
-                told = self._connection.demand(b"CLIENT", b"LIST", b"ID", wait.number)  # before the look: it may be woken in between
+                told = self._connection.demand(
+                    b"CLIENT", b"LIST", b"ID", wait.number
+                )  # before the look: it may be woken in between
                 if wait.client.has_input():
                     (wait.reply,), wait.is_over = wait.client.receive(1), True
                 elif any(b"b" in field for field in told.split() if field.startswith(b"flags=")):
                     break
                 elif time.monotonic() > until:
-                    raise InputError(f"{self.place}: {wait.argv[0].decode()} is neither answered nor blocked; see the server's log")
+                    raise InputError(
+                        f"{self.place}: {wait.argv[0].decode()} is neither answered nor blocked; see the server's log"
+                    )
 
     def hang_up(self, wait: ServerWait) -> None:
         """Close the connection of a client that waits, which is served nothing from now on."""
-        self._connection.execute(b"CLIENT", b"KILL", b"ID", wait.number)  # a server notices a closed socket later than the next command
+        self._connection.execute(
+            b"CLIENT", b"KILL", b"ID", wait.number
+        )  # a server notices a closed socket later than the next command
         wait.client.close()
         self._further = [one for one in self._further if one is not wait.client]
 
@@ -206,7 +213,11 @@ class ServerBackend(Backend):
         return self._connection.pipeline(commands)
 
     def keyspace(self) -> FrozenKeyspace:
-        stored = dump(self.pipeline, self.place) if self._process is None else dump_all(self.pipeline, self.place, self._databases())
+        stored = (
+            dump(self.pipeline, self.place)
+            if self._process is None
+            else dump_all(self.pipeline, self.place, self._databases())
+        )
         if not self._offset_ms:
             return stored
         return {
@@ -222,7 +233,8 @@ class ServerBackend(Backend):
     def load(self, keyspace: FrozenKeyspace) -> None:
         if self._process is None and any(isinstance(name, DatabaseKey) for name in keyspace):
             raise InputError(
-                f"{self.place}: the store keeps keys in several databases, and only the one that is named may be changed; use --backend auto"
+                f"{self.place}: the store keeps keys in several databases, and only the one that is named may be "
+                "changed; use --backend auto"
             )
         self.flush()
         check_all(self.pipeline(rebuild(keyspace, self._offset_ms)), self.place)
@@ -267,8 +279,8 @@ class ServerBackend(Backend):
 
 
 class ClusterBackend(ServerBackend):
-    """The masters of a cluster that the user runs, which must all be empty: a command goes where its keys live, what names no
-    key (scripts to load, settings) goes to all. Slots may move meanwhile."""
+    """The masters of a cluster that the user runs, which must all be empty: a command goes where its keys live, what
+    names no key (scripts to load, settings) goes to all. Slots may move meanwhile."""
 
     def __init__(self, node: ServerBackend) -> None:
         """``node``: any of the cluster's masters. Raises InputError when one of them cannot be used."""
@@ -285,7 +297,10 @@ class ClusterBackend(ServerBackend):
                 if address not in self.nodes:
                     self.nodes[address] = ServerBackend(place, port, 0, *node.credentials, allows_cluster=True)
             if not self.nodes:
-                raise InputError(f"{self.place}: a cluster without slots; assign them (redis-cli --cluster create), or use --backend auto")
+                raise InputError(
+                    f"{self.place}: a cluster without slots; assign them (redis-cli --cluster create), or use "
+                    "--backend auto"
+                )
         except InputError:
             self.close()
             raise
@@ -293,7 +308,9 @@ class ClusterBackend(ServerBackend):
             node.close()
         self._client = RedirectingClient(self.nodes)
         version = next(iter(self.nodes.values())).describe().split(" at ")[0]
-        self._description = f"{version} cluster of {len(self.nodes)} masters at {self.place.removeprefix('redis://').split('/')[0]}"
+        self._description = (
+            f"{version} cluster of {len(self.nodes)} masters at {self.place.removeprefix('redis://').split('/')[0]}"
+        )
 
     @property
     def now_ms(self) -> int:

@@ -118,7 +118,8 @@ def client_unblock(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLIENT UNBLOCK client-id [TIMEOUT | ERROR]: whether that client was waiting."""
     if len(argv) > 4:
         raise ErrorReply(
-            b"ERR unknown subcommand or wrong number of arguments for '%b'. Try CLIENT HELP." % argv[1].split(b"\0")[0][:128]
+            b"ERR unknown subcommand or wrong number of arguments for '%b'. Try CLIENT HELP."
+            % argv[1].split(b"\0")[0][:128]
         )
     how = option(argv[3]) if len(argv) == 4 else b"TIMEOUT"
     if how not in (b"TIMEOUT", b"ERROR"):

@@ -44,7 +44,8 @@ def _subject(shard: NodeState, argv: Sequence[bytes], makes_stream: bool = False
     value: Stream | None = shard.lookup_as(argv[2], Stream)
     if value is None and not makes_stream:
         raise ErrorReply(
-            b"ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option to "
+            b"ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the "
+            b"MKSTREAM option to "
             b"create an empty stream automatically."
         )
     return value
@@ -205,7 +206,8 @@ def _pending_summary(group: Group) -> Reply:
 
 @command("xclaim", -6, "write fast", (1, 1, 1))
 def xclaim(shard: NodeState, argv: Sequence[bytes]) -> Reply:
-    """XCLAIM key group consumer min-idle-time id [id ...] [IDLE ms] [TIME unix-ms] [RETRYCOUNT count] [FORCE] [JUSTID] [LASTID id]."""
+    """XCLAIM key group consumer min-idle-time id [id ...] [IDLE ms] [TIME unix-ms] [RETRYCOUNT count] [FORCE] [JUSTID]
+    [LASTID id]."""
     value, group = _found_group(shard, argv[1], argv[2])
     idle_ms = max(integer(argv[4], b"ERR Invalid min-idle-time argument for XCLAIM"), 0)
     ids: list[StreamId] = []

@@ -314,7 +314,9 @@ def brpoplpush(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     return _blocking_move(shard, argv, False, True)
 
 
-def _pop_from_first(shard: NodeState, keys: Sequence[bytes], left: bool, count: int) -> tuple[bytes, list[bytes]] | None:
+def _pop_from_first(
+    shard: NodeState, keys: Sequence[bytes], left: bool, count: int
+) -> tuple[bytes, list[bytes]] | None:
     """Pop from the first of ``keys`` that holds a list; WRONGTYPE if another type comes first."""
     for key in keys:
         value = shard.lookup_as(key, List)

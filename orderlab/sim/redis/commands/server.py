@@ -173,14 +173,20 @@ def lastsave(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     return shard.started_ms // 1000
 
 
-_DEBUG_ARITY = {b"SET-ACTIVE-EXPIRE": 3, b"SLEEP": 3, b"CHANGE-REPL-ID": 2, b"PROTOCOL": 3, b"SET-DISABLE-DENY-SCRIPTS": 3}
+_DEBUG_ARITY = {
+    b"SET-ACTIVE-EXPIRE": 3,
+    b"SLEEP": 3,
+    b"CHANGE-REPL-ID": 2,
+    b"PROTOCOL": 3,
+    b"SET-DISABLE-DENY-SCRIPTS": 3,
+}
 _DEBUG_LACKING = frozenset(
     b"""
     SEGFAULT PANIC RESTART CRASH-AND-RECOVER ASSERT LOG LEAK RELOAD LOADAOF DROP-CLUSTER-PACKET-FILTER OBJECT LISTPACK QUICKLIST
     POPULATE DIGEST DIGEST-VALUE QUICKLIST-PACKED-THRESHOLD SET-SKIP-CHECKSUM-VALIDATION AOF-FLUSH-SLEEP ERROR STRUCTSIZE HTSTATS
     HTSTATS-KEY STRINGMATCH-LEN CONFIG-REWRITE-FORCE-ALL CLIENT-EVICTION PAUSE-CRON REPLYBUFFER MALLCTL MALLCTL-STR HELP
     CLIENT-ENFORCE-REPLY-LIST
-    """.split()
+    """.split()  # noqa: E501
 )
 _BIG_NUMBER = b"1234567999999999999999999999999999999"
 _PROTOCOL_TYPES = b"string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false"
@@ -188,7 +194,8 @@ _PROTOCOL_TYPES = b"string|integer|double|bignum|null|array|set|map|attrib|push|
 
 @command("debug", -2, "admin noscript loading stale")
 def debug(shard: NodeState, argv: Sequence[bytes]) -> Reply:
-    """DEBUG SET-ACTIVE-EXPIRE 0 | 1; SLEEP, which lets virtual time pass; PROTOCOL type; SET-DISABLE-DENY-SCRIPTS 0 | 1."""
+    """DEBUG SET-ACTIVE-EXPIRE 0 | 1; SLEEP, which lets virtual time pass; PROTOCOL type; SET-DISABLE-DENY-SCRIPTS 0 |
+    1."""
     word = option(argv[1])
     if word in _DEBUG_LACKING:
         raise UnsupportedCommand(f"DEBUG {word.decode()}")
@@ -217,12 +224,19 @@ def _protocol_example(shard: NodeState, kind: bytes) -> Reply:
             raise UnsupportedCommand("DEBUG PROTOCOL push")
         raise ErrorReply(b"ERR RESP2 is not supported by this command")
     examples: dict[bytes, Reply] = {
-        b"STRING": b"Hello World", b"INTEGER": 12345, b"DOUBLE": 3.141 if speaks_3 else b"3.141", b"NULL": None, b"ARRAY": [0, 1, 2],
-        b"BIGNUM": BigNumber(_BIG_NUMBER) if speaks_3 else _BIG_NUMBER, b"SET": {0, 1, 2} if speaks_3 else [0, 1, 2],
-        b"MAP": {0: False, 1: True, 2: False} if speaks_3 else [0, 0, 1, 1, 2, 0], b"TRUE": True if speaks_3 else 1,
-        b"FALSE": False if speaks_3 else 0, b"ATTRIB": b"Some real reply following the attribute",
+        b"STRING": b"Hello World",
+        b"INTEGER": 12345,
+        b"DOUBLE": 3.141 if speaks_3 else b"3.141",
+        b"NULL": None,
+        b"ARRAY": [0, 1, 2],
+        b"BIGNUM": BigNumber(_BIG_NUMBER) if speaks_3 else _BIG_NUMBER,
+        b"SET": {0, 1, 2} if speaks_3 else [0, 1, 2],
+        b"MAP": {0: False, 1: True, 2: False} if speaks_3 else [0, 0, 1, 1, 2, 0],
+        b"TRUE": True if speaks_3 else 1,
+        b"FALSE": False if speaks_3 else 0,
+        b"ATTRIB": b"Some real reply following the attribute",
         b"VERBATIM": (Verbatim if speaks_3 else bytes)(b"This is a verbatim\nstring"),
-    }  # fmt: skip
+    }
     if kind not in examples:
         raise ErrorReply(b"ERR Wrong protocol type name. Please use one of the following: " + _PROTOCOL_TYPES)
     return examples[kind]

@@ -1,8 +1,9 @@
 """The commonest calls of scripts once more, the short way: words as parameters, not as a list, and only what is usual.
 
-``call.c`` asks here first. A function gives the reply of its command in the words that follow the name, or NotImplemented before it has done
-anything: then the command itself is called. None of them looks at errors, options, or what follows changes beside the keyspace.
-A key that is not there has no deadline: it is looked for in one dictionary alone, as each look into a large one waits for memory.
+``call.c`` asks here first. A function gives the reply of its command in the words that follow the name, or
+NotImplemented before it has done anything: then the command itself is called. None of them looks at errors, options, or
+what follows changes beside the keyspace. A key that is not there has no deadline: it is looked for in one dictionary
+alone, as each look into a large one waits for memory.
 """
 
 from __future__ import annotations
@@ -50,7 +51,12 @@ def set_for_seconds(shard: NodeState, key: bytes, value: bytes, word: bytes, sec
     """SET key value EX seconds."""
     milliseconds = _MILLISECONDS.get(seconds)
     if milliseconds is None:
-        if not seconds.isdigit() or seconds[0] == 48 or len(seconds) > _DIGITS_MAX or len(_MILLISECONDS) >= _REMEMBERED_MAX:
+        if (
+            not seconds.isdigit()
+            or seconds[0] == 48
+            or len(seconds) > _DIGITS_MAX
+            or len(_MILLISECONDS) >= _REMEMBERED_MAX
+        ):
             return NotImplemented
         milliseconds = _MILLISECONDS[seconds] = int(seconds) * 1000
     if word != b"EX" or not shard.is_bare():

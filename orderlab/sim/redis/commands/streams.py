@@ -43,7 +43,8 @@ def c_text(text: bytes) -> bytes:
 
 
 def _part(text: bytes) -> int | None:
-    """One half of an identifier (``string2ull``): what ``strtoull`` takes, which negates, but no canonical negative number."""
+    """One half of an identifier (``string2ull``): what ``strtoull`` takes, which negates, but no canonical negative
+    number."""
     number = parse_integer(text)
     if number is not None:
         return number if number >= 0 else None
@@ -454,12 +455,15 @@ def _read(shard: NodeState, argv: Sequence[bytes], of_group: bool) -> Reply:
             after_of.setdefault(key, after)
         if not of_group:  # $ means the end of the stream as it is now
             argv = (*argv[: len(argv) - len(keys)], *map(id_text, reading.after))
-        return shard.wait_for(Stream, keys, timeout_ms, lambda key: serve_reader(shard, reading, key, after_of[key]), argv)
+        return shard.wait_for(
+            Stream, keys, timeout_ms, lambda key: serve_reader(shard, reading, key, after_of[key]), argv
+        )
     return None
 
 
 def serve_reader(shard: NodeState, reading: Reading, key: bytes, after: StreamId) -> Reply:
-    """The reply to a client that waits to read ``key``; the shard's NOT_YET if there is nothing for it. Raises ErrorReply."""
+    """The reply to a client that waits to read ``key``; the shard's NOT_YET if there is nothing for it. Raises
+    ErrorReply."""
     value = shard.lookup(key)
     if not isinstance(value, Stream):
         if reading.group is None:
@@ -513,9 +517,7 @@ def _reading(shard: NodeState, argv: Sequence[bytes], of_group: bool) -> tuple[R
         at += 1
     streams = argv[at + 1 :]
     if len(streams) % 2:
-        raise ErrorReply(
-            b"ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified."
-        )
+        raise ErrorReply(b"ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified.")
     if of_group and group is None:
         raise ErrorReply(b"ERR Missing GROUP option for XREADGROUP")
     keys = streams[: len(streams) // 2]
@@ -540,14 +542,17 @@ def _resolve(shard: NodeState, argv: Sequence[bytes], reading: Reading, of_group
         if word == b"$":
             if of_group:
                 raise ErrorReply(
-                    b"ERR The $ ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer by "
-                    b"specifying a proper ID, or use the > ID to get new messages. The $ ID would just return an empty result set."
+                    b"ERR The $ ID is meaningless in the context of XREADGROUP: you want to read the history of this "
+                    b"consumer by "
+                    b"specifying a proper ID, or use the > ID to get new messages. The $ ID would just return an "
+                    b"empty result set."
                 )
             reading.after.append(FIRST_ID if value is None else value.last_id)
         elif word == b">":
             if not of_group:
                 raise ErrorReply(
-                    b"ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option."
+                    b"ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> "
+                    b"<consumer> option."
                 )
             reading.after.append(LAST_ID)
         else:
@@ -581,7 +586,8 @@ def existing(shard: NodeState, key: bytes) -> Stream:
 def wrong_subcommand(argv: Sequence[bytes]) -> ErrorReply:
     """The error of a subcommand whose arguments do not fit."""
     return ErrorReply(
-        b"ERR unknown subcommand or wrong number of arguments for '%b'. Try %b HELP." % (c_text(argv[1][:128]), c_text(argv[0].upper()))
+        b"ERR unknown subcommand or wrong number of arguments for '%b'. Try %b HELP."
+        % (c_text(argv[1][:128]), c_text(argv[0].upper()))
     )
 
 
@@ -661,8 +667,6 @@ def xinfo_consumers(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     if group is None:
         raise ErrorReply(b"NOGROUP No such consumer group '%b' for key name '%b'" % (c_text(argv[3]), c_text(argv[2])))
     return [
-        mapping(
-            shard.resp, [b"name", name, b"pending", len(ids), b"idle", max(shard.now_ms - group.seen_ms[name], 0)]
-        )
+        mapping(shard.resp, [b"name", name, b"pending", len(ids), b"idle", max(shard.now_ms - group.seen_ms[name], 0)])
         for name, ids in sorted(group.consumers.items())
     ]

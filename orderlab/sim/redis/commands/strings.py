@@ -318,7 +318,8 @@ _CELLS_BEFORE_COUNTED: Final = 1 << 20
 
 
 def _table(one: bytes, other: bytes) -> list[list[int]]:
-    """Lengths of common subsequences: row i, column j is that of the first i bytes of ``one`` and the first j of ``other``."""
+    """Lengths of common subsequences: row i, column j is that of the first i bytes of ``one`` and the first j of
+    ``other``."""
     rows = [[0] * (len(other) + 1)]
     for byte in one:
         above, row = rows[-1], [0]

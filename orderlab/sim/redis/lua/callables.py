@@ -1,4 +1,5 @@
-"""What the Lua libraries in ``libraries`` call in Python: bytes, numbers and flat lists in, the same out; and the library bit."""
+"""What the Lua libraries in ``libraries`` call in Python: bytes, numbers and flat lists in, the same out; and the
+library bit."""
 
 from __future__ import annotations
 
@@ -79,9 +80,7 @@ def library_callables(sandbox: Sandbox, writer: ReplyWriter) -> dict[str, Callab
         if len(text) > TEXT_BYTES_MAX:
             return False, b"not enough memory"
         marks = writer.marks
-        reader = JsonReader(
-            text, depth_max, invalid_numbers, marks["array"], marks["object"], sandbox.function("null")
-        )
+        reader = JsonReader(text, depth_max, invalid_numbers, marks["array"], marks["object"], sandbox.function("null"))
         try:
             return True, *writer.tree(reader.read())
         except JsonError as error:

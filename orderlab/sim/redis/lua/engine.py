@@ -1,7 +1,7 @@
 """A Lua state: compiles text, runs functions, and answers what they call in Python.
 
-A server has two such states, one for scripts and one for function libraries; so has the kernel, where shards may share the first
-(``shared_lua``).
+A server has two such states, one for scripts and one for function libraries; so has the kernel, where shards may share
+the first (``shared_lua``).
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ TIME_US_MAX: Final = 1 << 52
 NUMERIC_MAX: Final = 256
 REGISTERED_AT_ONCE: Final = 4000
 ZEROS_LOOKED_AT: Final = 9
-"""Arguments of redis.call among which redis.lua has made sure that no zero is negative. Numbers of a greater zero, and NaN,
-go back to Lua, which alone sees their sign."""
+"""Arguments of redis.call among which redis.lua has made sure that no zero is negative. Numbers of a greater zero, and
+NaN, go back to Lua, which alone sees their sign."""
 COMPILED_FREE: Final = 100_000_000
 """Instructions that compiling a client's script may take, however few its run may."""
 COMPILED_MAX: Final = 256
@@ -74,7 +74,9 @@ BYTES_PER_UNIT: Final = 128
 CHARGED: Final = 1_000_000
 """Units of work that count as much as a million instructions (``NodeState.charged``)."""
 KILLED = b"ERR Script killed by user with SCRIPT KILL..."
-NO_MESSAGE = b"ERR Error running script %b, the error table has no string in the field 'err' (a real server crashes here)"
+NO_MESSAGE = (
+    b"ERR Error running script %b, the error table has no string in the field 'err' (a real server crashes here)"
+)
 _join = b"".join
 
 
@@ -121,12 +123,14 @@ class LuaEngine:
         }
         short_ways = {name: SHORT_WAYS.get(name.lower(), {}) for name in commands}
         self._find_plain = commands.get
-        self._numeric: set[bytes] = set()  # commands that scripts gave numbers: an exception costs more than to look first
+        self._numeric: set[bytes] = (
+            set()
+        )  # commands that scripts gave numbers: an exception costs more than to look first
         self._slot: list[Any] = [None]
         """The last result of a direct call."""
         self._turn = [True]
-        """Taken out while Lua runs: the slot, and all that is said of a run here, serve one thread at a time. To pop from a list is one
-        step for all threads, as to take a lock is, and takes a tenth of the time."""
+        """Taken out while Lua runs: the slot, and all that is said of a run here, serve one thread at a time. To pop
+        from a list is one step for all threads, as to take a lock is, and takes a tenth of the time."""
         libraries = library_callables(self.sandbox, self._writer)
         guarded = {name: self._guarded(function) for name, function in (self._callables() | libraries).items()}
         unguarded = {"call": self._call, "take": self._take}
@@ -137,12 +141,24 @@ class LuaEngine:
         self._fast_path = fast_path = self.sandbox.fast_path
         if fast_path is not None:
             self._equipment = (
-                commands, short_ways, CALL_BYTES, limits.argument_bytes_max, limits.memory_bytes_max, self._answer, self._refuse, self._note_write, self._line, self._spend, OK, lupa.LuaError,
-            )  # fmt: skip
+                commands,
+                short_ways,
+                CALL_BYTES,
+                limits.argument_bytes_max,
+                limits.memory_bytes_max,
+                self._answer,
+                self._refuse,
+                self._note_write,
+                self._line,
+                self._spend,
+                OK,
+                lupa.LuaError,
+            )
             fast_path.equip(*self._equipment)
 
     def _take_turn(self) -> None:
-        """Take the state for this thread. Raises RuntimeError when it is in use: by another thread, or by a script that this one runs."""
+        """Take the state for this thread. Raises RuntimeError when it is in use: by another thread, or by a script that
+        this one runs."""
         try:
             self._turn.pop()
         except IndexError:
@@ -181,7 +197,14 @@ class LuaEngine:
         return compiled
 
     def run(
-        self, run: ScriptRun, name: bytes, kind: str, function: Any, key_count: int, values: Sequence[bytes], number: int = 0
+        self,
+        run: ScriptRun,
+        name: bytes,
+        kind: str,
+        function: Any,
+        key_count: int,
+        values: Sequence[bytes],
+        number: int = 0,
     ) -> Reply:
         """Run a compiled function as a "script" or a "function" (of a library); ``name`` is what errors call it, and
         ``values`` are its keys and then its arguments. ``number``: of a script (``CompiledScript``).
@@ -195,7 +218,14 @@ class LuaEngine:
             self._turn.append(True)
 
     def _run_alone(
-        self, run: ScriptRun, name: bytes, kind: str, function: Any, key_count: int, values: Sequence[bytes], number: int
+        self,
+        run: ScriptRun,
+        name: bytes,
+        kind: str,
+        function: Any,
+        key_count: int,
+        values: Sequence[bytes],
+        number: int,
     ) -> Reply:
         shard = self.shard = run.shard
         self._run = run
@@ -211,7 +241,9 @@ class LuaEngine:
         try:
             fast_path, outcome = self._fast_path, NotImplemented
             if number and is_plain and fast_path is not None and not self._is_recording and watchdog.current is None:
-                outcome = fast_path.run(shard, number, time_us, key_count, values, not run.read_only and shard.is_calm())
+                outcome = fast_path.run(
+                    shard, number, time_us, key_count, values, not run.read_only and shard.is_calm()
+                )
             if outcome is NotImplemented:
                 outcome = self._run_by_lupa(name, kind, function, key_count, values, time_us)
             return self._reply(outcome, name, resp)
@@ -220,10 +252,12 @@ class LuaEngine:
         finally:
             self._end(shard, resp, database)
 
-    def run_calls(self, run: ScriptRun, numbers: dict[bytes, int], commands: Sequence[Sequence[bytes]], replies: list[Reply]) -> None:
-        """Run the scripts that ``commands`` (EVALSHA ...) call, from the first on, and append what each replies, an ErrorReply too; up to the
-        first that is not usual, which has not begun then. Each runs as ``run`` would run it: what is done once here does not
-        change between them. ``numbers``: those of scripts without flags, by their SHA1.
+    def run_calls(
+        self, run: ScriptRun, numbers: dict[bytes, int], commands: Sequence[Sequence[bytes]], replies: list[Reply]
+    ) -> None:
+        """Run the scripts that ``commands`` (EVALSHA ...) call, from the first on, and append what each replies, an
+        ErrorReply too; up to the first that is not usual, which has not begun then. Each runs as ``run`` would run it:
+        what is done once here does not change between them. ``numbers``: those of scripts without flags, by their SHA1.
 
         Raises as ``run``, but for ErrorReply."""
         shard = run.shard
@@ -255,7 +289,11 @@ class LuaEngine:
                     raise self._failure(error, argv[1]) from None
                 except ErrorReply as refusal:
                     replies.append(refusal)
-                if shard.work - begun >= CHARGED or self._argument_bytes_left != bytes_max or shard.database != database:
+                if (
+                    shard.work - begun >= CHARGED
+                    or self._argument_bytes_left != bytes_max
+                    or shard.database != database
+                ):
                     self._end(shard, resp, database)
                     self._run = run
                     self._argument_bytes_left = bytes_max
@@ -265,7 +303,8 @@ class LuaEngine:
             self._turn.append(True)
 
     def _reply(self, outcome: Any, name: bytes, resp: int) -> Reply:
-        """The reply of a script that has ended, by what ``run.lua`` returns. Raises ErrorReply, or why it was stopped."""
+        """The reply of a script that has ended, by what ``run.lua`` returns. Raises ErrorReply, or why it was
+        stopped."""
         if self._stopped is not None:
             self.sandbox.clean()
             raise self._reason(name, outcome)
@@ -290,11 +329,17 @@ class LuaEngine:
         shard.work_max = UNCOUNTED
         shard.work += (self._argument_bytes_max - self._argument_bytes_left) // CALL_BYTES
 
-    def _run_by_lupa(self, name: bytes, kind: str, function: Any, key_count: int, values: Sequence[bytes], time_us: int) -> Any:
+    def _run_by_lupa(
+        self, name: bytes, kind: str, function: Any, key_count: int, values: Sequence[bytes], time_us: int
+    ) -> Any:
         """What ``run.lua`` returns."""
         size = len(_join(values))
         is_large = size > ARGUMENT_BYTES_MAX
-        if is_large or self._memory_used() > self._memory_max or (self.shard.effects is not None) is not self._is_recording:
+        if (
+            is_large
+            or self._memory_used() > self._memory_max
+            or (self.shard.effects is not None) is not self._is_recording
+        ):
             self._adapt(size)
         runner = self._runners[kind].get(key_count)
         passed: Sequence[Any] = values
@@ -423,11 +468,18 @@ class LuaEngine:
 
     def _callables(self) -> dict[str, Callable[..., Any]]:
         return {
-            "line": self._line, "portion": self._portion, "call_portions": self._call_portions,
-            "limit": self._limit, "charge": self._charge, "prepare": self._prepare, "set_resp": self._set_resp, "note_setting": self._note_setting,
-            "random": lambda: self.shard.lua_random.draw(), "seed_random": lambda seed: self.shard.lua_random.seed(seed),
+            "line": self._line,
+            "portion": self._portion,
+            "call_portions": self._call_portions,
+            "limit": self._limit,
+            "charge": self._charge,
+            "prepare": self._prepare,
+            "set_resp": self._set_resp,
+            "note_setting": self._note_setting,
+            "random": lambda: self.shard.lua_random.draw(),
+            "seed_random": lambda seed: self.shard.lua_random.seed(seed),
             "command_exists": lambda *argv: find(argv) is not None,
-        }  # fmt: skip
+        }
 
     def _guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """No Python exception may reach Lua, as a script could catch it and would hold a Python object; and no result
@@ -476,7 +528,9 @@ class LuaEngine:
             if self._memory_used() > self._memory_max and self._is_full():
                 return None, b"full"
             many = len(argv) - FEW_ARGUMENTS
-            self._argument_bytes_left = left = self._argument_bytes_left - size - CALL_BYTES - (many * ARGUMENT_BYTES if many > 0 else 0)
+            self._argument_bytes_left = left = (
+                self._argument_bytes_left - size - CALL_BYTES - (many * ARGUMENT_BYTES if many > 0 else 0)
+            )
             if left < 0:
                 return self._limit(b"bytes handed to redis.call")
             run: Any = self._run
@@ -524,7 +578,8 @@ class LuaEngine:
         return None, b"abort"
 
     def _note_write(self) -> bool:
-        """Before the first write that goes straight to its command: whether nothing can refuse it, which the run then notes."""
+        """Before the first write that goes straight to its command: whether nothing can refuse it, which the run then
+        notes."""
         run = self._run
         if run is None or run.read_only or not run.shard.is_calm():
             return False
@@ -583,8 +638,8 @@ class LuaEngine:
 
 
 def _set_point() -> str:
-    """Numbers with a point for Lua: the locale that was set, for ``_put_back_point``. Lua's C library follows it; Python leaves it alone,
-    the program around it may not."""
+    """Numbers with a point for Lua: the locale that was set, for ``_put_back_point``. Lua's C library follows it;
+    Python leaves it alone, the program around it may not."""
     numbers = setlocale(LC_NUMERIC)
     if numbers != "C":
         setlocale(LC_NUMERIC, "C")

@@ -1,9 +1,10 @@
-"""The scripts and function libraries of a node: loaded, kept by their SHA1 or name, run; the Lua states that nodes share.
+"""The scripts and function libraries of a node: loaded, kept by their SHA1 or name, run; the Lua states that nodes
+share.
 
-Every server has a Lua state of its own, but what a script leaves behind in it for the next one is little: the settings of cjson and
-of the collector. So shards that one thread uses share a state until a script changes a setting. From then on that state is the
-shard's alone whose script did so, and the others go on in a new one. What it saves are the caches of the processor: the nodes
-of a simulated cluster take turns.
+Every server has a Lua state of its own, but what a script leaves behind in it for the next one is little: the settings
+of cjson and of the collector. So shards that one thread uses share a state until a script changes a setting. From then
+on that state is the shard's alone whose script did so, and the others go on in a new one. What it saves are the caches
+of the processor: the nodes of a simulated cluster take turns.
 """
 
 from __future__ import annotations
@@ -112,7 +113,8 @@ def parse_shebang(source: bytes) -> Shebang:
 
 
 class SharedLua:
-    """Hands out Lua states with the settings of a new one. No script of a shard may run within a script of another that shares."""
+    """Hands out Lua states with the settings of a new one. No script of a shard may run within a script of another that
+    shares."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
@@ -261,7 +263,8 @@ class Script:
 
 
 class LuaHost:
-    """Runs scripts and functions on ``shard``; its scripts in a state of ``lua``, by default one that no other shard uses."""
+    """Runs scripts and functions on ``shard``; its scripts in a state of ``lua``, by default one that no other shard
+    uses."""
 
     def __init__(self, shard: NodeState, limits: Limits | None = None, lua: SharedLua | None = None) -> None:
         self.shard = shard
@@ -340,8 +343,8 @@ class LuaHost:
         return self._engine.run(run, script.sha, "script", compiled.function, key_count, values, compiled.number)
 
     def run_calls(self, commands: Sequence[Sequence[bytes]]) -> list[Reply]:
-        """Run the calls of loaded scripts that ``commands`` begin with, for a calm node of which no effects are recorded; up to the first that
-        is not usual. What each replies, an ErrorReply too. Raises as ``evalsha``."""
+        """Run the calls of loaded scripts that ``commands`` begin with, for a calm node of which no effects are
+        recorded; up to the first that is not usual. What each replies, an ErrorReply too. Raises as ``evalsha``."""
         shard = self.shard
         if self._engine.owner is not None:
             self._settle()

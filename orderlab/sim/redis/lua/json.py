@@ -11,7 +11,8 @@ from json.encoder import encode_basestring
 from typing import Any
 
 STACK_SLOTS_MAX = 8000
-"""Slots of the C stack of Lua. An open array holds one, an open object two; an array needs two more, an object three."""
+"""Slots of the C stack of Lua. An open array holds one, an open object two; an array needs two more, an object
+three."""
 
 
 class JsonError(Exception):
@@ -25,7 +26,8 @@ _CONTROLS = bytes((*range(32), 127))
 
 
 def quote(text: bytes) -> bytes | None:
-    """A string in quotes, with the escapes of lua-cjson: ``/`` and DEL too, bytes from 128 on as they are. None where that is more than fits."""
+    """A string in quotes, with the escapes of lua-cjson: ``/`` and DEL too, bytes from 128 on as they are. None where
+    that is more than fits."""
     if len(text) > _LONG and 6 * len(text) - 5 * len(text.translate(None, _CONTROLS)) > QUOTED_BYTES_MAX:
         return None
     quoted = encode_basestring(text.decode("latin-1"))
@@ -62,13 +64,11 @@ def _hex4(text: bytes) -> int:
 class JsonReader:
     """``json_decode`` of lua_cjson.c 2.1.0: one token of look-ahead, C strings (a NUL ends the text), its messages.
 
-    The value becomes a flat list for ``tree.lua``. ``array`` and ``object_`` are the marks of containers there, ``null``
-    stands for JSON null. ``invalid_numbers`` admits hexadecimal, NaN, infinities and leading zeros.
+    The value becomes a flat list for ``tree.lua``. ``array`` and ``object_`` are the marks of containers there,
+    ``null`` stands for JSON null. ``invalid_numbers`` admits hexadecimal, NaN, infinities and leading zeros.
     """
 
-    def __init__(
-        self, text: bytes, depth_max: int, invalid_numbers: bool, array: Any, object_: Any, null: Any
-    ) -> None:
+    def __init__(self, text: bytes, depth_max: int, invalid_numbers: bool, array: Any, object_: Any, null: Any) -> None:
         self._length = len(text)
         self._starts_wide = len(text) >= 2 and 0 in text[:2]
         self._text = text + b"\0"
@@ -178,7 +178,11 @@ class JsonReader:
             if not self._invalid_numbers and self._is_invalid_number():
                 return self._error("invalid number")
             return self._number()
-        for word, token, value in ((b"true", "T_BOOLEAN", True), (b"false", "T_BOOLEAN", False), (b"null", "T_NULL", None)):
+        for word, token, value in (
+            (b"true", "T_BOOLEAN", True),
+            (b"false", "T_BOOLEAN", False),
+            (b"null", "T_NULL", None),
+        ):
             if text.startswith(word, self._at):
                 self._at += len(word)
                 self._value = value

@@ -15,8 +15,8 @@ _STRINGS = {0xD9: ">B", 0xDA: ">H", 0xDB: ">I"}
 _ARRAYS = {0xDC: ">H", 0xDD: ">I"}
 _MAPS = {0xDE: ">H", 0xDF: ">I"}
 SLOTS_MAX = 8000
-"""Slots of the Lua stack that a C function may use (``LUAI_MAXCSTACK``): the server holds there what it is in the middle of, a table and its
-index or key for each level of nesting."""
+"""Slots of the Lua stack that a C function may use (``LUAI_MAXCSTACK``): the server holds there what it is in the
+middle of, a table and its index or key for each level of nesting."""
 TOO_MANY = "stack overflow (too many return values at once; use unpack_one or unpack_limit instead.)"
 TOO_DEEP = "stack overflow (in function mp_decode_to_lua_array)"
 VALUES_MAX = 7900

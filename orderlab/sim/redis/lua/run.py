@@ -34,10 +34,26 @@ WRITES_IN_RO = b"ERR Can not execute a script with write flag using *_ro command
 OUT_OF_MEMORY = b"OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'"
 
 NEVER_NESTED = frozenset(
-    (b"eval", b"evalsha", b"eval_ro", b"evalsha_ro", b"fcall", b"fcall_ro", b"function", b"script", b"multi", b"exec", b"discard",
-     b"watch", b"reset", b"quit", b"hello")
-)  # fmt: skip
-"""Where DEBUG SET-DISABLE-DENY-SCRIPTS lets a script call anything, these break a server, or speak for a client that is none."""
+    (
+        b"eval",
+        b"evalsha",
+        b"eval_ro",
+        b"evalsha_ro",
+        b"fcall",
+        b"fcall_ro",
+        b"function",
+        b"script",
+        b"multi",
+        b"exec",
+        b"discard",
+        b"watch",
+        b"reset",
+        b"quit",
+        b"hello",
+    )
+)
+"""Where DEBUG SET-DISABLE-DENY-SCRIPTS lets a script call anything, these break a server, or speak for a client that is
+none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +88,9 @@ class ScriptRun:
         """Whether a call needs more than the plain checks."""
 
     @classmethod
-    def begin(cls, shard: NodeState, flags: ScriptFlags | None, read_only: bool, keys: Sequence[bytes] = ()) -> ScriptRun:
+    def begin(
+        cls, shard: NodeState, flags: ScriptFlags | None, read_only: bool, keys: Sequence[bytes] = ()
+    ) -> ScriptRun:
         """Check that the script may run at all. ``flags`` is None for a script without a shebang; ``read_only`` is
         True for EVAL_RO and its kin; ``keys`` are the declared ones.
 
@@ -139,7 +157,8 @@ class ScriptRun:
     def _call_watched(self, argv: Sequence[bytes]) -> Reply:
         """The same with an abort point before, and with the checks of a cluster node.
 
-        ``call`` repeats what both need, in the same order, so that a run of a plain node pays for neither in each of its calls.
+        ``call`` repeats what both need, in the same order, so that a run of a plain node pays for neither in each of
+        its calls.
         """
         shard, index = self.shard, self.calls
         self.calls += 1
@@ -191,8 +210,8 @@ class ScriptRun:
 
     def _check_first_write(self, command: Command) -> None:
         shard = self.shard
-        # ``wrote`` is set even if the command then fails or changes nothing: ``scriptCall`` notes a write before it calls it, and no
-        # condition is asked from then on, lest a script be stopped in the middle of its writes.
+        # ``wrote`` is set even if the command then fails or changes nothing: ``scriptCall`` notes a write before it
+        # calls it, and no condition is asked from then on, lest a script be stopped in the middle of its writes.
         if shard.is_calm() and not self.read_only:
             self.wrote = True
             return

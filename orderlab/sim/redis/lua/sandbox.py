@@ -2,14 +2,15 @@
 
 The runtime is built from the files in ``libraries``. Python functions are known to those files alone, as C closures
 in upvalues; what scripts see are Lua functions and read-only stand-ins of tables. Afterwards the global table of the
-runtime is emptied (``python``, ``debug``, ``io``, ``os``, ``package`` and all) and scripts get an environment of their own.
+runtime is emptied (``python``, ``debug``, ``io``, ``os``, ``package`` and all) and scripts get an environment of their
+own.
 
-Compiled chunks are made fit for this host. ``redis.call`` is a C function on the server and a Lua function here. A tail call of
-a C function keeps the caller's frame; that of a Lua function replaces it, and with it the line number that error replies show. So
-a tail call that may reach a host function becomes a plain call. Tail calls of the script's own functions stay: recursion through
-them is unbounded. And Lua 5.1 reserves too little stack for a function with fixed parameters and ``...`` (CVE-2014-5461): such a
-function declares a larger stack here. The layout is that of ``ldump.c`` and ``lopcodes.h`` of Lua 5.1.5 on a 64-bit little-endian
-machine.
+Compiled chunks are made fit for this host. ``redis.call`` is a C function on the server and a Lua function here. A tail
+call of a C function keeps the caller's frame; that of a Lua function replaces it, and with it the line number that
+error replies show. So a tail call that may reach a host function becomes a plain call. Tail calls of the script's own
+functions stay: recursion through them is unbounded. And Lua 5.1 reserves too little stack for a function with fixed
+parameters and ``...`` (CVE-2014-5461): such a function declares a larger stack here. The layout is that of ``ldump.c``
+and ``lopcodes.h`` of Lua 5.1.5 on a 64-bit little-endian machine.
 """
 
 from __future__ import annotations
@@ -28,9 +29,25 @@ from orderlab.sim.native import install as compiled
 
 LIBRARIES = Path(__file__).with_name("libraries")
 SCRIPT_FILES = (
-    "protection", "limits", "errors", "coroutines", "loading", "arguments", "tables", "strings", "environment", "tree", "random", "bit",
-    "struct", "json_reader", "cjson", "cmsgpack", "redis", "run",
-)  # fmt: skip
+    "protection",
+    "limits",
+    "errors",
+    "coroutines",
+    "loading",
+    "arguments",
+    "tables",
+    "strings",
+    "environment",
+    "tree",
+    "random",
+    "bit",
+    "struct",
+    "json_reader",
+    "cjson",
+    "cmsgpack",
+    "redis",
+    "run",
+)
 FUNCTION_FILES = (*SCRIPT_FILES, "functions")
 """On a server, scripts and functions live in Lua states of their own."""
 RESERVE_BYTES: Final = 32 << 20
@@ -53,9 +70,10 @@ class Limits:
     work_max: int = 100_000_000
     """What its commands may do, in the units of ``work``."""
     seconds_max: float = 20.0
-    """Processor time from the second thousand instructions on: the last resort, for what no count sees (comparing two strings
-    of 60 MB is one instruction). Counted work ends in 5 s on a machine of 2025. Looked at after every 1000
-    instructions, and more often the more memory a script holds. One call that never ends is beyond this; see ``watchdog``."""
+    """Processor time from the second thousand instructions on: the last resort, for what no count sees (comparing two
+    strings of 60 MB is one instruction). Counted work ends in 5 s on a machine of 2025. Looked at after every 1000
+    instructions, and more often the more memory a script holds. One call that never ends is beyond this; see
+    ``watchdog``."""
     memory_bytes_max: int = 128 << 20
     """Memory of the Lua runtime."""
     argument_bytes_max: int = 128 << 20
@@ -77,11 +95,13 @@ class FastPath(NamedTuple):
     """The functions of ``call.c``: scripts into Lua, and their calls to the commands, without lupa."""
 
     run: Callable[[Any, int, int, int, Sequence[bytes], bool], Any]
-    """The shard, the script's number, the time in us or -1, the number of keys, keys and arguments, whether nothing can refuse writes -> what ``run.lua`` returns, with the list
-    of an array of texts and whole numbers; NotImplemented if lupa has to run it. Raises lupa.LuaError."""
+    """The shard, the script's number, the time in us or -1, the number of keys, keys and arguments, whether nothing can
+    refuse writes -> what ``run.lua`` returns, with the list of an array of texts and whole numbers; NotImplemented if
+    lupa has to run it. Raises lupa.LuaError."""
     call_script: Callable[[Any, Sequence[bytes], dict[bytes, int], int], Any]
-    """The shard, a line EVALSHA ..., numbers of scripts by their SHA1, the time -> the same, where nothing can refuse writes. The bytes that
-    its calls have taken of ``argument_bytes_max`` are told by ``take_units`` unless ``_spend`` of LuaEngine was told of some."""
+    """The shard, a line EVALSHA ..., numbers of scripts by their SHA1, the time -> the same, where nothing can refuse
+    writes. The bytes that its calls have taken of ``argument_bytes_max`` are told by ``take_units`` unless ``_spend``
+    of LuaEngine was told of some."""
     take_units: Callable[[], int]
     equip: Callable[..., None]
     set_recording: Callable[[bool], None]
@@ -145,8 +165,8 @@ class Sandbox:
         constants: Mapping[str, Any],
         direct: Direct,
     ) -> None:
-        """Load the trusted ``files``, once. They may call ``callables``, which must not raise, and ``direct``; ``constants``
-        become fields of the table ``redis``. From here on nothing else can be put in."""
+        """Load the trusted ``files``, once. They may call ``callables``, which must not raise, and ``direct``;
+        ``constants`` become fields of the table ``redis``. From here on nothing else can be put in."""
         function, slot = direct.function, direct.slot
         host, add_callable, add_constant = self._runtime.execute(
             OPEN, _library("json.c"), _library("call.c"), function, slot, id(function), id(slot)

@@ -1,9 +1,9 @@
 """Untrusted scripts in a process of their own: whatever a script does, the caller gets an answer.
 
-The limits of ``sandbox`` stop a script between two instructions. One call into Lua's library can run for ever (a pattern
-that backtracks exponentially) or break the process (a defect of Lua itself). So ``watch`` forks; the child notes in
-shared memory which script it is about to run, and the parent kills it when one does not end, or says which one was
-running when the child died.
+The limits of ``sandbox`` stop a script between two instructions. One call into Lua's library can run for ever (a
+pattern that backtracks exponentially) or break the process (a defect of Lua itself). So ``watch`` forks; the child
+notes in shared memory which script it is about to run, and the parent kills it when one does not end, or says which one
+was running when the child died.
 """
 
 from __future__ import annotations
@@ -165,7 +165,8 @@ def _work_in_child(
 
 
 IN_CHILD = "in the watched process, at "
-"""How the note of an error begins that says where the child raised it; the traceback follows, which no pickle carries."""
+"""How the note of an error begins that says where the child raised it; the traceback follows, which no pickle
+carries."""
 
 
 def _pickled_error(error: BaseException) -> bytes:

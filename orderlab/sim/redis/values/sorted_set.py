@@ -10,7 +10,8 @@ from orderlab.sim.redis.config import EncodingLimits
 from orderlab.sim.redis.values.hash_order import add_in_hash_order, in_hash_order, remove_from_hash_order
 
 Score = Any
-"""A float. Not declared so: machine code would take the number out of its object, which the dictionary and the table share."""
+"""A float. Not declared so: machine code would take the number out of its object, which the dictionary and the table
+share."""
 Undo = list[tuple[Any, ...]]
 FrozenSortedSet = tuple[str, tuple[tuple[float, bytes], ...], tuple[bytes, ...]]
 """Encoding; (score, member) in order; the members whose zero is negative, because -0.0 == 0.0."""
@@ -27,7 +28,8 @@ class SortedSet:
     """``scores`` answers by member; ``order_scores`` and ``order_members`` are the two columns of the sorted table.
 
     Two parallel lists share the objects of the dictionary: 16 bytes an entry where a list of pairs takes 72, and
-    bisection compares bare floats. The queues of most clients hold one message: a first member is kept by itself, until something asks for the others.
+    bisection compares bare floats. The queues of most clients hold one message: a first member is kept by itself, until
+    something asks for the others.
     """
 
     __slots__ = ("_order_members", "_order_scores", "_scores", "hash_order", "only", "only_score", "skiplist")
@@ -76,7 +78,11 @@ class SortedSet:
 
     def _unfold(self) -> None:
         member = self.only
-        self._hold({} if member is None else {member: self.only_score}, [] if member is None else [self.only_score], [] if member is None else [member])
+        self._hold(
+            {} if member is None else {member: self.only_score},
+            [] if member is None else [self.only_score],
+            [] if member is None else [member],
+        )
 
     def _hold(self, scores: dict[bytes, Score], order_scores: list[Score], order_members: list[bytes]) -> None:
         self._scores, self._order_scores, self._order_members = scores, order_scores, order_members

@@ -1,7 +1,8 @@
 """A stream: entries in nodes as the server's radix tree of listpacks has them, and its consumer groups.
 
-Where one node ends and the next begins is seen from outside (trimming with ``~`` removes whole nodes, XINFO counts them), and so is that
-an entry which was deleted keeps its place in its node. So nodes are as those of Redis 7.0 to the byte (``t_stream.c``).
+Where one node ends and the next begins is seen from outside (trimming with ``~`` removes whole nodes, XINFO counts
+them), and so is that an entry which was deleted keeps its place in its node. So nodes are as those of Redis 7.0 to the
+byte (``t_stream.c``).
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ Entry = tuple[StreamId, tuple[bytes, ...]]
 Pending = tuple[bytes, int, int]
 """What was delivered and not acknowledged: to which consumer, when (Unix time, ms), how often."""
 FrozenStream = tuple[Any, ...]
-"""Nodes of (fields of the master entry, entries), an entry being (id, fields and values), or (id, its bytes) if it is deleted; last id, greatest deleted id, entries ever added; groups of (name, last id, entries
-read, pending (id, consumer, time, deliveries), consumers (name, time seen))."""
+"""Nodes of (fields of the master entry, entries), an entry being (id, fields and values), or (id, its bytes) if it is
+deleted; last id, greatest deleted id, entries ever added; groups of (name, last id, entries read, pending (id,
+consumer, time, deliveries), consumers (name, time seen))."""
 
 PART_MAX: Final = (1 << 64) - 1
 FIRST_ID: Final = (0, 0)
@@ -69,7 +71,9 @@ def _text_size(text: bytes) -> int:
     if number is not None:
         return _integer_size(number)
     size = len(text) + (1 if len(text) < 64 else 2 if len(text) < 4096 else 5)
-    return size + (1 if size <= 127 else 2 if size < 16_383 else 3 if size < 2_097_151 else 4 if size < 268_435_455 else 5)
+    return size + (
+        1 if size <= 127 else 2 if size < 16_383 else 3 if size < 2_097_151 else 4 if size < 268_435_455 else 5
+    )
 
 
 def _signed(number: int) -> int:
@@ -79,7 +83,8 @@ def _signed(number: int) -> int:
 
 
 class Node:
-    """One listpack: a master entry, which names the fields that most entries have, and entries in the order of their arrival."""
+    """One listpack: a master entry, which names the fields that most entries have, and entries in the order of their
+    arrival."""
 
     __slots__ = ("fields", "gone", "ids", "items", "lost_sizes", "master", "size")
 
@@ -125,9 +130,13 @@ class Node:
         self.size -= self.size_of(self.ids.pop(), self.items.pop())
 
     def frozen_entries(self) -> tuple[tuple[StreamId, tuple[bytes, ...] | int], ...]:
-        """Identifiers with fields and values; of what is deleted the bytes that it takes are left, and nothing to be found in them."""
+        """Identifiers with fields and values; of what is deleted the bytes that it takes are left, and nothing to be
+        found in them."""
         gone, items = self.gone, self.items
-        return tuple((one, self.size_at(position) if position in gone else items[position]) for position, one in enumerate(self.ids))
+        return tuple(
+            (one, self.size_at(position) if position in gone else items[position])
+            for position, one in enumerate(self.ids)
+        )
 
     def thaw_entry(self, one: StreamId, items: tuple[bytes, ...] | int) -> None:
         """Add what ``frozen_entries`` gave."""
@@ -268,7 +277,9 @@ class Stream:
 
     # -- reading -----------------------------------------------------------------------------------------
 
-    def between(self, start: StreamId = FIRST_ID, end: StreamId = LAST_ID, is_reversed: bool = False) -> Iterator[Entry]:
+    def between(
+        self, start: StreamId = FIRST_ID, end: StreamId = LAST_ID, is_reversed: bool = False
+    ) -> Iterator[Entry]:
         """The entries from ``start`` to ``end``, both included, in order or from the end."""
         nodes = self.nodes
         if not nodes:
@@ -301,11 +312,15 @@ class Stream:
         return next((one for one, _ in self.between(is_reversed=True)), FIRST_ID)
 
     def has_tombstones_from(self, start: StreamId) -> bool:
-        """Whether XDEL has removed something at ``start`` or later, behind the first entry (``streamRangeHasTombstones``)."""
-        return bool(self.length) and self.max_deleted_id != FIRST_ID and max(start, self.first_id) <= self.max_deleted_id
+        """Whether XDEL has removed something at ``start`` or later, behind the first entry
+        (``streamRangeHasTombstones``)."""
+        return (
+            bool(self.length) and self.max_deleted_id != FIRST_ID and max(start, self.first_id) <= self.max_deleted_id
+        )
 
     def entries_up_to(self, one: StreamId) -> int:
-        """How many entries were ever added up to ``one``, or UNKNOWN_READ (``streamEstimateDistanceFromFirstEverEntry``)."""
+        """How many entries were ever added up to ``one``, or UNKNOWN_READ
+        (``streamEstimateDistanceFromFirstEverEntry``)."""
         if not self.entries_added:
             return 0
         if not self.length and one <= self.last_id:
@@ -332,7 +347,9 @@ class Stream:
 
     # -- mutators: each appends its inverse to ``undo``, if there is one -------------------------------------
 
-    def append(self, one: StreamId, items: tuple[bytes, ...], undo: Undo | None, max_bytes: int, max_entries: int) -> None:
+    def append(
+        self, one: StreamId, items: tuple[bytes, ...], undo: Undo | None, max_bytes: int, max_entries: int
+    ) -> None:
         """Add an entry whose identifier is greater than the last; a node holds so many bytes and entries."""
         self._note(undo)
         tail = self.nodes[-1] if self.nodes else None
@@ -376,8 +393,8 @@ class Stream:
         self._look_for_first()
 
     def trim_to_length(self, maxlen: int, approximately: bool, limit: int, undo: Undo | None) -> int:
-        """Remove the oldest entries beyond ``maxlen``, with ``approximately`` whole nodes only, and about ``limit`` at most (0: no limit);
-        how many went."""
+        """Remove the oldest entries beyond ``maxlen``, with ``approximately`` whole nodes only, and about ``limit`` at
+        most (0: no limit); how many went."""
         return self._trim(maxlen, None, approximately, limit, undo)
 
     def trim_before(self, minid: StreamId, approximately: bool, limit: int, undo: Undo | None) -> int:
@@ -415,7 +432,9 @@ class Stream:
             self._look_for_first()
         return deleted
 
-    def set_ids(self, last_id: StreamId, entries_added: int | None, max_deleted_id: StreamId, undo: Undo | None) -> None:
+    def set_ids(
+        self, last_id: StreamId, entries_added: int | None, max_deleted_id: StreamId, undo: Undo | None
+    ) -> None:
         """XSETID: None and 0-0 leave the second and the third as they are."""
         self._note(undo)
         self.last_id = last_id
@@ -445,9 +464,13 @@ class Stream:
 
     def _note(self, undo: Undo | None) -> None:
         if undo is not None:
-            undo.append((self._reset, self.length, self.first_id, self.last_id, self.max_deleted_id, self.entries_added))
+            undo.append(
+                (self._reset, self.length, self.first_id, self.last_id, self.max_deleted_id, self.entries_added)
+            )
 
-    def _reset(self, length: int, first_id: StreamId, last_id: StreamId, max_deleted_id: StreamId, entries_added: int) -> None:
+    def _reset(
+        self, length: int, first_id: StreamId, last_id: StreamId, max_deleted_id: StreamId, entries_added: int
+    ) -> None:
         self.length, self.first_id, self.last_id = length, first_id, last_id
         self.max_deleted_id, self.entries_added = max_deleted_id, entries_added
 
@@ -498,8 +521,8 @@ class Stream:
 
 
 def radix_nodes(keys: Sequence[bytes]) -> int:
-    """How many nodes the server's radix tree has for these keys in order, none of which begins another: a chain of bytes that does not
-    branch is one."""
+    """How many nodes the server's radix tree has for these keys in order, none of which begins another: a chain of
+    bytes that does not branch is one."""
     if not keys:
         return 1
     return _radix_nodes(keys, 0)
@@ -537,7 +560,13 @@ def visible(frozen: FrozenStream) -> tuple[Any, ...]:
     nodes, last_id, max_deleted_id, entries_added, groups = frozen
     entries = tuple((one, items) for _, node in nodes for one, items in node if not isinstance(items, int))
     shown = tuple(
-        (name, last, read, tuple((one, consumer, count) for one, consumer, _, count in pending), tuple(consumer for consumer, _ in consumers))
+        (
+            name,
+            last,
+            read,
+            tuple((one, consumer, count) for one, consumer, _, count in pending),
+            tuple(consumer for consumer, _ in consumers),
+        )
         for name, last, read, pending, consumers in groups
     )
     return entries, last_id, max_deleted_id, entries_added, shown

@@ -153,7 +153,9 @@ class Binding:
         given = dict(self.store.operations)
         for name in given:
             if name not in self._fields:
-                raise InputError(f'{self.place}: operations: unknown operation "{name}"; {did_you_mean(name, [*self._fields])}')
+                raise InputError(
+                    f'{self.place}: operations: unknown operation "{name}"; {did_you_mean(name, [*self._fields])}'
+                )
         tables = {name: given.get(name) for name in self._fields}
         return {name: self._compiler.compile(name, table) for name, table in tables.items() if table is not None}
 
@@ -204,7 +206,11 @@ class Binding:
                 if step.is_transaction:
                     if one is None:  # a watched key has changed
                         break
-                    one = next((each for each in one if isinstance(each, Exception)), one) if isinstance(one, list) else one
+                    one = (
+                        next((each for each in one if isinstance(each, Exception)), one)
+                        if isinstance(one, list)
+                        else one
+                    )
                 if isinstance(one, Exception):
                     return bound.reader.read(one, fields, self.modulus)
                 collected.append(one)
@@ -214,7 +220,9 @@ class Binding:
                     scope[step.capture] = reply
                 continue
             if tries == bound.tries:
-                return GivenUp(b"it gave up: watched keys had changed %s" % (b"once" if tries == 1 else b"%d times" % tries))
+                return GivenUp(
+                    b"it gave up: watched keys had changed %s" % (b"once" if tries == 1 else b"%d times" % tries)
+                )
             tries, at = tries + 1, bound.again_from
         if position != len(replies):
             raise InputError(f"{operation}: {len(replies)} replies to {position} calls")
@@ -253,9 +261,13 @@ class Binding:
         store, contract = self.store, self.contract
         if isinstance(store, Store):
             gone = {name: None for name, _ in store.operations if name not in names}
-            return replace(self, store=store.model_copy(update={"operations": store.operations.model_copy(update=gone)}))
+            return replace(
+                self, store=store.model_copy(update={"operations": store.operations.model_copy(update=gone)})
+            )
         kept = {name: one for name, one in store.operations.items() if name in names}
-        return replace(self, store=store.model_copy(update={"operations": kept}), contract=contract and contract.among(names))
+        return replace(
+            self, store=store.model_copy(update={"operations": kept}), contract=contract and contract.among(names)
+        )
 
     def with_store(self, store: Store | ContractStore) -> Binding:
         """The same scripts under another ``store.toml``."""

@@ -1,8 +1,9 @@
-"""Scripts composed of files: a comment ``--- @include "name"`` on a line of its own stands for another file of the store's.
+"""Scripts composed of files: a comment ``--- @include "name"`` on a line of its own stands for another file of the
+store's.
 
-``"name"`` is looked for beside the file that includes it, ``<name>`` in the store's folder, ``"<part>/name"`` in the folder that
-``[includes]`` of the binding calls ``part``; ``.lua`` may be left out. A script holds each file once, where it is first
-included. The line itself stays, a comment, so that every line of the script is a line of one file.
+``"name"`` is looked for beside the file that includes it, ``<name>`` in the store's folder, ``"<part>/name"`` in the
+folder that ``[includes]`` of the binding calls ``part``; ``.lua`` may be left out. A script holds each file once, where
+it is first included. The line itself stays, a comment, so that every line of the script is a line of one file.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ DEPTH_MAX = 64
 SIZE_MAX = 1 << 20
 """Bytes of a composed script."""
 _DIRECTIVE = re.compile(rb"--+[ \t]*@include[ \t]+(?=[\"'<])(.*)", re.DOTALL)
-_REFERENCE = re.compile(r"""(?P<mark>["'])(?:<(?P<part>[^<>"']+)>/)?(?P<beside>[^<>"']+)(?P=mark)|<(?P<top>[^<>"']+)>""")
+_REFERENCE = re.compile(
+    r"""(?P<mark>["'])(?:<(?P<part>[^<>"']+)>/)?(?P<beside>[^<>"']+)(?P=mark)|<(?P<top>[^<>"']+)>"""
+)
 
 Reading = Callable[[str, str, str], tuple[bytes, Path]]
 """The part, the name in it and the place that asks -> the content of a file, and where it lies. Raises InputError."""
@@ -71,7 +74,9 @@ class _Composition:
             if len(stack) > DEPTH_MAX:
                 raise InputError(f"{where}: more than {DEPTH_MAX} files below one another; include them directly")
             if found.startswith((b"#!", b"\x1b")):
-                raise InputError(f"{where}: {other} is no plain Lua text (a first line with #! belongs to scripts alone); correct it")
+                raise InputError(
+                    f"{where}: {other} is no plain Lua text (a first line with #! belongs to scripts alone); correct it"
+                )
             self.add(wanted, found, other, stack)
         self._take(place, path, lines, first, len(lines) - (lines[-1] == b"" and len(lines) > 1))
 
@@ -111,7 +116,10 @@ def _directives(source: bytes) -> list[tuple[int, str]]:
 def _resolved(reference: str, beside: Place, where: str) -> Place:
     found = _REFERENCE.fullmatch(reference)
     if found is None:
-        raise InputError(f'{where}: no file that is named like this; write "name" (beside this file) or <name> (in the store\'s folder)')
+        raise InputError(
+            f'{where}: no file that is named like this; write "name" (beside this file) or <name> (in the '
+            "store's folder)"
+        )
     part, name = found["part"] or "", found["beside"] or found["top"]
     if found["beside"] and not part:
         part = beside.part

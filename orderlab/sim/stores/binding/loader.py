@@ -52,12 +52,14 @@ class Untrusted(InputError):
     """A store needs Python of its owner's, and nobody said that it may run."""
 
 
-def load_binding(path: Path | str, *, trust_adapter: bool = False, instead: Mapping[str, Path] = MappingProxyType({})) -> Binding:
+def load_binding(
+    path: Path | str, *, trust_adapter: bool = False, instead: Mapping[str, Path] = MappingProxyType({})
+) -> Binding:
     """The binding at ``path``, a ``store.toml`` or the folder that holds it.
 
-    ``trust_adapter`` allows the Python file that a binding may name to run. ``instead`` is read in place of the store's files of
-    these names. Raises InputError, one line that names the file, the key and the cure, when the binding or one of its scripts
-    cannot be used.
+    ``trust_adapter`` allows the Python file that a binding may name to run. ``instead`` is read in place of the store's
+    files of these names. Raises InputError, one line that names the file, the key and the cure, when the binding or one
+    of its scripts cannot be used.
     """
     file = Path(path)
     if file.is_dir():
@@ -94,7 +96,9 @@ def _read_variant(file: Path, depth: int = 0) -> tuple[dict[str, Any], list[Path
     """
     content = _read_toml(file)
     if isinstance(parts := content.get("includes"), dict):
-        content["includes"] = {name: str(file.parent / one) if isinstance(one, str) else one for name, one in parts.items()}
+        content["includes"] = {
+            name: str(file.parent / one) if isinstance(one, str) else one for name, one in parts.items()
+        }
     base = content.get("base")
     if not isinstance(base, str):
         return content, [file.parent]
@@ -117,7 +121,9 @@ def _read_variant(file: Path, depth: int = 0) -> tuple[dict[str, Any], list[Path
 class _Files:
     """The Lua files of a store, edits made: its scripts, and what these include."""
 
-    def __init__(self, store: Store | ContractStore, place: str, folders: list[Path], instead: Mapping[str, Path]) -> None:
+    def __init__(
+        self, store: Store | ContractStore, place: str, folders: list[Path], instead: Mapping[str, Path]
+    ) -> None:
         self.store, self.place, self.folders, self.instead = store, place, folders, instead
         self.read: dict[str, Script] = {}
         """By name; what lies in a part that the binding names is called ``<part>/name``."""
@@ -197,7 +203,10 @@ def _script_names(store: Store | ContractStore) -> list[tuple[str, str]]:
         calls: list[tuple[str, Operation | ContractOperation | StepTable]] = [(f"operations.{name}", operation)]
         for index, step in enumerate(operation.steps or ()):
             where = f"operations.{name}.steps[{index}]"
-            calls += [(where, step), *((f"{where}.transaction[{at}]", one) for at, one in enumerate(step.transaction or ()))]
+            calls += [
+                (where, step),
+                *((f"{where}.transaction[{at}]", one) for at, one in enumerate(step.transaction or ())),
+            ]
         for where, call in calls:
             given = [(f"{where}.{key}", getattr(call, key)) for key in ("script", "library")]
             found += [(key, file) for key, file in given if file is not None]
@@ -238,7 +247,11 @@ def passed_fields(store: ContractStore) -> dict[str, frozenset[str] | None]:
         return dict.fromkeys(store.operations)
     keys = {name: names_in(text) for name, text in store.keys.items()}
     return {
-        name: frozenset(field for text in _texts(bound.model_dump(warnings=False)) for field in (*names_in(text), *keys.get(text, ())))
+        name: frozenset(
+            field
+            for text in _texts(bound.model_dump(warnings=False))
+            for field in (*names_in(text), *keys.get(text, ()))
+        )
         for name, bound in store.operations.items()
     }
 
@@ -260,7 +273,11 @@ def _made(kind: Any, place: str, store: ContractStore) -> Any:
     promises = getattr(kind, "promises_table", None)
     if promises is None and store.promises:
         raise InputError(f"{place}: promises: {store.specification} leaves nothing to settle; remove the table")
-    settled = {} if promises is None else {"promises": check_promises(promises, store.promises, place), "bound": passed_fields(store)}
+    settled = (
+        {}
+        if promises is None
+        else {"promises": check_promises(promises, store.promises, place), "bound": passed_fields(store)}
+    )
     try:
         contract = kind(**settled)
         for name, fields in contract.operations.items():
@@ -268,7 +285,9 @@ def _made(kind: Any, place: str, store: ContractStore) -> Any:
                 raise TypeError(f'operations[{name!r}] is {fields!r:.60}; write {{"{name}": ("field", ...)}}')
         pickle.dumps(contract)
     except (Exception, SystemExit) as error:
-        raise InputError(f"{place}: specification: {store.specification} failed: {type(error).__name__}: {error}") from None
+        raise InputError(
+            f"{place}: specification: {store.specification} failed: {type(error).__name__}: {error}"
+        ) from None
     return contract
 
 
@@ -292,7 +311,8 @@ def _load_class(reference: str, place: str, folders: list[Path], trusted: bool) 
         raise Untrusted(f'{place}: "{reference}" is Python that would run here; pass --trust-adapter if you trust it')
     script = _read_script(folders, name, place)
     file = script.path
-    # Files of two stores may have the same name; two stores of the same file have one class, or no pickle could tell which.
+    # Files of two stores may have the same name; two stores of the same file have one class, or no pickle could tell
+    # which.
     digest = hashlib.sha1(b"\0".join((str(file.resolve()).encode(), script.source))).hexdigest()[:12]
     module_name = f"orderlab_adapter_{file.stem}_{digest}"
     if hasattr(sys.modules.get(module_name), class_name):
@@ -307,7 +327,11 @@ def _load_class(reference: str, place: str, folders: list[Path], trusted: bool) 
         return getattr(module, class_name)
     except (Exception, SystemExit) as error:
         if isinstance(error, AttributeError) and error.obj is module and error.name == class_name:
-            own = [each for each, value in vars(module).items() if isinstance(value, type) and value.__module__ == module_name]
+            own = [
+                each
+                for each, value in vars(module).items()
+                if isinstance(value, type) and value.__module__ == module_name
+            ]
             raise InputError(f"{place}: {name} has no class {class_name}; {did_you_mean(class_name, own)}") from None
         raise InputError(f"{place}: {reference} failed: {type(error).__name__}: {error}") from None
 
@@ -329,7 +353,8 @@ def check_store(content: dict[str, Any], place: str) -> Store | ContractStore:
 
 
 def _check_specification(content: dict[str, Any], place: str) -> None:
-    """Raises InputError where no contract is named that there is, or none at all and the operations are not a session's."""
+    """Raises InputError where no contract is named that there is, or none at all and the operations are not a
+    session's."""
     known = (*get_args(Specification), *CONTRACTS)
     choices = f"{', '.join(known)}, or FILE.py:Class for a contract of your own"
     name, operations = content.get("specification"), content.get("operations")
@@ -339,7 +364,10 @@ def _check_specification(content: dict[str, Any], place: str) -> None:
         raise InputError(f'{place}: specification: unknown value "{shortened(name)[1:-1]}"; {cure}')
     if name is None and isinstance(operations, dict) and operations and not operations.keys() & set(OPERATION_FIELDS):
         cure = f'add specification = "...": {choices}'
-        raise InputError(f"{place}: specification: missing, and {shortened(next(iter(operations)))[1:-1]} is no operation of a session; {cure}")
+        raise InputError(
+            f"{place}: specification: missing, and {shortened(next(iter(operations)))[1:-1]} is no operation of a "
+            f"session; {cure}"
+        )
 
 
 def check_promises(table: type[BaseModel], content: dict[str, Any], place: str) -> BaseModel:
@@ -350,7 +378,9 @@ def check_promises(table: type[BaseModel], content: dict[str, Any], place: str) 
         first = error.errors()[0]
         if first["type"] == "extra_forbidden":
             name = str(first["loc"][-1])
-            raise InputError(f'{place}: promises: unknown key "{name}"; {did_you_mean(name, tuple(table.model_fields))}') from None
+            raise InputError(
+                f'{place}: promises: unknown key "{name}"; {did_you_mean(name, tuple(table.model_fields))}'
+            ) from None
         raise InputError(f"{place}: promises.{_explain(first, Table)}") from None
 
 

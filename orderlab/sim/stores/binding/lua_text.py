@@ -1,4 +1,5 @@
 """The Lua of a binding as text: its tokens, whether it compiles, and its literal 65535 scaled down."""
+
 from __future__ import annotations
 
 import functools

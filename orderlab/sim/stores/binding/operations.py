@@ -206,7 +206,10 @@ class OperationCompiler:
                 None if value is None else compile_template(value, vocabulary, f"{place}.reply.value").value,
             )
         if (watching := [f"steps[{at}]" for at, step in enumerate(steps) if step.watch or step.transaction]) != []:
-            raise InputError(f"{place}.{watching[0]}: session stores are validated without WATCH and MULTI; make it a script, or give the store a contract")
+            raise InputError(
+                f"{place}.{watching[0]}: session stores are validated without WATCH and MULTI; make it a script, or "
+                "give the store a contract"
+            )
         reply = table.reply or ReplyTable.model_validate({"shape": "strings" if name == LISTS else "ignored"})
         captured = tuple(step.capture for step in compiled if step.capture)
         if reply.source is not None and reply.source not in captured:
@@ -227,7 +230,8 @@ class OperationCompiler:
         kinds = [kind for kind in KINDS_OF_CALL if getattr(step, kind) is not None]
         if len(kinds) != 1:
             raise InputError(
-                f"{place}: {' and '.join(kinds) or 'no call'}; give one of script, function with library, command, watch, transaction"
+                f"{place}: {' and '.join(kinds) or 'no call'}; give one of script, function with library, command, "
+                "watch, transaction"
             )
         if step.transaction is not None:
             return self._transaction(operation, step, vocabulary, place)
@@ -239,7 +243,13 @@ class OperationCompiler:
             render = self._list(given, vocabulary, f"{place}.{kind}", None if step.command else self.keys)
             first = () if step.command else (b"WATCH",)
             return StepBinding(
-                lambda scope: CommandCall(operation, (*first, *render(scope))), None, step.each, step.when, step.unless, fields, step.capture
+                lambda scope: CommandCall(operation, (*first, *render(scope))),
+                None,
+                step.each,
+                step.when,
+                step.unless,
+                fields,
+                step.capture,
             )
         if (step.library is None) != (step.function is None):
             raise InputError(f"{place}: function and library belong together; give both")
@@ -261,7 +271,10 @@ class OperationCompiler:
         for index, one in enumerate(step.transaction or ()):
             here = f"{place}.transaction[{index}]"
             if one.watch or one.transaction or one.capture:
-                raise InputError(f"{here}: watch, transaction and capture cannot stand between MULTI and EXEC; capture the transaction's reply")
+                raise InputError(
+                    f"{here}: watch, transaction and capture cannot stand between MULTI and EXEC; capture the "
+                    "transaction's reply"
+                )
             inner.append(self._step(operation, one, vocabulary, here, False))
 
         def build(scope: Scope) -> Call:
@@ -336,7 +349,10 @@ def _checked_start(table: ContractOperation, steps: Sequence[StepBinding], place
     if table.tries > 1 and last < 0:
         raise InputError(f"{place}.tries: no step is a transaction that could find a watched key changed; remove it")
     if table.again_from > max(last, 0):
-        raise InputError(f"{place}.again_from: step {table.again_from} does not come before a transaction; give one of 0 to {max(last, 0)}")
+        raise InputError(
+            f"{place}.again_from: step {table.again_from} does not come before a transaction; give one of 0 to "
+            f"{max(last, 0)}"
+        )
     return table.again_from
 
 
@@ -359,7 +375,9 @@ def scope_of(operation: OperationBinding, fields: Fields, base: Scope) -> Scope:
     if operation.batch_max is not None:
         messages = scope["messages"]
         if len(messages) > operation.batch_max:
-            raise InputError(f"{operation.name}: a batch of {len(messages)}, but batch_max is {operation.batch_max}; split it")
+            raise InputError(
+                f"{operation.name}: a batch of {len(messages)}, but batch_max is {operation.batch_max}; split it"
+            )
         if operation.batch_max == 1 and messages:
             scope = message_scope(scope, messages[0], 1)
     return scope

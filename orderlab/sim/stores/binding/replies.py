@@ -124,7 +124,9 @@ class ReplyReader:
         if self.table.shape not in ROW_SHAPES:
             whole = int(number(reply)) if self.table.shape == "integer" and reply is not None else None
             return result_of(self.operation, self.table, (), whole, _batch(fields), modulus)
-        values = ({name: getter(row, fields) for name, getter in self.getters.items()} for row in list(self._rows(reply)))
+        values = (
+            {name: getter(row, fields) for name, getter in self.getters.items()} for row in list(self._rows(reply))
+        )
         return result_of(self.operation, self.table, values, None, _batch(fields), modulus)
 
     def _rows(self, reply: Reply) -> Iterator[Row]:
@@ -155,7 +157,9 @@ class ReplyReader:
     def _row(self, items: list[Any]) -> Row:
         row = dict(zip(self.columns, items, strict=True))
         if self.unpack is not None and "message" in row:
-            parts = self.unpack(row["message"]) if row["message"] else {}  # one that is only to be released may have dropped its content
+            parts = (
+                self.unpack(row["message"]) if row["message"] else {}
+            )  # one that is only to be released may have dropped its content
             row |= parts
             row[PARTS] = parts
         return row

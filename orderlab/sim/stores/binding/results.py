@@ -1,4 +1,5 @@
 """What a store's operations take and give back, whatever the layout of its keys: messages in, results out."""
+
 from __future__ import annotations
 
 import hashlib
@@ -114,7 +115,8 @@ class TransactionCall:
 
     @property
     def queued(self) -> tuple[tuple[bytes, ...], ...]:
-        """The commands before it. A script goes as its text: a client cannot load it any more once EXEC says NOSCRIPT."""
+        """The commands before it. A script goes as its text: a client cannot load it any more once EXEC says
+        NOSCRIPT."""
         return tuple(one.argv_with_source if isinstance(one, ScriptCall) else one.argv for one in self.calls)
 
 
@@ -232,7 +234,8 @@ class ContractReply:
 
 @dataclass(frozen=True, slots=True)
 class GivenUp(Failed):
-    """Watched keys had changed as often as the client was willing to begin again: nothing of the transaction has happened."""
+    """Watched keys had changed as often as the client was willing to begin again: nothing of the transaction has
+    happened."""
 
 
 Result = Opened | Saved | Fetched | Removed | Cleared | ContractReply | Failed

@@ -1,8 +1,9 @@
-"""The shape of ``store.toml`` whatever the store is for: tables, keys and types; what a session store has beside is in ``session``.
+"""The shape of ``store.toml`` whatever the store is for: tables, keys and types; what a session store has beside is in
+``session``.
 
-A field has the same name in ``store.toml``, in Python and in error messages; units are last in a name. pydantic checks the
-tables, and its errors become one line each (``loader``). What the values mean (templates, filters, scripts) is checked where
-they are compiled, in ``orderlab.sim.stores.binding.operations``.
+A field has the same name in ``store.toml``, in Python and in error messages; units are last in a name. pydantic checks
+the tables, and its errors become one line each (``loader``). What the values mean (templates, filters, scripts) is
+checked where they are compiled, in ``orderlab.sim.stores.binding.operations``.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ TAGS = frozenset({"template", "repeated", "json"})
 
 
 class StepTable(Table):
-    """One call of an operation: a script, a function of a library, a plain command, WATCH of keys, or calls between MULTI and EXEC."""
+    """One call of an operation: a script, a function of a library, a plain command, WATCH of keys, or calls between
+    MULTI and EXEC."""
 
     script: str | None = None
     library: str | None = None
@@ -123,11 +125,13 @@ CONTRACTS: Mapping[str, str] = {
     "feed": "orderlab.model.contracts.feed.contract:FeedStore",
     "job_queue": "orderlab.model.contracts.job_queue:JobQueue",
 }
-"""``specification`` of the suite's own contracts that are written like an owner's -> the class, looked up when it is needed."""
+"""``specification`` of the suite's own contracts that are written like an owner's -> the class, looked up when it is
+needed."""
 
 
 class ContractStore(Table):
-    """A ``store.toml`` whose specification is a class: one of CONTRACTS, or the owner's (``"limiter.py:SlidingWindow"``)."""
+    """A ``store.toml`` whose specification is a class: one of CONTRACTS, or the owner's
+    (``"limiter.py:SlidingWindow"``)."""
 
     name: str | None = None
     base: str | None = None

@@ -1,6 +1,6 @@
-"""What a session store's ``store.toml`` has beside what every store's has: operations with their fields, the tables that
-are its own, and what its replies tell. The words of sessions are here, and their values in ``results``; what compiles and reads
-a binding asks here.
+"""What a session store's ``store.toml`` has beside what every store's has: operations with their fields, the tables
+that are its own, and what its replies tell. The words of sessions are here, and their values in ``results``; what
+compiles and reads a binding asks here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ OPERATION_FIELDS: dict[str, tuple[str, ...]] = {
 """Beside the common fields, by operation. See ``notes/bindings.md`` for what each means."""
 
 NEEDED = SAVES, LISTS = "save", "fetch"
-"""The operations that no session store does without: the one that takes a batch of messages, and the one that returns them."""
+"""The operations that no session store does without: the one that takes a batch of messages, and the one that returns
+them."""
 
 MESSAGE_FIELDS = ("payload", "topic", "qos", "expiry_ms", "time_ms", "retained", "properties", "index", "message")
 """Inside ``each = "messages"``, and anywhere in a save whose ``batch_max`` is 1."""
@@ -173,7 +174,8 @@ Values = Mapping[str, Any]
 def result_of(
     operation: str, table: ReplyTable, rows: Iterable[Values], whole: int | None, batch: int, modulus: int
 ) -> Result:
-    """The result of an operation, from the rows of its reply or from the integer that it is. ``batch``: messages that it took.
+    """The result of an operation, from the rows of its reply or from the integer that it is. ``batch``: messages that
+    it took.
 
     Raises ValueError for what no session store may say.
     """
@@ -207,7 +209,9 @@ def refused(operation: str, word: str) -> Result:
 def _assigned(row: Values) -> Assigned:
     packet_id, sequence = _integer(row.get("packet_id")), _integer(row.get("sequence"))
     if packet_id is not None and not 0 <= packet_id <= 65535:
-        raise ValueError(f"a packet identifier is a number from 1 to 65535, 0 for a message that was not kept, not {packet_id}")
+        raise ValueError(
+            f"a packet identifier is a number from 1 to 65535, 0 for a message that was not kept, not {packet_id}"
+        )
     if packet_id == 0 or sequence == 0:  # neither numbers a message: this one was not kept
         return Assigned(None)
     return Assigned(packet_id, sequence)

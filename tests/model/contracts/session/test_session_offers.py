@@ -1,4 +1,5 @@
-"""A session in which a step is never offered, or one too many, is noticed; one that offers them in another order is not."""
+"""A session in which a step is never offered, or one too many, is noticed; one that offers them in another order is
+not."""
 
 from __future__ import annotations
 

@@ -12,8 +12,11 @@ from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.sequential.validation import validate_contract
 from orderlab.sim.stores.binding.loader import load_binding
 
-TOML = 'specification = "counter.py:Counter"\n[keys]\nc = "{n}:c"\n[operations.add]\nscript = "add.lua"\nkeys = ["c"]\nargs = ["<by>"]\n'
-GOOD = '''
+TOML = (
+    'specification = "counter.py:Counter"\n[keys]\nc = "{n}:c"\n[operations.add]\nscript = "add.lua"\nkeys = '
+    '["c"]\nargs = ["<by>"]\n'
+)
+GOOD = """
 import random
 from orderlab.contract import AnyOf, Call, Contract, above, law
 
@@ -42,32 +45,72 @@ class Counter(Contract):
     @law("advances", "the counter advances")
     def advances(self, before, call, reply, now_ms):
         return reply > before
-'''
+"""
 LUA = "return redis.call('INCRBY', KEYS[1], ARGV[1])"
 MISTAKES = [
-    ("raises", 'yield state + call["by"], state + call["by"]', 'yield state["x"], 0', r"counter.py:15: Counter.outcomes: TypeError"),
+    (
+        "raises",
+        'yield state + call["by"], state + call["by"]',
+        'yield state["x"], 0',
+        r"counter.py:15: Counter.outcomes: TypeError",
+    ),
     ("exits", 'yield state + call["by"], state', "raise SystemExit(0); yield state", r"outcomes: SystemExit"),
     ("unhashable", "return 0", "return []", r"Counter.initial: .*cannot be hashed.*tuples"),
     ("by identity", "return 0", "return Identity()", r"initial: .*compare states by value"),
     ("nothing allowed", 'yield state + call["by"], state + call["by"]', "return iter(())", r"yields nothing"),
-    ("no iterable", 'yield state + call["by"], state + call["by"]', "pass", r"outcomes: TypeError.*correct the contract"),
+    (
+        "no iterable",
+        'yield state + call["by"], state + call["by"]',
+        "pass",
+        r"outcomes: TypeError.*correct the contract",
+    ),
     ("no pair", 'yield state + call["by"], state + call["by"]', "yield state", r"yield a reply and the state"),
     ("no plain reply", 'yield state + call["by"], state', "yield True, state", r"a reply is None, an integer"),
-    ("endless outcomes", 'yield state + call["by"], state + call["by"]', "while True: yield state, state", r"leave fewer choices"),
-    ("endless loop", 'yield state + call["by"], state + call["by"]', "while True: pass\n        yield 0, 0", r"does not end"),
+    (
+        "endless outcomes",
+        'yield state + call["by"], state + call["by"]',
+        "while True: yield state, state",
+        r"leave fewer choices",
+    ),
+    (
+        "endless loop",
+        'yield state + call["by"], state + call["by"]',
+        "while True: pass\n        yield 0, 0",
+        r"does not end",
+    ),
     ("endless calls", 'yield Call.of("add", by=2)', 'while True: yield Call.of("add", by=1)', r"calls: more than"),
-    ("random calls", 'yield Call.of("add", by=2)', 'yield Call.of("add", by=random.randint(1, 9))', r"calls: asked twice"),
-    ("random outcomes", 'yield state + call["by"], state', 'yield random.randint(1, 10**6), state', r"outcomes: asked twice"),
+    (
+        "random calls",
+        'yield Call.of("add", by=2)',
+        'yield Call.of("add", by=random.randint(1, 9))',
+        r"calls: asked twice",
+    ),
+    (
+        "random outcomes",
+        'yield state + call["by"], state',
+        "yield random.randint(1, 10**6), state",
+        r"outcomes: asked twice",
+    ),
     ("no such operation", 'Call.of("add", by=2)', 'Call.of("ad", by=2)', r'no operation "ad"; one of add'),
     ("no such field", 'Call.of("add", by=2)', 'Call.of("add", to=2)', r"by is missing, to is none"),
     ("a list as field", 'Call.of("add", by=2)', 'Call.of("add", by=[2])', r"no plain value"),
     ("no call", 'yield Call.of("add", by=2)', 'yield "add"', r"give Call.of"),
-    ("no bool", "return reply > before", "return reply - before", r"law advances: returned .*return True, False or None"),
+    (
+        "no bool",
+        "return reply > before",
+        "return reply - before",
+        r"law advances: returned .*return True, False or None",
+    ),
     ("elapse goes on", "return state\n", "return state + 1\n", r"elapse: .*idempotent"),
     ("deadline", "return []", "return [0.5]", r"deadlines_ms: gave 0.5"),
     ("example", 'yield state + call["by"], state', "yield AnyOf(lambda r: r == 7, 8), state", r"its own example 8"),
     ("clients", "operations =", "clients = 0\n    operations =", r"clients: 0; give a number from 1"),
-    ("same law", '@law("advances", "the counter advances")', '@law("a", "x")\n    def a(self, *more): return None\n\n    @law("a", "y")', r'a law "a" already'),
+    (
+        "same law",
+        '@law("advances", "the counter advances")',
+        '@law("a", "x")\n    def a(self, *more): return None\n\n    @law("a", "y")',
+        r'a law "a" already',
+    ),
     ("no initial", "def initial", "def intial", r"^[^:]*/counter.py: Counter.initial is missing; write initial"),
     ("no calls", "def calls", "def cals", r"^[^:]*/counter.py: Counter.calls is missing; write initial"),
     ("fields as text", '("by",)', '"by"', r'operations\["add"\]|operations\[.add.\]'),

@@ -102,7 +102,10 @@ def test_python_of_a_store_runs_only_when_it_is_trusted() -> None:
         ('specification = "../lease.py:Lease"\n', "lies outside"),
         ('specification = "lease.txt:Lease"\n', "is no specification"),
         ('specification = "lease.py:Lease"\n[operations.acquired]\nscript = "acquire.lua"\n', 'did you mean "acquire"'),
-        ('specification = "lease.py:Lease"\n[operations.acquire]\nscript = "acquire.lua"\nargs = ["<ttl>"]\n', 'unknown field "ttl"'),
+        (
+            'specification = "lease.py:Lease"\n[operations.acquire]\nscript = "acquire.lua"\nargs = ["<ttl>"]\n',
+            'unknown field "ttl"',
+        ),
     ],
 )
 def test_a_wrong_binding_is_one_line(tmp_path: Path, table: str, said: str) -> None:
@@ -156,7 +159,8 @@ def test_a_cap_that_is_not_reached_changes_nothing() -> None:
 
 
 def test_what_clients_would_never_do_proves_nothing_about_atomicity() -> None:
-    """Who releases another's lock breaks that law alone; that a token was never told once its acquire is left out is no proof."""
+    """Who releases another's lock breaks that law alone; that a token was never told once its acquire is left out is no
+    proof."""
     broken = {one.law for one in validated("specimens/lock-release-any").results if one.outcome is Outcome.VIOLATED}
     assert broken == {"own-release"}
     broken = {one.law for one in validated("specimens/lock-two-calls").results if one.outcome is Outcome.VIOLATED}
@@ -164,7 +168,8 @@ def test_what_clients_would_never_do_proves_nothing_about_atomicity() -> None:
 
 
 def test_what_was_carried_out_whole_is_not_what_was_stopped_part_way() -> None:
-    """A token that lapses is given again after an acquire whose reply was lost: that another was killed before it wrote has no part in it."""
+    """A token that lapses is given again after an acquire whose reply was lost: that another was killed before it wrote
+    has no part in it."""
     binding = load_binding(LUA / "specimens" / "lock-token-expires", trust_adapter=True)
     reruns = ContractReruns(lambda: ContractRun(binding, binding.contract, KernelBackend(), 3))
     short, long = Call.of("acquire", ttl_ms=1000), Call.of("acquire", ttl_ms=3000)
@@ -180,7 +185,9 @@ def test_what_was_carried_out_whole_is_not_what_was_stopped_part_way() -> None:
 def test_a_script_that_ends_only_with_its_process_breaks_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = Unfinished(reason="its process was ended after 40 s", script=None, seconds=40.0)
     monkeypatch.setattr("orderlab.properties.validation.isolated.watch", lambda *_, **__: ended)
-    found = validate_isolated(load_binding(LUA / "lock", trust_adapter=True), 1.0, 0, ["own-release"], None, lambda text: None)
+    found = validate_isolated(
+        load_binding(LUA / "lock", trust_adapter=True), 1.0, 0, ["own-release"], None, lambda text: None
+    )
     assert found.outcomes == {"own-release": Outcome.UNKNOWN, "bounded": Outcome.VIOLATED}
     bounded = subject_of_store(found).laws[-1]
     assert "does not end" in bounded.because
@@ -195,5 +202,9 @@ def test_what_never_ends_costs_many_steps_and_shows_nothing_of_the_contract() ->
     search = Search(reruns, Findings(frozenset(terms.laws)))
     explore(reruns.run, next(one for one in terms.scopes if one.clients == 1), search, 2, "one client")
     calls, rest = divmod(search.findings.work["steps"], LIMIT_WORK)
-    assert (calls, rest, search.findings.coverage["specification"]) == (2, 0, 0)  # of the first state alone, where two steps were allowed
+    assert (calls, rest, search.findings.coverage["specification"]) == (
+        2,
+        0,
+        0,
+    )  # of the first state alone, where two steps were allowed
     assert set(search.findings.by_law) == {"bounded"}

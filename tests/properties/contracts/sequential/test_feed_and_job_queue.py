@@ -1,4 +1,5 @@
-"""The suite's own contracts of a feed and of a job queue: stores that keep them, flaws that do not, and what promises may say."""
+"""The suite's own contracts of a feed and of a job queue: stores that keep them, flaws that do not, and what promises
+may say."""
 
 from __future__ import annotations
 
@@ -51,7 +52,9 @@ def broken(name: str, effort: float, laws: Iterable[str] | None = None) -> set[s
 def test_the_bundled_stores_keep_every_law_and_put_each_to_the_test(name: str) -> None:
     found = validate_contract(load_binding(LUA / name), FEW)
     judged = [one for one in found.results if not one.not_applicable]
-    assert {one.law: (one.outcome, one.tested > 0) for one in judged} == {one.law: (Outcome.HOLDS, True) for one in judged}
+    assert {one.law: (one.outcome, one.tested > 0) for one in judged} == {
+        one.law: (Outcome.HOLDS, True) for one in judged
+    }
     assert [one.law for one in found.results if one.not_applicable] == (["wake-up"] if name == "job_queue" else [])
 
 
@@ -67,7 +70,11 @@ FOR_KEYS = "for key = 2, 5 do"
 REPEATED = "until alive >= count or #found == 0"
 
 
-NEIGHBOURS = (("list.lua", LISTED, "if #line < 199 then"), ("claim.lua", REPEATED, "until #found == 0"), ("delete.lua", FOR_KEYS, "for key = 5, 2, -1 do"))
+NEIGHBOURS = (
+    ("list.lua", LISTED, "if #line < 199 then"),
+    ("claim.lua", REPEATED, "until #found == 0"),
+    ("delete.lua", FOR_KEYS, "for key = 5, 2, -1 do"),
+)
 """Of the edits that break something at length: as like them as can be, and lawful."""
 
 
@@ -95,17 +102,24 @@ def feed_with(*edits: tuple[str, str, str]) -> Binding:
     [
         (("claim.lua", REPEATED, "until true"), {"messages before the last that have lapsed": "specification"}),
         # One of each 501 is left out, and passed over by a claim.
-        (("post.lua", "for first = 1, #new, 500 do", "for first = 1, #new, 501 do"), {READ: "retention", "messages under one claim": "fifo"}),
+        (
+            ("post.lua", "for first = 1, #new, 500 do", "for first = 1, #new, 501 do"),
+            {READ: "retention", "messages under one claim": "fifo"},
+        ),
     ],
 )
-def test_what_shows_in_a_crowd_alone(edit: tuple[str, str, str], by_crowd: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_shows_in_a_crowd_alone(
+    edit: tuple[str, str, str], by_crowd: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     only(monkeypatch, *by_crowd)
     assert set(at_length(feed_with(edit), grown=False).by_law) == {*by_crowd.values()}
 
 
 def test_what_shows_in_many_rounds_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growth, "ROUNDS", growth.ROUNDS[:1])
-    assert set(at_length(feed_with(("delete.lua", FOR_KEYS, "for key = 3, 5 do")), crowded=False).by_law) == {"no-residue"}
+    assert set(at_length(feed_with(("delete.lua", FOR_KEYS, "for key = 3, 5 do")), crowded=False).by_law) == {
+        "no-residue"
+    }
 
 
 def test_what_shows_at_length_alone_has_a_short_witness(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,8 +132,14 @@ def test_their_lawful_neighbours_break_nothing_at_length() -> None:
     assert at_length(feed_with(*NEIGHBOURS)).by_law == {}
 
 
-@pytest.mark.parametrize("names", [(READ, "messages", "messages before the last that have lapsed"), pytest.param((), marks=pytest.mark.exhaustive)], ids=["some", "all"])
-def test_a_feed_of_transactions_breaks_nothing_in_a_crowd(names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "names",
+    [(READ, "messages", "messages before the last that have lapsed"), pytest.param((), marks=pytest.mark.exhaustive)],
+    ids=["some", "all"],
+)
+def test_a_feed_of_transactions_breaks_nothing_in_a_crowd(
+    names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     if names:
         only(monkeypatch, *names)
     assert at_length(load_binding(LUA / "feed_watched"), grown=False).by_law == {}
@@ -173,11 +193,20 @@ def test_whether_a_dead_job_holds_its_key_is_the_stores_to_say(promise: str, rep
     dead = contract.initial()._replace(jobs=(Job("j1", DEAD, key="k"),))
     again = Call.of("add", job="j2", payload="p", delay_ms=0, priority=0, key="k")
     assert {reply for reply, _ in contract.outcomes(dead, again, 0)} == replies
-    assert [reply for reply, _ in contract.outcomes(dead, Call.of("add", job="j2", payload="p", delay_ms=0, priority=0, key=""), 0)] == ["added"]
+    assert [
+        reply
+        for reply, _ in contract.outcomes(
+            dead, Call.of("add", job="j2", payload="p", delay_ms=0, priority=0, key=""), 0
+        )
+    ] == ["added"]
 
 
-@pytest.mark.parametrize(("promise", "replies"), [("any", {"duplicate", "added"}), ("free", {"duplicate", "added"}), ("held", {"duplicate"})])
-def test_a_job_whose_last_lease_has_lapsed_may_be_dead_already_and_so_its_key_free(promise: str, replies: set[str]) -> None:
+@pytest.mark.parametrize(
+    ("promise", "replies"), [("any", {"duplicate", "added"}), ("free", {"duplicate", "added"}), ("held", {"duplicate"})]
+)
+def test_a_job_whose_last_lease_has_lapsed_may_be_dead_already_and_so_its_key_free(
+    promise: str, replies: set[str]
+) -> None:
     contract = JobQueue(QueuePromises.model_validate({"dead_key": promise, "attempts_max": 2}))
     again = Call.of("add", job="j2", payload="p", delay_ms=0, priority=0, key="k")
 
@@ -211,14 +240,20 @@ MARKED = "if not string.find(marker, '^%d+$') then"
         ("if false then", "any", ""),
     ],
 )
-def test_a_marker_that_nobody_was_told_is_answered_as_the_store_says(replace: str, promise: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(validation, "crowd", lambda make, search: None)  # such markers are tried where there are few messages
+def test_a_marker_that_nobody_was_told_is_answered_as_the_store_says(
+    replace: str, promise: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        validation, "crowd", lambda make, search: None
+    )  # such markers are tried where there are few messages
     binding = feed_with(("list.lua", MARKED, replace))
     contract = binding.contract
     assert isinstance(contract, FeedStore)
     if promise:
         contract.promises = contract.promises.model_copy(update={"marker_negative": promise})
-    found = validate_contract(binding, 0.01, laws=SequentialTerms(contract).laws.keys() - {NO_RESIDUE, BOUNDED}, any_law=True)
+    found = validate_contract(
+        binding, 0.01, laws=SequentialTerms(contract).laws.keys() - {NO_RESIDUE, BOUNDED}, any_law=True
+    )
     broken = {one.law: one.witnesses[0].finding.text for one in found.results if one.witnesses}
     assert set(broken) == ({"specification"} if told else set())
     assert all(told in text for text in broken.values())
@@ -248,7 +283,9 @@ def test_a_job_that_comes_back_does_so_in_time_and_by_its_priority(script: str, 
     binding = load_binding(LUA / "job_queue")
     source = next(one.source for one in binding.scripts if one.name == script).decode()
     assert source.count(find) == 1
-    found = validate_contract(binding.with_sources({script: source.replace(find, replace).encode()}), 0.02, any_law=True)
+    found = validate_contract(
+        binding.with_sources({script: source.replace(find, replace).encode()}), 0.02, any_law=True
+    )
     assert [one.law for one in found.results if one.witnesses] == ["order"]
 
 
@@ -274,7 +311,9 @@ def test_of_claims_that_have_lapsed_none_is_forgotten_when_another_is_handed_out
     forgets = source.replace("redis.call('ZADD', KEYS[4], unpack(back))", "redis.call('ZADD', KEYS[2], unpack(back))")
     assert forgets != source
     for edited, is_wrong in [(source, False), (forgets, True)]:
-        run = ContractRun(binding.with_sources({"claim.lua": edited.encode()}), contract_of(binding), KernelBackend(), 2)
+        run = ContractRun(
+            binding.with_sources({"claim.lua": edited.encode()}), contract_of(binding), KernelBackend(), 2
+        )
         opening = next(one for one in run.contract.openings() if one.name == "with claims that have lapsed")
         assert opened(run, opening, lambda steps, report: None) is not None
         for token in ("a", "b"):
@@ -303,7 +342,9 @@ def test_what_a_delete_says_of_a_message_that_is_gone_is_the_stores_to_say(promi
     assert [reply for reply, _ in feed.outcomes(feed.initial(), again, 0)] == replies
 
 
-@pytest.mark.parametrize(("held", "laws"), [("is_held and holder ~= token or", set()), ("is_held and token == '' or", {"exclusive-claim"})])
+@pytest.mark.parametrize(
+    ("held", "laws"), [("is_held and holder ~= token or", set()), ("is_held and token == '' or", {"exclusive-claim"})]
+)
 def test_who_held_a_claim_before_tries_its_token_on_the_claim_of_another(held: str, laws: set[str]) -> None:
     binding = feed_with(("delete.lua", "is_held and holder ~= token or", held))
     run = ContractRun(binding, contract_of(binding), KernelBackend(), 2)

@@ -1,4 +1,5 @@
-"""What a store with a contract of its owner's leaves behind, and what makes its calls more and more: a flaw beside its nearest neighbour."""
+"""What a store with a contract of its owner's leaves behind, and what makes its calls more and more: a flaw beside its
+nearest neighbour."""
 
 from __future__ import annotations
 
@@ -48,19 +49,38 @@ def grown(binding: Binding) -> Growth:
         "redis.call('SET', '{lock}:granted:' .. token, 1)\n",
         "redis.call('APPEND', '{lock}:history', '.')\n",
         "redis.call('APPEND', '{lock}:history', string.format('%05d', token))\n",
-        "redis.call('ZADD', '{lock}:granted', token, 'a lease of ' .. token)\nredis.call('EXPIRE', '{lock}:granted:x', 9)\n",
+        "redis.call('ZADD', '{lock}:granted', token, 'a lease of ' .. token)\nredis.call('EXPIRE', "
+        "'{lock}:granted:x', 9)\n",
         "redis.call('XADD', '{lock}:events', '*', 'token', token)\n",
         "redis.call('XADD', '{lock}:events', 'MAXLEN', '~', 1000, 'LIMIT', 1, '*', 'token', token)\n",
         "redis.call('XADD', '{lock}:events', 'MAXLEN', 1000 + token, '*', 'token', token)\n",
         "redis.call('XADD', '{lock}:events', '*', 'maxlen', '5')\n",
         "redis.call('XADD', '{lock}:events:' .. token, 'MAXLEN', 1000, '*', 'token', token)\n",
-        "redis.call('RPUSH', '{lock}:history', token)\nif token < 9 then redis.call('LTRIM', '{lock}:history', -5000, -1) end\n",
-        f"{CLOCK}redis.call('ZADD', '{{lock}}:granted', '+inf', token)\nredis.call('ZREMRANGEBYSCORE', '{{lock}}:granted', '-inf', now - 86400000)\n",
+        "redis.call('RPUSH', '{lock}:history', token)\nif token < 9 then redis.call('LTRIM', '{lock}:history', "
+        "-5000, -1) end\n",
+        f"{CLOCK}redis.call('ZADD', '{{lock}}:granted', '+inf', token)\nredis.call('ZREMRANGEBYSCORE', "
+        f"'{{lock}}:granted', '-inf', now - 86400000)\n",
     ],
-    ids=["list", "hash", "keys", "text", "digits", "sorted set", "stream", "limit", "more and more", "field", "streams", "trimmed at first", "for ever"],
+    ids=[
+        "list",
+        "hash",
+        "keys",
+        "text",
+        "digits",
+        "sorted set",
+        "stream",
+        "limit",
+        "more and more",
+        "field",
+        "streams",
+        "trimmed at first",
+        "for ever",
+    ],
 )
 def test_a_lock_that_keeps_every_token_leaves_something_behind(written: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growth, "ROUNDS", growth.ROUNDS[:1])  # what is found after few rounds and lasts is found after many
+    monkeypatch.setattr(
+        growth, "ROUNDS", growth.ROUNDS[:1]
+    )  # what is found after few rounds and lasts is found after many
     found = grown(lock(written))
     assert "after 28 rounds" in found.keys
     assert "{lock}:" in found.keys
@@ -89,16 +109,30 @@ def test_what_is_left_behind_has_a_witness_that_is_explained() -> None:
         "",
         "redis.call('XADD', '{lock}:events', 'MAXLEN', '~', 10000, '*', 'token', token)\n",
         "redis.call('XADD', '{lock}:events', 'MAXLEN', 10000, '*', 'token', token)\n",
-        "redis.call('XADD', '{lock}:events', '*', 'token', token)\nredis.call('XTRIM', '{lock}:events', 'MAXLEN', '=', 10000)\n",
+        "redis.call('XADD', '{lock}:events', '*', 'token', token)\nredis.call('XTRIM', '{lock}:events', 'MAXLEN', "
+        "'=', 10000)\n",
         "redis.call('XADD', '{lock}:events', 'NOMKSTREAM', 'MAXLEN', 5, '*', 'token', token)\n",
         f"{CLOCK}redis.call('XADD', '{{lock}}:events', 'MINID', '~', now - 86400000, '*', 'token', token)\n",
         "redis.call('LPUSH', '{lock}:history', token)\nredis.call('LTRIM', '{lock}:history', 0, 4999)\n",
-        "redis.call('ZADD', '{lock}:granted', token, token)\nredis.call('ZREMRANGEBYRANK', '{lock}:granted', 0, -5001)\n",
-        f"{CLOCK}redis.call('ZADD', '{{lock}}:granted', now, token)\nredis.call('ZREMRANGEBYSCORE', '{{lock}}:granted', '-inf', now - 86400000)\n",
+        "redis.call('ZADD', '{lock}:granted', token, token)\nredis.call('ZREMRANGEBYRANK', '{lock}:granted', 0, "
+        "-5001)\n",
+        f"{CLOCK}redis.call('ZADD', '{{lock}}:granted', now, token)\nredis.call('ZREMRANGEBYSCORE', "
+        f"'{{lock}}:granted', '-inf', now - 86400000)\n",
     ],
     ids=[
-        "the last ten", "the last sixty", "for a minute", "the last", "nothing", "stream", "exact stream", "trimmed stream", "no stream", "for a day",
-        "the last 5,000", "by rank", "a day by score",
+        "the last ten",
+        "the last sixty",
+        "for a minute",
+        "the last",
+        "nothing",
+        "stream",
+        "exact stream",
+        "trimmed stream",
+        "no stream",
+        "for a day",
+        "the last 5,000",
+        "by rank",
+        "a day by score",
     ],
 )
 def test_a_lock_that_keeps_some_leaves_nothing_behind(written: str) -> None:
@@ -123,13 +157,17 @@ def test_a_lock_that_counts_up_to_its_token_makes_more_and_more_calls(monkeypatc
 
 
 def test_of_a_store_whose_contract_grows_nothing_is_said(tmp_path: Path) -> None:
-    """A journal: every line stays, in the contract as in the store; one whose contract says that a number stands for them."""
+    """A journal: every line stays, in the contract as in the store; one whose contract says that a number stands for
+    them."""
     (tmp_path / "write.lua").write_text("return redis.call('RPUSH', KEYS[1], ARGV[1])\n")
     (tmp_path / "store.toml").write_text(
         'specification = "journal.py:Journal"\n[keys]\nlines = "{j}:lines"\n'
         '[operations.write]\nscript = "write.lua"\nkeys = ["lines"]\nargs = ["<line>"]\n'
     )
-    head = "from orderlab.contract import Call, Contract\n\n\nclass Journal(Contract):\n    operations = {'write': ('line',)}\n"
+    head = (
+        "from orderlab.contract import Call, Contract\n\n\nclass Journal(Contract):\n    operations = {'write': "
+        "('line',)}\n"
+    )
     calls = "    def calls(self, client, seen):\n        yield Call.of('write', line='x')\n"
     (tmp_path / "journal.py").write_text(
         f"{head}    def initial(self):\n        return ()\n"

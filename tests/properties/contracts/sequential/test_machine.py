@@ -1,4 +1,5 @@
-"""The machine over stores with a contract: it walks far, meets trouble, finds what is wrong, and what it finds is short and can be replayed."""
+"""The machine over stores with a contract: it walks far, meets trouble, finds what is wrong, and what it finds is short
+and can be replayed."""
 
 from __future__ import annotations
 
@@ -16,7 +17,12 @@ from orderlab.sim.redis.backends import KernelBackend
 
 LUA = Path(__file__).parents[4] / "lua"
 QUIET = settings(
-    max_examples=30, stateful_step_count=25, database=None, deadline=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck)
+    max_examples=30,
+    stateful_step_count=25,
+    database=None,
+    deadline=None,
+    phases=(Phase.generate,),
+    suppress_health_check=list(HealthCheck),
 )
 
 
@@ -46,7 +52,9 @@ def test_a_sound_store_stays_green_and_every_operation_meets_trouble(store: str)
     assert ran(machine) is None
     taken = tally_of(machine.__name__).steps
     assert {"wait", "reply-lost", "crashed", "wrong-type"} <= {name.rpartition(" / ")[2] for name in taken}
-    assert ("die" in taken) == (store == "job_queue_blocking")  # where an operation has several calls its client may die between them
+    assert ("die" in taken) == (
+        store == "job_queue_blocking"
+    )  # where an operation has several calls its client may die between them
     assert min(tally_of(machine.__name__).coverage.values()) > 0
 
 

@@ -19,13 +19,19 @@ from orderlab.properties.mutants.operators import mutants_of
 from orderlab.sim.stores.binding.loader import load_binding
 from tests import in_process
 
-LOADED = [] if any(one.name == "orderlab" for one in entry_points(group="pytest11")) else ["-p", "orderlab.properties.plugin"]
+LOADED = (
+    []
+    if any(one.name == "orderlab" for one in entry_points(group="pytest11"))
+    else ["-p", "orderlab.properties.plugin"]
+)
 LUA = Path(__file__).parents[4] / "lua"
 FLAWED = LUA / "specimens" / "lock-release-any"
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=folder, check=False, timeout=300)
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, cwd=folder, check=False, timeout=300
+    )
 
 
 def orderlab(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -53,7 +59,13 @@ def test_a_trace_survives_json_and_a_wrong_one_is_one_line() -> None:
     trace = ContractTrace(steps, 2, (0, 700), "lua/lock", "Lease", "fencing", 4)
     told = json.loads(json.dumps(trace.to_json()))
     assert ContractTrace.from_json(told, "here") == trace
-    for wrong in ({"schema": 2}, {"steps": 1}, {"clients": 1}, {"clients": "x"}, {"steps": [{"step": "wait", "ms": -1}]}):
+    for wrong in (
+        {"schema": 2},
+        {"steps": 1},
+        {"clients": 1},
+        {"clients": "x"},
+        {"steps": [{"step": "wait", "ms": -1}]},
+    ):
         with pytest.raises(InputError, match="here"):
             ContractTrace.from_json(told | wrong, "here")
 

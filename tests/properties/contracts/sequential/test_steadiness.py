@@ -1,4 +1,5 @@
-"""The verdict on a feed or a job queue is the same whatever the seed. Seeds matter to random walks alone, and to the machine."""
+"""The verdict on a feed or a job queue is the same whatever the seed. Seeds matter to random walks alone, and to the
+machine."""
 
 from __future__ import annotations
 
@@ -39,7 +40,11 @@ def accused(binding: Binding, seeds: range, walks: int = WALKS) -> set[str]:
     for number in seeds:
         run.go_to(start)
         walk(run, Search(reruns, found), number, walks, 40)
-    return {law for law, known in found.by_law.items() if any(reruns.law_broken(one.trace, law) is not None for one in known)}
+    return {
+        law
+        for law, known in found.by_law.items()
+        if any(reruns.law_broken(one.trace, law) is not None for one in known)
+    }
 
 
 @pytest.mark.parametrize("name", SOUND[:2])
@@ -53,7 +58,12 @@ def test_walks_and_machines_of_many_seeds_accuse_no_sound_store(name: str) -> No
     assert accused(load_binding(LUA / name), range(SEEDS)) == set()
     machine = contract_machine(load_binding(LUA / name))
     wide = settings(
-        max_examples=50, stateful_step_count=40, database=None, deadline=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck)
+        max_examples=50,
+        stateful_step_count=40,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck),
     )
     for number in range(SEEDS):
         run_state_machine_as_test(seed(number)(machine), settings=wide)  # type: ignore[no-untyped-call]
@@ -72,7 +82,8 @@ def test_verdicts_are_the_same_with_every_seed(name: str) -> None:
 
 
 REGISTRY = Path(__file__).parent / "registry-queue"
-"""A queue in the style of other projects: another call brings lapsed jobs back, nothing is delayed, counted or told apart by a key."""
+"""A queue in the style of other projects: another call brings lapsed jobs back, nothing is delayed, counted or told
+apart by a key."""
 
 
 def test_what_a_store_cannot_be_asked_for_is_not_applicable_and_the_rest_is_put_to_the_test() -> None:

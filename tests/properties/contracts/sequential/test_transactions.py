@@ -1,4 +1,5 @@
-"""Steps that are WATCH or a transaction: what a client sends, when it begins again, and what others do between its calls."""
+"""Steps that are WATCH or a transaction: what a client sends, when it begins again, and what others do between its
+calls."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ steps = [
     { command = ["GET", "<key.sum>"], capture = "sum" },
     { transaction = [{ command = ["SET", "<key.sum>", "<sum|or:0|add:by>"] }, { command = ["PING"] }], capture = "done" },
 ]
-"""
+"""  # noqa: E501
 
 
 def counter(folder: Path, steps: str = WATCHED) -> Binding:
@@ -84,9 +85,17 @@ def test_a_client_sends_its_steps_and_begins_again_where_exec_replies_nil(tmp_pa
     def transaction(value: bytes) -> TransactionCall:
         return TransactionCall("add", (CommandCall("add", (b"SET", b"sum", value)), CommandCall("add", (b"PING",))))
 
-    assert [step("add", {"by": 3}, replies) for replies in ((), (b"OK",), (b"OK", b"4"))] == [watch, get, transaction(b"7")]
+    assert [step("add", {"by": 3}, replies) for replies in ((), (b"OK",), (b"OK", b"4"))] == [
+        watch,
+        get,
+        transaction(b"7"),
+    ]
     again = (b"OK", b"4", None)
-    assert [step("add", {"by": 3}, (*again, *more)) for more in ((), (b"OK",), (b"OK", b"9"))] == [watch, get, transaction(b"12")]
+    assert [step("add", {"by": 3}, (*again, *more)) for more in ((), (b"OK",), (b"OK", b"9"))] == [
+        watch,
+        get,
+        transaction(b"12"),
+    ]
     assert step("add", {"by": 3}, (*again, b"OK", b"9", [b"OK", b"PONG"])) == ContractReply(12)
     assert step("add", {"by": 3}, (*again, *again)) == GivenUp(b"it gave up: watched keys had changed 2 times")
 
@@ -163,7 +172,10 @@ def test_a_state_that_is_come_back_to_has_the_watches_of_then(tmp_path: Path) ->
         (WATCHED, ""),
         (WATCHED.replace('    { watch = ["sum"] },\n', "").replace("tries = 2", ""), "specification"),
         (WATCHED + "again_from = 2\n", "specification"),
-        (WATCHED.replace('{ transaction = [{', "{").replace(', { command = ["PING"] }], capture = "done" }', ""), "specification"),
+        (
+            WATCHED.replace("{ transaction = [{", "{").replace(', { command = ["PING"] }], capture = "done" }', ""),
+            "specification",
+        ),
     ],
     ids=["watched", "unwatched", "sent again as it was", "no transaction"],
 )
@@ -176,12 +188,21 @@ def test_interleavings_tell_who_loses_an_update(tmp_path: Path, steps: str, law:
 @pytest.mark.parametrize(
     ("steps", "told"),
     [
-        (WATCHED + "again_from = 3\n", "operations.add.again_from: step 3 does not come before a transaction; give one of 0 to 2"),
-        ('tries = 2\nsteps = [{ command = ["PING"] }]', "operations.add.tries: no step is a transaction that could find a watched key changed; remove it"),
+        (
+            WATCHED + "again_from = 3\n",
+            "operations.add.again_from: step 3 does not come before a transaction; give one of 0 to 2",
+        ),
+        (
+            'tries = 2\nsteps = [{ command = ["PING"] }]',
+            "operations.add.tries: no step is a transaction that could find a watched key changed; remove it",
+        ),
         ('steps = [{ watch = ["sun"] }]', 'operations.add.steps[0].watch[0]: unknown key "sun"; did you mean "sum"?'),
         ('steps = [{ watch = ["sum"], command = ["PING"] }]', "command and watch; give one of script"),
-        ('steps = [{ transaction = [{ watch = ["sum"] }] }]', "transaction[0]: watch, transaction and capture cannot stand between MULTI and EXEC"),
-        ('steps = [{ transaction = [] }]', "transaction"),
+        (
+            'steps = [{ transaction = [{ watch = ["sum"] }] }]',
+            "transaction[0]: watch, transaction and capture cannot stand between MULTI and EXEC",
+        ),
+        ("steps = [{ transaction = [] }]", "transaction"),
     ],
 )
 def test_a_transaction_that_is_none_is_one_line(tmp_path: Path, steps: str, told: str) -> None:
@@ -193,9 +214,12 @@ def test_a_transaction_that_is_none_is_one_line(tmp_path: Path, steps: str, told
 
 def test_session_stores_have_no_transactions(tmp_path: Path) -> None:
     (tmp_path / "store.toml").write_text(
-        "[operations.save]\nsteps = [{ transaction = [{ command = ['SET', 'q', '1'] }] }]\n[operations.fetch]\ncommand = ['LRANGE', 'q', '0', '-1']\n"
+        "[operations.save]\nsteps = [{ transaction = [{ command = ['SET', 'q', '1'] }] "
+        "}]\n[operations.fetch]\ncommand = ['LRANGE', 'q', '0', '-1']\n"
     )
-    with pytest.raises(InputError, match=r"operations.save.steps\[0\]: session stores are validated without WATCH and MULTI"):
+    with pytest.raises(
+        InputError, match=r"operations.save.steps\[0\]: session stores are validated without WATCH and MULTI"
+    ):
         load_binding(tmp_path)
 
 

@@ -60,7 +60,9 @@ def test_a_state_holds_who_waits_and_in_which_order() -> None:
     assert run.state.key == after.key
 
 
-@pytest.mark.parametrize(("name", "laws"), [("job_queue_blocking", None), ("specimens/job-resumed-in-silence", ("wake-up",))])
+@pytest.mark.parametrize(
+    ("name", "laws"), [("job_queue_blocking", None), ("specimens/job-resumed-in-silence", ("wake-up",))]
+)
 def test_who_waits_in_vain_is_seen_once_nobody_else_does_anything(name: str, laws: tuple[str, ...] | None) -> None:
     run = run_of(name)
     for step in (Begin(1, Call.of("pause")), Begin(1, add("a")), Begin(0, TAKE)):
@@ -79,8 +81,14 @@ def test_a_client_that_dies_while_it_waits_leaves_nothing_behind() -> None:
 
 
 def test_a_wait_with_a_timeout_ends_by_time(tmp_path: Path) -> None:
-    text = (LUA / "job_queue_blocking" / "store.toml").read_text().replace('"LEFT", "LEFT", "0"]', '"LEFT", "LEFT", "0.5"]')
-    (tmp_path / "store.toml").write_text(text.replace('base = "../job_queue"', f'base = "{LUA.resolve() / "job_queue"}"'))
+    text = (
+        (LUA / "job_queue_blocking" / "store.toml")
+        .read_text()
+        .replace('"LEFT", "LEFT", "0"]', '"LEFT", "LEFT", "0.5"]')
+    )
+    (tmp_path / "store.toml").write_text(
+        text.replace('base = "../job_queue"', f'base = "{LUA.resolve() / "job_queue"}"')
+    )
     binding = load_binding(tmp_path)
     run = ContractRun(binding, binding.contract, KernelBackend(), 3)  # type: ignore[arg-type]
     run.perform(Begin(0, TAKE))
@@ -117,8 +125,16 @@ def test_clients_wait_on_a_real_server_as_they_do_on_the_kernel() -> None:
     with open_backend("auto") as server:
         witness = ContractTrace(SILENT, 3, law="wake-up")
         assert [one["result"] for one in SEQUENTIAL.replay(witness, silent, server)][-2:] == ["waits", "replied 1"]
-        assert Confirmer(server, ContractPerformer(silent, contract_of(silent)), CpuBudget()).words(witness, "wake-up", False).startswith("confirmed on")
-        assert Confirmer(server, ContractPerformer(sound, contract_of(sound)), CpuBudget()).words(witness, "wake-up", False).startswith("not confirmed")
+        assert (
+            Confirmer(server, ContractPerformer(silent, contract_of(silent)), CpuBudget())
+            .words(witness, "wake-up", False)
+            .startswith("confirmed on")
+        )
+        assert (
+            Confirmer(server, ContractPerformer(sound, contract_of(sound)), CpuBudget())
+            .words(witness, "wake-up", False)
+            .startswith("not confirmed")
+        )
         *_, last = SEQUENTIAL.replay(ContractTrace((*SILENT, Resume(0)), 3), sound, server)
         assert last["result"] == "replied ('a', '1', 1, 'a')"
 

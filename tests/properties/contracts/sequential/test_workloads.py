@@ -30,12 +30,19 @@ def loaded(name):
 )
 def test_a_flaw_shows_under_its_fault_and_its_neighbour_keeps_all(name, fault, law):
     assert law in faults(*loaded(name), (fault,))[fault]
-    assert faults(*loaded("feed" if "feed" in name else "job_queue"), (fault, "read-only")) == {fault: "kept", "read-only": "kept"}
+    assert faults(*loaded("feed" if "feed" in name else "job_queue"), (fault, "read-only")) == {
+        fault: "kept",
+        "read-only": "kept",
+    }
 
 
 def test_each_store_costs_what_it_is_known_to():
-    feed, watched, jobs, blocking = (measured(*loaded(name), FEW) for name in ("feed", "feed_watched", "job_queue", "job_queue_blocking"))
-    assert watched.commands - feed.commands == pytest.approx(4)  # WATCH, HGET, MULTI, EXEC around each post, and no INCR within
+    feed, watched, jobs, blocking = (
+        measured(*loaded(name), FEW) for name in ("feed", "feed_watched", "job_queue", "job_queue_blocking")
+    )
+    assert watched.commands - feed.commands == pytest.approx(
+        4
+    )  # WATCH, HGET, MULTI, EXEC around each post, and no INCR within
     assert watched.latency_ms > feed.latency_ms
     blmove = len(b"*6\r\n$6\r\nBLMOVE\r\n" + 2 * b"$13\r\n{orders}:jobs_\r\n" + 2 * b"$4\r\nLEFT\r\n" + b"$1\r\n0\r\n")
     assert blocking.bytes - jobs.bytes > blmove
@@ -43,7 +50,9 @@ def test_each_store_costs_what_it_is_known_to():
 
 
 def test_what_moves_all_at_once_blocks_longer_the_more_there_is():
-    blocked = {name: [measured(*loaded(name), limit).blocking_ms for limit in (FEW, 3 * FEW)] for name in ("feed", "job_queue")}
+    blocked = {
+        name: [measured(*loaded(name), limit).blocking_ms for limit in (FEW, 3 * FEW)] for name in ("feed", "job_queue")
+    }
     assert blocked["feed"][1] > 2 * blocked["feed"][0]
     assert blocked["job_queue"][1] == pytest.approx(blocked["job_queue"][0], rel=0.1)  # a hundred at a time
 
@@ -67,7 +76,8 @@ def test_a_claim_of_more_than_unpack_takes_is_renewed_and_released(tmp_path, is_
     store = ROOT / "lua" / "feed"
     if not is_cut:
         (tmp_path / "store.toml").write_text(
-            f'base = "{store}"\n[[edits]]\nscript = "settle.lua"\nfind = "for from = 1, #names, 1000 do"\nreplace = "for from = 1, #names, 9000 do"\n'
+            f'base = "{store}"\n[[edits]]\nscript = "settle.lua"\nfind = "for from = 1, #names, 1000 do"\nreplace = '
+            '"for from = 1, #names, 9000 do"\n'
             '[[edits]]\nscript = "settle.lua"\nfind = "math.min(from + 999, #names)"\nreplace = "#names"\n'
         )
         store = tmp_path

@@ -68,7 +68,9 @@ def test_what_stays_behind_is_residue(name: str, old: bytes, new: bytes, steps: 
     assert "no-residue" in broken_by({name: (old, new)}, steps)
 
 
-@pytest.mark.parametrize(("before", "is_half_done"), [(b"call('HDEL', body, id)", True), (b"call('ZREM', index, id,", False)])
+@pytest.mark.parametrize(
+    ("before", "is_half_done"), [(b"call('HDEL', body, id)", True), (b"call('ZREM', index, id,", False)]
+)
 def test_an_answer_that_fails_between_its_two_effects_is_carried_out_in_part(before: bytes, is_half_done: bool) -> None:
     """The reference is gone and the payload is not: no fetch shows that. An error before both leaves all as it was."""
     broken = broken_by({"acknowledge.lua": (before, b"call('GET', body)\n" + before)}, COME_AND_GO[:3])
@@ -94,7 +96,13 @@ def test_a_payload_is_recognised_in_four_spellings_and_a_short_one_in_none() -> 
 @pytest.mark.parametrize("payload", [b"\x99" * 4, b"\xff" * 9, b"0000"])
 def test_a_monotonous_payload_is_not_recognised_in_a_number(payload: bytes) -> None:
     """A store that writes 9999999999999 for "no deadline" holds four bytes 0x99 in hexadecimal."""
-    steps = [Save((Publication(1, payload), Publication(2, b'another payload'))), Fetch(), Acknowledge(1), DrainQueue(), Quiesce()]
+    steps = [
+        Save((Publication(1, payload), Publication(2, b"another payload"))),
+        Fetch(),
+        Acknowledge(1),
+        DrainQueue(),
+        Quiesce(),
+    ]
     assert broken_by({}, steps) == []
     assert not holds(b"9999999999999 1740000000000", payload)
     assert holds(b"..." + payload * 4 + b"...", payload * 4)
@@ -152,7 +160,11 @@ def test_whole_records_of_expired_messages_may_wait_for_the_next_save(expired: l
 
 
 DROPS_AT_PUBREC = "answer.lua", b"one.kind = 'PUBREL'", b"one.kind, one.body = 'PUBREL', nil"
-DROPS_WHEN_EXPIRED = "fetch.lua", b"  if one.till > now then", b"  if one.till <= now then one.body = nil; redis.call('LSET', f, 1, cjson.encode(one)) else"
+DROPS_WHEN_EXPIRED = (
+    "fetch.lua",
+    b"  if one.till > now then",
+    b"  if one.till <= now then one.body = nil; redis.call('LSET', f, 1, cjson.encode(one)) else",
+)
 
 
 @pytest.mark.parametrize(
@@ -245,9 +257,12 @@ def test_a_key_of_many_messages_may_have_its_deadline_moved() -> None:
         assert run.perform(step).discrepancies == []
 
 
-@pytest.mark.parametrize(("kept", "broken"), [("'l', last[1], 's', last[2]", {"no-residue"}), ("'l', 0, 's', 0", set())])
+@pytest.mark.parametrize(
+    ("kept", "broken"), [("'l', last[1], 's', last[2]", {"no-residue"}), ("'l', 0, 's', 0", set())]
+)
 def test_a_counter_that_outlives_the_session_is_no_mark_of_its_end(kept: str, broken: set[str]) -> None:
-    """Both leave two fields behind, as they do behind a session without messages; one tells of those that there were."""
+    """Both leave two fields behind, as they do behind a session without messages; one tells of those that there
+    were."""
     binding = load_binding(Path(__file__).parents[3] / "properties" / "stores" / "as-members")
     source = next(script.source for script in binding.scripts if script.name == "end.lua").decode()
     delete = "redis.call('DEL', KEYS[1], KEYS[2])"
@@ -260,7 +275,9 @@ def test_a_counter_that_outlives_the_session_is_no_mark_of_its_end(kept: str, br
     assert {one.law for step in steps for one in run.perform(step).discrepancies} == broken
 
 
-@pytest.mark.parametrize(("written", "broken"), [("", {"no-loss"}), ("redis.call('HSET', KEYS[3], 'x', 1)", {"no-loss", "all-or-nothing"})])
+@pytest.mark.parametrize(
+    ("written", "broken"), [("", {"no-loss"}), ("redis.call('HSET', KEYS[3], 'x', 1)", {"no-loss", "all-or-nothing"})]
+)
 def test_a_save_that_is_refused_without_reason_may_be_half_done_as_well(written: str, broken: set[str]) -> None:
     """What it wrote before its error shows in no listing."""
     binding = load_binding(Path(__file__).parents[3] / "properties" / "stores" / "two-lists")

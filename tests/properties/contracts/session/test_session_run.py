@@ -71,7 +71,9 @@ class PlainStore:
 
     def __init__(self, flaw: str = "", modulus: int = 4) -> None:
         self.flaw = flaw
-        self.capabilities = Capabilities(modulus, has_tokens=flaw != "late-acknowledgement", keeps_sent=False, checks_limit=True)
+        self.capabilities = Capabilities(
+            modulus, has_tokens=flaw != "late-acknowledgement", keeps_sent=False, checks_limit=True
+        )
         self.now = 1_000_000
         self.queues: dict[bytes, Queue] = {}
 
@@ -267,7 +269,11 @@ def laws_broken(flaw: str, wanted: str = "", runs: int = 150, steps: int = 40) -
         draw = random.Random(seed)
         run = SessionRun(PlainStore(flaw), (b"c1", b"c2"))
         for at in range(steps):
-            step = random_step(draw, len(run.publications), FORBIDDEN if seed % 5 == 4 else PERMITTED) if at < steps - 2 else DrainQueue(at % 2, 1)
+            step = (
+                random_step(draw, len(run.publications), FORBIDDEN if seed % 5 == 4 else PERMITTED)
+                if at < steps - 2
+                else DrainQueue(at % 2, 1)
+            )
             report = run.perform(step)
             for one in report.discrepancies if flaw else (*report.discrepancies, *report.beside):
                 found.setdefault(one.law, f"seed {seed}: {step}: {one.text}")

@@ -1,4 +1,5 @@
-"""The judge of the two tables: which laws fall, with and without waiting for the log, and that it finds what is planted."""
+"""The judge of the two tables: which laws fall, with and without waiting for the log, and that it finds what is
+planted."""
 
 import pytest
 
@@ -24,7 +25,9 @@ def test_a_crash_breaks_more_where_commits_do_not_wait():
 
 def test_verdicts_follow_the_seed():
     def told(seed):
-        return [verdict.to_json() for verdict in validate_tables(lambda: SimulatedTables(LIMIT, True, MODULUS), 60, seed)]
+        return [
+            verdict.to_json() for verdict in validate_tables(lambda: SimulatedTables(LIMIT, True, MODULUS), 60, seed)
+        ]
 
     assert told(1) == told(1)
     assert [verdict["law"] for verdict in told(2)] == list(LAWS)

@@ -1,4 +1,5 @@
-"""What the judge keeps and what it is shown: the account of one client, replies, discrepancies; and a listing held against the account.
+"""What the judge keeps and what it is shown: the account of one client, replies, discrepancies; and a listing held
+against the account.
 
 `compare` says which law each difference between a listing and the queue that it should show breaks.
 """
@@ -41,7 +42,8 @@ class Reply(NamedTuple):
     assigned: tuple[tuple[int, int | None, int | None], ...] = ()
     """(label, packet identifier, token), as far as the reply to a save tells."""
     removed: int | None = None
-    """Messages removed, if the reply to an acknowledgement tells; released, if that to a release does; sessions ended."""
+    """Messages removed, if the reply to an acknowledgement tells; released, if that to a release does; sessions
+    ended."""
     told_count: int | None = None
     """How many messages the reply to a save says that were saved, or that are now held; None: it does not say."""
     told: tuple[SaveReplyRow, ...] | None = None
@@ -227,7 +229,8 @@ class RunState(NamedTuple):
     cursors: tuple[Cursor, ...] = ()
     connections: tuple[Connection, ...] = ()
     forbidden: str = ""
-    """What has been given so far that no caller may give, the first of it (``orderlab.model.contracts.session.refinement.account``)."""
+    """What has been given so far that no caller may give, the first of it
+    (``orderlab.model.contracts.session.refinement.account``)."""
 
 
 class Assigned(NamedTuple):

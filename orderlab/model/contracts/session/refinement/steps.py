@@ -129,7 +129,12 @@ def _targets(account: Account, answer: ObservedAnswer, store: Capabilities) -> t
 
 
 def judge_acknowledge(
-    account: Account, answer: ObservedAnswer, reply: Reply, listing: Sequence[ObservedMessage], store: Capabilities, faulted: bool = False
+    account: Account,
+    answer: ObservedAnswer,
+    reply: Reply,
+    listing: Sequence[ObservedMessage],
+    store: Capabilities,
+    faulted: bool = False,
 ) -> Judgement:
     """Remove the very message that the acknowledgement is for, and no other, however late it comes."""
     target, is_certain = _targets(account, answer, store)
@@ -163,7 +168,8 @@ def _may_have_remains(account: Account, answer: ObservedAnswer, operation: str, 
 def _told_nothing(
     reply: Reply, answer: ObservedAnswer, operation: str, store: Capabilities, found: list[Discrepancy]
 ) -> list[Discrepancy]:
-    """An error, or nothing, where it is promised to be told whether a message was there; of an identifier that MQTT has."""
+    """An error, or nothing, where it is promised to be told whether a message was there; of an identifier that MQTT
+    has."""
     is_told = reply.status == "refused" or (reply.status == "done" and reply.removed is not None)
     if found or is_told or operation not in store.tells_found or not 1 <= answer.packet_id <= store.modulus:
         return []
@@ -180,7 +186,12 @@ def _wrong_count(reply: Reply, removed: int, found: list[Discrepancy]) -> list[D
 
 
 def judge_release(
-    account: Account, answer: ObservedAnswer, reply: Reply, listing: Sequence[ObservedMessage], store: Capabilities, faulted: bool = False
+    account: Account,
+    answer: ObservedAnswer,
+    reply: Reply,
+    listing: Sequence[ObservedMessage],
+    store: Capabilities,
+    faulted: bool = False,
 ) -> Judgement:
     """PUBLISH becomes PUBREL, in place, under the same identifier and deadline."""
     target, is_certain = _targets(account, answer, store)
@@ -233,7 +244,9 @@ def judge_clear(
     return Judgement(cleared, compare(cleared, (), listing, ()))
 
 
-def judge_stale_clear(account: Account, reply: Reply, listing: Sequence[ObservedMessage], store: Capabilities) -> Judgement:
+def judge_stale_clear(
+    account: Account, reply: Reply, listing: Sequence[ObservedMessage], store: Capabilities
+) -> Judgement:
     """The end of an earlier session, after another has begun: it changes nothing, and finds nothing to end."""
     found = compare(account, account.queue, listing, LOST)
     if not found and "clear" in store.tells_found and reply.status != "refused" and reply.removed != 0:
@@ -243,7 +256,12 @@ def judge_stale_clear(account: Account, reply: Reply, listing: Sequence[Observed
 
 
 def judge_open(
-    account: Account, epoch: int, clean_start: bool, reply: Reply, listing: Sequence[ObservedMessage], faulted: bool = False
+    account: Account,
+    epoch: int,
+    clean_start: bool,
+    reply: Reply,
+    listing: Sequence[ObservedMessage],
+    faulted: bool = False,
 ) -> Judgement:
     """CONNECT: with Clean Start a new session, otherwise the old one as it was."""
     if clean_start:
@@ -288,11 +306,17 @@ class ObservedSave(NamedTuple):
     first: tuple[SaveReplyRow, ...] = ()
     """What the reply told that was lost; nothing where that is not known."""
     is_overtaken: bool = False
-    """Something else was done between two of its calls: a store that notices may decline, as one that compares and sets."""
+    """Something else was done between two of its calls: a store that notices may decline, as one that compares and
+    sets."""
 
 
 def judge_save(
-    account: Account, save: ObservedSave, reply: Reply, listing: Sequence[ObservedMessage], store: Capabilities, faulted: bool = False
+    account: Account,
+    save: ObservedSave,
+    reply: Reply,
+    listing: Sequence[ObservedMessage],
+    store: Capabilities,
+    faulted: bool = False,
 ) -> Judgement:
     """Append and trim, or refuse and change nothing."""
     shown = labels_of(listing)
@@ -304,7 +328,9 @@ def judge_save(
         return judged
     if shown == before and _may_leave_as_before(save, reply, store, faulted):
         refused = [one.label for one in save.messages]
-        if faulted and reply.status == "error" and save.messages and _is_dead(save):  # carried out or not, it shows nothing
+        if (
+            faulted and reply.status == "error" and save.messages and _is_dead(save)
+        ):  # carried out or not, it shows nothing
             used = _after_save(account, save, reply, listing, store)[0].last_ids
             account = account._replace(last_ids=account.last_ids | used)
         return Judgement(account.with_fates(refused, "refused"), compare(account, account.queue, listing, LOST))
@@ -320,7 +346,10 @@ def judge_save(
         text = f"the reply to a save of {len(save.messages)} messages tells of {len(reply.told or ())}"
         found.append(Discrepancy("packet-id", text, False))
     if reply.told_count is not None and not _may_be_told(reply.told_count, account, expected, save):
-        text = f"the reply to a save of {len(save.messages)} messages says {reply.told_count}; {len(expected.queue)} are live"
+        text = (
+            f"the reply to a save of {len(save.messages)} messages says {reply.told_count}; {len(expected.queue)} "
+            "are live"
+        )
         found.append(Discrepancy("packet-id", text, False))
     if reply.status != "done" and not faulted and not _is_questionable(save, store):
         done = "holds nothing that is to be kept, and fails" if _is_dead(save) else "is reported as failed, and was not"
@@ -332,7 +361,8 @@ def judge_save(
 def _is_questionable(save: ObservedSave, store: Capabilities) -> bool:
     """Whether a store may refuse this save: MQTT cannot express it, or there is no identifier left.
 
-    An interval of 0 is one of MQTT's. A save that holds nothing else may be declined by a word, for nothing is to be kept.
+    An interval of 0 is one of MQTT's. A save that holds nothing else may be declined by a word, for nothing is to be
+    kept.
     """
     if not 1 <= save.limit <= store.modulus:
         return True
@@ -365,7 +395,9 @@ def _may_leave_as_before(save: ObservedSave, reply: Reply, store: Capabilities, 
     return (reply.status != "done" and _is_questionable(save, store)) or (reply.status == "refused" and _is_dead(save))
 
 
-def _must_not_save(account: Account, save: ObservedSave, reply: Reply, listing: Sequence[ObservedMessage], store: Capabilities) -> Judgement:
+def _must_not_save(
+    account: Account, save: ObservedSave, reply: Reply, listing: Sequence[ObservedMessage], store: Capabilities
+) -> Judgement:
     """A record of a cleared session, or the repetition of a save that was carried out."""
     labels = [message.label for message in save.messages]
     shown = labels_of(listing)
@@ -415,7 +447,9 @@ def _told_otherwise(account: Account, save: ObservedSave, reply: Reply, store: C
     if len(reply.told) != len(save.messages):
         text = f"the same save of {len(save.messages)} messages came again, and its reply tells of {len(reply.told)}"
         return [Discrepancy("all-or-nothing", text, False)]
-    firsts: Sequence[SaveReplyRow | None] = save.first if len(save.first) == len(reply.told) else (None,) * len(reply.told)
+    firsts: Sequence[SaveReplyRow | None] = (
+        save.first if len(save.first) == len(reply.told) else (None,) * len(reply.told)
+    )
     for message, told, first in zip(save.messages, reply.told, firsts, strict=True):
         entry = account.session.entry(message.label)
         if entry is not None:
@@ -493,7 +527,9 @@ def _arrives(message: Message, reply: Reply, seen: Mapping[int, ObservedMessage]
     return message.lifetime.shortest_ms > 0 or reply.status != "done" or message.label in seen
 
 
-def _compare_after_save(before: Account, expected: Account, save: ObservedSave, listing: Sequence[ObservedMessage]) -> list[Discrepancy]:
+def _compare_after_save(
+    before: Account, expected: Account, save: ObservedSave, listing: Sequence[ObservedMessage]
+) -> list[Discrepancy]:
     """Whatever is missing after a save: was it trimmed without need, overwritten, or lost?"""
     shown = set(labels_of(listing))
     old = {entry.label: at for at, entry in enumerate(before.queue)}
@@ -509,7 +545,10 @@ def _compare_after_save(before: Account, expected: Account, save: ObservedSave, 
     missing = ["packet-id"] if overwritten else []
     if count > save.limit or for_ghosts or (are_oldest and not overwritten and count + ghosts >= save.limit):
         missing.append("legal-trim")
-    trimmed = f"{names_of(lost_old or [one.label for one in lost])} trimmed with {len(expected.queue)} live, limit {save.limit}"
+    trimmed = (
+        f"{names_of(lost_old or [one.label for one in lost])} trimmed with {len(expected.queue)} live, limit "
+        f"{save.limit}"
+    )
     trimmed += ": expired messages push out live ones" if for_ghosts else ""
     return [
         one._replace(text=trimmed) if one.law == "legal-trim" and is_missing(one) else one
@@ -517,7 +556,9 @@ def _compare_after_save(before: Account, expected: Account, save: ObservedSave, 
     ]
 
 
-def _pushed_out(before: Account, expected: Sequence[Entry], save: ObservedSave, listing: Sequence[ObservedMessage]) -> set[int]:
+def _pushed_out(
+    before: Account, expected: Sequence[Entry], save: ObservedSave, listing: Sequence[ObservedMessage]
+) -> set[int]:
     """Messages trimmed by a store that counts expired ones: live and expired together are more than the limit.
 
     The identifier of what it trims is free, so that a new message may well have it.
@@ -556,7 +597,9 @@ def _between(account: Account, save: ObservedSave, reply: Reply, listing: Sequen
     return Judgement(account, found)
 
 
-def _refused_without_reason(account: Account, reply: Reply, listing: Sequence[ObservedMessage], labels: list[int]) -> Judgement:
+def _refused_without_reason(
+    account: Account, reply: Reply, listing: Sequence[ObservedMessage], labels: list[int]
+) -> Judgement:
     found = compare(account, account.queue, listing, LOST)
     if not found:
         found = [Discrepancy("no-loss", f"a valid save was refused: {reply.text}")]

@@ -1,4 +1,5 @@
-"""Stores of sessions, old against new: laws newly broken, laws newly kept, and what else is different, each with its shortest witness."""
+"""Stores of sessions, old against new: laws newly broken, laws newly kept, and what else is different, each with its
+shortest witness."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ def compare(
     progress: Progress = lambda text: None,
     laws: Sequence[str] = STORE_LAWS,
 ) -> Comparison:
-    """Judge the change from ``old`` to ``new`` by ``laws``. Raises InputError where the two cannot be held against each other."""
+    """Judge the change from ``old`` to ``new`` by ``laws``. Raises InputError where the two cannot be held against each
+    other."""
     old_common, new_common, not_in_both = in_common(old, new)
     if old.modulus != new.modulus:
         raise InputError(f"{new.place}: --base {old.place} has {old.modulus:,} packet identifiers, not {new.modulus:,}")
@@ -71,11 +73,33 @@ def compare(
         search.take_long_run()
     else:
         search.gaps.append(f"an effort below {QUICK:g} (quick) compares no long run of thousands of messages")
-    rolling = rolling_upgrade(old_common, new_common, effort, seed, [law for law in laws if law not in {one.law for one in newly}], backend, progress)
+    rolling = rolling_upgrade(
+        old_common,
+        new_common,
+        effort,
+        seed,
+        [law for law in laws if law not in {one.law for one in newly}],
+        backend,
+        progress,
+    )
     return Comparison(
-        old, new, False, before, after, tuple(newly), tuple(fixed), tuple(still), no_longer_known(before, after), differences,
-        tuple(cost_changes(before, after)), tuple(search.scope), (*after.gaps, *search.gaps), dict(search.findings.work), rolling, not_in_both,
-    )  # fmt: skip
+        old,
+        new,
+        False,
+        before,
+        after,
+        tuple(newly),
+        tuple(fixed),
+        tuple(still),
+        no_longer_known(before, after),
+        differences,
+        tuple(cost_changes(before, after)),
+        tuple(search.scope),
+        (*after.gaps, *search.gaps),
+        dict(search.findings.work),
+        rolling,
+        not_in_both,
+    )
 
 
 class Search:
@@ -121,7 +145,10 @@ class Search:
             self.scope.append(f"scope {scope.name}: {done.space.count:,} pairs of keyspaces, {how_far}")
         self.progress("both: state machine")
         run_machine(self.large, findings, count(1, self.effort))
-        self.scope.append("the state machine on the scripts as they are, from an empty store and from near the wrap of the identifiers")
+        self.scope.append(
+            "the state machine on the scripts as they are, from an empty store and from near the wrap of the "
+            "identifiers"
+        )
         if any(not bound.is_atomic for bound in self.new.operations.values()):
             self.gaps.append("operations of several calls were compared without others between their calls")
 
@@ -146,16 +173,19 @@ class Search:
         )  # fmt: skip
 
     def _plain(self, modulus: int) -> tuple[Reruns, ...]:
-        """Each version alone, the new one first: once for all differences, which share the way round all identifiers."""
+        """Each version alone, the new one first: once for all differences, which share the way round all
+        identifiers."""
         if modulus not in self._alone:
             subjects = [Subject(binding, self.seed) for binding in (self.new, self.old)]
             self._alone[modulus] = tuple(
-                Reruns(one if modulus == one.binding.modulus else one.scaled(modulus, remembers=False)) for one in subjects
+                Reruns(one if modulus == one.binding.modulus else one.scaled(modulus, remembers=False))
+                for one in subjects
             )
         return self._alone[modulus]
 
     def take_long_run(self) -> None:
-        """Thousands of messages on both, compared by their replies; what differs there is a gap, for it has no short witness."""
+        """Thousands of messages on both, compared by their replies; what differs there is a gap, for it has no short
+        witness."""
         self.progress("both: a long run")
         length = 0
         for length, (ours, theirs) in enumerate(zip(long_run(self.new), long_run(self.old), strict=False), 1):
@@ -166,7 +196,9 @@ class Search:
                 )
                 break
         else:
-            self.scope.append(f"a run of {length} operations on queues of thousands of messages, identifiers going round")
+            self.scope.append(
+                f"a run of {length} operations on queues of thousands of messages, identifiers going round"
+            )
 
 
 def _operation(text: str) -> str:
@@ -191,11 +223,12 @@ def cost_changes(before: SessionValidation, after: SessionValidation) -> Iterato
     for situation in sorted(set(old) & set(new)):
         for length in sorted(set(old[situation]) & set(new[situation])):
             (calls_before, ms_before), (calls, ms) = old[situation][length], new[situation][length]
-            apart = [abs(now - then) > CHEAPER * max(then, 1e-9) for now, then in ((calls, calls_before), (ms, ms_before))]
+            apart = [
+                abs(now - then) > CHEAPER * max(then, 1e-9) for now, then in ((calls, calls_before), (ms, ms_before))
+            ]
             if any(apart):
                 word = "dearer" if (ms, calls) > (ms_before, calls_before) else "cheaper"
                 yield (
                     f"{word}: {situation}, queue of {length:,}: {calls:,} commands and {ms:.2f} ms, "
                     f"before {calls_before:,} and {ms_before:.2f} ms"
                 )
-

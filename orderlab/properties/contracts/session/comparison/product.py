@@ -1,8 +1,8 @@
 """Two session stores side by side: every step is taken on both, and what differs is noted where it first differs.
 
 A state of the search is the pair of keyspaces. As long as no reply differs, callers cannot differ either: what they ask
-next is a function of the replies. Keys are compared where both held the same before the operation: what a layout of its own
-leads to is told once, where it begins.
+next is a function of the replies. Keys are compared where both held the same before the operation: what a layout of its
+own leads to is told once, where it begins.
 """
 
 from __future__ import annotations
@@ -101,13 +101,16 @@ class ComparedStore(ProductStore):
             self.keyspace, self.differences = before, noted
 
     def listing(self, client: bytes) -> Result:
-        """A fetch of everything, after which both are as they were; a difference in it is one that clients would see."""
+        """A fetch of everything, after which both are as they were; a difference in it is one that clients would
+        see."""
         asked = self.keyspace, self._now_ms, client
         if asked not in self._listings_of_both:
             before, noted = self.keyspace, len(self.differences)
             result = self.perform("fetch", client, {"count": EVERYTHING, "after": 0})
             self.keyspace = before
-            seen = [one._replace(text=f"afterwards {one.text}") for one in self.differences[noted:] if one.kind == REPLY]
+            seen = [
+                one._replace(text=f"afterwards {one.text}") for one in self.differences[noted:] if one.kind == REPLY
+            ]
             self.differences = self.differences[:noted]
             self._listings_of_both[asked] = result, seen
         result, seen = self._listings_of_both[asked]
@@ -123,7 +126,9 @@ class ComparedRun(SessionRun):
         assert isinstance(self.store, ComparedStore)
         self.store.differences.clear()
         if isinstance(step, Interleave):
-            return StepReport(step)  # the two need not make the same calls: what comes between those of one is no step of both
+            return StepReport(
+                step
+            )  # the two need not make the same calls: what comes between those of one is no step of both
         report = super().perform(step)
         if report.result is not None:
             for one in self.store.differences:

@@ -1,8 +1,9 @@
 """The rolling upgrade of a store of sessions: nodes with the old and with the new script on the same data.
 
-Which version serves changes at any moment, forth and back (the step ``Serve``): in every scenario of validate, in random
-walks, and in the small scopes, where every interleaving is visited. What the old one wrote is then read by the new one, and
-after a rollback the other way. A law counts as broken here if neither version breaks it alone by the same steps.
+Which version serves changes at any moment, forth and back (the step ``Serve``): in every scenario of validate, in
+random walks, and in the small scopes, where every interleaving is visited. What the old one wrote is then read by the
+new one, and after a rollback the other way. A law counts as broken here if neither version breaks it alone by the same
+steps.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ TRIED_MAX = 12
 
 
 class MixReruns(Reruns):
-    """Traces on both versions, beside each version alone: broken here is what falls by steps with which neither breaks any law alone."""
+    """Traces on both versions, beside each version alone: broken here is what falls by steps with which neither breaks
+    any law alone."""
 
     def __init__(self, subject: Subject, alone: Iterable[Subject]) -> None:
         super().__init__(subject)
@@ -64,7 +66,13 @@ def _breaks_any(reruns: Reruns, trace: Trace) -> bool:
 
 
 def rolling_upgrade(
-    old: Binding, new: Binding, effort: float, seed: int, laws: Sequence[str], backend: Backend | None, progress: Progress
+    old: Binding,
+    new: Binding,
+    effort: float,
+    seed: int,
+    laws: Sequence[str],
+    backend: Backend | None,
+    progress: Progress,
 ) -> RollingUpgrade:
     """What the two break together."""
     mixed = replace(new, base=old)
@@ -87,7 +95,10 @@ def rolling_upgrade(
                 progress(f"rolling upgrade: a witness of {law}")
                 broken.append(change)
                 break
-    gaps = (*findings.gaps, "in a rolling upgrade what stays behind in keys is not judged: each version has a layout of its own")
+    gaps = (
+        *findings.gaps,
+        "in a rolling upgrade what stays behind in keys is not judged: each version has a layout of its own",
+    )
     return RollingUpgrade(tuple(broken), tuple(scope), gaps)
 
 
@@ -109,14 +120,20 @@ def _search(small: Subject, findings: Findings, effort: float, progress: Progres
     walks = count(WALKS, effort)
     progress("rolling upgrade: random walks")
     walk_about(small, findings, walks)
-    yield f"rolling upgrade: every scenario of validate and {walks} random walks, served by the old and the new scripts in turn"
+    yield (
+        f"rolling upgrade: every scenario of validate and {walks} random walks, served by the old and the new "
+        "scripts in turn"
+    )
     for scope in SCOPES:
         if scope.name == "overlaps" or not applies(scope, small):
             continue
         progress(f"rolling upgrade: scope {scope.name}")
         done = explore_scope(small, fitted(scope, small), findings, states=count(STATES, effort))
         how_far = "all of it" if done.complete else f"to depth {done.depth}"
-        yield f"rolling upgrade: scope {scope.name}, each call served by either version: {done.space.count:,} states, {how_far}"
+        yield (
+            f"rolling upgrade: scope {scope.name}, each call served by either version: {done.space.count:,} "
+            f"states, {how_far}"
+        )
 
 
 def _served(steps: Sequence[Step]) -> Iterator[list[Step]]:

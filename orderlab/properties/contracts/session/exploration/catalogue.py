@@ -45,7 +45,9 @@ class Parameters(BaseModel):
         try:
             binding = load_binding(self.path)
         except Untrusted as error:
-            raise InputError(f"{str(error).partition('; ')[0]}; {elsewhere} --trust-adapter explores it, if you trust it") from None
+            raise InputError(
+                f"{str(error).partition('; ')[0]}; {elsewhere} --trust-adapter explores it, if you trust it"
+            ) from None
         if binding.contract is not None:
             raise InputError(f"{binding.place}: no session store; {elsewhere} explores it")
         return explored(binding, self)

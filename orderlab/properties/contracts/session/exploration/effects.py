@@ -1,8 +1,8 @@
 """What an operation does to one session: found out once on the kernel, judged once, and looked up from then on.
 
-The outcome depends on the session's keys, the moment, the judge's account, what the caller puts into the request, and on
-nothing else. So it is remembered by these, and every step of an exploration has been judged. All readers' sessions are
-looked up as if they had the same name; that is right as long as no key is shared between clients, which is checked.
+The outcome depends on the session's keys, the moment, the judge's account, what the caller puts into the request, and
+on nothing else. So it is remembered by these, and every step of an exploration has been judged. All readers' sessions
+are looked up as if they had the same name; that is right as long as no key is shared between clients, which is checked.
 """
 
 from __future__ import annotations
@@ -103,9 +103,7 @@ class SessionEffects:
 
     def _core_now(self) -> int:
         state = self.run.state
-        core = Core(
-            self.store.keyspace, self.store.now_ms, state.accounts[0], state.connections[0], state.forbidden
-        )
+        core = Core(self.store.keyspace, self.store.now_ms, state.accounts[0], state.connections[0], state.forbidden)
         return self.cores.number(core)
 
     # -- operations ----------------------------------------------------------------------------------------------------
@@ -139,7 +137,13 @@ class SessionEffects:
         )
 
     def _carry_out(
-        self, core: int, step: Step, sendings: Sendings, batches: tuple[Batch, ...], without_scripts: bool, cursor: Cursor
+        self,
+        core: int,
+        step: Step,
+        sendings: Sendings,
+        batches: tuple[Batch, ...],
+        without_scripts: bool,
+        cursor: Cursor,
     ) -> Effect | None:
         self._go_to(core, sendings, batches, cursor)
         self.store.has_lost_scripts = without_scripts
@@ -180,7 +184,8 @@ class SessionEffects:
     # -- looking -------------------------------------------------------------------------------------------------------
 
     def deadlines_ms(self, core: int) -> tuple[int, ...]:
-        """From when on messages, and keys of Redis, are gone: absolute, in order. A key outlives its deadline by 1 ms."""
+        """From when on messages, and keys of Redis, are gone: absolute, in order. A key outlives its deadline by 1
+        ms."""
         known = self._deadlines_ms.get(core)
         if known is None:
             at = self.cores[core]
@@ -193,7 +198,9 @@ class SessionEffects:
     def has_had(self, core: int, labels: Iterable[int]) -> bool:
         """Whether the session has had all of the messages: to save them once more would be to save them twice."""
         account = self.cores[core].account
-        return all(account.session.entry(one) is not None or account.fate(one) not in (None, "refused") for one in labels)
+        return all(
+            account.session.entry(one) is not None or account.fate(one) not in (None, "refused") for one in labels
+        )
 
     def fail_over(self, now: int, replica: int) -> tuple[int, Broken]:
         """The session as the replica has it takes the place of the present one: its number, and what is broken by it.

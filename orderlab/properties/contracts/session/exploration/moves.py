@@ -71,8 +71,8 @@ class Last(NamedTuple):
 
 
 class Writer(NamedTuple):
-    """How far a writer is with its program, and its name towards each reader's session: 1 for the first to save there; 0,
-    none yet.
+    """How far a writer is with its program, and its name towards each reader's session: 1 for the first to save there;
+    0, none yet.
     """
 
     program: int
@@ -122,7 +122,9 @@ class Moves:
         scope = self.scope
         self._may_repeat = bool(scope.lost_replies or scope.duplicates or scope.errors or scope.crashes)
         self._has_pages = scope.pages != (None,)
-        for step in map(self._labelled, range(1, len(scope.messages) + 1)) if scope.renames else sum(scope.programs, ()):
+        for step in (
+            map(self._labelled, range(1, len(scope.messages) + 1)) if scope.renames else sum(scope.programs, ())
+        ):
             effects.run.register(step)
 
     def _labelled(self, label: int) -> Save:
@@ -285,7 +287,9 @@ class Moves:
         batch = effect.batches[step.producer]
         has_had = effect.was_stopped and self.effects.has_had(effect.core, (one.label for one in step.messages))
         sent = replace(batch.step, fault=None) if batch.step is not None else None
-        batch = batch._replace(step=sent, was_done=batch.was_done or has_had, earlier=batch.earlier if self.scope.late else None)
+        batch = batch._replace(
+            step=sent, was_done=batch.was_done or has_had, earlier=batch.earlier if self.scope.late else None
+        )
         return self.writers.number(writer._replace(last=Last(reader, batch, is_answered)))
 
     def _batches(self, by_producer: dict[int, Batch]) -> tuple[Batch, ...]:

@@ -2,9 +2,10 @@
 
 A state is a handful of small numbers. Behind each stands a value that many states share: one session with its keys and
 the judge's account (``effects``), what its reader has been told, how far a writer is (``moves``), the condition of the
-node. `orderlab explore store` asks for laws of states; validation, mutation and comparison hear of each step that breaks
-something as it is taken, with the state it was taken in, and states carry nothing of it.
+node. `orderlab explore store` asks for laws of states; validation, mutation and comparison hear of each step that
+breaks something as it is taken, with the state it was taken in, and states carry nothing of it.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -102,7 +103,8 @@ class Change(NamedTuple):
 
 
 class StoreExploration(TransitionSystem[State]):
-    """A store within ``scope``, each step judged against the abstract session. ``run`` is on an empty kernel, with one client.
+    """A store within ``scope``, each step judged against the abstract session. ``run`` is on an empty kernel, with one
+    client.
 
     ``law``: judge only this one. ``heard`` hears what each step breaks. ``remembers``: look up what has been found out;
     False is slow and gives the same. ``given`` is what the user asked for.
@@ -175,7 +177,8 @@ class StoreExploration(TransitionSystem[State]):
         return found
 
     def path_to(self, space: Space, state: State) -> tuple[Step, ...]:
-        """The steps by which a search first reached a state, even if the search was cut short. Raises BudgetExceeded where that takes work anew."""
+        """The steps by which a search first reached a state, even if the search was cut short. Raises BudgetExceeded
+        where that takes work anew."""
         number = space.number_of(state)
         assert number is not None
         chain = [number]
@@ -220,7 +223,8 @@ class StoreExploration(TransitionSystem[State]):
             found.append((label, tuple(after)))
             taken.append(step)
 
-    # -- steps of readers and writers, remembered -------------------------------------------------------------------------
+    # -- steps of readers and writers, remembered
+    # -------------------------------------------------------------------------
 
     def _reader_steps(self, reader: int, core: int, known: int, at_node: Conditions) -> list[Change]:
         asked = reader, core, known, at_node
@@ -279,7 +283,8 @@ class StoreExploration(TransitionSystem[State]):
             self.is_cut_short = True
         return found
 
-    # -- time, and the node ------------------------------------------------------------------------------------------------
+    # -- time, and the node
+    # ------------------------------------------------------------------------------------------------
 
     def _add_time(self, found: list[tuple[Label, State]], state: State, node: Node) -> None:
         """To the next deadlines: just before, and at."""
@@ -525,7 +530,9 @@ def described(system: StoreExploration, state: State) -> dict[str, Any]:
             for key, (kind, value, _) in sorted(effects.store.frozen(core.keyspace).items())
         }
     for at, writer in enumerate(state[system._writers_at : -1], 1):
-        found[f"writer {at}"] = written(system.writers[writer], len(system.moves.programs[system.writers[writer].program]))
+        found[f"writer {at}"] = written(
+            system.writers[writer], len(system.moves.programs[system.writers[writer].program])
+        )
     found["ms passed"] = effects.cores[state[0]].now_ms - FIRST_MS
     found["scripts loaded"] = node.has_scripts
     if system.scope.failover:

@@ -1,8 +1,9 @@
-"""Several writers to one queue: operations that are stopped half-way, replies that are lost, retries, calls that interleave.
+"""Several writers to one queue: operations that are stopped half-way, replies that are lost, retries, calls that
+interleave.
 
 The laws most at stake are all-or-nothing, counter and packet-id. Each writer sends its next batch or repeats its last
-one; anything that ``orderlab.sim.redis.error_conditions`` knows can strike, a client can die between two calls of one operation, an
-operator can kill a script and a node can crash before any call of it.
+one; anything that ``orderlab.sim.redis.error_conditions`` knows can strike, a client can die between two calls of one
+operation, an operator can kill a script and a node can crash before any call of it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Client identifiers of every kind: all keys of one operation must hash to one slot, and the session must work as any other.
+"""Client identifiers of every kind: all keys of one operation must hash to one slot, and the session must work as any
+other.
 
 Runs on the kernel, where what an operation touches can be recorded.
 """

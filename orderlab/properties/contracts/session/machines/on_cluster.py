@@ -1,4 +1,5 @@
-"""A session store on a Redis Cluster of three masters: calls find their slot by themselves, and the judge sees all nodes.
+"""A session store on a Redis Cluster of three masters: calls find their slot by themselves, and the judge sees all
+nodes.
 
 Kernel shards or real servers; the machine ``slots_on_the_move`` moves slots under the store and lets masters fail.
 """
@@ -50,7 +51,8 @@ class _Noting:
 
 
 class ClusterBackend(Backend):
-    """Masters and a client that follows redirections. Of a slot that moves, the source's keys count over the target's."""
+    """Masters and a client that follows redirections. Of a slot that moves, the source's keys count over the
+    target's."""
 
     contains_scripts = True
 
@@ -196,8 +198,8 @@ class ServerCluster(ClusterBackend):
 
 
 class ClusterStore(BoundStore):
-    """A store on a cluster. A listing is taken on a node of its own that holds every key: it shows what is there, however
-    far a slot has moved."""
+    """A store on a cluster. A listing is taken on a node of its own that holds every key: it shows what is there,
+    however far a slot has moved."""
 
     def __init__(self, binding: Binding, backend: ClusterBackend, default_expiry_ms: int) -> None:
         self.cluster = backend

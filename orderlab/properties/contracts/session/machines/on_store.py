@@ -1,4 +1,5 @@
 """A machine for one store on one backend: on the kernel with its keys inspected, elsewhere by its replies alone."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,4 +1,6 @@
-"""One queue: identifiers that go round and acknowledgements that come late; trims, deadlines and a clock that jumps to them."""
+"""One queue: identifiers that go round and acknowledgements that come late; trims, deadlines and a clock that jumps to
+them."""
+
 from __future__ import annotations
 
 from typing import ClassVar
@@ -48,7 +50,8 @@ class PacketIdentifiers(StoreMachine):
 
     @rule(which=st.sampled_from(["oldest", "newest", "recent", "first"]), back=st.integers(0, 4))
     def acknowledge(self, which: str, back: int) -> None:
-        """The oldest or newest that waits, one of the last, or one of the first, whose identifier may be in use again."""
+        """The oldest or newest that waits, one of the last, or one of the first, whose identifier may be in use
+        again."""
         live = self.live(0)
         labels = {"recent": self.labels - back, "first": 1 + back}
         if live:

@@ -1,10 +1,10 @@
 """A store on a Redis Cluster: slots migrate in every phase under its calls, and masters fail over to replicas that lag.
 
-What is required while a client's slot moves: a call may be refused (ASK answered by TRYAGAIN, MOVED that is followed), but
-it does all of its work or none of it, and what it touches beyond its KEYS must not stop it midway (B14). A client whose
-slot stays, and everybody once the slot has arrived or returned, must be served. A failover to a replica that lags loses the
-last operations (B9), whole ones and nothing else: the session goes on exactly where the replica had it. Keys of two slots
-in one call (S14) are refused by any cluster.
+What is required while a client's slot moves: a call may be refused (ASK answered by TRYAGAIN, MOVED that is followed),
+but it does all of its work or none of it, and what it touches beyond its KEYS must not stop it midway (B14). A client
+whose slot stays, and everybody once the slot has arrived or returned, must be served. A failover to a replica that lags
+loses the last operations (B9), whole ones and nothing else: the session goes on exactly where the replica had it. Keys
+of two slots in one call (S14) are refused by any cluster.
 """
 
 from __future__ import annotations
@@ -237,7 +237,9 @@ class SlotsOnTheMove(StoreMachine):
         else:
             self.migration.end()
         self.catch_up()
-        self.happened("slot returns" if returns else "slot arrives", "the slot is back" if returns else "it has arrived")
+        self.happened(
+            "slot returns" if returns else "slot arrives", "the slot is back" if returns else "it has arrived"
+        )
 
     @property
     def can_fail_over(self) -> bool:
@@ -283,7 +285,8 @@ class SlotsOnTheMove(StoreMachine):
         self.story.append(text)
 
     def _reverted(self, now: RunState, client: int) -> RunState:
-        """``now`` with one client's session, and what was told of it, as the replica has it. CONNECTs go on counting."""
+        """``now`` with one client's session, and what was told of it, as the replica has it. CONNECTs go on
+        counting."""
         then, now_ms = self.replica, now.accounts[client].session.now_ms
         account = then.accounts[client]
         account = account._replace(session=account.session._replace(now_ms=now_ms))
@@ -317,7 +320,10 @@ def in_words(step: Step) -> str:
     name = kind_of_step(step)
     match step:
         case Save():
-            told = f"producer {step.producer} saves {names_of([one.label for one in step.messages])} for client {step.client}"
+            told = (
+                f"producer {step.producer} saves {names_of([one.label for one in step.messages])} for client "
+                f"{step.client}"
+            )
             told += f", limit {step.limit}"
         case Acknowledge() | Release():
             told = f"{name} m{step.label}"

@@ -96,8 +96,8 @@ class LawViolated(AssertionError):
 
 
 WAITS_MAX_MS = 3_000_000_000_000
-"""The time that may pass in one example, 95 years: even the longest interval (136 years) then ends before 2286, so that deadlines
-have 13 digits, as stores take for granted."""
+"""The time that may pass in one example, 95 years: even the longest interval (136 years) then ends before 2286, so that
+deadlines have 13 digits, as stores take for granted."""
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -178,7 +178,8 @@ class StoreMachine(RuleBasedStateMachine):
                 raise LawViolated(broken, self._trace(trace, broken[0].law), type(self).__name__, self.run.store)
 
     def within_limits(self, step: Step) -> Step:
-        """The step with a limit that callers may give: the one that the store fixes, or one that a queue can keep, or any."""
+        """The step with a limit that callers may give: the one that the store fixes, or one that a queue can keep, or
+        any."""
         if isinstance(step, Interleave):
             return replace(step, step=self.within_limits(step.step), during=self.within_limits(step.during))
         if not isinstance(step, Save):
@@ -221,7 +222,9 @@ class StoreMachine(RuleBasedStateMachine):
         """One of the conditions that the backend can be brought into."""
         return Fault(self.faults[number % len(self.faults)])
 
-    def take_on_wrong_type(self, step: Save | Fetch | Acknowledge | Release | Clear | Open, which: int, found: str) -> None:
+    def take_on_wrong_type(
+        self, step: Save | Fetch | Acknowledge | Release | Clear | Open, which: int, found: str
+    ) -> None:
         """The step while one of the keys that it meets, or would make, holds a value of type ``found``."""
         try:
             keys = [] if self.ended else self._keys_touched(step)

@@ -1,1 +1,2 @@
-"""What judges a mutant of a session store: the laws (``judging``), the original beside it (``equivalence``, ``beside``)."""
+"""What judges a mutant of a session store: the laws (``judging``), the original beside it (``equivalence``,
+``beside``)."""

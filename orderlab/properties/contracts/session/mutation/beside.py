@@ -98,7 +98,8 @@ def told(result: Result) -> str:
 def difference_to_clients(
     original: Binding, mutated: Binding, modulus: int, states_max: int = STATES_MAX, walks: int = WALKS
 ) -> str:
-    """The first reply of ``mutated`` that is not the original's in scenarios, walks and scopes of a small world; or nothing.
+    """The first reply of ``mutated`` that is not the original's in scenarios, walks and scopes of a small world; or
+    nothing.
 
     For stores whose operations are single calls: between the calls of one that takes several, others could come.
     """

@@ -200,7 +200,15 @@ class NotingStore(MemoStore):
         reply = super().run(call)
         after = self._number_of(self.kernel.shard.freeze())
         moment = Moment(
-            before, self._now_ms, fault, call.operation, call.script.name, call.function, call.read_only, call.keys, call.args
+            before,
+            self._now_ms,
+            fault,
+            call.operation,
+            call.script.name,
+            call.function,
+            call.read_only,
+            call.keys,
+            call.args,
         )
         told = read(self.binding, call.operation, reply, self._fields)
         self.calls[moment] = Outcome(shown(reply), after, self._fields, told)
@@ -301,7 +309,8 @@ def _long_runs(table: Table, mutated: Binding) -> Iterator[tuple[Step, Step]]:
 
 
 def difference_in_replies(table: Table, mutated: Binding) -> str:
-    """How a client can tell ``mutated`` from the original, whatever the keys hold; empty when it cannot in the scope."""
+    """How a client can tell ``mutated`` from the original, whatever the keys hold; empty when it cannot in the
+    scope."""
     difference = beside.difference_to_clients(table.original, mutated, table.binding.modulus)
     if difference:
         return difference

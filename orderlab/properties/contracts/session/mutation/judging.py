@@ -33,7 +33,8 @@ from orderlab.sim.stores.bound import BudgetExceeded
 DEFAULT_BUDGET_S = 12.0
 """A cap for a mutant that nothing kills, in processor time of one core: what is done is counted in steps."""
 FEW_STATES, MORE_STATES = 25, 300
-"""Of each scope, in the first round and for what it leaves, for each unit of effort (``orderlab.properties.validation.effort``)."""
+"""Of each scope, in the first round and for what it leaves, for each unit of effort
+(``orderlab.properties.validation.effort``)."""
 FEW_WALKS, MORE_WALKS = 2, 15
 MACHINE_ROUNDS = 0.2
 WITNESS_STEPS = 3_000
@@ -107,8 +108,8 @@ def judge_thoroughly(
 ) -> Result:
     """The same at length, for a mutant of ``script`` that survived the quick round, beside the original's ``table``.
 
-    What is the same as the original within the small world need not be looked at there again. What leaves other keys and
-    breaks no law is equivalent as well if no client can tell (``beside``); its text says where its keys differ.
+    What is the same as the original within the small world need not be looked at there again. What leaves other keys
+    and breaks no law is equivalent as well if no client can tell (``beside``); its text says where its keys differ.
     """
     beside = compare(table, binding, script)
 

@@ -43,7 +43,8 @@ def small_world(subject: Subject, findings: Findings) -> Subject:
 
 
 def goes_round(small: Subject) -> bool:
-    """Whether scaling has reached the wrap: False when identifiers grow and grow, one by one, past twice their number."""
+    """Whether scaling has reached the wrap: False when identifiers grow and grow, one by one, past twice their
+    number."""
     run = small.bare_run((CLIENT,))
     given: list[int | None] = []
     for label in range(1, 2 * small.binding.modulus + 2):

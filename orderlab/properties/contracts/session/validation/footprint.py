@@ -46,8 +46,9 @@ SIZES = (10, 100, 1000)
 SUPERLINEAR = 2.5
 """A queue ten times as long may cost ten times as much, times this for what is rounded."""
 JUDGED_MAX = 1000
-"""Messages of a queue up to which each step is judged by every law as well. Longer ones are judged where an operation fails
-or declines there, and by the long queues at the limit: a listing of all that waits takes longer than what is measured."""
+"""Messages of a queue up to which each step is judged by every law as well. Longer ones are judged where an operation
+fails or declines there, and by the long queues at the limit: a listing of all that waits takes longer than what is
+measured."""
 FOREVER_MS = 864_000_000
 PLAIN_CLIENTS = (b"plain-client", *CLIENTS)
 """Whose keys are told; those of hostile ones are judged alone."""
@@ -235,8 +236,8 @@ def _note_keys(record: Record, footprint: Footprint) -> None:
 def _visit_length(subject: Subject, size: int, findings: Findings, footprint: Footprint, is_judged: bool) -> bool:
     """One queue of ``size`` messages, through everything that can be done to it.
 
-    Where the store breaks a law on the way it is measured all the same: what it does with a full queue has its cost, right
-    or wrong. False when a script had to be stopped.
+    Where the store breaks a law on the way it is measured all the same: what it does with a full queue has its cost,
+    right or wrong. False when a script had to be stopped.
     """
     is_first = not is_judged
     store = RecordingStore(subject.binding, DEFAULT_EXPIRY_MS)
@@ -253,7 +254,9 @@ def _visit_length(subject: Subject, size: int, findings: Findings, footprint: Fo
         report = run.perform(step)
         if is_first and (isinstance(report.result, Failed) or getattr(report.result, "refused", None) is not None):
             return _visit_length(subject, size, findings, footprint, is_judged=True)
-        found = list(report.discrepancies) if is_judged else [one for one in report.discrepancies if one.law == "bounded"]
+        found = (
+            list(report.discrepancies) if is_judged else [one for one in report.discrepancies if one.law == "bounded"]
+        )
         findings.work["operations"] += len(store.records)
         for record in store.records:
             _note_keys(record, footprint)

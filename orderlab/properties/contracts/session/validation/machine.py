@@ -67,7 +67,8 @@ def _take_once(place: Prepared, steps: tuple[Step, ...], findings: Findings, nam
 def run_machine(
     subject: Subject, findings: Findings, rounds: int, first: int = 0, crosses_the_wrap: bool = True
 ) -> None:
-    """So many rounds of examples from each of the two places, from round ``first`` on; what is found goes to ``findings``."""
+    """So many rounds of examples from each of the two places, from round ``first`` on; what is found goes to
+    ``findings``."""
     start = Prepared(subject, ())
     if first == 0:
         _take_once(start, COME_AND_GO, findings, "a message that comes and goes")
@@ -76,7 +77,9 @@ def run_machine(
         return
     if subject.store.largest_batch < SMALLEST_PASSING:
         if first == 0:
-            findings.gaps.append("the state machine did not go near the wrap: the store saves too few messages at a time")
+            findings.gaps.append(
+                "the state machine did not go near the wrap: the store saves too few messages at a time"
+            )
         return
     place = Prepared(subject, near_the_wrap(subject))
     for taken, report in enumerate(place.reports, 1):

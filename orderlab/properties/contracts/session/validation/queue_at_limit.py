@@ -1,15 +1,16 @@
-"""Analyses of many messages, on the scripts as they are: long queues judged by every law, and every quantity at its boundaries.
+"""Analyses of many messages, on the scripts as they are: long queues judged by every law, and every quantity at its
+boundaries.
 
 Small scopes never reach what scripts do by portions: values that are handed to a command some thousands at a time (Lua
-cannot unpack more than 8000), sweeps that stop at a budget, identifiers that come round to messages which wait. A few long
-runs go there; their steps are the same as everywhere, so a witness can be made short and replayed. For the identifiers to
-come round, they are scaled to some thousands.
+cannot unpack more than 8000), sweeps that stop at a budget, identifiers that come round to messages which wait. A few
+long runs go there; their steps are the same as everywhere, so a witness can be made short and replayed. For the
+identifiers to come round, they are scaled to some thousands.
 
-A portion that is one short, a page that ends where the queue does, a loop that forgets its last turn: such a flaw shows at
-one length and at no other. Which lengths, the scripts' own text tells best: each whole number that stands in it, and its
-neighbours; powers of two and customary page sizes for numbers that are computed. At each length a short run is taken
-without judging, and what is fetched is held against what was saved, which costs little; where they differ, or an operation
-fails, the same steps are taken once more and judged by every law: only that is a finding."""
+A portion that is one short, a page that ends where the queue does, a loop that forgets its last turn: such a flaw shows
+at one length and at no other. Which lengths, the scripts' own text tells best: each whole number that stands in it, and
+its neighbours; powers of two and customary page sizes for numbers that are computed. At each length a short run is
+taken without judging, and what is fetched is held against what was saved, which costs little; where they differ, or an
+operation fails, the same steps are taken once more and judged by every law: only that is a finding."""
 
 from __future__ import annotations
 
@@ -93,7 +94,10 @@ def queues_at_limit(subject: Subject) -> Iterator[Filled]:
     at = _Labels(largest, subject.limit)
     front: list[Step] = [*at.saves(some, 1000, most), *at.saves(20, LONG_MS, most), Wait(1000), *at.saves(1, 5000, 22)]
     front += [Fetch(count=10), Wait(5000), *at.saves(2, LONG_MS, 22), Fetch(), DrainQueue(count=10), Quiesce()]
-    yield "many expire before some that stay, and the session ends with many", [*front, *at.saves(some, 1000, most), Clear()]
+    yield (
+        "many expire before some that stay, and the session ends with many",
+        [*front, *at.saves(some, 1000, most), Clear()],
+    )
     at = _Labels(largest, subject.limit)
     trims: list[Step] = [*at.saves(many, LONG_MS, most), Fetch(count=1500), Acknowledge(many), Release(many // 2 | 1)]
     trims += [*at.saves(1, None, max(many // 2, 1)), Fetch(), *at.saves(many, LONG_MS, most), *at.saves(3, LONG_MS, 2)]
@@ -101,7 +105,10 @@ def queues_at_limit(subject: Subject) -> Iterator[Filled]:
     at = _Labels(largest, subject.limit)
     end = Open(clean_start=True) if "open" in subject.binding.operations else Clear()
     ends: list[Step] = [*at.saves(many, 2000, most), *at.saves(many // 4, 1000, most), end, Fetch()]
-    yield "a session ends with many", [*ends, *at.saves(1, 1500, most), Wait(1000), Fetch(), DrainQueue(count=1), Quiesce()]
+    yield (
+        "a session ends with many",
+        [*ends, *at.saves(1, 1500, most), Wait(1000), Fetch(), DrainQueue(count=1), Quiesce()],
+    )
 
 
 def rounds(subject: Subject) -> Iterator[Filled]:
@@ -113,7 +120,12 @@ def rounds(subject: Subject) -> Iterator[Filled]:
         at = _Labels(largest, None)
         some = min(most // 3, SOME)
         steps: list[Step] = [*at.saves(some, interval_ms, most), Fetch(count=1)]
-        steps += [Churn(most - some - 10, by_expiry=True), Wait(ROUND_TAKES_MS), Fetch(), *at.saves(some, LONG_MS, most)]
+        steps += [
+            Churn(most - some - 10, by_expiry=True),
+            Wait(ROUND_TAKES_MS),
+            Fetch(),
+            *at.saves(some, LONG_MS, most),
+        ]
         yield f"identifiers come round to many that {fate}", [*steps, Fetch(), *at.saves(20, LONG_MS, most), Fetch()]
 
 
@@ -133,7 +145,8 @@ def full_queues(subject: Subject) -> Iterator[Filled]:
 def run_queues_at_limit(subject: Subject, findings: Findings, first: int = 0, last: int | None = None) -> None:
     """Run those from number ``first`` up to ``last``, all by default; what they break goes to ``findings``.
 
-    Identifiers go round on a twin first, which takes a fraction of a second; what it shows is run on the scripts as they are.
+    Identifiers go round on a twin first, which takes a fraction of a second; what it shows is run on the scripts as
+    they are.
     """
     if first == 0:
         _go_round(subject, findings)
@@ -164,9 +177,11 @@ FEW_MAX, SOME_MAX, MANY_MAX = 1_100, 10_250, 40_000
 """Messages up to which constants of the scripts are tried at an effort of 1, from 4 on, and from 50 on."""
 SOME_FROM, MANY_FROM = 4.0, 50.0
 SIZES = (10, 20, 50, 100, 200, 250, 500, 1000, *(1 << power for power in range(3, 11)))
-"""Customary sizes of pages and portions, and powers of two: for numbers that stand in no text, because they are computed."""
+"""Customary sizes of pages and portions, and powers of two: for numbers that stand in no text, because they are
+computed."""
 LARGE = (2_048, 4_096, 5_000, 10_241)
-"""The last is more than Lua's ``unpack`` takes, in any number of values for each, and more than a queue usually may hold."""
+"""The last is more than Lua's ``unpack`` takes, in any number of values for each, and more than a queue usually may
+hold."""
 SHORT_MS = 1000
 CONSTANTS_MAX = 24
 """Constants of the scripts, the smallest first."""
@@ -174,8 +189,8 @@ ONE_BY_ONE_MAX = 600
 """Messages in a run of a store that takes a few at a time."""
 ENDING = "end with their session"
 JUDGED_MAX = 3_000
-"""Messages in the runs of one kind that are judged, after which its lengths tell nothing new: a store that never does what
-is expected here may be right, or is wrong at any length."""
+"""Messages in the runs of one kind that are judged, after which its lengths tell nothing new: a store that never does
+what is expected here may be right, or is wrong at any length."""
 
 
 class Length(NamedTuple):
@@ -236,7 +251,10 @@ def runs(subject: Subject, count: int) -> Iterator[tuple[str, list[Step]]]:
             part = min(size, largest)
             labels = range(label + 1, label + part + 1)
             label, size = label + part, size - part
-            yield Save(tuple(Publication(one, b"<%d>length" % one, b"t", 1 + one % 2, interval_ms) for one in labels), limit=limit)
+            yield Save(
+                tuple(Publication(one, b"<%d>length" % one, b"t", 1 + one % 2, interval_ms) for one in labels),
+                limit=limit,
+            )
 
     onward: list[Step] = [Fetch(count=count, onward=True)] if promises.has_counts and promises.has_pages else []
     pages: list[Step] = [Fetch(count=count), *onward]
@@ -287,7 +305,8 @@ def elements(subject: Subject) -> int:
 
 
 def is_plain(subject: Subject, steps: Sequence[Step]) -> bool:
-    """Whether every operation succeeds, and every fetch returns what was saved. Without judging; False means: look closer."""
+    """Whether every operation succeeds, and every fetch returns what was saved. Without judging; False means: look
+    closer."""
     subject.store.run_again()
     run = subject.bare_run((CLIENT,))
     run.stop_judging()
@@ -313,7 +332,11 @@ def is_plain(subject: Subject, steps: Sequence[Step]) -> bool:
                 if not _returned(run, report, expected):
                     return False
                 passed += len(expected)
-                last = report.result.messages[-1] if isinstance(report.result, Fetched) and report.result.messages else None
+                last = (
+                    report.result.messages[-1]
+                    if isinstance(report.result, Fetched) and report.result.messages
+                    else None
+                )
                 if last is not None:  # where nothing is judged, nobody else knows how far a reader has come
                     cursor = Cursor(last.sequence or 0, frozenset(waiting[:passed]))
                     run.state = run.state._replace(cursors=replaced(run.state.cursors, 0, cursor))

@@ -73,13 +73,29 @@ CONTENTS = (
 """Payloads and topics that a careless encoding would change: MQTT payloads are any bytes, up to 256 MB of them."""
 
 SCENARIOS: dict[str, list[Step]] = {
-    "identifiers go round": [*saves(1, 2, 3, limit=2), Fetch(), *saves(4, 5, limit=2), Fetch(), DrainQueue(), Quiesce()],
+    "identifiers go round": [
+        *saves(1, 2, 3, limit=2),
+        Fetch(),
+        *saves(4, 5, limit=2),
+        Fetch(),
+        DrainQueue(),
+        Quiesce(),
+    ],
     "an acknowledgement comes late": [
         *(*saves(1), Fetch(), Acknowledge(1), *saves(2, 3, 4), Acknowledge(1), Fetch()),
         *(Acknowledge(4), Acknowledge(1)),
     ],
     "an answer comes late and its identifier is that of a message with a deadline": [
-        *(*saves(1, 2), Fetch(), Acknowledge(1), *saves(3), quick(one(4, 1000, 2)), Acknowledge(1), Release(1), Fetch()),
+        *(
+            *saves(1, 2),
+            Fetch(),
+            Acknowledge(1),
+            *saves(3),
+            quick(one(4, 1000, 2)),
+            Acknowledge(1),
+            Release(1),
+            Fetch(),
+        ),
         *(Wait(1000), *saves(5), Fetch(), DrainQueue(), Quiesce()),
     ],
     "a PUBREC comes late": [
@@ -99,7 +115,14 @@ SCENARIOS: dict[str, list[Step]] = {
         *(quick(one(4, 0), one(5, 0)), *saves(6), quick(one(7, 0)), *saves(8), Fetch(), DrainQueue(), Quiesce()),
     ],
     "a save that keeps nothing lowers the limit": [
-        *(*saves(1, 2, 3), quick(one(4, 0), limit=2), Fetch(), *saves(5), quick(one(6, 0), one(7, 0), limit=1), Fetch()),
+        *(
+            *saves(1, 2, 3),
+            quick(one(4, 0), limit=2),
+            Fetch(),
+            *saves(5),
+            quick(one(6, 0), one(7, 0), limit=1),
+            Fetch(),
+        ),
         *(Retry(), Fetch(), DrainQueue(), Quiesce()),
     ],
     "expired messages before a full queue": [
@@ -118,14 +141,32 @@ SCENARIOS: dict[str, list[Step]] = {
     ],
     "answers come after the deadline": [
         *(quick(one(1, 1000, 2), one(2, 1000), one(3, 40_000, 2)), Fetch(), Release(3), Wait(999), Release(3), Wait(1)),
-        *(Release(1), Acknowledge(2), Acknowledge(1), Release(3), Fetch(), Acknowledge(3), Release(3), DrainQueue(), Quiesce()),
+        *(
+            Release(1),
+            Acknowledge(2),
+            Acknowledge(1),
+            Release(3),
+            Fetch(),
+            Acknowledge(3),
+            Release(3),
+            DrainQueue(),
+            Quiesce(),
+        ),
     ],
     "answers come in the millisecond of the deadline": [
         *(Wait(500), quick(one(1, 1000, 2), one(2, 1000)), Fetch(), Wait(1000), Release(1), Acknowledge(2), Fetch()),
         *(quick(one(3, 1000)), Wait(1000), *saves(4), Fetch(), DrainQueue(), Quiesce()),
     ],
     "answers come one millisecond before the deadline": [
-        *(quick(one(1, 1000, 2), one(2, 1000)), Fetch(), Wait(999), Release(1), Acknowledge(2), *saves(3, limit=2), Fetch()),
+        *(
+            quick(one(1, 1000, 2), one(2, 1000)),
+            Fetch(),
+            Wait(999),
+            Release(1),
+            Acknowledge(2),
+            *saves(3, limit=2),
+            Fetch(),
+        ),
         *(Wait(1), Acknowledge(1), Fetch(), DrainQueue(), Quiesce()),
     ],
     "a batch passes over an identifier and comes again": [
@@ -142,13 +183,30 @@ SCENARIOS: dict[str, list[Step]] = {
         *(Wait(1000), Fetch(), Acknowledge(2), Wait(1999), Fetch(), Wait(1), Fetch(), DrainQueue(), Quiesce()),
     ],
     "sessions end and begin": [
-        *(*saves(1, 2), Fetch(), Clear(), Save((one(3),), stale=True), Acknowledge(1), Open(clean_start=True), *saves(4)),
+        *(
+            *saves(1, 2),
+            Fetch(),
+            Clear(),
+            Save((one(3),), stale=True),
+            Acknowledge(1),
+            Open(clean_start=True),
+            *saves(4),
+        ),
         *(Acknowledge(1), Save((one(5),), stale=True), Fetch(), Open(clean_start=False), Fetch()),
         *(Open(clean_start=True), *saves(6), Fetch(), Clear(), Clear()),
     ],
     "the end of a session comes late": [
         *(*saves(1), Clear(), Open(clean_start=True), *saves(2), Clear(stale=True), Fetch(), *saves(3)),
-        *(Open(clean_start=True), Clear(stale=True), *saves(4), Fetch(), DrainQueue(), Quiesce(), Clear(), Clear(stale=True)),
+        *(
+            Open(clean_start=True),
+            Clear(stale=True),
+            *saves(4),
+            Fetch(),
+            DrainQueue(),
+            Quiesce(),
+            Clear(),
+            Clear(stale=True),
+        ),
         *(Clear(), Open(), *saves(5), Clear(stale=True), Open(), Clear(stale=True), Fetch()),
     ],
     "answers come from an earlier session": [
@@ -163,12 +221,30 @@ SCENARIOS: dict[str, list[Step]] = {
     ],
     "a producer goes back": [
         *(*saves(1), Retry(older=True), *saves(2), Retry(older=True), Retry(), Fetch(), Acknowledge(1)),
-        *(Retry(older=True), Fetch(), quick(one(3), one(4)), Retry(older=True), DrainQueue(), Retry(older=True), Quiesce()),
+        *(
+            Retry(older=True),
+            Fetch(),
+            quick(one(3), one(4)),
+            Retry(older=True),
+            DrainQueue(),
+            Retry(older=True),
+            Quiesce(),
+        ),
         *(*saves(5), Clear(), Retry(older=True), Open(clean_start=True), Retry(older=True), Retry(), *saves(6)),
         *(Retry(older=True), *saves(7), Retry(older=True), Fetch()),
     ],
     "a producer goes back behind a save that keeps nothing": [
-        *(*saves(1), quick(one(2, 0)), Retry(older=True), Fetch(), *saves(3), Retry(older=True), Fetch(), DrainQueue(), Quiesce()),
+        *(
+            *saves(1),
+            quick(one(2, 0)),
+            Retry(older=True),
+            Fetch(),
+            *saves(3),
+            Retry(older=True),
+            Fetch(),
+            DrainQueue(),
+            Quiesce(),
+        ),
     ],
     "replies are lost": [
         *(quick(one(1), one(2)), Retry(), Fetch(), Acknowledge(1), Retry(), Save((one(3),), producer=1), Retry()),
@@ -191,9 +267,27 @@ SCENARIOS: dict[str, list[Step]] = {
     "numbers get a second digit": [
         *(Open(clean_start=True) for _ in range(8)),
         *(quick(one(1, qos=2)), Fetch(), Open(clean_start=True)),
-        *(quick(one(2, qos=2)), Fetch(), Release(1), Acknowledge(1), Save((one(3),), stale=True), Clear(stale=True), Fetch()),
+        *(
+            quick(one(2, qos=2)),
+            Fetch(),
+            Release(1),
+            Acknowledge(1),
+            Save((one(3),), stale=True),
+            Clear(stale=True),
+            Fetch(),
+        ),
         *(Open(stale=True), Open(), *saves(*range(4, 12), limit=2), Fetch(), Retry(), *saves(12), Retry(older=True)),
-        *(Retry(), Fetch(count=1), Fetch(onward=True), Acknowledge(12), Fetch(), DrainQueue(), Quiesce(), Clear(), Open()),
+        *(
+            Retry(),
+            Fetch(count=1),
+            Fetch(onward=True),
+            Acknowledge(12),
+            Fetch(),
+            DrainQueue(),
+            Quiesce(),
+            Clear(),
+            Open(),
+        ),
     ],
     "two clients": [
         *(*saves(1, 2), *saves(3, 4, client=1), Fetch(0, 1), Fetch(1, 1), Acknowledge(1), Clear(0), Fetch(1)),
@@ -204,7 +298,10 @@ SCENARIOS: dict[str, list[Step]] = {
     ],
     "contents of any bytes": [
         *(quick(Publication(label, payload, topic)) for label, (payload, topic) in enumerate(CONTENTS, 1)),
-        *(Fetch(), quick(*(Publication(10 + n, b"again" + one, topic) for n, (one, topic) in enumerate(CONTENTS[:3]))),),
+        *(
+            Fetch(),
+            quick(*(Publication(10 + n, b"again" + one, topic) for n, (one, topic) in enumerate(CONTENTS[:3]))),
+        ),
         *(Fetch(count=1), Fetch()),
     ],
     "equal messages": [
@@ -227,7 +324,17 @@ NUMBERED_PRODUCERS: dict[str, list[Step]] = {
     "producers called as identifiers are": [
         *(Save((one(1),)), Save((one(2),), producer=1), Fetch(), Retry(0), Retry(1), Acknowledge(1), Fetch()),
         *(Save((one(3, qos=2),), producer=1), Retry(0), Fetch(), Release(3), Acknowledge(2), Save((one(4),)), Fetch()),
-        *(Retry(), Retry(1), DrainQueue(), Retry(), Quiesce(), Save((one(5),)), Clear(), Open(clean_start=True), *saves(6)),
+        *(
+            Retry(),
+            Retry(1),
+            DrainQueue(),
+            Retry(),
+            Quiesce(),
+            Save((one(5),)),
+            Clear(),
+            Open(clean_start=True),
+            *saves(6),
+        ),
     ],
 }
 
@@ -240,7 +347,8 @@ FORBIDDEN: dict[str, list[Step]] = {
     "an answer to packet identifier 0": [Answer(0), Answer(0, release=True)],
     "an answer to packet identifier 65536": [Answer(65536), Answer(65536, release=True)],
 }
-"""Steps that no caller may take, unless the binding promises otherwise. Each comes after a few messages, in a run of its own."""
+"""Steps that no caller may take, unless the binding promises otherwise. Each comes after a few messages, in a run of
+its own."""
 
 
 def run_scenarios(small: Subject, findings: Findings) -> None:

@@ -1,8 +1,8 @@
 """One law of one store as a test: scenarios, then Hypothesis machines, and for a violation the shortest story.
 
-The machines run on the store with few packet identifiers, where a handful of saves goes round, and from ``ci`` on also on
-the scripts as they are. What breaks the law in the small world counts when it can be reproduced on the scripts as they
-are; `validate` explores and searches longer, and both share machines, judge and witness.
+The machines run on the store with few packet identifiers, where a handful of saves goes round, and from ``ci`` on also
+on the scripts as they are. What breaks the law in the small world counts when it can be reproduced on the scripts as
+they are; `validate` explores and searches longer, and both share machines, judge and witness.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ def run_law(
     for name, tally in found.tallies.items():
         findings.coverage.update(tally.coverage)
         if tally.cut_off:
-            findings.gaps.append(f"{name}: {tally.cut_off:,} of {tally.examples:,} examples were cut off, scripts did not end")
+            findings.gaps.append(
+                f"{name}: {tally.cut_off:,} of {tally.examples:,} examples were cut off, scripts did not end"
+            )
     judge = SessionJudge(subject, small, findings, None, lambda text: None)
     judge.consider(QUICK)
     found.report(judge.result(law))

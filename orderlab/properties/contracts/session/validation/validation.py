@@ -78,7 +78,10 @@ class SessionValidation(Validation):
     @property
     def remarks(self) -> tuple[str, ...]:
         """What of the keys and commands of operations an owner wants to know."""
-        told = [f"undeclared keys of {operation}: {', '.join(keys)}" for operation, keys in self.footprint.undeclared_patterns().items()]
+        told = [
+            f"undeclared keys of {operation}: {', '.join(keys)}"
+            for operation, keys in self.footprint.undeclared_patterns().items()
+        ]
         commands = sorted(self.footprint.writes.get("fetch") or ())
         return (*told, *([f"fetch writes: {', '.join(commands)}"] if commands else []), *self.notes)
 
@@ -86,7 +89,10 @@ class SessionValidation(Validation):
     def scope(self) -> tuple[str, ...]:
         """The lines that were rewritten for the small scope."""
         places = [f"{line.file}:{line.line}" if line.line else line.file for line in self.rewritten]
-        return tuple(f"for the small scope, {place} reads: {line.after.strip()}" for place, line in zip(places, self.rewritten, strict=True))
+        return tuple(
+            f"for the small scope, {place} reads: {line.after.strip()}"
+            for place, line in zip(places, self.rewritten, strict=True)
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The schema is in ``notes/semantics.md``."""
@@ -112,10 +118,11 @@ def validate(
     budget_s: float | None = None,
     only_first: bool = False,
 ) -> SessionValidation:
-    """Judge the store of ``binding`` by ``laws`` with so much ``effort``; ``budget_s`` is a cap in seconds on all of it.
+    """Judge the store of ``binding`` by ``laws`` with so much ``effort``; ``budget_s`` is a cap in seconds on all of
+    it.
 
-    ``backend`` is a real server that witnesses are replayed on, if there is one. With ``only_first`` it ends with the analysis
-    after which each of ``laws`` has a witness. Raises InputError when the store cannot be run at all.
+    ``backend`` is a real server that witnesses are replayed on, if there is one. With ``only_first`` it ends with the
+    analysis after which each of ``laws`` has a witness. Raises InputError when the store cannot be run at all.
     """
     limit = binding.fixed.get("limit")
     if limit is not None and not 1 <= limit <= binding.modulus:
@@ -129,7 +136,9 @@ def validate(
     run_rounds(schedule, judge, rounds_of(effort), budget_s)
     results = tuple(judge.result(law) for law in STORE_LAWS if law in findings.wanted)
     notes, gaps, rewritten = tuple(findings.notes), tuple(judge.gaps), tuple(small.rewritten)
-    return SessionValidation(binding, TERMS, results, notes, gaps, dict(findings.work), seed, effort, footprint, rewritten)
+    return SessionValidation(
+        binding, TERMS, results, notes, gaps, dict(findings.work), seed, effort, footprint, rewritten
+    )
 
 
 def validate_isolated(
@@ -142,6 +151,7 @@ def validate_isolated(
     budget_s: float | None = None,
 ) -> SessionValidation:
     """As ``validate``, in a process of its own. A script that cannot be ended otherwise breaks the law ``bounded``."""
+
     def work() -> SessionValidation:
         return validate(binding, effort, seed, laws, backend, progress, budget_s)
 
@@ -173,13 +183,17 @@ def analyses_of(subject: Subject, small: Subject, findings: Findings, footprint:
     return (
         Analysis("scenarios", lambda effort, done: run_scenarios(small, findings), 0.0),
         Analysis("footprint", lambda effort, done: measure_footprint(subject, findings, footprint), 0.0),
-        Analysis("queues at the limit", lambda effort, done: run_queues_at_limit(subject, findings, 0, SMALL_QUEUES), QUICK),
+        Analysis(
+            "queues at the limit", lambda effort, done: run_queues_at_limit(subject, findings, 0, SMALL_QUEUES), QUICK
+        ),
         Analysis("lengths", lambda effort, done: try_boundaries(subject, findings, effort, done)),
         Analysis("exploration", lambda effort, done: explore_scopes(small, findings, effort)),
         Analysis("random walks", lambda effort, done: walk_about(small, findings, *more(WALKS, effort, done))),
         Analysis("state machine", machine),
         Analysis(
-            "large queues at the limit", lambda effort, done: run_queues_at_limit(subject, findings, SMALL_QUEUES), LONG_QUEUES_FROM
+            "large queues at the limit",
+            lambda effort, done: run_queues_at_limit(subject, findings, SMALL_QUEUES),
+            LONG_QUEUES_FROM,
         ),
     )
 
@@ -187,8 +201,8 @@ def analyses_of(subject: Subject, small: Subject, findings: Findings, footprint:
 class SessionJudge(Judge):
     """``Judge`` with a twin ``small`` that has few packet identifiers: what breaks it is brought to full scale.
 
-    First comes what needs no scaling, one witness for each law; then what must be brought to full scale, for laws that have
-    none; then further causes.
+    First comes what needs no scaling, one witness for each law; then what must be brought to full scale, for laws that
+    have none; then further causes.
     """
 
     def __init__(
@@ -211,7 +225,9 @@ class SessionJudge(Judge):
         """Of a law, what breaks it in the small scope and not, as it stands, on the scripts as they are; made short."""
         budget = subject.cpu_budget
         confirmer = Confirmer(backend, SessionPerformer(subject.binding, subject.baselines_of), budget)
-        super().__init__(TERMS, subject.binding, subject.seed, self.large, findings, budget, confirmer, progress, only_first)
+        super().__init__(
+            TERMS, subject.binding, subject.seed, self.large, findings, budget, confirmer, progress, only_first
+        )
 
     def searches(self, effort: float) -> Sequence[WitnessSearch]:
         """With what must be brought to full scale after what needs no scaling."""
@@ -219,7 +235,8 @@ class SessionJudge(Judge):
         return (self.plain, self.scaled, *(() if self.only_first else further))
 
     def share_of(self, search: str, share: int) -> int:
-        """Each further cause at full scale carries on for some ten thousand steps, and the law is known to be violated."""
+        """Each further cause at full scale carries on for some ten thousand steps, and the law is known to be
+        violated."""
         if search == "further_scaled":
             return int(share * FURTHER_SCALED)
         return max(share, SCALED_STEPS) if search == "scaled" else share
@@ -239,7 +256,8 @@ class SessionJudge(Judge):
         return heaviness(finding.trace) <= HEAVY
 
     def cost(self, finding: Finding) -> tuple[bool, bool, tuple[int, int]]:
-        """A script that does not end is stopped much sooner in the small world, so that its trace is made short there."""
+        """A script that does not end is stopped much sooner in the small world, so that its trace is made short
+        there."""
         is_scaled = finding.trace.modulus != self.modulus
         return heaviness(finding.trace) > HEAVY, is_scaled is not is_endless(finding), finding.size
 
@@ -325,7 +343,14 @@ class SessionJudge(Judge):
         self.budget.lift()
         trace = replace(known[0].trace, law=law, store=str(small.binding.path), seed=small.seed)
         explanation = explain(Reruns(small.recording()), trace)
-        return Witness(replace(known[0], trace=trace), explanation, f"with {trace.modulus} packet identifiers only", TERMS, self.rounds)
+        return Witness(
+            replace(known[0], trace=trace),
+            explanation,
+            f"with {trace.modulus} packet identifiers only",
+            TERMS,
+            self.rounds,
+        )
+
 
 def is_endless(finding: Finding) -> bool:
     """Whether a script was stopped at its limits, which takes long each time."""

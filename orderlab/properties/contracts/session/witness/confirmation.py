@@ -20,6 +20,8 @@ SLACK_MS = 150
 """How much later than planned a real server may carry out a step."""
 LONGEST_WAIT_MS = 5000
 """For which a confirmation waits; longer times pass by moving the deadlines that Redis keeps."""
+
+
 @dataclass(frozen=True)
 class SessionPerformer:
     """``Performer`` for session stores."""
@@ -53,11 +55,12 @@ def steps_on(
     capabilities: Capabilities | None = None,
     budget: CpuBudget | None = None,
 ) -> Iterator[StepReport]:
-    """Take the steps of a trace on ``backend``, each when it is asked for, judging each, until one after which nothing can be judged.
+    """Take the steps of a trace on ``backend``, each when it is asked for, judging each, until one after which nothing
+    can be judged.
 
-    The store is loaded, and its clients connected, at once. Past its ``budget`` an operation, or a wait that would outlast it, raises BudgetExceeded.
-    ``baseline`` has the keys inspected as well; elsewhere than on the kernel that is left out where many messages pass.
-    ``capabilities``: what was found out about the store beyond its binding.
+    The store is loaded, and its clients connected, at once. Past its ``budget`` an operation, or a wait that would
+    outlast it, raises BudgetExceeded. ``baseline`` has the keys inspected as well; elsewhere than on the kernel that is
+    left out where many messages pass. ``capabilities``: what was found out about the store beyond its binding.
     """
     backend.flush()
     waits_ms = sum(step.ms for step in trace.steps if isinstance(step, Wait))

@@ -1,4 +1,5 @@
-"""What a session store does in the steps of a witness: what each answered, what is live after it, the line to look at."""
+"""What a session store does in the steps of a witness: what each answered, what is live after it, the line to look
+at."""
 
 from __future__ import annotations
 

@@ -32,7 +32,8 @@ MANY = 64
 
 
 def minimise(trace: Trace, law: str, reruns: Reruns, steps: int = SHORTENING_STEPS, wording: str = "") -> Trace:
-    """A trace that breaks the same law and from which no single step can be left out, if so many ``steps`` of reruns suffice.
+    """A trace that breaks the same law and from which no single step can be left out, if so many ``steps`` of reruns
+    suffice.
 
     With a ``wording`` only what breaks the law in these words counts, so that one defect does not turn into another.
     """

@@ -63,7 +63,10 @@ def test_a_message_dead_on_arrival_may_have_used_one() -> None:
 
 def test_a_message_trimmed_at_once_of_which_nobody_was_told_may_have_used_one() -> None:
     def laws_of(*given: int | None, stays: bool) -> list[str]:
-        batch = [*(Assigned(n, one, False, stays) for n, one in enumerate(given[:-1])), Assigned(9, given[-1], False, True)]
+        batch = [
+            *(Assigned(n, one, False, stays) for n, one in enumerate(given[:-1])),
+            Assigned(9, given[-1], False, True),
+        ]
         return [one.law for one in judge_identifiers(frozenset((0,)), batch, (), (), 5)[1]]
 
     assert laws_of(None, 1, stays=False) == laws_of(None, 2, stays=False) == []

@@ -98,16 +98,16 @@ def test_a_release_says_whether_the_message_was_there() -> None:
 
 
 def test_a_second_release_may_be_counted_or_not() -> None:
-    once = judge_release(HOLDING, ObservedAnswer(1, 1), Reply(removed=1), [LISTED[0]._replace(kind="PUBREL"), LISTED[1]], STORE)
+    once = judge_release(
+        HOLDING, ObservedAnswer(1, 1), Reply(removed=1), [LISTED[0]._replace(kind="PUBREL"), LISTED[1]], STORE
+    )
     listed = [LISTED[0]._replace(kind="PUBREL"), LISTED[1]]
     for removed in (0, 1):
         assert laws(judge_release(once.account, ObservedAnswer(1, 1), Reply(removed=removed), listed, STORE)) == []
 
 
 FINDING = STORE._replace(tells_found=frozenset({"acknowledge", "release", "clear"}))
-EXPIRED = HOLDING._replace(
-    session=HOLDING.session._replace(queue=HOLDING.session.queue[1:]), fates=((1, "expired"),)
-)
+EXPIRED = HOLDING._replace(session=HOLDING.session._replace(queue=HOLDING.session.queue[1:]), fates=((1, "expired"),))
 
 
 def test_a_store_that_promises_to_find_the_live_alone_does_not_count_what_has_expired() -> None:
@@ -158,7 +158,9 @@ def test_a_message_that_is_dead_on_arrival_does_not_fail_a_save() -> None:
     assert laws(judge_save(HOLDING, ObservedSave((dead,), 5), error, LISTED, STORE)) == ["all-or-nothing"]
     assert laws(judge_save(HOLDING, ObservedSave((dead,), 5), word, LISTED, STORE)) == []
     assert laws(judge_save(HOLDING, ObservedSave((dead, Message(5, LONG, 1)), 5), error, LISTED, STORE)) == ["no-loss"]
-    assert laws(judge_save(HOLDING, ObservedSave((fraction,), 5), error, LISTED, STORE)) == []  # MQTT has no such interval
+    assert (
+        laws(judge_save(HOLDING, ObservedSave((fraction,), 5), error, LISTED, STORE)) == []
+    )  # MQTT has no such interval
 
 
 def test_where_it_is_promised_to_be_told_an_error_tells_nothing() -> None:

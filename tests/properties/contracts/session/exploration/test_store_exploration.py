@@ -108,7 +108,9 @@ def test_without_failover_no_such_law_is_judged() -> None:
 # -- shortcuts ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", [pytest.param("session", marks=pytest.mark.exhaustive), "specimens/counter-in-a-key-that-goes"])
+@pytest.mark.parametrize(
+    "path", [pytest.param("session", marks=pytest.mark.exhaustive), "specimens/counter-in-a-key-that-goes"]
+)
 @pytest.mark.parametrize("messages", [1, pytest.param(2, marks=pytest.mark.exhaustive)])
 def test_remembering_changes_nothing(path: str, messages: int) -> None:
     scope = {"messages": messages, "lost_replies": 1, "clears": 1}

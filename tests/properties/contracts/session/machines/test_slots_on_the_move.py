@@ -1,4 +1,5 @@
-"""A store on a cluster: slots move in every phase, masters fail. What stops midway is found, what is declared is not."""
+"""A store on a cluster: slots move in every phase, masters fail. What stops midway is found, what is declared is
+not."""
 
 from __future__ import annotations
 

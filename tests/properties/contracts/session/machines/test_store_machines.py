@@ -1,4 +1,5 @@
-"""The machines over a store: they reach what is rare, find known defects and make them short, and leave a good store alone."""
+"""The machines over a store: they reach what is rare, find known defects and make them short, and leave a good store
+alone."""
 
 from __future__ import annotations
 
@@ -114,7 +115,9 @@ def test_no_limit_that_a_queue_cannot_keep_is_given_unless_the_store_promises_to
         sources["save.lua"] = sources["save.lua"].replace(b"whole(ARGV[2], 1, LAST_ID)", b"tonumber(ARGV[2])")
         assert b"= tonumber(ARGV[2])" in sources["save.lua"]
         binding = binding.with_store(binding.store.model_copy(update={"callers": Callers()}))
-    machine = on_kernel(Sessions, small_world(Subject(binding.with_sources(sources)), Findings(frozenset())), "Unlimited")()
+    machine = on_kernel(
+        Sessions, small_world(Subject(binding.with_sources(sources)), Findings(frozenset())), "Unlimited"
+    )()
     for limit, kept in ((100, 3), (65536, 3), (2, 2), (0, 2 if checks else 1)):
         machine.take(Save(machine.batch([(None, 1)] * 4), limit=limit))
         assert len(machine.live(0)) == kept

@@ -1,4 +1,5 @@
-"""Flaws at one length and no other: each is found at the effort where it is due, its neighbours and lawful stores are not accused."""
+"""Flaws at one length and no other: each is found at the effort where it is due, its neighbours and lawful stores are
+not accused."""
 
 from __future__ import annotations
 
@@ -29,16 +30,70 @@ STORES = Path(__file__).parents[3] / "stores"
 WANTED = "if not (after and after >= 0"
 SAVED, FILLED = "-- 6. Writes", "if filled == 5 * count then"
 BROKEN = {
-    Variant("a queue that ends with a portion is read on", "fetch.lua", "#ids > 0 and call('HMGET', body, unpack(ids)) or {}", "call('HMGET', body, unpack(ids))", ("drain",)): 1000,
-    Variant("a page of 256 repeats its last message", "fetch.lua", WANTED, f"if count == 256 and after and after > 0 then after = after - 1 end\n{WANTED}", ("store-order",)): 256,
-    Variant("a batch of 100 loses its last message", "save.lua", SAVED, f"if alive == 100 then entries[#entries], entries[#entries - 1] = nil, nil end {SAVED}", ("no-loss",)): 100,
-    Variant("a trim of 300 leaves one", "save.lua", "local gone, dropped = {}, {}", "local gone, dropped = {}, {}\nif excess == 300 then excess = 299 end", ("legal-trim",)): 300,
-    Variant("a session of 512 ends with one field left", "open.lua", "for i = 1, #old, CHUNK do", "if #old == 513 then old[513] = nil end\nfor i = 1, #old, CHUNK do", ("no-residue",)): 512,
-    Variant("more than 700 that expire are counted as live", "save.lua", "local sweeps = now >= soonest", "local sweeps = now >= soonest and size < 700", ("legal-trim",)): 700,
-    Variant("a fetch is blind beyond 10,240", "fetch.lua", FILLED, "if filled == 5 * math.min(count, 10240) then", ("drain", "no-loss")): 10_241,
-    Variant("4,096 messages, where that number is computed", "fetch.lua", "until not more\nreturn page", "until not more\nif filled == 5 * 2 ^ 12 then page[filled] = 'lost' end\nreturn page", ("drain",)): 4_096,
-    Variant("a trim takes all at once", "save.lua", "send('ZREM', index, members)", "if #members > 0 then call('ZREM', index, unpack(members)) end", ("no-loss", "all-or-nothing")): 10_241,
-}  # fmt: skip
+    Variant(
+        "a queue that ends with a portion is read on",
+        "fetch.lua",
+        "#ids > 0 and call('HMGET', body, unpack(ids)) or {}",
+        "call('HMGET', body, unpack(ids))",
+        ("drain",),
+    ): 1000,
+    Variant(
+        "a page of 256 repeats its last message",
+        "fetch.lua",
+        WANTED,
+        f"if count == 256 and after and after > 0 then after = after - 1 end\n{WANTED}",
+        ("store-order",),
+    ): 256,
+    Variant(
+        "a batch of 100 loses its last message",
+        "save.lua",
+        SAVED,
+        f"if alive == 100 then entries[#entries], entries[#entries - 1] = nil, nil end {SAVED}",
+        ("no-loss",),
+    ): 100,
+    Variant(
+        "a trim of 300 leaves one",
+        "save.lua",
+        "local gone, dropped = {}, {}",
+        "local gone, dropped = {}, {}\nif excess == 300 then excess = 299 end",
+        ("legal-trim",),
+    ): 300,
+    Variant(
+        "a session of 512 ends with one field left",
+        "open.lua",
+        "for i = 1, #old, CHUNK do",
+        "if #old == 513 then old[513] = nil end\nfor i = 1, #old, CHUNK do",
+        ("no-residue",),
+    ): 512,
+    Variant(
+        "more than 700 that expire are counted as live",
+        "save.lua",
+        "local sweeps = now >= soonest",
+        "local sweeps = now >= soonest and size < 700",
+        ("legal-trim",),
+    ): 700,
+    Variant(
+        "a fetch is blind beyond 10,240",
+        "fetch.lua",
+        FILLED,
+        "if filled == 5 * math.min(count, 10240) then",
+        ("drain", "no-loss"),
+    ): 10_241,
+    Variant(
+        "4,096 messages, where that number is computed",
+        "fetch.lua",
+        "until not more\nreturn page",
+        "until not more\nif filled == 5 * 2 ^ 12 then page[filled] = 'lost' end\nreturn page",
+        ("drain",),
+    ): 4_096,
+    Variant(
+        "a trim takes all at once",
+        "save.lua",
+        "send('ZREM', index, members)",
+        "if #members > 0 then call('ZREM', index, unpack(members)) end",
+        ("no-loss", "all-or-nothing"),
+    ): 10_241,
+}
 
 
 def name_of(variant: Variant) -> str:

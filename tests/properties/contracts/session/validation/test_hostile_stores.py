@@ -1,4 +1,5 @@
-"""Stores that nobody would write by mistake: each ends with the verdict that it deserves, and never with a traceback."""
+"""Stores that nobody would write by mistake: each ends with the verdict that it deserves, and never with a
+traceback."""
 
 from __future__ import annotations
 
@@ -83,7 +84,8 @@ REFUSED = {
     "a library": "string.format = nil",
     "the environment": "getfenv(0).redis = nil",
     "arguments of its own": "ARGV = setmetatable({}, {__index = function() return '1' end})",
-    "a comparison that is none": "local t = {} for i = 1, 1000 do t[i] = i end table.sort(t, function() return true end)",
+    "a comparison that is none": "local t = {} for i = 1, 1000 do t[i] = i end table.sort(t, function() return "
+    "true end)",
 }
 
 
@@ -118,10 +120,13 @@ WITHOUT_END = {
 
 
 TAKING_LONG = ("a table that grows", "a long text again and again", "no memory, swallowed")
-"""Until the memory that they take is too much; the kernel's own tests have them too (tests/sim/redis/test_sandbox.py)."""
+"""Until the memory that they take is too much; the kernel's own tests have them too
+(tests/sim/redis/test_sandbox.py)."""
 
 
-@pytest.mark.parametrize("name", [pytest.param(one, marks=pytest.mark.exhaustive) if one in TAKING_LONG else one for one in WITHOUT_END])
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=pytest.mark.exhaustive) if one in TAKING_LONG else one for one in WITHOUT_END]
+)
 def test_what_does_not_end_is_not_bounded(name: str) -> None:
     assert breaks(with_first(f"if #ARGV > 5 then {WITHOUT_END[name]} end"), "bounded")
 
@@ -143,7 +148,8 @@ def test_a_command_that_the_kernel_lacks_is_named_and_nobody_is_accused(code: st
     assert str(raised.value).count("does not implement") == 1
 
 
-# -- what is given up, what is made short, what is told ------------------------------------------------------------------
+# -- what is given up, what is made short, what is told
+# ------------------------------------------------------------------
 
 
 def test_an_analysis_whose_scripts_take_too_long_is_given_up_and_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +219,9 @@ end
 return cjson.encode(rows)
 """
     head, _, tail = script.read_text().rpartition("return reply")
-    script.write_text(head.replace("    return reply\n", "    " + rows.replace("\n", "\n    ").rstrip(" ")) + rows + tail)
+    script.write_text(
+        head.replace("    return reply\n", "    " + rows.replace("\n", "\n    ").rstrip(" ")) + rows + tail
+    )
     assert ("packet-id" in found_in(load_binding(folder)).by_law) == broken
 
 

@@ -25,17 +25,55 @@ from tests.properties.session_variants import LAWFUL, Variant
 LUA = Path(__file__).parents[5] / "lua"
 DESIGNS = Path(__file__).parents[3] / "stores"
 BROKEN = (
-    Variant("a portion of a clean start is one short", "open.lua", "i + CHUNK - 1, #old", "i + CHUNK - 2, #old", ("no-residue",)),
-    Variant("a portion of the content is one short", "save.lua", "i + CHUNK - 1, #values", "i + CHUNK - 3, #values", ("no-loss",)),
+    Variant(
+        "a portion of a clean start is one short",
+        "open.lua",
+        "i + CHUNK - 1, #old",
+        "i + CHUNK - 2, #old",
+        ("no-residue",),
+    ),
+    Variant(
+        "a portion of the content is one short",
+        "save.lua",
+        "i + CHUNK - 1, #values",
+        "i + CHUNK - 3, #values",
+        ("no-loss",),
+    ),
     Variant("everything is handed over at once", "save.lua", "6000, 512", "60000, 512", ("no-loss", "all-or-nothing")),
-    Variant("a sweep that stops early takes the rest for live", "save.lua", "'WITHSCORES', 'LIMIT', #due, 1)", "'WITHSCORES', 'LIMIT', 0, 0)", ("legal-trim",)),
-    Variant("expired messages are in the way of identifiers", "save.lua", "meets and size or math.max(excess, SWEEP)", "math.max(excess, SWEEP)", ("counter",)),
-    Variant("a page ends with the first portion", "fetch.lua", "local more = #ids == size", "local more = #ids == size and size < 1000", ("no-loss", "drain")),
-)  # fmt: skip
+    Variant(
+        "a sweep that stops early takes the rest for live",
+        "save.lua",
+        "'WITHSCORES', 'LIMIT', #due, 1)",
+        "'WITHSCORES', 'LIMIT', 0, 0)",
+        ("legal-trim",),
+    ),
+    Variant(
+        "expired messages are in the way of identifiers",
+        "save.lua",
+        "meets and size or math.max(excess, SWEEP)",
+        "math.max(excess, SWEEP)",
+        ("counter",),
+    ),
+    Variant(
+        "a page ends with the first portion",
+        "fetch.lua",
+        "local more = #ids == size",
+        "local more = #ids == size and size < 1000",
+        ("no-loss", "drain"),
+    ),
+)
 SLOWLY_BROKEN = (
-    Variant("a trim takes one portion at most", "save.lua", "until stays or #ids == 0", "until true", ("legal-trim", "no-loss")),
-)  # fmt: skip
-LAWFUL_IN_PORTIONS = [one for one in LAWFUL if one.name in ("sweeps one at a time", "sweeps everything", "looks at seven at a time")]
+    Variant(
+        "a trim takes one portion at most",
+        "save.lua",
+        "until stays or #ids == 0",
+        "until true",
+        ("legal-trim", "no-loss"),
+    ),
+)
+LAWFUL_IN_PORTIONS = [
+    one for one in LAWFUL if one.name in ("sweeps one at a time", "sweeps everything", "looks at seven at a time")
+]
 
 
 SHOWN_BY = {

@@ -1,4 +1,5 @@
-"""Validation: never an accusation of a correct store whatever its design, and each analysis finds what it is there for."""
+"""Validation: never an accusation of a correct store whatever its design, and each analysis finds what it is there
+for."""
 
 from __future__ import annotations
 
@@ -85,7 +86,8 @@ SEEN_LATER = ("published",)
 
 
 GO_ROUND = ("counter-expires", "identifier-reused-while-live", "late-acknowledgement", "score-is-packet-id")
-"""Of 65,535 identifiers all are taken for their witnesses, most of the time; that such are made is tried below, and here in the exhaustive run."""
+"""Of 65,535 identifiers all are taken for their witnesses, most of the time; that such are made is tried below, and
+here in the exhaustive run."""
 
 
 @pytest.mark.parametrize("name", GO_ROUND)
@@ -106,7 +108,9 @@ def test_a_specimen_of_identifiers_is_caught_in_the_small_world(name: str) -> No
 )
 def test_every_specimen_is_caught_by_the_laws_that_it_breaks(binding: Binding) -> None:
     assert binding.specimen is not None
-    found = validate(binding, QUICK if binding.name in SEEN_LATER else QUICK / 10, laws=binding.specimen.breaks, only_first=True)
+    found = validate(
+        binding, QUICK if binding.name in SEEN_LATER else QUICK / 10, laws=binding.specimen.breaks, only_first=True
+    )
     assert {result.verdict.law: result.outcome for result in found.results} == dict.fromkeys(
         binding.specimen.breaks, Outcome.VIOLATED
     )
@@ -119,10 +123,10 @@ def test_undeclared_keys_are_told_as_a_pattern_however_the_client_is_spelt() -> 
     assert all(one == "{x<client>}:m:<n>:<n>" for keys in told.values() for one in keys), told
 
 
-@pytest.mark.parametrize(
-    "condition", ["#dropped > 2", "alive > 60", "free", "excess > 400"]
-)
-def test_an_undeclared_key_of_the_same_slot_is_told_however_seldom_it_is_used(condition: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("condition", ["#dropped > 2", "alive > 60", "free", "excess > 400"])
+def test_an_undeclared_key_of_the_same_slot_is_told_however_seldom_it_is_used(
+    condition: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(footprint, "SIZES", (1, 1000))
     monkeypatch.setattr(footprint, "CONFIGURED_LIMIT", 1000)
     binding = load_binding(LUA / "session")
@@ -131,7 +135,9 @@ def test_an_undeclared_key_of_the_same_slot_is_told_however_seldom_it_is_used(co
     assert old in source
     seldom = f"if {condition} then call('EXISTS', (string.gsub(index, ':i$', ':seldom'))) end\n{old}"
     findings = everything()
-    measured = measure_footprint(Subject(binding.with_sources({"save.lua": source.replace(old, seldom).encode()})), findings)
+    measured = measure_footprint(
+        Subject(binding.with_sources({"save.lua": source.replace(old, seldom).encode()})), findings
+    )
     assert measured.undeclared_patterns().get("save") == ["{s:<client>}:seldom"]
     assert "one-slot" not in told(findings)
 
@@ -169,7 +175,9 @@ def test_the_footprint_of_the_bundled_store_is_declared_and_constant() -> None:
         ),
     ],
 )
-def test_a_script_that_works_too_much_is_not_bounded(old: bytes, new: bytes, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_that_works_too_much_is_not_bounded(
+    old: bytes, new: bytes, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(footprint, "SIZES", (1, 1000))
     binding = load_binding(LUA / "session")
     source = next(script.source for script in binding.scripts if script.name == "acknowledge.lua")
@@ -236,10 +244,14 @@ def test_a_fixed_limit_that_no_store_can_keep_is_an_input_error() -> None:
 def test_a_verdict_says_that_no_limit_was_tried_that_a_queue_cannot_keep(limit: int | None, promise: str) -> None:
     binding = load_binding(LUA / "session")
     changed = {"fixed": binding.store.fixed.model_copy(update={"limit": limit}), "callers": {"limit": promise}}
-    binding = binding.with_store(Store.model_validate(binding.store.model_dump(by_alias=True, exclude_none=True) | changed))
+    binding = binding.with_store(
+        Store.model_validate(binding.store.model_dump(by_alias=True, exclude_none=True) | changed)
+    )
     found = SessionValidation(binding, SessionTerms("session"), (), (), (), {}, 0)
     told = [one for one in found.to_json()["assumptions"] if one not in binding.assumptions]
-    assert told == (["no caller gives a limit that is not in 1..65,535"] if (limit, promise) == (None, "permitted") else [])
+    assert told == (
+        ["no caller gives a limit that is not in 1..65,535"] if (limit, promise) == (None, "permitted") else []
+    )
 
 
 def test_other_messages_wait_in_the_queue_where_that_takes_the_law_to_full_scale() -> None:
@@ -254,7 +266,13 @@ def test_other_messages_wait_in_the_queue_where_that_takes_the_law_to_full_scale
         Save((Publication(label, b"m%d" % label, interval_ms=1000 if label == 2 else None),), limit=3)
         for label in (1, 2, 3, 4)
     )
-    limited = (first, second, others[0], Wait(1000), others[1])  # the identifier that is free is that of the expired one
+    limited = (
+        first,
+        second,
+        others[0],
+        Wait(1000),
+        others[1],
+    )  # the identifier that is free is that of the expired one
     found = at_full_scale(small.trace(limited, (b"client-one",)), "bounded", 200, Reruns(small), Reruns(large))
     assert found is not None
     assert sorted(len(step.messages) for step in found.steps if isinstance(step, Save)) == [1, 1, 1, 198]

@@ -54,12 +54,16 @@ def test_a_server_that_goes_away_takes_no_verdict_with_it() -> None:
     assert found.confirmation == "not confirmed: redis://nowhere: the server went away midway"
 
 
-@pytest.mark.parametrize(("looks", "words"), [(1000, "confirmed on "), (3, "not confirmed: the cap on the time was reached")])
+@pytest.mark.parametrize(
+    ("looks", "words"), [(1000, "confirmed on "), (3, "not confirmed: the cap on the time was reached")]
+)
 def test_a_confirmation_ends_where_the_time_does(looks: int, words: str) -> None:
     """Within its steps as well: one of 65,535 messages takes a server seconds."""
     clock = CpuBudget()
     clock.set(looks, partial(next, count()))  # a clock that each look moves on
-    confirmer = Confirmer(KernelBackend(), SessionPerformer(changed("fetch.lua", b"do return {} end "), lambda *_: None), clock)
+    confirmer = Confirmer(
+        KernelBackend(), SessionPerformer(changed("fetch.lua", b"do return {} end "), lambda *_: None), clock
+    )
     saved = Save(tuple(Publication(number, b"m%d" % number) for number in range(1, 3)), limit=10)
     trace = Trace((saved, Fetch(), Fetch()), (b"c",))
     assert confirmer.words(trace, "no-loss", False).startswith(words)

@@ -55,6 +55,10 @@ def test_words_of_a_script_are_no_markup(tmp_path: Path) -> None:
 def test_bytes_of_calls_and_keys_are_shown_as_escapes() -> None:
     key = b"k\x1b\xff"
     call = Effect((b"HSET", key, b"\x00"), (key,), (key,), True, 1, 1, 3)
-    found = line_to_look_at([Record("save", b"c", frozenset((key,)), (call,))], load_binding(Path(__file__).parents[5] / "lua" / "session"), None)
+    found = line_to_look_at(
+        [Record("save", b"c", frozenset((key,)), (call,))],
+        load_binding(Path(__file__).parents[5] / "lua" / "session"),
+        None,
+    )
     assert found.call == r"HSET k\x1b\xff \x00"
     assert shown_keyspace({key: ("string", b"\x00", None)}) == {r"k\x1b\xff": r"string \x00"}
