@@ -50,7 +50,7 @@ NAMES = (
 same."""
 
 
-def simulate(
+def simulate(  # noqa: C901
     system: Annotated[str | None, typer.Argument(help=f"{', '.join(NAMES)}; --list shows their settings.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting.")] = None,
     config: Annotated[Path | None, typer.Option(help="Settings from a TOML file; --set overrides them.")] = None,

@@ -371,7 +371,7 @@ def _delivered(state: Any, subscriber: Any, packet_id: Any, event_id: Any, dup: 
 
 
 @njit(cache=True)
-def _observe(
+def _observe(  # noqa: C901
     state: Any,
     event_id: Any,
     kind: Any,

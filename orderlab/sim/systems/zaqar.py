@@ -903,7 +903,7 @@ class ZaqarSystem:
         return self.active == 0
 
     def is_drained(self) -> bool:
-        """The same."""
+        """Whether nothing is under way any more: here, whether it is quiet."""
         return self.is_quiet()
 
     def names(self) -> Names:

@@ -290,7 +290,7 @@ def polls_of(operation):
     ]
 
 
-def brute(operations):
+def brute(operations):  # noqa: C901
     """law → number of violations; of cycles only whether there is one."""
     polled = {t for op in operations for t in polls_of(op)}
     writers = {}

@@ -407,7 +407,7 @@ def _control(state: Any, kind: Any, subscriber: Any, topic: Any, session: Any, t
 
 
 @njit(cache=True)
-def observe_rows(
+def observe_rows(  # noqa: C901
     state: Any,
     bound_us: Any,
     event_id: Any,

@@ -57,7 +57,7 @@ class _NoJudge(Judge):
         return None
 
     def overlooked(self, calls: Mapping[int, Call]) -> list[int]:
-        """Nobody."""
+        """Nothing: all calls are counted alike."""
         return []
 
 

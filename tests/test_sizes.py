@@ -1,0 +1,177 @@
+"""How large and how mixed the tree may get: lengths of files and functions, and names that stand for two things.
+
+Each list names what was there when the guard was set up. A list may only shrink: what is not on it may not be added,
+and what has got smaller is taken off (`test_the_lists_are_tight`).
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "orderlab"
+LINES_OF_A_FILE = 600
+LINES_OF_A_FUNCTION = 70
+SHARED_CLASS_NAMES = 51
+"""Names of classes that two rooms have each for itself. May only shrink."""
+SHARED_BASE_NAMES = 123
+"""Files, of all but `__init__.py`, whose base name another file of the same room has too. May only shrink."""
+BACKENDS_ASKED_FOR = 49
+"""Places that ask by `isinstance` which backend or store they have, instead of typing what they need. May only shrink.
+"""
+RIDDLES = ("The same.", "Nobody.", "As it says.", "Both.", "Neither.")
+"""Docstrings that say nothing to a reader who does not know the answer."""
+
+LONG_FILES = frozenset(
+    {
+        "model/checkers/delivery/event_pass.py",
+        "model/checkers/subscriptions.py",
+        "model/contracts/feed/contract.py",
+        "model/contracts/job_queue.py",
+        "model/contracts/judge.py",
+        "model/contracts/session/refinement/steps.py",
+        "model/explorer/compiled/expressions.py",
+        "model/spec/declarative.py",
+        "model/streams/protocols.py",
+        "sim/faults.py",
+        "sim/mqtt/broker/delivery.py",
+        "sim/mqtt/broker/ingest.py",
+        "sim/redis/commands/streams.py",
+        "sim/redis/lua/engine.py",
+        "sim/servers/redis.py",
+        "sim/systems/base.py",
+        "sim/systems/emqx_streams.py",
+        "sim/systems/zaqar.py",
+    }
+)
+LONG_FUNCTIONS = frozenset(
+    {
+        "commands/compare.py:compare",
+        "commands/explore.py:explore",
+        "commands/mutate.py:mutate",
+        "commands/simulate.py:simulate",
+        "commands/sweep.py:sweep",
+        "commands/validate.py:validate",
+        "model/checkers/delivery/event_pass.py:observe_rows",
+        "model/checkers/retransmission.py:_observe",
+        "model/checkers/subscriptions.py:_observe",
+        "properties/contracts/sequential/search.py:explore",
+        "sim/streams/shard.py:_walk",
+        "sim/systems/base.py:_assemble",
+    }
+)
+
+
+@functools.cache
+def trees() -> Mapping[str, tuple[int, ast.Module]]:
+    """File below the package -> its number of lines and its syntax, without the contracts beside their Lua."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = path.relative_to(PACKAGE).as_posix()
+        if not name.startswith("lua/"):
+            text = path.read_text()
+            found[name] = (len(text.splitlines()), ast.parse(text))
+    return found
+
+
+def long_functions(name: str, tree: ast.Module) -> Iterator[str]:
+    """Names of functions with more lines than one may have, decorators left out."""
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and (node.end_lineno or 0) - node.lineno >= LINES_OF_A_FUNCTION
+        ):
+            yield f"{name}:{node.name}"
+
+
+def room_of(name: str) -> str:
+    """The room in which a file lies; files at the top of the package share one."""
+    return name.split("/")[0] if "/" in name else ""
+
+
+def shared_class_names() -> set[str]:
+    rooms = defaultdict(set)
+    for name, (_, tree) in trees().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                rooms[node.name].add(room_of(name))
+    return {name for name, where in rooms.items() if len(where) > 1}
+
+
+def shared_base_names() -> set[str]:
+    """Files whose base name another file of the same room's subtree has."""
+    files = defaultdict(list)
+    for name in trees():
+        if not name.endswith("__init__.py"):
+            files[room_of(name), name.rsplit("/", 1)[-1]].append(name)
+    return {name for names in files.values() if len(names) > 1 for name in names}
+
+
+def backends_asked_for(tree: ast.Module) -> Iterator[int]:
+    """Lines on which `isinstance` asks for a class that is named as a backend or a store."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+            asked = {leaf.id for leaf in ast.walk(node.args[1]) if isinstance(leaf, ast.Name)}
+            asked |= {leaf.attr for leaf in ast.walk(node.args[1]) if isinstance(leaf, ast.Attribute)}
+            if any(name.endswith(("Backend", "Store")) and name != "Store" for name in asked):
+                yield node.lineno
+
+
+def test_no_file_grows_too_long() -> None:
+    long = {name for name, (lines, _) in trees().items() if lines > LINES_OF_A_FILE}
+    assert long <= LONG_FILES, f"split by ideas: {sorted(long - LONG_FILES)}"
+
+
+def test_no_function_grows_too_long() -> None:
+    long = {function for name, (_, tree) in trees().items() for function in long_functions(name, tree)}
+    assert long <= LONG_FUNCTIONS, f"more than {LINES_OF_A_FUNCTION} lines: {sorted(long - LONG_FUNCTIONS)}"
+
+
+def test_two_rooms_share_no_more_names_of_classes() -> None:
+    assert len(shared_class_names()) <= SHARED_CLASS_NAMES, sorted(shared_class_names())
+
+
+def test_a_room_repeats_no_more_base_names() -> None:
+    assert len(shared_base_names()) <= SHARED_BASE_NAMES, sorted(shared_base_names())
+
+
+def test_nobody_else_asks_which_backend_it_has() -> None:
+    places = [f"{name}:{line}" for name, (_, tree) in trees().items() for line in backends_asked_for(tree)]
+    assert len(places) <= BACKENDS_ASKED_FOR, places
+
+
+def test_no_docstring_is_a_riddle() -> None:
+    riddles = [
+        f"{name}:{node.lineno}"
+        for name, (_, tree) in trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) in RIDDLES
+    ]
+    assert not riddles, riddles
+
+
+def test_the_lists_are_tight() -> None:
+    """What has got smaller comes off its list, so that it cannot grow again."""
+    long = {name for name, (lines, _) in trees().items() if lines > LINES_OF_A_FILE}
+    functions = {function for name, (_, tree) in trees().items() for function in long_functions(name, tree)}
+    assert long >= LONG_FILES, f"take off LONG_FILES: {sorted(LONG_FILES - long)}"
+    assert functions >= LONG_FUNCTIONS, f"take off LONG_FUNCTIONS: {sorted(LONG_FUNCTIONS - functions)}"
+
+
+@pytest.mark.parametrize(
+    ("text", "functions", "asked"),
+    [
+        ("def f():\n" + "    pass\n" * 69, [], 0),
+        ("def f():\n" + "    pass\n" * 70, ["x.py:f"], 0),
+        ("isinstance(a, KernelBackend) or isinstance(a, (int, stores.BoundStore)) or isinstance(a, int)", [], 2),
+    ],
+)
+def test_what_is_too_large_is_seen(text: str, functions: list[str], asked: int) -> None:
+    tree = ast.parse(text)
+    assert list(long_functions("x.py", tree)) == functions
+    assert len(list(backends_asked_for(tree))) == asked
