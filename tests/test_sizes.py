@@ -24,7 +24,7 @@ SHARED_BASE_NAMES = 123
 BACKENDS_ASKED_FOR = 49
 """Places that ask by `isinstance` which backend or store they have, instead of typing what they need. May only shrink.
 """
-RIDDLES = ("The same.", "Nobody.", "As it says.", "Both.", "Neither.")
+RIDDLES = ("Nothing.", "The same.", "Nobody.", "As it says.", "Both.", "Neither.")
 """Docstrings that say nothing to a reader who does not know the answer."""
 
 LONG_FILES = frozenset(

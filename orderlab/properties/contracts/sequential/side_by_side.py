@@ -50,10 +50,10 @@ class _NoJudge(Judge):
     """Asks nothing: states of thousands of messages are no small scope, and here is counted."""
 
     def begin(self, client: int, call: Call) -> None:
-        """Nothing."""
+        """Record nothing: calls are counted, not judged."""
 
     def finish(self, client: int, reply: Reply) -> Violation | None:
-        """Nothing."""
+        """Record nothing, and find no violation."""
         return None
 
     def overlooked(self, calls: Mapping[int, Call]) -> list[int]:

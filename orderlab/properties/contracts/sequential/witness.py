@@ -180,7 +180,7 @@ class PlainerCalls:
     """``Plainer`` for traces of a contract."""
 
     def at_first(self, trace: ContractTrace) -> Iterator[ContractTrace]:
-        """Nothing."""
+        """Record nothing."""
         return iter(())
 
     def whole(self, trace: ContractTrace) -> Iterator[ContractTrace]:

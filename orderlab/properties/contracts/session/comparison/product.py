@@ -82,7 +82,7 @@ class ComparedStore(ProductStore):
         self.other.set_default_expiry(ms)
 
     def run_again(self) -> None:
-        """Both."""
+        """Run the last call once more on both stores."""
         super().run_again()
         self.other.run_again()
 
