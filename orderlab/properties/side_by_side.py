@@ -17,7 +17,7 @@ from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.history.events import EventBatch
 from orderlab.model.verdict import Outcome, Verdict
 from orderlab.sim.faults import FAULTS
-from orderlab.sim.redis.backends import Backend, KernelBackend
+from orderlab.sim.redis.backends import Backend
 from orderlab.sim.redis.replies import ErrorReply, Status
 from orderlab.sim.systems.catalogue import SYSTEMS, entry, settings_of
 
@@ -158,10 +158,9 @@ def _size(reply: Any) -> int:
 
 def memory_of(backend: Backend) -> int:
     """What MEMORY USAGE says of all keys of a kernel together."""
-    assert isinstance(backend, KernelBackend)
     told = [
         backend.execute(b"MEMORY", b"USAGE", place if isinstance(place, bytes) else bytes(place[1]), b"SAMPLES", b"0")
-        for place in backend.shard.freeze()
+        for place in backend.keyspace()
     ]
     return sum(one for one in told if isinstance(one, int))
 

@@ -19,10 +19,9 @@ from orderlab.model.contracts.steps import Fault, lane_of
 from orderlab.properties.contracts.kind import Kind
 from orderlab.properties.harness.keyspace import shown_value
 from orderlab.properties.harness.recording import shown_bytes
-from orderlab.sim.redis.backends import Backend, KernelBackend
+from orderlab.sim.redis.backends import Backend
 from orderlab.sim.redis.backends.dump import rebuild
 from orderlab.sim.redis.conditions import NodeCrashed, ScriptTimeout
-from orderlab.sim.redis.error_conditions import condition_of
 from orderlab.sim.redis.replies import Reply
 from orderlab.sim.redis.shard import FrozenKeyspace, GrowthLimit
 from orderlab.sim.stores.binding.binding import OLD, Binding
@@ -182,11 +181,11 @@ class Notes:
         if self.is_inside or self.backend.is_aside or argv[:2] in ((b"SCRIPT", b"LOAD"), (b"FUNCTION", b"LOAD")):
             return self._carried_out(plain, argv)
         self.count += 1
-        if self.count > NOTED_MAX or not isinstance(self.backend, KernelBackend):
+        if self.count > NOTED_MAX or not self.backend.shows_calls:
             self.calls += [Sent(argv, connection=connection)] if self.count <= NOTED_MAX else []
             return self._carried_out(plain, argv)
         placed, before, passed_ms = self.placed(), self.last, self.passed()
-        condition = condition_of(self.backend.shard)
+        condition = self.backend.condition()
         reply, ended = None, ""
         try:
             reply = plain(*argv)
@@ -197,7 +196,7 @@ class Notes:
             ended = STOPPED
             raise
         finally:
-            self.last = self.backend.shard.freeze()
+            self.last = self.backend.keyspace()
             self.calls.append(
                 Sent(
                     argv,
@@ -224,16 +223,14 @@ class Notes:
 
     def placed(self) -> tuple[Argv, ...]:
         """Commands for how the keys differ from those after the last call, other than by time."""
-        assert isinstance(self.backend, KernelBackend)
-        now, now_ms = self.backend.shard.freeze(), self.backend.now_ms
+        now, now_ms = self.backend.keyspace(), self.backend.now_ms
         was = {key: value for key, value in self.last.items() if value[2] is None or value[2] > now_ms}
         self.last = now
         return commands_between(was, now)
 
     def move(self, told: Move, start_ms: int) -> Move:
         """The step that has just been taken, with all that was noted of it."""
-        is_kernel = isinstance(self.backend, KernelBackend)
-        placed = self.placed() if is_kernel and self.count <= NOTED_MAX else ()
+        placed = self.placed() if self.backend.shows_calls and self.count <= NOTED_MAX else ()
         self.last = keys = self.backend.keyspace()
         calls = tuple(self.calls) if self.count <= NOTED_MAX else ()
         move = replace(
@@ -245,7 +242,7 @@ class Notes:
 
     def passed(self) -> int:
         """Virtual time since this was asked last, what the calls took left out; on the kernel alone."""
-        if not isinstance(self.backend, KernelBackend):
+        if not self.backend.shows_calls:
             return 0
         now_ms = self.backend.now_ms
         passed_ms, self.now_ms = now_ms - self.now_ms, now_ms

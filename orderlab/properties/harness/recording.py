@@ -79,16 +79,13 @@ class RecordingStore(BoundStore):
 
     def perform(self, operation: str, client: bytes, fields: Fields, between: Interruption | None = None) -> Result:
         """As on any store, with a record."""
-        assert isinstance(self.backend, KernelBackend)
-        shard = self.backend.shard
         if not self.is_recording:
             return super().perform(operation, client, fields, between)
         effects: list[Effect] = []
-        shard.effects = effects
         try:
-            return super().perform(operation, client, fields, between)
+            with self.backend.noting(effects):
+                return super().perform(operation, client, fields, between)
         finally:
-            shard.effects = None
             self.records.append(record_of(operation, client, effects))
 
     @contextmanager

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from orderlab.model.errors import InputError
-from orderlab.sim.redis.backends import Backend, ServerBackend
+from orderlab.sim.redis.backends import Backend
 from orderlab.sim.stores.bound import BudgetExceeded, CpuBudget
 
 NOT_BY_RUNNING = {
@@ -41,7 +41,7 @@ def place_of(backend: Backend) -> str:
 
 def refuse_company(backend: Backend) -> None:
     """Raises InputError when a user's server holds other databases: a script can reach them all (SELECT, FLUSHALL)."""
-    facts = backend.execute(b"INFO", b"keyspace") if isinstance(backend, ServerBackend) else b""
+    facts = backend.execute(b"INFO", b"keyspace") if backend.clock_runs else b""
     held = [line.split(b":")[0].decode() for line in facts.splitlines() if line.startswith(b"db")]
     if held:
         raise InputError(

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from orderlab.model.contracts.session.capabilities import Capabilities
 from orderlab.model.contracts.steps import Fault
 from orderlab.model.errors import InputError
-from orderlab.sim.redis.backends import Backend, KernelBackend
+from orderlab.sim.redis.backends import Backend
 from orderlab.sim.redis.conditions import NodeCrashed, ScriptTimeout
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import GrowthLimit
@@ -232,14 +232,12 @@ class BoundStore:
 
     def set_now(self, now_ms: int) -> None:
         """Go to another moment; on the kernel alone."""
-        assert isinstance(self.backend, KernelBackend)
-        self.backend.shard.now_ms = self._now_ms = now_ms
+        self.backend.set_now(now_ms)
+        self._now_ms = now_ms
 
     def redis_deadlines_ms(self) -> Collection[int]:
         """Deadlines that Redis itself keeps for keys."""
-        if isinstance(self.backend, KernelBackend):
-            return self.backend.shard.all_deadlines_ms()
-        return [deadline for _, _, deadline in self.backend.keyspace().values() if deadline is not None]
+        return self.backend.deadlines_ms()
 
     def perform(self, operation: str, client: bytes, fields: Fields, between: Interruption | None = None) -> Result:
         """Carry out one operation, all its calls. ``between`` hears after each call but the last how many there were.
@@ -261,26 +259,18 @@ class BoundStore:
                 if replies and between is not None:
                     between(len(replies))
                 replies.append(self.run(answer))
-                self._charge()
+                self.cpu_budget.charge(self.backend.charge())
         except NodeCrashed:
             return CRASHED
         except ClientDied:
             return CLIENT_DIED
         except (ScriptTimeout, GrowthLimit) as stopped:
-            self._charge()
+            self.cpu_budget.charge(self.backend.charge())
             if self.cpu_budget.is_past:
                 raise BudgetExceeded from None
             return self._stopped(operation, str(stopped))
         except ReplyMismatch as mismatch:
             return Failed(f"the binding cannot read the reply: {mismatch}".encode())
-
-    def _charge(self) -> None:
-        """Have the work of scripts that take long count."""
-        if isinstance(self.backend, KernelBackend):
-            charged = self.backend.shard.charged
-            if charged:
-                self.backend.shard.charged = 0
-                self.cpu_budget.charge(charged)
 
     def run_again(self) -> None:
         """Go on although some scripts had to be stopped: for whoever repeats few steps, and looks at the time."""
@@ -323,7 +313,7 @@ class BoundStore:
 
     def listing_later(self, client: bytes, ms: int) -> Result:
         """A listing ``ms`` from now, after which it is now again; elsewhere nobody can say, and it is empty."""
-        if not isinstance(self.backend, KernelBackend):
+        if self.backend.clock_runs or not self.backend.sees_virtual_time:
             return Fetched()
         now_ms = self._now_ms
         self.set_now(now_ms + ms)

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 from orderlab.model.contracts.steps import Fault
 from orderlab.model.errors import InputError
-from orderlab.sim.redis.backends import Backend, KernelBackend, ServerBackend
-from orderlab.sim.redis.error_conditions import CONDITIONS, SLOT_MIGRATES, Moment, imposed
+from orderlab.sim.redis.backends import Backend
+from orderlab.sim.redis.error_conditions import CONDITIONS, SLOT_MIGRATES, Moment
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import Effect
 
@@ -21,7 +21,7 @@ from orderlab.sim.redis.shard import Effect
 @contextmanager
 def scratch(backend: Backend) -> Iterator[None]:
     """Whatever happens to the keys within is undone at the end."""
-    with aside(backend), _undone(backend):
+    with aside(backend), backend.undone():
         yield
 
 
@@ -33,27 +33,6 @@ def aside(backend: Backend) -> Iterator[None]:
         yield
     finally:
         backend.is_aside = was
-
-
-@contextmanager
-def _undone(backend: Backend) -> Iterator[None]:
-    if isinstance(backend, KernelBackend):
-        shard = backend.shard
-        was_journaling = shard.undo is not None
-        mark = shard.snapshot()
-        try:
-            yield
-        finally:
-            shard.rollback(mark)
-            if not was_journaling:
-                shard.forget_snapshots()
-        return
-    before = backend.keyspace()
-    try:
-        yield
-    finally:
-        if backend.keyspace() != before:
-            backend.load(before)
 
 
 BY_NAME = {condition.name: condition for condition in CONDITIONS}
@@ -97,17 +76,9 @@ def condition(backend: Backend, fault: Fault) -> Iterator[None]:
     if fault.kind == "wrong-type":
         with _wrong_type(backend, fault):
             yield
-    elif isinstance(backend, KernelBackend):
-        with imposed(backend.shard, made, before_call=fault.at):
-            yield
-    elif isinstance(backend, ServerBackend) and made.enter:
-        backend.pipeline(made.enter)
-        try:
-            yield
-        finally:
-            backend.pipeline(made.leave)
     else:
-        raise InputError(f"fault {fault.kind}: {backend.describe()} cannot be brought into it; use --backend kernel")
+        with backend.imposed(made, before_call=fault.at):
+            yield
 
 
 @contextmanager
@@ -167,13 +138,8 @@ def is_expected_type(backend: Backend, fault: Fault, perform: Callable[[], objec
         return False
     effects: list[Effect] = []
     with scratch(backend):
-        if isinstance(backend, KernelBackend):
-            noted, backend.shard.effects = backend.shard.effects, effects
-        try:
+        with backend.noting(effects):
             perform()
-        finally:
-            if isinstance(backend, KernelBackend):
-                backend.shard.effects = noted
         if backend.execute(b"TYPE", fault.key) == fault.found.encode():
             return True
     plain = (effect for effect in effects if not effect.argv[0].lower().startswith((b"eval", b"fcall")))

@@ -13,11 +13,11 @@ from orderlab.model.contracts.judge import Judge, Violation
 from orderlab.model.contracts.sequential import WAKE_UP
 from orderlab.model.contracts.steps import OWN_ERROR, REPLY_LOST, Begin, ClientStep, Die, Fault, Wait
 from orderlab.model.errors import InputError
-from orderlab.sim.redis.backends import Backend, KernelBackend, ServerBackend
+from orderlab.sim.redis.backends import Backend
 from orderlab.sim.redis.backends.server import ServerWait
 from orderlab.sim.redis.blocking import Waiting
 from orderlab.sim.redis.conditions import NodeCrashed, ScriptTimeout
-from orderlab.sim.redis.error_conditions import CONDITIONS, WRONG_TYPE_FOUND, imposed
+from orderlab.sim.redis.error_conditions import CONDITIONS, WRONG_TYPE_FOUND
 from orderlab.sim.redis.registry import find, load_commands
 from orderlab.sim.redis.shard import Effect, GrowthLimit
 from orderlab.sim.stores.binding.binding import Binding
@@ -130,7 +130,7 @@ class ContractRun:
         """Whether clients watch keys, so that each must keep to its own connection."""
         self.connections: list[Any] = []
         """One a client, for its blocking commands and its transactions."""
-        if isinstance(backend, KernelBackend) or self.watches:
+        if self.watches:
             self.connections = [backend.connect(b"client %d" % (number + 1)) for number in range(clients)]
         self.waiting: dict[int, Waiting | ServerWait] = {}
         """Clients that wait, or whose wait has ended with this step."""
@@ -144,45 +144,37 @@ class ContractRun:
     @property
     def state(self) -> RunState:
         """Where the run is; on the kernel alone."""
-        watches = (
-            tuple((tuple(sorted(one.watched.items())), one.is_dirty) for one in self.connections)
-            if self.watches
-            else ()
-        )
+        watches = tuple(self.backend.watched(one) for one in self.connections) if self.watches else ()
         return RunState(
             self.backend.keyspace(), self.backend.now_ms, self.judge.frozen, tuple(self.clients), self.line, watches
         )
 
     def go_to(self, state: RunState) -> None:
         """Be in ``state``; on the kernel alone."""
-        assert isinstance(self.backend, KernelBackend)
-        shard = self.backend.shard
         self.hang_up()
-        shard.now_ms = state.now_ms
+        self.backend.set_now(state.now_ms)
         self.backend.load(state.keyspace)
         self.judge.thaw(state.judged, state.now_ms)
         self.clients = list(state.clients)
         for number in state.line:  # there is nothing for them, or they would not wait: so they wait again
             waits = state.clients[number].waits
             assert waits is not None
-            argv, shard.now_ms = waits
+            argv, now_ms = waits
+            self.backend.set_now(now_ms)
             again = self.backend.execute_as(self.connections[number], *argv)
             assert isinstance(again, Waiting)
             self.waiting[number] = again
-        shard.now_ms = state.now_ms
-        for connection, (watched, is_dirty) in zip(self.connections, state.watches, strict=False):
-            shard.watches.put_back(connection, dict(watched), is_dirty)
+        self.backend.set_now(state.now_ms)
         if state.watches:
-            shard.observe_changes()
+            self.backend.watch_again(list(zip(self.connections, state.watches, strict=True)))
 
     @property
     def line(self) -> tuple[int, ...]:
         """Clients that wait, the longest first."""
         if not self.waiting:
             return ()
-        assert isinstance(self.backend, KernelBackend)
         numbers: dict[int, int] = {id(waiting): number for number, waiting in self.waiting.items()}
-        return tuple(numbers[id(one)] for one in self.backend.shard.waits.all())
+        return tuple(numbers[id(one)] for one in self.backend.waiting())
 
     # -- steps ---------------------------------------------------------------------------------------------
 
@@ -200,7 +192,7 @@ class ContractRun:
                 time.sleep(step.ms / 1000)
             else:
                 self.backend.advance(step.ms)
-            if isinstance(self.backend, ServerBackend):
+            if self.backend.clock_runs:
                 self._follow_the_clock()
             else:
                 self.judge.at(self.judge.now_ms + step.ms)
@@ -226,7 +218,7 @@ class ContractRun:
 
     def _follow_the_clock(self) -> None:
         """On a real server: it is as late there as it is."""
-        if isinstance(self.backend, ServerBackend):
+        if self.backend.clock_runs:
             now_ms, then_ms = self.backend.now_ms, self.judge.now_ms
             for ms in range(then_ms + 1, now_ms) if now_ms - then_ms <= LATE_MS_MAX and self.judge.under_way else ():
                 self.judge.at(ms)
@@ -239,18 +231,12 @@ class ContractRun:
 
     def _disconnect(self, number: int) -> None:
         waiting = self.waiting.pop(number)
-        if isinstance(waiting, ServerWait):
-            assert isinstance(self.backend, ServerBackend)
-            self.backend.hang_up(waiting)
+        if self.backend.hang_up(waiting):
             self.connections[number] = self.backend.connect(b"client %d" % (number + 1))
-        else:
-            assert isinstance(self.backend, KernelBackend)
-            self.backend.shard.disconnect(waiting.client)
 
     def _look_at_waits(self, report: Report) -> None:
         """Hand out the replies of waits that are over, and look whether somebody waits in vain."""
-        if isinstance(self.backend, ServerBackend):
-            self.backend.look_at([one for one in self.waiting.values() if isinstance(one, ServerWait)])
+        self.backend.look_at(list(self.waiting.values()))
         for number, waiting in list(self.waiting.items()):
             if waiting.is_over:
                 del self.waiting[number]
@@ -286,7 +272,7 @@ class ContractRun:
         if isinstance(answer, tuple):  # nothing to call for these fields
             return self._over(number, report, answer[0])
         try:
-            with self._noted(report.effects), self._under(trouble):
+            with self.backend.noting(report.effects), self._under(trouble):
                 reply = self._send(number, answer)
             self._follow_the_clock()
         except NodeCrashed:
@@ -296,7 +282,7 @@ class ContractRun:
                 self.connections if self.watches else ()
             ):  # drivers do not watch again by themselves: they tell of a conflict
                 has_watched = connection.is_dirty or bool(connection.watched)
-                self.backend.shard.disconnect(connection)  # type: ignore[attr-defined]
+                self.backend.disconnect(connection)
                 connection.is_dirty = has_watched
             return self._stopped(number, report, "the node crashed", part_way=True)
         except (ScriptTimeout, GrowthLimit) as stopped:
@@ -344,10 +330,7 @@ class ContractRun:
     @property
     def deadlines_ms(self) -> set[int]:
         """What time alone may change next: of the keys, and of the contract's states."""
-        found = set(self.backend.shard.all_deadlines_ms()) if isinstance(self.backend, KernelBackend) else set()
-        if self.waiting and isinstance(self.backend, KernelBackend):
-            timeout_ms = self.backend.shard.waits.next_timeout_ms()
-            found |= set() if timeout_ms is None else {timeout_ms}
+        found = set(self.backend.deadlines_ms())
         for state in self.judge.states():
             found.update(self.judge.asked.deadlines_ms(state))
         return found
@@ -363,17 +346,14 @@ class ContractRun:
             return self._execute(number, *call.argv)
         command = find(call.argv)
         if command is not None and "blocking" in command.flags:
-            if isinstance(self.backend, ServerBackend):
-                self.connections = self.connections or [
-                    self.backend.connect(b"client %d" % (one + 1)) for one in range(len(self.clients))
-                ]
-                return self.backend.block_as(self.connections[number], *call.argv)
-            if not isinstance(self.backend, KernelBackend):
-                raise InputError(
-                    f"{call.argv[0].decode()}: clients that wait are carried out on the kernel or on a server; "
-                    "replay there"
-                )
-            return self.backend.execute_as(self.connections[number], *call.argv)
+            if not self.connections:
+                if not self.backend.has_connections:
+                    raise InputError(
+                        f"{call.argv[0].decode()}: clients that wait are carried out on the kernel or on a server; "
+                        "replay there"
+                    )
+                self.connections = [self.backend.connect(b"client %d" % (one + 1)) for one in range(len(self.clients))]
+            return self.backend.block_as(self.connections[number], *call.argv)
         reply = self._execute(number, *call.argv)
         if isinstance(reply, Exception) and str(reply).startswith("NOSCRIPT"):
             load_scripts(self.binding, self.backend)
@@ -422,7 +402,7 @@ class ContractRun:
                         f"step {number}: unknown trouble {trouble.kind!r}; one of "
                         f"{', '.join([*BESIDE_SERVERS, *BY_NAME])}"
                     )
-                if not isinstance(self.backend, KernelBackend):
+                if not self.backend.aborts_scripts:
                     raise InputError(
                         f"step {number}: {self.backend.describe()} is not brought into {trouble.kind}; replay on "
                         "the kernel"
@@ -435,23 +415,9 @@ class ContractRun:
             yield self.perform(step)
 
     @contextmanager
-    def _noted(self, effects: list[Effect]) -> Iterator[None]:
-        if not isinstance(self.backend, KernelBackend):
-            yield
-            return
-        self.backend.shard.effects = effects
-        try:
-            yield
-        finally:
-            self.backend.shard.effects = None
-
-    @contextmanager
     def _under(self, trouble: Fault | None) -> Iterator[None]:
         if trouble is None or trouble.kind in BESIDE_SERVERS:
             yield
             return
-        assert isinstance(self.backend, KernelBackend)
-        with imposed(
-            self.backend.shard, BY_NAME[trouble.kind], key=trouble.key, before_call=trouble.at, found=trouble.found
-        ):
+        with self.backend.imposed(BY_NAME[trouble.kind], trouble.key, trouble.at, trouble.found):
             yield

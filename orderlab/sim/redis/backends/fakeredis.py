@@ -65,6 +65,7 @@ class FakeredisBackend(Backend):
 
     sees_virtual_time = True
     contains_scripts = False
+    has_connections = False
 
     def __init__(self, now_ms: int = FIRST_MS) -> None:
         for module in TIMED_MODULES:

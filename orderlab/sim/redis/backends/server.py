@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
@@ -14,6 +14,7 @@ from orderlab.sim.redis.backends.backend import Argv, Backend
 from orderlab.sim.redis.backends.dump import check_all, dump, dump_all, rebuild
 from orderlab.sim.redis.cluster import RedirectingClient
 from orderlab.sim.redis.database import DatabaseKey
+from orderlab.sim.redis.error_conditions import Condition
 from orderlab.sim.redis.registry import find, load_commands
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import FrozenKeyspace
@@ -61,6 +62,7 @@ class ServerBackend(Backend):
 
     sees_virtual_time = False
     contains_scripts = True
+    clock_runs = True
 
     def __init__(
         self,
@@ -201,13 +203,29 @@ class ServerBackend(Backend):
                         f"{self.place}: {wait.argv[0].decode()} is neither answered nor blocked; see the server's log"
                     )
 
-    def hang_up(self, wait: ServerWait) -> None:
+    def hang_up(self, wait: ServerWait) -> bool:
         """Close the connection of a client that waits, which is served nothing from now on."""
         self._connection.execute(
             b"CLIENT", b"KILL", b"ID", wait.number
         )  # a server notices a closed socket later than the next command
         wait.client.close()
         self._further = [one for one in self._further if one is not wait.client]
+        return True
+
+    def can_be_in(self, condition: Condition) -> bool:
+        return bool(condition.enter)
+
+    @contextmanager
+    def imposed(self, condition: Condition, key: bytes = b"", before_call: int = 0, found: str = "") -> Iterator[None]:
+        if not condition.enter:
+            raise InputError(
+                f"fault {condition.name}: {self.describe()} cannot be brought into it; use --backend kernel"
+            )
+        self.pipeline(condition.enter)
+        try:
+            yield
+        finally:
+            self.pipeline(condition.leave)
 
     def pipeline(self, commands: Sequence[Argv]) -> list[Reply]:
         return self._connection.pipeline(commands)
@@ -281,6 +299,8 @@ class ServerBackend(Backend):
 class ClusterBackend(ServerBackend):
     """The masters of a cluster that the user runs, which must all be empty: a command goes where its keys live, what
     names no key (scripts to load, settings) goes to all. Slots may move meanwhile."""
+
+    has_connections = False
 
     def __init__(self, node: ServerBackend) -> None:
         """``node``: any of the cluster's masters. Raises InputError when one of them cannot be used."""

@@ -15,7 +15,7 @@ from orderlab.properties.contracts.session.machines.store import StoreMachine, c
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.subject import CLIENTS, DEFAULT_EXPIRY_MS, Prepared, Subject
 from orderlab.properties.contracts.session.witness.confirmation import SLACK_MS
-from orderlab.sim.redis.backends import Backend, KernelBackend, ServerBackend
+from orderlab.sim.redis.backends import Backend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.bound import BoundStore, keeps_sent
 
@@ -88,17 +88,16 @@ def on_backend(
     backend.flush()
     store = BoundStore(binding, backend, DEFAULT_EXPIRY_MS)
     capabilities = store.capabilities._replace(keeps_sent=keeps_sent(store))
-    is_server = isinstance(backend, ServerBackend)
 
     def make_run() -> SessionRun:
         backend.flush()
         fresh = BoundStore(binding, backend, DEFAULT_EXPIRY_MS)
         fresh.capabilities = capabilities
-        return SessionRun(fresh, clients, slack_ms=SLACK_MS if is_server else 0)
+        return SessionRun(fresh, clients, slack_ms=SLACK_MS if backend.clock_runs else 0)
 
     facts = facts_of(binding, store.largest_batch) | {
         "make_run": make_run,
         "faults": faults_of(backend),
-        "can_abort": isinstance(backend, KernelBackend),
+        "can_abort": backend.aborts_scripts,
     }
     return configured(machine, name, facts | attributes)

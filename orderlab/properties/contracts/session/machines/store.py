@@ -45,7 +45,7 @@ from orderlab.properties.machines.tally import Tally, tally_of
 from orderlab.properties.validation.findings import Finding
 from orderlab.properties.witness.confirmation import place_of
 from orderlab.properties.witness.witness import Witness, story_lines
-from orderlab.sim.redis.backends import Backend, KernelBackend, ServerBackend
+from orderlab.sim.redis.backends import Backend
 from orderlab.sim.redis.error_conditions import CONDITIONS
 from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.stores.bound import BoundStore, BudgetExceeded
@@ -77,7 +77,7 @@ class LawViolated(AssertionError):
             return "\n".join(self._bare())
         finding = Finding(self.discrepancies[0].law, self.text, self.trace, f"the state machine {self.machine}")
         where = f"on {place_of(self.store.backend)}, packet identifiers 1 to {self.trace.modulus:,}"
-        if not isinstance(self.store.backend, KernelBackend):
+        if not self.store.backend.shows_calls:
             where += "; keys and line are those of the kernel, which took the same steps"
         try:
             explanation = explain(Reruns(Subject(self.store.binding)), self.trace)
@@ -279,11 +279,7 @@ def step_name(step: Step) -> str:
 
 def faults_of(backend: Backend) -> tuple[str, ...]:
     """Conditions of the node that can be made on a backend and that can strike inside a script."""
-    if isinstance(backend, KernelBackend):
-        return NODE_CONDITIONS
-    if isinstance(backend, ServerBackend):
-        return tuple(one.name for one in CONDITIONS if one.name in NODE_CONDITIONS and one.enter)
-    return ()
+    return tuple(one.name for one in CONDITIONS if one.name in NODE_CONDITIONS and backend.can_be_in(one))
 
 
 def configured(machine: type[StoreMachine], name: str, attributes: dict[str, Any]) -> type[Any]:

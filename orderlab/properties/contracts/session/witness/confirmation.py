@@ -11,7 +11,7 @@ from orderlab.model.contracts.steps import Fault
 from orderlab.properties.contracts.session.inspection import Baseline, Inspection
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
-from orderlab.sim.redis.backends import Backend, KernelBackend, ServerBackend
+from orderlab.sim.redis.backends import Backend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.bound import BoundStore, CpuBudget
 from orderlab.sim.stores.faults import can_be_made_on_server
@@ -64,12 +64,11 @@ def steps_on(
     """
     backend.flush()
     waits_ms = sum(step.ms for step in trace.steps if isinstance(step, Wait))
-    is_server = isinstance(backend, ServerBackend)
+    is_server = backend.clock_runs
     store = BoundStore(binding, backend, trace.default_expiry_ms, is_server and waits_ms <= LONGEST_WAIT_MS)
     store.capabilities, store.cpu_budget = capabilities or store.capabilities, budget or store.cpu_budget
     run = SessionRun(store, trace.clients, trace.producers, slack_ms=SLACK_MS if is_server else 0)
-    is_kernel = isinstance(backend, KernelBackend)
-    if baseline is not None and (is_kernel or not any(isinstance(step, Churn) for step in trace.steps)):
+    if baseline is not None and (backend.shows_calls or not any(isinstance(step, Churn) for step in trace.steps)):
         run.inspector = Inspection(baseline)
     return _taken(run, trace)
 
