@@ -52,7 +52,6 @@ LONG_FILES = frozenset(
 LONG_FUNCTIONS = frozenset(
     {
         "commands/compare.py:compare",
-        "commands/explore.py:explore",
         "commands/mutate.py:mutate",
         "commands/simulate.py:simulate",
         "commands/sweep.py:sweep",

@@ -6,6 +6,7 @@ import json
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
@@ -19,12 +20,15 @@ from orderlab.report.forms import REPORT_HELP
 
 if TYPE_CHECKING:
     from orderlab.model.classics.catalogue import CatalogueEntry
-    from orderlab.model.explorer.search import Engine, Progress
+    from orderlab.model.explorer.exploration import Exploration
+    from orderlab.model.explorer.search import Budget, Engine, Options, Progress
     from orderlab.report.progress import ProgressLine
 
 CATALOGUES = ("orderlab.model.classics.catalogue", "orderlab.properties.contracts.session.exploration.catalogue")
 """Modules with a `CATALOGUE` of entries; a room that offers specifications adds its own."""
 
+CONSTRAINT_HELP = "A predicate that a state must meet to be gone on from (may be repeated)."
+ALLOW_VACUOUS_HELP = "Exit 0, not 3, where a law was not put to the test."
 GROUP = "streams"
 """All specifications whose names begin so can be explored together, by this name."""
 
@@ -38,6 +42,84 @@ def entries(wanted: str | None = None) -> dict[str, CatalogueEntry]:
         if wanted in found:
             break
     return found
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the command line asks for: the parameters of `explore` by their names."""
+
+    specification: str | None
+    settings: list[str] | None
+    list_them: bool
+    symmetry: bool
+    reduction: bool
+    budget: float | None
+    max_states: int | None
+    max_bytes: int | None
+    checkpoint: Path | None
+    graph: Path | None
+    engine: str
+    seed: int
+    law: list[str] | None
+    keep_going: bool
+    constraint: list[str] | None
+    walks: int | None
+    depth: int
+    workers: int
+    allow_vacuous: bool
+    template: bool
+    as_json: bool
+    report: list[str] | None
+
+    def search_budget(self) -> Budget:
+        from orderlab.model.explorer.search import Budget
+
+        return Budget(self.max_states, self.budget, self.max_bytes)
+
+    def options(self) -> Options:
+        from orderlab.model.explorer.search import Options
+
+        return Options(
+            budget=self.search_budget(),
+            symmetry=self.symmetry,
+            reduction=self.reduction,
+            engine=_engine(self.engine),
+            checkpoint=self.checkpoint,
+            keep_going=self.keep_going,
+            laws=tuple(self.law or ()),
+            constraints=tuple(self.constraint or ()),
+            allow_vacuous=self.allow_vacuous,
+            seed=self.seed,
+            workers=self.workers,
+        )
+
+    def command(self) -> list[str]:
+        """The words that ask for the same again."""
+        assert self.specification is not None
+        repeated = (
+            ("--set", self.settings),
+            ("--law", self.law),
+            ("--constraint", self.constraint),
+            ("--walks", [self.walks] if self.walks else None),
+            ("--depth", [self.depth] if self.walks else None),
+            ("--seed", [self.seed] if self.seed else None),
+        )
+        flags = (("--continue", self.keep_going), ("--symmetry", self.symmetry), ("--reduction", self.reduction))
+        return [
+            *("orderlab", "explore", self.specification),
+            *(str(part) for option, given in repeated for one in given or () for part in (option, one)),
+            *(flag for flag, is_on in flags if is_on),
+        ]
+
+    def cap(self) -> str:
+        """The budget in words; empty where there is none."""
+        caps = (
+            (self.budget, "{:g} s"),
+            (self.max_states, "{:,} states"),
+            (self.max_bytes, "{:,} bytes"),
+        )
+        told = [words.format(given) for given, words in caps if given is not None]
+        return f"capped at {', '.join(told)}" if told else ""
 
 
 def explore(
@@ -57,16 +139,11 @@ def explore(
     seed: Annotated[int, typer.Option(min=0, help="Draws the walks, and the states on which claims are checked.")] = 0,
     law: Annotated[list[str] | None, typer.Option("--law", help="Judge this law only (may be repeated).")] = None,
     keep_going: Annotated[bool, typer.Option("--continue", help="Go on after a violation, to every law.")] = False,
-    constraint: Annotated[
-        list[str] | None,
-        typer.Option("--constraint", help="A predicate that a state must meet to be gone on from (may be repeated)."),
-    ] = None,
+    constraint: Annotated[list[str] | None, typer.Option("--constraint", help=CONSTRAINT_HELP)] = None,
     walks: Annotated[int | None, typer.Option(min=1, help="Instead of every state: so many random walks.")] = None,
     depth: Annotated[int, typer.Option(min=1, help="Steps of a random walk at most.")] = 100,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Processes that share the search.")] = 1,
-    allow_vacuous: Annotated[
-        bool, typer.Option("--allow-vacuous", help="Exit 0, not 3, where a law was not put to the test.")
-    ] = False,
+    allow_vacuous: Annotated[bool, typer.Option("--allow-vacuous", help=ALLOW_VACUOUS_HELP)] = False,
     template: Annotated[bool, typer.Option("--template", help="Print a specification to begin with.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     report: Annotated[list[str] | None, typer.Option(metavar="FORM=FILE", help=REPORT_HELP)] = None,
@@ -76,122 +153,108 @@ def explore(
     Exit code 0: every law holds; 1: one is violated; 2: the input is unusable; 3: the budget did not suffice, or a law
     is vacuous: it was not put to the test. How to write a specification: notes/specifications.md.
     """
-    if template:
+    plan = Plan(**locals())
+    if plan.template:
         typer.echo(template_text(), nl=False)
-        return
-    from orderlab.model.classics.catalogue import chosen_in_file, entries_of_file, errors_placed_in, make, own_file
-    from orderlab.model.explorer.exploration import explore as explore_system
-    from orderlab.model.explorer.search import Budget, Options
-    from orderlab.model.files import checked_place
+    elif plan.list_them:
+        from orderlab.model.classics.catalogue import entries_of_file, own_file
+
+        own = own_file(plan.specification or "")
+        print_catalogue(entries_of_file(own) if own else entries(), plan.as_json)
+    else:
+        _explore(plan)
+
+
+def _explore(plan: Plan) -> NoReturn:
+    """Check all that is asked for before any work, search, and report."""
+    from orderlab.model.classics.catalogue import chosen_in_file, errors_placed_in, make, own_file
     from orderlab.report.output import made_report, wanted_reports, write_reports
-    from orderlab.report.progress import ProgressLine
     from orderlab.report.subjects import subject_of_specification
     from orderlab.report.words import harmless
 
-    if list_them:
-        own = own_file(specification or "")
-        print_catalogue(entries_of_file(own) if own else entries(), as_json)
-        return
-    if specification is None:
+    if plan.specification is None:
         raise InputError("explore: which specification? name one, or use --list")
-    wanted = wanted_reports(report)
-    if specification == GROUP:
-        if settings or checkpoint or graph or walks or wanted or constraint:
+    wanted = wanted_reports(plan.report)
+    if plan.specification == GROUP:
+        if plan.settings or plan.checkpoint or plan.graph or plan.walks or wanted or plan.constraint:
             raise InputError(
                 f"explore {GROUP}: all its protocols as they stand; --set, --checkpoint, --graph, --walks, "
                 "--constraint and --report go with one of them"
             )
-        _explore_group(budget, max_states, max_bytes, as_json)
-    own = own_file(specification)
-    known, name = chosen_in_file(own, specification) if own else (entries(specification), specification)
+        _explore_group(plan)
+    own = own_file(plan.specification)
+    known, name = chosen_in_file(own, plan.specification) if own else (entries(plan.specification), plan.specification)
     with errors_placed_in(own):
-        system = make(known, name, parsed(settings or []))
-    options = Options(
-        budget=Budget(max_states, budget, max_bytes),
-        symmetry=symmetry,
-        reduction=reduction,
-        engine=_engine(engine),
-        checkpoint=checkpoint,
-        keep_going=keep_going,
-        laws=tuple(law or ()),
-        constraints=tuple(constraint or ()),
-        allow_vacuous=allow_vacuous,
-        seed=seed,
-        workers=workers,
-    )
-    if graph is not None and walks is not None:
-        raise InputError("explore: --graph with --walks: walks visit no whole graph; leave one of them out")
-    if graph is not None:
+        system = make(known, name, parsed(plan.settings or []))
+    options = plan.options()
+    _check_places(plan)
+    with errors_placed_in(own):
+        found = _searched(system, options, plan)
+    if plan.graph is not None:
+        _write_graph(found, plan.graph)
+    subject = subject_of_specification(found, plan.command(), plan.specification)
+    if plan.as_json:
+        typer.echo(json.dumps({**found.to_json(), "seed": plan.seed}, default=str))
+    else:
+        from orderlab.report.exploration import exploration_lines
+
+        typer.echo("\n".join([*map(harmless, exploration_lines(found, subject)), f"seed: {plan.seed}"]))
+    if wanted:
+        write_reports(made_report("explore", found.outcome, [subject], plan.seed, budget=plan.cap()), wanted)
+    raise typer.Exit(EXIT[found.outcome])
+
+
+def _check_places(plan: Plan) -> None:
+    """Raises InputError where a file that is asked for cannot be written, before any work."""
+    from orderlab.model.files import checked_place
+
+    if plan.graph is not None:
+        if plan.walks is not None:
+            raise InputError("explore: --graph with --walks: walks visit no whole graph; leave one of them out")
         from orderlab.model.explorer.state_graph import check_form
 
-        check_form(graph)
-    for option, place in (("--graph", graph), ("--checkpoint", checkpoint)):
+        check_form(plan.graph)
+    for option, place in (("--graph", plan.graph), ("--checkpoint", plan.checkpoint)):
         if place is not None:
-            checked_place(f"{option} {place}", place, is_read_again=place is checkpoint)
-    with errors_placed_in(own), _interruptible() as asked:
-        line = ProgressLine(cap_s=budget)
-        told = _telling(line, walks) if line.is_shown else None
-        if walks is None:
+            checked_place(f"{option} {place}", place, is_read_again=place is plan.checkpoint)
+
+
+def _searched(system: Any, options: Options, plan: Plan) -> Exploration:
+    """Every state, or random walks, with a line of progress on a terminal."""
+    from orderlab.model.explorer.exploration import explore as explore_system
+    from orderlab.report.progress import ProgressLine
+
+    with _interruptible() as asked:
+        line = ProgressLine(cap_s=plan.budget)
+        told = _telling(line, plan.walks) if line.is_shown else None
+        if plan.walks is None:
             found = explore_system(system, options, told, lambda: bool(asked))
         else:
             from orderlab.model.explorer.walks import explore_by_walks
 
-            found = explore_by_walks(system, options, walks, depth, told, lambda: bool(asked))
+            found = explore_by_walks(system, options, plan.walks, plan.depth, told, lambda: bool(asked))
     line.clear()
-    if graph is not None:
-        _write_graph(found, graph)
-    options_again = (
-        ("--set", settings),
-        ("--law", law),
-        ("--constraint", constraint),
-        ("--walks", [walks] if walks else None),
-        ("--depth", [depth] if walks else None),
-    )
-    again = [
-        "orderlab",
-        "explore",
-        specification,
-        *(str(part) for option, given in options_again for one in given or () for part in (option, one)),
-    ]
-    again += [
-        *(["--continue"] if keep_going else []),
-        *(["--symmetry"] if symmetry else []),
-        *(["--reduction"] if reduction else []),
-        *(["--seed", str(seed)] if seed else []),
-    ]
-    subject = subject_of_specification(found, again, specification)
-    if as_json:
-        typer.echo(json.dumps({**found.to_json(), "seed": seed}, default=str))
-    else:
-        from orderlab.report.exploration import exploration_lines
-
-        typer.echo("\n".join([*map(harmless, exploration_lines(found, subject)), f"seed: {seed}"]))
-    if wanted:
-        caps = ((budget, "{:g} s"), (max_states, "{:,} states"), (max_bytes, "{:,} bytes"))
-        told_caps = [words.format(given) for given, words in caps if given is not None]
-        cap = f"capped at {', '.join(told_caps)}" if told_caps else ""
-        write_reports(made_report("explore", found.outcome, [subject], seed, budget=cap), wanted)
-    raise typer.Exit(EXIT[found.outcome])
+    return found
 
 
-def _explore_group(budget: float | None, max_states: int | None, max_bytes: int | None, as_json: bool) -> NoReturn:
+def _explore_group(plan: Plan) -> NoReturn:
     """Explore each protocol of durable streams as it stands; a line of each."""
     from orderlab.model.classics.catalogue import make
     from orderlab.model.explorer.exploration import explore as explore_system
-    from orderlab.model.explorer.search import Budget, Options
+    from orderlab.model.explorer.search import Options
     from orderlab.model.verdict import Outcome
 
     known = {name: entry for name, entry in entries(f"{GROUP}-handover").items() if name.startswith(f"{GROUP}-")}
     outcomes, told = [], {}
     for name in known:
-        found = explore_system(make(known, name, {}), Options(budget=Budget(max_states, budget, max_bytes)))
+        found = explore_system(make(known, name, {}), Options(budget=plan.search_budget()))
         outcomes.append(found.outcome)
         told[name] = found.to_json()
-        if not as_json:
+        if not plan.as_json:
             broken = [f"{one.law} {one.outcome}" for one in found.verdicts if one.outcome is not Outcome.HOLDS]
             typer.echo(f"{name:24} {found.outcome}: {', '.join(broken) or f'{len(found.verdicts)} laws'}")
     worst = max(outcomes, key=[Outcome.HOLDS, Outcome.UNKNOWN, Outcome.VIOLATED].index)
-    if as_json:
+    if plan.as_json:
         typer.echo(json.dumps({"outcome": worst, "specifications": told}, default=str))
     else:
         typer.echo(
