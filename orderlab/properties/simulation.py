@@ -7,7 +7,8 @@ Made shorter (``shrunk``) means: fewer clients, messages, faults and nodes, faul
 settings at their defaults, as long as the same law is broken by the same cause. That is: the same finding but for its
 numbers, the fault of the same name to blame, the same stage that had the message last or turned the order, and lost or
 withheld alike. Which fault is to blame is not asked where faults are left out: one that the violation does without
-goes, though it was blamed. The search is greedy, tries what is smallest first, and is the same each time; what it ends
+goes, though it was blamed; and at the end each that is left is taken away by itself, which proves it where the law is
+not broken then. The search is greedy, tries what is smallest first, and is the same each time; what it ends
 with can be shortened by no single change that it knows, or the runs that it may make are over.
 """
 
@@ -61,12 +62,13 @@ def located(verdicts: Iterable[Verdict], system: str, settings: Settings, seed: 
             finding.event_id is None or verdicts[index].law == "cursor-safe"
         )  # the row of which is of what came instead
         told = _told(watch, numbers[0], not never, finding)
-        _name_row(told, finding)
         if told is not None and len(numbers) > 1:
-            told["turned_stage"], told["turned_at"] = watch.turned(
-                *sorted(numbers, key=lambda number: watch.wanted[number].sequence)
-            )
+            in_order = sorted(numbers, key=lambda number: watch.wanted[number].sequence)
+            turned = watch.turned(in_order[0], in_order[1], _published_us(finding))
+            told["turned_stage"], told["turned_at"] = (turned.stage, turned.told) if turned else (None, None)
+            told["fault"] = turned.fault if turned else told["fault"]
             told["other_way"] = (_told(watch, numbers[1], True, finding) or {}).get("way")
+        _name_row(told, finding)
         verdicts[index] = replace(verdicts[index], witness=replace(finding, where=told))
     return verdicts
 
@@ -74,8 +76,11 @@ def located(verdicts: Iterable[Verdict], system: str, settings: Settings, seed: 
 def _told(watch: Watch | FeedWatch, number: int, arrived: bool, finding: Finding) -> dict[str, Any] | None:
     if isinstance(watch, Watch):
         return watch.told(number, arrived, _broken_us(finding))
-    published_us = next((event["time_us"] for event in finding.events if event["kind"] == "publish"), 0)
-    return watch.told(number, arrived, published_us, _broken_us(finding))
+    return watch.told(number, arrived, _published_us(finding), _broken_us(finding))
+
+
+def _published_us(finding: Finding) -> float:
+    return next((event["time_us"] for event in finding.events if event["kind"] == "publish"), 0)
 
 
 def _broken_us(finding: Finding) -> float:
@@ -114,6 +119,8 @@ def _watched(system: str, settings: Settings, seed: int, wanted: Sequence[Wanted
 # ----------------------------------------------------------------------------------------------------------
 
 SHRINK_RUNS = 150
+PROVED_MAX = 8
+"""Faults that are taken away one by one at the end, each in a run of its own beside those."""
 CLIENTS = ("publishers", "producers")
 COUNTS = (
     "queues",
@@ -179,6 +186,19 @@ class Shrunk:
     runs: int = 0
     is_finished: bool = True
     """Whether no change that is known shortens it further."""
+    needed: tuple[str, ...] | None = None
+    """Of its faults, as the schedule writes them, those without which the same run does not break the law; None if they
+    are too many to try."""
+
+    @property
+    def proved(self) -> Verdict:
+        """The verdict, whose witness says so if the fault that it blames is needed."""
+        finding = self.verdict.witness
+        fault = (finding.where or {}).get("fault")
+        if fault is None or fault["name"] not in [word.partition("@")[0] for word in self.needed or ()]:
+            return self.verdict
+        where = {**finding.where, "fault": {**fault, "is_proved": True}}
+        return replace(self.verdict, witness=replace(finding, where=where))
 
     def command(self, drain_bound_us: int | None = None) -> str:
         """The command line that makes the run again."""
@@ -211,6 +231,7 @@ class Shrunk:
             "size": dict(self.size),
             "runs": self.runs,
             "is_finished": self.is_finished,
+            "needed_faults": None if self.needed is None else list(self.needed),
             "witness": self.verdict.to_json()["witness"],
         }
 
@@ -258,7 +279,20 @@ class _Search:
             before = self.best
             for each in passes:
                 each()
-        return replace(self.best, runs=self.runs, is_finished=self.runs < self.runs_max)
+        found = replace(self.best, runs=self.runs, is_finished=self.runs < self.runs_max)
+        return replace(found, needed=self._needed(found))
+
+    def _needed(self, found: Shrunk) -> tuple[str, ...] | None:
+        """The faults that the run needs: each is left out by itself, and the law is not broken then."""
+        words = found.settings.model_dump()["faults"].split()
+        if len(words) > PROVED_MAX:
+            return None
+        without = {word: " ".join(words[:index] + words[index + 1 :]) for index, word in enumerate(words)}
+        return tuple(word for word, faults in without.items() if not self._breaks(found, faults))
+
+    def _breaks(self, found: Shrunk, faults: str) -> bool:
+        settings = settings_of(self.system, {**found.settings.model_dump(), "faults": faults})
+        return self.run(settings, found.seed) is not None
 
     # -- one run -----------------------------------------------------------------------------------------------
 

@@ -147,8 +147,20 @@ def print_shrunk(
             highlight=False,
             soft_wrap=True,
         )
-        print_witness(console, each.verdict)
+        print_witness(console, each.proved)
+        console.print(f"  {proof(each)}", highlight=False, soft_wrap=True, markup=False)
         console.print(f"  again: {command}", highlight=False, soft_wrap=True, markup=False)
+
+
+def proof(found: Shrunk) -> str:
+    """What leaving out each fault that is left came to."""
+    if not found.size["faults"]:
+        return "no fault is needed: the law breaks in a run without any"
+    if found.needed is None:
+        return "which of its faults are needed was not tried: there are many; a larger --shrink-runs leaves fewer"
+    if not found.needed:
+        return "none of its faults is needed by itself: without any one of them the law still breaks, in another way"
+    return f"needed: without {', and without '.join(found.needed)} the same run does not break the law"
 
 
 AGAINST_MAX = 60

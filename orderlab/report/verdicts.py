@@ -131,7 +131,8 @@ def whereabouts(where: Mapping[str, Any]) -> Iterator[str]:
     if where["fault"]:
         fault = where["fault"]
         row = "" if fault.get("event_id") is None else f" (event {fault['event_id']})"
-        yield f"fault: {fault['name']} on {fault['node']} at {fault['at_us'] / 1e6:.6f} s{row}"
+        sure = "to blame, proved by leaving it out" if fault.get("is_proved") else "may be to blame, by place and time"
+        yield f"{sure}: {fault['name']} on {fault['node']} at {fault['at_us'] / 1e6:.6f} s{row}"
     if where["way"]:
         yield (
             "its way: "

@@ -371,7 +371,7 @@ def test_a_violation_says_where_and_is_shrunk_to_a_run_that_can_be_replayed(tmp_
     )
     done = run(*broken)
     assert done.returncode == 1
-    assert "fault: kafka-leader-change on kafka-0 at 0.150000 s (event" in done.stdout
+    assert "may be to blame, by place and time: kafka-leader-change on kafka-0 at 0.150000 s (event" in done.stdout
     assert "--shrink searches" in done.stdout
     told = json.loads(run(*broken, "--shrink", "--shrink-runs", "16", "--json").stdout)
     smaller = told["shrunk"][0]

@@ -1,6 +1,7 @@
 """Witnesses of simulated runs say where: the fault, who had the message last, whether something has it still."""
 
 import shlex
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +15,7 @@ from orderlab.model.verdict import Outcome, Verdict
 from orderlab.properties.simulation import Cause, Shrunk, _Search, located, shrunk
 from orderlab.sim.faults import parse_faults
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
-from orderlab.sim.systems.whereabouts import FeedWatch, Wanted, Watch
+from orderlab.sim.systems.whereabouts import STAGES, FeedWatch, Reached, Wanted, Watch, _turned, _Watched
 
 SMALL = {
     "publishers": 30, "rate": 20.0, "brokers": 2, "warm_up_s": 0.1, "duration_s": 0.7, "session_timeout_s": 0.2,
@@ -65,6 +66,53 @@ def test_the_stage_is_told_that_turned_the_order():
     assert where["state"] == "delivered"
     assert where["turned_at"].startswith("msg.")
     assert (where["fault"]["name"], where["other_way"] != where["way"]) == ("kafka-leader-change", True)
+
+
+def test_who_turned_the_order_is_blamed_and_not_what_struck_the_last_holder():
+    """The failover strikes the store that has the message last, and alone breaks nothing; order turned before it."""
+    replicas = {**SMALL, "redis_replica_lag_ms": 1.0}
+    both = judged({**replicas, "faults": "kafka-leader-change@0.4:0 redis-failover@0.5:0"})["fifo"].witness.where
+    assert (both["turned_stage"], both["fault"]["name"]) == ("msg.all", "kafka-leader-change")
+    assert judged({**replicas, "faults": "redis-failover@0.5:0"})["fifo"].witness is None
+
+
+def at(stage: str, at_us: int, node: str) -> Reached:
+    return Reached(at_us, stage, f"{stage} of {node}", node)
+
+
+@pytest.mark.parametrize(
+    ("stage", "nodes", "struck", "blamed"),
+    [
+        # the store is reached later than msg.all
+        ("msg.all", ("kafka-1", "kafka-1"), [("redis-failover", "redis-0", 50), ("kafka-leader-change", "kafka-0", 40)],
+         "kafka-leader-change"),
+        ("store", ("redis-0", "redis-1"), [("redis-failover", "redis-0", 50), ("kafka-leader-change", "kafka-0", 40)],
+         "redis-failover"),
+        # of two at the same kind of node, the one that struck this node while the message was on its way
+        ("store", ("redis-0", "redis-0"), [("redis-stall", "redis-0", 30), ("redis-failover", "redis-1", 50)],
+         "redis-stall"),
+        ("store", ("redis-0", "redis-0"), [("redis-stall", "redis-0", 5), ("redis-failover", "redis-1", 50)],
+         "redis-failover"),
+        # nothing that struck when order had turned
+        ("store", ("redis-0", "redis-0"), [("redis-stall", "redis-0", 101)], None),
+    ],
+)  # fmt: skip
+def test_the_fault_is_told_that_struck_where_and_before_order_turned(stage, nodes, struck, blamed):
+    first = [at("publisher", 10, ""), at(stage, 100, nodes[0])]
+    second = [at("publisher", 20, ""), at(stage, 90, nodes[1])]
+    turned = _turned(first, second, (1, 2), struck, ("publisher", *STAGES))
+    assert (turned.stage, turned.fault and turned.fault["name"]) == (stage, blamed)
+    assert _turned(first, [at("publisher", 20, ""), at(stage, 110, nodes[1])], (1, 2), struck, STAGES) is None
+
+
+def test_a_copy_that_its_log_has_lost_is_in_no_order(monkeypatch):
+    monkeypatch.setattr(Watch, "_struck", lambda self: [])
+    watch = Watch([Wanted("p", 1, "s"), Wanted("p", 2, "s")])
+    lost, again, other = at("msg.all", 10, "kafka-0"), at("msg.all", 100, "kafka-1"), at("msg.all", 50, "kafka-1")
+    watch._watched = [_Watched(0, range(1), [lost, again], [lost]), _Watched(1, range(1), [other])]
+    assert watch.turned(0, 1).told == "msg.all of kafka-1 had 2, then msg.all of kafka-1 1"
+    watch._watched[0].lost_by.clear()
+    assert watch.turned(0, 1) is None
 
 
 def test_no_fault_is_blamed_that_struck_after_the_break():
@@ -145,6 +193,11 @@ def test_a_run_is_shrunk_to_one_that_breaks_the_law_by_the_same_cause():
     assert command[:3] == ["orderlab", "simulate", "tbmq-p2p"]
     assert settings_of("tbmq-p2p", again) == found.settings
     assert Cause.of(judged(again, int(command[4]))["at-least-once"]) == Cause.of(found.verdict)
+    assert found.needed == (found.settings.faults,)
+    assert (found.proved.witness.where["fault"]["is_proved"], "is_proved" in found.verdict.witness.where["fault"]) == (
+        True,
+        False,
+    )
 
 
 def test_two_faults_that_only_break_it_together_come_close_and_last_no_longer_than_they_must():
@@ -194,6 +247,9 @@ def test_a_fault_that_is_blamed_and_not_needed_is_left_out(needs):
     search.begin(search.run(settings_of("tbmq-p2p", {**SMALL, "faults": faults}), 1))
     search._fewer_faults()
     assert sorted(fault.name for fault in parse_faults(search.best.settings.faults)) == sorted(needs)
+    assert search._needed(search.best) == tuple(search.best.settings.faults.split())
+    more = settings_of("tbmq-p2p", {**SMALL, "faults": f"{faults} kafka-leader-change@0.5:0"})
+    assert search._needed(replace(search.best, settings=more)) == (), "either leader change is enough"
 
 
 def test_an_outage_is_bisected_below_what_the_ladder_has():
@@ -428,5 +484,5 @@ def test_a_message_passes_every_stage_of_durable_streams_and_to_be_watched_chang
         "reader-0 is handed it",
     ]
     assert [next(start for start in starts if words.startswith(start)) for words in way[:7]] == starts
-    assert watch.turned(0, 1) == (None, None)
-    assert watch.turned(1, 0)[0] == "publisher"
+    assert watch.turned(0, 1) is None
+    assert watch.turned(1, 0).stage == "publisher"

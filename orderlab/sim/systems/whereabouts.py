@@ -30,6 +30,11 @@ FEED_STAGES = ("publisher", "counter", "hash", "leader", "follower", "store", "p
 """The same of feeds and durable streams."""
 STAGES = ("msg.all", "msg.persisted", "msg.app", "store", "msg.downlink", "broker", "socket")
 """In the order in which a message passes them; not every system has all."""
+NOT_YET = {
+    **dict.fromkeys(("msg.all", "msg.persisted", "msg.app"), ("redis", "postgres")),
+    **dict.fromkeys(("publisher", "counter", "hash", "leader", "follower", "store"), ("reader",)),
+}
+"""Kinds of nodes that a message comes to later only: what strikes them cannot well have turned the order there."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,15 @@ class Reached:
 
     def __str__(self) -> str:
         return f"{self.at_us / 1e6:.6f} s: {self.place}"
+
+
+@dataclass(frozen=True)
+class Turned:
+    """Where of two messages the later came before the earlier first, and the fault that may be to blame for it."""
+
+    stage: str
+    told: str
+    fault: dict[str, Any] | None
 
 
 @dataclass
@@ -181,17 +195,21 @@ class Watch:
         one = self._watched[number]
         if one is None:
             return None
-        names = self._world.node_names()
-        struck = [(name, names[node], at_us) for name, node, at_us in self._world.measured.faults]
-        return _became(one.way, arrived, [] if arrived else self._held(one), struck, broken_us)
+        return _became(one.way, arrived, [] if arrived else self._held(one), self._struck(), broken_us)
 
-    def turned(self, earlier: int, later: int) -> tuple[str | None, str | None]:
-        """The first stage in which the ``later`` of two wanted messages came before the ``earlier``, and where; nothing
-        if none is known."""
-        first, second = self._watched[earlier], self._watched[later]
-        if first is None or second is None:
-            return None, None
-        return _turned(first.way, second.way, self.wanted[earlier].sequence, self.wanted[later].sequence, STAGES)
+    def turned(self, earlier: int, later: int, _published_us: float = 0.0) -> Turned | None:
+        """Where the ``later`` of two wanted messages came before the ``earlier``; None if that is not known. A copy
+        that its log has lost was read by nobody."""
+        pair = self._watched[earlier], self._watched[later]
+        if pair[0] is None or pair[1] is None:
+            return None
+        ways = [[reached for reached in one.way if reached not in one.lost_by] for one in pair if one is not None]
+        numbers = self.wanted[earlier].sequence, self.wanted[later].sequence
+        return _turned(ways[0], ways[1], numbers, self._struck(), STAGES)
+
+    def _struck(self) -> Struck:
+        names = self._world.node_names()
+        return [(name, names[node], at_us) for name, node, at_us in self._world.measured.faults]
 
     def _unread(self, reached: Reached) -> str:
         """Why a log still has what it has there; nothing if those who read it are done with that."""
@@ -299,18 +317,43 @@ def _fault(last: Reached, struck: Struck) -> dict[str, Any] | None:
 
 
 def _turned(
-    first: Sequence[Reached], second: Sequence[Reached], earlier: int, later: int, stages: Sequence[str]
-) -> tuple[str | None, str | None]:  # fmt: skip
-    """The first stage in which the second message, number ``later``, came before the first, and where; nothing if none
-    is known."""
+    first: Sequence[Reached],
+    second: Sequence[Reached],
+    numbers: tuple[int, int],
+    struck: Struck,
+    stages: Sequence[str],
+) -> Turned | None:
+    """Where the second message came before the first; ``numbers``: theirs."""
+    since_us = 0
     for stage in stages:
         at = [next((reached for reached in way if reached.stage == stage), None) for way in (first, second)]
         if at[0] is None or at[1] is None:
             continue
         a, b = at[0], at[1]
         if (b.at_us, b.offset) < (a.at_us, a.offset):
-            return stage, f"{b.place} had {later}, then {a.place} {earlier}"
-    return None, None
+            told = f"{b.place} had {numbers[1]}, then {a.place} {numbers[0]}"
+            return Turned(stage, told, _turned_by(a, b, since_us, struck))
+        since_us = a.at_us
+    return None
+
+
+def _turned_by(a: Reached, b: Reached, since_us: int, struck: Struck) -> dict[str, Any] | None:
+    """The fault that may have held ``a`` up until ``b`` was there: at a node that messages pass until then, while it
+    was on its way there, at the very node; where none is so, what comes nearest."""
+    candidates = [fault for fault in struck if fault[2] <= a.at_us]
+    if not candidates:
+        return None
+    later = NOT_YET.get(a.stage, ())
+    name, node, at_us = max(
+        candidates,
+        key=lambda fault: (
+            fault[1].rpartition("-")[0] not in later,
+            fault[2] >= since_us,
+            fault[1] in (a.node, b.node),
+            fault[2],
+        ),
+    )
+    return {"name": name, "node": node, "at_us": at_us}
 
 
 # -- feeds and durable streams
@@ -408,7 +451,9 @@ class FeedWatch:
         broken_us = min([broken_us, *(reached.at_us for reached in way if reached.is_behind)])
         return _became(way, arrived, held, self._system.blamable(message, reader, published_us), broken_us)
 
-    def turned(self, earlier: int, later: int) -> tuple[str | None, str | None]:
+    def turned(self, earlier: int, later: int, published_us: float = 0.0) -> Turned | None:
         """As ``Watch.turned``."""
-        first, second = self._ways[earlier], self._ways[later]
-        return _turned(first, second, self.wanted[earlier].sequence, self.wanted[later].sequence, FEED_STAGES)
+        known = self._known[earlier]
+        struck = [] if known is None else self._system.blamable(*known, published_us)
+        numbers = self.wanted[earlier].sequence, self.wanted[later].sequence
+        return _turned(self._ways[earlier], self._ways[later], numbers, struck, FEED_STAGES)
