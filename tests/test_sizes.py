@@ -51,10 +51,7 @@ LONG_FILES = frozenset(
 )
 LONG_FUNCTIONS = frozenset(
     {
-        "commands/compare.py:compare",
-        "commands/mutate.py:mutate",
         "commands/simulate.py:simulate",
-        "commands/sweep.py:sweep",
         "commands/validate.py:validate",
         "model/checkers/delivery/event_pass.py:observe_rows",
         "model/checkers/retransmission.py:_observe",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -13,6 +14,10 @@ from rich.console import Console
 from orderlab.commands.simulate import NAMES as SYSTEMS
 from orderlab.model.errors import InputError
 from orderlab.program import ExitCode
+
+if TYPE_CHECKING:
+    from orderlab.properties.side_by_side import Table
+    from orderlab.report.output import Wanted
 
 STORES = (
     "lua/session",
@@ -64,12 +69,11 @@ def compare(
     """
     from orderlab.model.files import checked_place
     from orderlab.properties.contracts.kind import kind_of, row_of
-    from orderlab.properties.side_by_side import Row, Table, check_systems, system_row
+    from orderlab.properties.side_by_side import Table, check_systems, system_row
     from orderlab.properties.validation.effort import effort_named, name_of_effort
-    from orderlab.report.output import wanted_files, write_files
+    from orderlab.report.output import wanted_files
     from orderlab.report.progress import ProgressLine
-    from orderlab.report.side_by_side import MARKS, markdown, page, print_table, put
-    from orderlab.report.terminal import WIDTH_IN_PIPE
+    from orderlab.report.side_by_side import MARKS
     from orderlab.sim.stores.binding.loader import load_binding
 
     work = effort_named(effort)
@@ -85,7 +89,7 @@ def compare(
         checked_place(f"--note {note}", note, is_read_again=True)
     if note is not None and (not note.is_file() or not all(mark in note.read_text() for mark in MARKS)):
         raise InputError(f"--note {note}: it has no marks; it needs the lines {MARKS[0]} and {MARKS[1]}")
-    made: list[Row] = []
+    made = []
     for name in chosen:
         line = ProgressLine(name, f"compare {name} {work}", None)
         made.append(row_of(name, bindings.get(name), work, seed, line.show))
@@ -95,7 +99,16 @@ def compare(
         line = ProgressLine(name, f"compare {name}", None)
         simulated.append(system_row(name, seed, line.show))
         line.clear()
-    table = Table(tuple(made), tuple(simulated), seed, name_of_effort(work))
+    _print(Table(tuple(made), tuple(simulated), seed, name_of_effort(work)), wanted, note, as_json)
+    raise typer.Exit(ExitCode.HOLDS)
+
+
+def _print(table: Table, wanted: Sequence[Wanted], note: Path | None, as_json: bool) -> None:
+    """Print the table, and write it wherever else it is wanted."""
+    from orderlab.report.output import write_files
+    from orderlab.report.side_by_side import markdown, page, print_table, put
+    from orderlab.report.terminal import WIDTH_IN_PIPE
+
     text = json.dumps(table.to_json(), indent=1)
     forms = {"json": lambda: text + "\n", "html": lambda: page(table), "markdown": lambda: markdown(table) + "\n"}
     files = [(one.file, forms[one.form]()) for one in wanted]
@@ -106,7 +119,6 @@ def compare(
         typer.echo(text)
     else:
         print_table(Console(width=None if sys.stdout.isatty() else WIDTH_IN_PIPE), table)
-    raise typer.Exit(ExitCode.HOLDS)
 
 
 def _names(option: str, given: str) -> list[str]:

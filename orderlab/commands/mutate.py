@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -15,10 +15,13 @@ from orderlab.model.errors import InputError
 from orderlab.program import ExitCode
 
 if TYPE_CHECKING:
+    from orderlab.properties.mutants.campaign import Campaign, Score
     from orderlab.properties.mutants.mutant import Mutant
 
 BUDGET_S = 12.0
 """Of ``orderlab.properties.contracts.session.mutation.judging``, which takes long to import."""
+EFFORT_HELP = "quick, standard, thorough, or a number (quick is 1), as of validate: work on each mutant."
+BUDGET_HELP = "Cap in processor seconds for a mutant that nothing kills."
 SPECIFICATION_OF_STORES = "spec"
 """Short for the specification that stores refine."""
 
@@ -33,13 +36,8 @@ def mutate(
     only: Annotated[list[str] | None, typer.Option(help="Operator; may be given several times.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Judge so many, drawn by the seed.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes at once.")] = os.cpu_count() or 1,
-    effort: Annotated[
-        str,
-        typer.Option(help="quick, standard, thorough, or a number (quick is 1), as of validate: work on each mutant."),
-    ] = "standard",
-    budget: Annotated[
-        float, typer.Option(min=0.1, help="Cap in processor seconds for a mutant that nothing kills.")
-    ] = BUDGET_S,
+    effort: Annotated[str, typer.Option(help=EFFORT_HELP)] = "standard",
+    budget: Annotated[float, typer.Option(min=0.1, help=BUDGET_HELP)] = BUDGET_S,
     seed: Annotated[int, typer.Option(min=0, help="Of the random draws; printed.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder of results, resumed from; by default in the cache.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Judge again what is known, and keep nothing.")] = False,
@@ -85,14 +83,7 @@ def mutate(
     line.clear()
     score = Score(judged, tuple(kind_of(binding).terms(binding).laws))
     if as_json:
-        found = {
-            "store": str(binding.path),
-            "seed": seed,
-            "effort": name_of_effort(work),
-            "budget_s": budget,
-            "interrupted": campaign.interrupted,
-        }
-        print(json.dumps({**found, **score.to_json(), "scope": campaign.scope, "of": len(mutants)}))
+        print(json.dumps(_told(campaign, score)))
     else:
         console = Console()
         console.print(render_score(binding.name, score, campaign.scope, len(mutants)))
@@ -102,6 +93,22 @@ def mutate(
             soft_wrap=True,
         )
     raise typer.Exit(_exit_code(campaign.interrupted, bool(score.survivors)))
+
+
+def _told(campaign: Campaign, score: Score) -> dict[str, Any]:
+    """A campaign as one JSON object."""
+    from orderlab.properties.validation.effort import name_of_effort
+
+    return {
+        "store": str(campaign.binding.path),
+        "seed": campaign.seed,
+        "effort": name_of_effort(campaign.effort),
+        "budget_s": campaign.budget_s,
+        "interrupted": campaign.interrupted,
+        **score.to_json(),
+        "scope": campaign.scope,
+        "of": len(campaign.mutants),
+    }
 
 
 def _specification(path: str, only: list[str], limit: int | None, seed: int, list_them: bool, as_json: bool) -> None:

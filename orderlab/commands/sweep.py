@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -20,10 +20,11 @@ from orderlab.program import EXIT, Terminated, interrupted_by
 if TYPE_CHECKING:
     from orderlab.spark_sweeps.questions.answer import Answer
     from orderlab.spark_sweeps.results.folder import ResultFolder
-    from orderlab.spark_sweeps.runs.job import Summary
+    from orderlab.spark_sweeps.runs.job import RunsProgress, Summary
     from orderlab.spark_sweeps.runs.workers import Engine
 
 ENGINES = ("spark", "pool")
+Found = TypeVar("Found")
 
 
 def sweep(
@@ -55,8 +56,6 @@ def sweep(
     target is missed; 3: it stayed open.
     """
     from orderlab.extras import find
-    from orderlab.report.progress import ProgressLine
-    from orderlab.report.sweep import print_summary, progress_line
     from orderlab.spark_sweeps.questions.answer import answer
     from orderlab.spark_sweeps.runs.job import SweepOptions, load, run_sweep
 
@@ -73,15 +72,29 @@ def sweep(
     sweep_file, plan = load(file, seed)
     if output is not None and not output.strip():
         raise InputError("--output: empty; name a folder")
-    if sweep_file.question is not None and output is not None:
+    question = sweep_file.question
+    if question is None:
+        summary = _shown(lambda show: run_sweep(file, _maker(engine, master), options, show))
+        raise typer.Exit(EXIT[_print_runs(summary, report, allow_vacuous, as_json)])
+    if output is not None:
         sweep_file = sweep_file.model_copy(update={"output": output})
+    found = _shown(lambda show: answer(file, sweep_file, plan, _maker(engine, master), show, retry_failed))
+    if report:
+        from orderlab.report.answer_page import write_answer_page
+
+        typer.echo(f"report: {write_answer_page(found, sweep_file)}", err=True)
+    _print_answer(found, question, as_json)
+    raise typer.Exit(EXIT[found.outcome])
+
+
+def _shown(work: Callable[[Callable[[RunsProgress], None] | None], Found]) -> Found:
+    """What ``work`` returns, with a line of progress; an interruption ends the process, and says how it goes on."""
+    from orderlab.report.progress import ProgressLine
+    from orderlab.report.sweep import progress_line
+
     line = ProgressLine()
-    show = (lambda progress: line.show(*progress_line(progress))) if line.is_shown else None
     try:
-        if sweep_file.question is not None:
-            found = answer(file, sweep_file, plan, _maker(engine, master), show, retry_failed)
-        else:
-            summary = run_sweep(file, _maker(engine, master), options, show)
+        return work((lambda progress: line.show(*progress_line(progress))) if line.is_shown else None)
     except (KeyboardInterrupt, Terminated) as error:
         typer.echo(
             f"\nstopped; what is committed is kept, and the same command goes on: {' '.join(_command())}", err=True
@@ -89,13 +102,12 @@ def sweep(
         os._exit(interrupted_by(error))
     finally:
         line.clear()
-    if sweep_file.question is not None:
-        if report:
-            from orderlab.report.answer_page import write_answer_page
 
-            typer.echo(f"report: {write_answer_page(found, sweep_file)}", err=True)
-        _print_answer(found, sweep_file.question, as_json)
-        raise typer.Exit(EXIT[found.outcome])
+
+def _print_runs(summary: Summary, report: bool, allow_vacuous: bool, as_json: bool) -> Outcome:
+    """The outcome of a sweep without a question, printed."""
+    from orderlab.report.sweep import print_summary
+
     if report:
         from orderlab.report.sweep_page import write_report
 
@@ -108,10 +120,10 @@ def sweep(
     if outcome is Outcome.UNKNOWN and outcome_of(summary, allow_vacuous=True) is Outcome.HOLDS:
         typer.echo(
             f"vacuous: {summary.vacuous:,} runs put no law to the test (a function has none unless it returns "
-                "verdicts), so the outcome is "
-            "unknown (exit code 3); --allow-vacuous makes it 0", err=as_json,
-        )  # fmt: skip
-    raise typer.Exit(EXIT[outcome])
+            "verdicts), so the outcome is unknown (exit code 3); --allow-vacuous makes it 0",
+            err=as_json,
+        )
+    return outcome
 
 
 def outcome_of(summary: Summary, allow_vacuous: bool = False) -> Outcome:
