@@ -13,7 +13,7 @@ import pickle
 import shutil
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import reduce
@@ -30,8 +30,9 @@ import pyarrow.parquet as pq
 from orderlab.model.checkers.delivery import laws as delivery
 from orderlab.model.checkers.delivery.laws import DeliveryChecker, delivery_verdicts
 from orderlab.model.checkers.findings import VACUOUS, Finding, Partial, are_of_faults, is_about, tell
-from orderlab.model.checkers.judge import PASSES, PIPELINE_LAWS, WHOLE_LAWS, Question, judge, passes_for
+from orderlab.model.checkers.judge import PASSES, PIPELINE_LAWS, WHOLE_LAWS, Question, judge, judge_again, passes_for
 from orderlab.model.checkers.untested import RowsSeen, with_reasons
+from orderlab.model.checkers.witness_rows import ROWS_WHOLE, complete, joined, last, rows_around
 from orderlab.model.errors import InputError
 from orderlab.model.files import read_json
 from orderlab.model.history.decoding import ArrowDecoder
@@ -306,7 +307,7 @@ def check_folder(folder: Path, question: Question, session: SparkSession, log: P
     try:
         results = _judged(parts, question, laws, session)
         verdicts = _verdicts(results, laws, {"rows": parts.rows, "seconds": round(time.perf_counter() - started, 6)})
-        return _told(verdicts, parts, results, session), parts.rows
+        return _told(verdicts, question, parts, results, session), parts.rows
     except InputError:
         raise
     except Exception as error:
@@ -469,7 +470,11 @@ def _merged(partials: Iterable[Partial | None]) -> Partial | None:
 
 
 def _told(
-    verdicts: list[Verdict], parts: HistoryParts, results: list[PartResult], session: SparkSession
+    verdicts: list[Verdict],
+    question: Question,
+    parts: HistoryParts,
+    results: list[PartResult],
+    session: SparkSession,
 ) -> list[Verdict]:
     """The verdicts with the rows that show their witnesses: one more pass, over the files that have them."""
     findings = [verdict.witness for verdict in verdicts if isinstance(verdict.witness, Finding)]
@@ -485,7 +490,32 @@ def _told(
     table = _once_each(table)
     decoder = ArrowDecoder("the rows of the witnesses", table.schema)
     batches = [decoder.decode(batch) for batch in table.combine_chunks().to_batches()]
-    return tell(verdicts, batches, decoder.names)
+    told = tell(verdicts, batches, decoder.names)
+    return complete(told, lambda findings: _surroundings(findings, parts, session), judge_again(question))
+
+
+def rows_of_file(findings: Mapping[int, Finding], path: str) -> list[tuple[int, pa.RecordBatch]]:
+    """Of a file the rows among which findings are sought again."""
+    with marked_errors():
+        reader = open_history(path)
+        found = rows_around(findings, reader, reader.names)
+        return [(at, to_arrow(rows, names)) for at, (rows, names) in found.items()]
+
+
+def _surroundings(
+    findings: Mapping[int, Finding], parts: HistoryParts, session: SparkSession
+) -> Mapping[int, tuple[EventBatch, Names]]:
+    """The same of all files: all rows if the history is short."""
+    files = [str(file.absolute()) for file in parts.files]
+    found = _spread(session, files).flatMap(lambda path: rows_of_file(findings, path)).collect()
+    around = {}
+    for at, finding in findings.items():
+        mine = [pa.Table.from_batches([batch]) for number, batch in found if number == at]
+        table = _once_each(pa.concat_tables(mine, promote_options="permissive"))
+        decoder = ArrowDecoder("the rows around a witness", table.schema)
+        rows = joined(decoder.decode(batch) for batch in table.combine_chunks().to_batches())
+        around[at] = rows if len(rows) <= ROWS_WHOLE else last(rows, finding), decoder.names
+    return around
 
 
 def _once_each(table: pa.Table) -> pa.Table:

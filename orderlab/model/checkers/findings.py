@@ -78,6 +78,8 @@ class Finding:
     events: tuple[Mapping[str, Any], ...] = ()
     where: Mapping[str, Any] | None = None
     packet_id: int | None = None
+    other_subscriber: Label = None
+    """Another one whom the message reached, where that is what the law speaks of."""
     shows: Shows = Shows.NONE
     since_event_id: int | None = None
     """Of ANSWERS, the PUBLISH that began the exchange: what the identifier was used for before says nothing of it."""
@@ -267,6 +269,12 @@ def is_about(finding: Finding, batch: EventBatch, names: Names) -> Any:
     if finding.shows is Shows.OWED:
         came = _of_fifo(finding, batch, names, mine[kinds == EventKind.DELIVER])
         about[came[:1]] = about[came[-1:]] = True
+    if finding.other_subscriber is not None:
+        theirs = np.flatnonzero(batch.subscriber == _code(finding.other_subscriber, names.clients))
+        came = _of_fifo(finding, batch, names, theirs[batch.sequence[theirs] == finding.sequence])
+        some = theirs[np.isin(batch.kind[theirs], _SUBSCRIPTION_KINDS)]
+        about[came] = True
+        about[some[_filters_match(batch.topic[some], finding.topic, names)]] = True
     return about
 
 
@@ -301,6 +309,8 @@ def _shortened(events: list[Mapping[str, Any]], finding: Finding) -> tuple[Mappi
         events = [
             event for event in events if event["event_id"] <= until or event["event_id"] == finding.other_event_id
         ]
+    other = [] if finding.other_subscriber is None else _of_other(events, finding)
+    events = [event for event in events if event not in other]
     session = [event for event in events if event["kind"] in _OF_SESSION]
     message = [event for event in events if event["kind"] not in _OF_SESSION]
     if finding.shows is Shows.ANSWERS:
@@ -309,7 +319,14 @@ def _shortened(events: list[Mapping[str, Any]], finding: Finding) -> tuple[Mappi
         message, session = _owed(message, session, finding)
     message = message[:4] + message[4:][-(EVENTS_SHOWN - 8) :]
     kept = message + session[-(EVENTS_SHOWN - len(message)) :]
-    return tuple(sorted(kept, key=lambda event: event["event_id"]))
+    return tuple(sorted((*kept, *other[:1], *(other[-1:] if len(other) > 1 else ())), key=_place))
+
+
+def _of_other(events: list[Mapping[str, Any]], finding: Finding) -> list[Mapping[str, Any]]:
+    """The rows of the other subscriber, up to the first delivery of the message."""
+    theirs = [event for event in events if event.get("subscriber") == finding.other_subscriber]
+    came = [at for at, event in enumerate(theirs) if event["kind"] == EventKind.DELIVER.label]
+    return theirs[: came[0] + 1] if came else theirs
 
 
 def _owed(

@@ -24,7 +24,7 @@ from orderlab.model.checkers import (
 from orderlab.model.checkers.delivery import laws as delivery
 from orderlab.model.checkers.delivery.laws import DeliveryChecker, delivery_verdicts
 from orderlab.model.checkers.expiry import ExpiryChecker, expiry_verdict
-from orderlab.model.checkers.findings import VACUOUS, Partial, tell
+from orderlab.model.checkers.findings import VACUOUS, Finding, Partial, tell
 from orderlab.model.checkers.handshake import HandshakeChecker, handshake_verdict
 from orderlab.model.checkers.inflight import InflightChecker, inflight_verdicts
 from orderlab.model.checkers.linearizability.decide import LAW as LINEARIZABILITY
@@ -34,6 +34,7 @@ from orderlab.model.checkers.linearizability.operations import OperationLog, ope
 from orderlab.model.checkers.retransmission import RetransmissionChecker, retransmission_verdict
 from orderlab.model.checkers.subscriptions import SubscriptionChecker, subscription_verdicts
 from orderlab.model.checkers.untested import RowsSeen, with_reasons
+from orderlab.model.checkers.witness_rows import Judge, complete, rows_around
 from orderlab.model.errors import InputError
 from orderlab.model.history.events import STORE_KINDS, EventBatch, EventKind, Names
 from orderlab.model.verdict import UNFINISHED, Outcome, Verdict
@@ -229,20 +230,11 @@ class Judgement:
         if self._pipeline_rows == 0:
             laws = [law for law in laws if law not in asked]
         if self._pipeline_rows or (question.laws and (laws or wills.LAW in question.laws)):
-            work = {"rows": rows, "seconds": round(time.perf_counter() - self._started, 6)}
-            if self._deliveries is not None:
-                verdicts += delivery_verdicts(
-                    self._deliveries.partial(), [law for law in delivery.LAWS if law in laws], work
-                )
-            for name, checker in self._passes.items():
-                verdicts += PASSES[name].verdicts(checker.partial(), laws, work)
-            if self._wills is not None and (self._wills.has_any or wills.LAW in question.laws):
-                verdicts.append(self._wills.verdict())
-            if any(map(question.asks, cursor.LAWS)):
-                verdicts += [one for one in cursor.check_cursors(source, names) if question.asks(one.law)]
+            verdicts += self._of_messages(laws, source)
             if self.ran_out:
                 verdicts = [_unfinished(verdict, rows) for verdict in verdicts]
             verdicts = tell(verdicts, source, names)
+            verdicts = complete(verdicts, lambda findings: rows_around(findings, source, names), judge_again(question))
             if question.asks(causal.LAW):
                 verdicts.append(causal.check_causal(source, names, question.budget_s))
             verdicts = with_reasons(verdicts, self._seen)
@@ -254,6 +246,39 @@ class Judgement:
                 f"{source.place}: no store operations (invoke, ok, fail, info rows) to judge by {asked[0]}"
             )
         return verdicts
+
+    def _of_messages(self, laws: Sequence[str], source: Source) -> list[Verdict]:
+        """The verdicts on what no store operation has to do with, without the rows that show them."""
+        question = self.question
+        work = {"rows": self.rows, "seconds": round(time.perf_counter() - self._started, 6)}
+        verdicts: list[Verdict] = []
+        if self._deliveries is not None:
+            verdicts += delivery_verdicts(
+                self._deliveries.partial(), [law for law in delivery.LAWS if law in laws], work
+            )
+        for name, checker in self._passes.items():
+            verdicts += PASSES[name].verdicts(checker.partial(), laws, work)
+        if self._wills is not None and (self._wills.has_any or wills.LAW in question.laws):
+            verdicts.append(self._wills.verdict())
+        if any(map(question.asks, cursor.LAWS)):
+            verdicts += [one for one in cursor.check_cursors(source, source.names) if question.asks(one.law)]
+        return verdicts
+
+    def finding(self, source: Source) -> Finding | None:
+        """What the law of the question comes to, without the rows that show it."""
+        found = (verdict.witness for verdict in self._of_messages(self._laws, source))
+        return next((one for one in found if isinstance(one, Finding)), None)
+
+
+def judge_again(question: Question) -> Judge:
+    """Judges some rows of a history by one law of the question, as the whole of it was judged."""
+
+    def judge(law: str, rows: EventBatch, names: Names) -> Finding | None:
+        judgement = Judgement(names, replace(question, laws=(law,), budget_s=None))
+        judgement.observe(rows)
+        return judgement.finding(in_memory("rows of a witness", [rows], names))
+
+    return judge
 
 
 def judge_operations(place: str, log: OperationLog, question: Question) -> list[Verdict]:

@@ -50,6 +50,7 @@ from orderlab.model.checkers.delivery.owed import (
     Pairs,
     SubscriptionsInForce,
     owed_pairs,
+    receiver,
     seen_by_subscribers,
 )
 from orderlab.model.checkers.findings import Finding, LawTally, Partial, Shows, verdict_of
@@ -230,6 +231,15 @@ class DeliveryChecker:
         tally.meets("agreement", shared + int(found[:, 0].sum()))
         self._break_by_absence(tally, "agreement", lanes, pairs, found[:, 0], found[:, 1])
         self._break_before_an_end(tally, "agreement", lanes, pairs, missing, seen)
+        finding = tally.findings.get("agreement")
+        if finding is not None:
+            publisher, topic = (
+                table.code_of.get(label, label) if isinstance(label, str) else label
+                for table, label in ((self._names.clients, finding.publisher), (self._names.topics, finding.topic))
+            )
+            fifo = (lanes.publisher == publisher) & (lanes.topic == topic) & (lanes.qos == finding.qos)
+            who = receiver(lanes, missing.delivered, self._subscriptions, self._names, fifo, int(finding.sequence or 0))
+            tally.findings["agreement"] = replace(finding, other_subscriber=self._names.clients.label(who))
 
 
 def _law_of(broken: str) -> str:

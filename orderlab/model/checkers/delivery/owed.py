@@ -511,8 +511,7 @@ def seen_by_subscribers(
     owner = np.repeat(np.arange(len(delivered.offsets) - 1), np.diff(delivered.offsets))
     fifo, start, end = lanes.lane_fifo[owner], delivered.start, delivered.end
     if subscriptions.seen:
-        ever = subscriptions.ever_matched(set(lanes.topic.tolist()), names)
-        kept = np.isin(_pair(lanes.lane_subscriber, lanes.topic[lanes.lane_fifo]), ever)[owner]
+        kept = _of_subscribers(lanes, subscriptions, names)[owner]
         fifo, start, end = fifo[kept], start[kept], end[kept]
     weight = np.ones(len(fifo), np.int64)
     if published:
@@ -528,3 +527,26 @@ def seen_by_subscribers(
         Intervals.of(fifo[counted], start[counted], end[counted], done.count("fifos")),
         int((receipts * (end - start + 1))[shared].sum()),
     )
+
+
+def _of_subscribers(lanes: Lanes, subscriptions: SubscriptionsInForce, names: Names) -> npt.NDArray[np.bool_]:
+    """Per lane whether its subscriber ever had a matching subscription; anybody's, if no row tells of any."""
+    if not subscriptions.seen:
+        return np.ones(len(lanes.lane_fifo), np.bool_)
+    ever = subscriptions.ever_matched(set(lanes.topic.tolist()), names)
+    return np.isin(_pair(lanes.lane_subscriber, lanes.topic[lanes.lane_fifo]), ever)
+
+
+def receiver(
+    lanes: Lanes,
+    delivered: Intervals,
+    subscriptions: SubscriptionsInForce,
+    names: Names,
+    fifo: npt.NDArray[np.bool_],
+    number: int,
+) -> int:
+    """A subscriber that received a number of a logical FIFO (a mask), as `seen_by_subscribers` counts it."""
+    owner = np.repeat(np.arange(len(delivered.offsets) - 1), np.diff(delivered.offsets))
+    had = owner[(delivered.start <= number) & (number <= delivered.end)]
+    had = had[fifo[lanes.lane_fifo[had]] & _of_subscribers(lanes, subscriptions, names)[had]]
+    return int(lanes.lane_subscriber[had[0]])
