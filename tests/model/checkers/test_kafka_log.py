@@ -540,3 +540,17 @@ def test_verdicts_agree_with_quantifiers_over_generated_logs(number):
             held[law] += verdict.outcome is Outcome.HOLDS
     assert min(broken.values()) >= 4, list(broken.items())
     assert min(held.values()) >= 20, list(held.items())
+
+
+def test_a_witness_shows_what_a_poll_of_an_operation_that_failed_returned():
+    collector = EventCollector()
+    for row, (process, end, function, told) in enumerate(
+        [(0, EventKind.OK, "send", ("send", "x", (0, 1))), (1, EventKind.FAIL, "poll", ("poll", {"x": ((0, 2),)}))]
+    ):
+        asked = ("send", "x", 1) if function == "send" else ("poll",)
+        collector.add(process, EventKind.INVOKE, function, None, (asked,), 2 * row)
+        collector.add(process, end, function, None, (told,), 2 * row + 1)
+    verdicts = {one.law: one for one in judge_kafka_log(collector.log("row "))}
+    shown = verdicts["consistent-offsets"].witness.operations
+    assert [one["outcome"] for one in shown] == ["ok", "fail"]
+    assert "2" in str(shown[1]["result"])

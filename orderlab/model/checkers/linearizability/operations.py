@@ -90,8 +90,9 @@ class OperationLog:
         }
         if self.key[row] >= 0:
             described["key"] = self.keys[self.key[row]]
-        if self.outcome[row] == OK:
-            described["result"] = self.values[self.result[row]]
+        told = self.values[self.result[row]]
+        if self.outcome[row] == OK or (told is not None and told != described["argument"]):
+            described["result"] = told  # what failed may still have been told something, and a law may go by it
         if self.returned_row[row] >= 0:
             described["rows"].append(int(self.returned_row[row]))
         return described
