@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from orderlab.model.contracts.session.steps import DrainQueue, Publication, Save
 from orderlab.model.errors import InputError
+from orderlab.properties.contracts.session.subject import Subject
 from orderlab.sim.stores.binding import Assigned, FetchedMessage, Message, Saved, load_binding
 from tests.in_process import orderlab
 
@@ -104,3 +106,12 @@ def test_the_steps_of_the_note_are_a_binding(folder: Path) -> None:
     without = whole[: whole.index("[operations.save]")] + whole[whole.index("[operations.fetch]") :]
     (folder / "store.toml").write_text(without + steps)
     assert len(load_binding(folder).operation("save").steps) == 3
+
+
+def test_a_queue_that_never_drains_is_asked_a_few_times_and_given_up(folder: Path) -> None:
+    """A page that comes again as it was, with nothing to acknowledge it by, is the same the next thousand times."""
+    run = Subject(load_binding(folder)).run((b"client-one",))
+    messages = tuple(Publication(label, b"<%d>" % label, b"t", 1, None) for label in range(1, 301))
+    assert not run.perform(Save(messages, limit=65_535)).discrepancies
+    told = [one.text for one in run.perform(DrainQueue(count=10)).discrepancies if one.law == "drain"]
+    assert told == ["300 messages wait after 4 fetches, each acknowledged"]

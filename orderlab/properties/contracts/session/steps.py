@@ -17,6 +17,7 @@ from orderlab.model.contracts.session.refinement import (
 )
 from orderlab.model.contracts.session.refinement.account import Cursor, RunState, Sending, forbidden_in
 from orderlab.model.contracts.session.refinement.steps import ObservedAnswer
+from orderlab.model.contracts.session.spec import Entry
 from orderlab.model.contracts.session.steps import (
     PRODUCERS,
     Acknowledge,
@@ -44,6 +45,8 @@ from orderlab.sim.stores.bound import EVERYTHING, BoundStore, SessionStore, Time
 
 MOST_ROUNDS = 64
 """Pages that a drain asks for beyond what the queue needs."""
+IDLE_ROUNDS = 3
+"""Times that one page comes again, all of it acknowledged and nothing gone, after which the queue does not drain."""
 
 
 class Inspector(Protocol):
@@ -122,9 +125,11 @@ def fetch(run: SessionRun, step: Fetch, report: StepReport) -> None:
 
 
 def answer(run: SessionRun, step: Acknowledge | Release, report: StepReport) -> None:
-    sending = dict(run.state.sendings).get(step.label)
     operation = "release" if isinstance(step, Release) else "acknowledge"
-    if sending is None or operation not in run.store.operations:
+    if operation not in run.store.operations:
+        return
+    sending = next((one for label, one in run.state.sendings if label == step.label), None)
+    if sending is None:
         return
     client, _ = run.publications[step.label]
     _carry_out_answer(run, step.fault, operation, client, step.label, sending, report)
@@ -181,25 +186,42 @@ def serve(run: SessionRun, step: Serve, report: StepReport) -> None:
 
 
 def drain(run: SessionRun, step: DrainQueue, report: StepReport) -> None:
-    """Fetch and acknowledge, page by page, until a page is empty and so is the queue."""
+    """Fetch and acknowledge, page by page, until a page is empty and so is the queue, or the same comes for ever."""
     rounds = len(run.state.accounts[step.client].queue) + MOST_ROUNDS
-    for _ in range(rounds):
+    seen: object = None
+    asked = idle = 0
+    while asked < rounds:
+        asked += 1
         page = run.take(Fetch(step.client, step.count))
         report.result = page.result
         report.discrepancies += page.discrepancies
         queue = run.state.accounts[step.client].queue
-        if report.diverges or not queue:
+        if page.diverges or not queue or not _acknowledge_sent(run, queue, report):
             return
-        for entry in queue:
-            if not entry.sent:
-                break
-            if entry.kind == "PUBLISH" and entry.qos == 2 and "release" in run.store.operations:
-                report.discrepancies += run.take(Release(entry.label)).discrepancies
-            report.discrepancies += run.take(Acknowledge(entry.label)).discrepancies
-            if report.diverges:
-                return
-    text = f"{len(run.state.accounts[step.client].queue)} messages wait after {rounds} fetches, each acknowledged"
+        shown = [(one.packet_id, one.payload) for one in getattr(page.result, "messages", ())]
+        now = shown, run.state.accounts[step.client].queue
+        idle = idle + 1 if shown and now == seen else 0
+        if idle == IDLE_ROUNDS:
+            break
+        seen = now
+    text = f"{len(run.state.accounts[step.client].queue)} messages wait after {asked} fetches, each acknowledged"
     report.discrepancies.append(Discrepancy("drain", text))
+
+
+def _acknowledge_sent(run: SessionRun, queue: Sequence[Entry], report: StepReport) -> bool:
+    """Answer what was sent of a queue, from its front; False once nothing can be judged any more."""
+    for entry in queue if "acknowledge" in run.store.operations else ():
+        if not entry.sent:
+            break
+        steps: list[Step] = [Acknowledge(entry.label)]
+        if entry.kind == "PUBLISH" and entry.qos == 2 and "release" in run.store.operations:
+            steps.insert(0, Release(entry.label))
+        for step in steps:
+            found = run.take(step)
+            report.discrepancies += found.discrepancies
+            if found.diverges:
+                return False
+    return True
 
 
 def settle(run: SessionRun, step: Quiesce, report: StepReport) -> None:

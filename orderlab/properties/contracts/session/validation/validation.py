@@ -307,7 +307,7 @@ class SessionJudge(Judge):
             if found is not None:
                 broken = self.large.law_broken(found, law)
                 self.kinds[law].add(finding.kind)
-                self.tell(replace(finding, trace=self._short(found, law), text=broken[1] if broken else finding.text))
+                self.tell(replace(finding, trace=self._short_at_scale(found, law), text=broken[1] if broken else ""))
             yield
 
     def reproduced(self, finding: Finding) -> Trace | None:
@@ -328,11 +328,15 @@ class SessionJudge(Judge):
     def _short(self, found: Trace, law: str) -> Trace:
         """A trace on the scripts as they are, made short."""
         if any(isinstance(step, Churn) for step in found.steps):
-            return found if self.only_first else with_fewer_steps(found, law, self.large)
+            return self._short_at_scale(found, law)
         broken = self.large.law_broken(found, law)
         if broken and is_endless(Finding(law, broken[1], found, "")):
             return minimise(found, law, self.large, ENDLESS_STEPS)
         return minimise(found, law, self.large, wording=wording(broken[1]) if broken else "")
+
+    def _short_at_scale(self, found: Trace, law: str) -> Trace:
+        """What tens of thousands of messages pass or wait in: its own steps were made few in the small world."""
+        return found if self.only_first else with_fewer_steps(found, law, self.large)
 
     def small_scope(self, law: str) -> Witness | None:
         """What breaks the law on the scripts with few identifiers, told on these."""
