@@ -57,6 +57,7 @@ ANOMALIES = [
     # Granted QoS 0 nothing is owed, whatever is granted later; with Retain As Published a message arrives retained.
     ("at-least-once", "Sq1:t P1 A1 Sq1:t", (None, 1, "s", None), "Sq0:t P1 A1 Sq1:t"),
     ("at-least-once", "Sq1:t P1 A1 Sq1:#", (None, 1, "s", None), "Sq0:t P1 A1 Sq1:#"),
+    ("at-least-once", "Sq1:t P1 A1 P2 A2 D2 Sq0:t", (None, 1, "s", None), "Sq1:t P1 A1 P2 A2 Sq0:t D2d0"),
     ("at-least-once", "S P1 A1", (None, 1, "s", None), "S P1 A1 D1~"),
     # Handed over twice: the receiver knows a retransmission by its identifier until PUBREL frees it.
     ("exactly-once", "P1q2 D1q2#7 D1q2#8!", (2, 1, "s", None), "P1q2 D1q2#7 D1q2#7!"),

@@ -15,6 +15,9 @@ LAWS = ("fifo", "at-least-once", "exactly-once", "no-phantom", "agreement", "dra
 BOUND_US = 20_000
 
 
+CHANGES = (EventKind.SUBSCRIBE, EventKind.UNSUBSCRIBE)
+
+
 def generated(rng, subscribe_rows):
     """Rows of two publishers, two topics, three subscribers; mostly right, with every anomaly now and then."""
     rows, clock, sequence, waiting = [], 0, {}, []
@@ -60,7 +63,7 @@ def generated(rng, subscribe_rows):
                     kind,
                     subscriber=subscriber,
                     topic=rng.randrange(2),
-                    **({"qos": rng.choice([1, 2, 2])} if kind == EventKind.SUBSCRIBE else {}),
+                    **({"qos": rng.choice([0, 1, 2, 2])} if kind == EventKind.SUBSCRIBE else {}),
                 )
             elif kind in (EventKind.ACKNOWLEDGE, EventKind.RELEASE, EventKind.RECEIVE):
                 row(kind, subscriber=subscriber, packet_id=rng.choice([1, 2, 3]))
@@ -246,7 +249,7 @@ class Slow:
                         if r["kind"] == EventKind.CLEAR:
                             since = None
                         elif r.get("topic") == fifo[1] and r["kind"] == EventKind.SUBSCRIBE:
-                            since = r["event_id"] if since is None else since
+                            since = None if r["qos"] == 0 else r["event_id"] if since is None else since
                         elif r.get("topic") == fifo[1] and r["kind"] == EventKind.UNSUBSCRIBE:
                             since = None
                 else:
@@ -322,7 +325,8 @@ class Slow:
             for fifo in sorted({fifo_of(r) for r in self.deliveries if r["qos"] > 0}):
                 since = None if self.subscribe_rows else -1
                 for r in mine:
-                    if r["kind"] == EventKind.CLEAR or (r["kind"] == EventKind.UNSUBSCRIBE and r["topic"] == fifo[1]):
+                    is_end = r["kind"] == EventKind.UNSUBSCRIBE or r.get("qos") == 0
+                    if r["kind"] == EventKind.CLEAR or (r.get("topic") == fifo[1] and is_end and r["kind"] in CHANGES):
                         if since is not None:
                             found.append((fifo, subscriber, since, r["event_id"]))
                         since = None if self.subscribe_rows else r["event_id"]

@@ -371,10 +371,10 @@ def _note_high(state: Any, lane: Any, ends: Any, high: Any) -> None:
 
 
 @njit(cache=True)
-def _control(state: Any, kind: Any, subscriber: Any, topic: Any, session: Any, time_us: Any) -> None:
+def _control(state: Any, kind: Any, subscriber: Any, topic: Any, qos: Any, session: Any, time_us: Any) -> None:
     clock = state.clock
     clock[EPOCH] += 1
-    if kind in (CLEAR, UNSUBSCRIBE):
+    if kind in (CLEAR, UNSUBSCRIBE) or (kind == SUBSCRIBE and qos == 0):
         state.sessions[subscriber, ENDS] += 1
     if kind == CLEAR:
         state.counts[N_CLEARS] += 1
@@ -516,7 +516,7 @@ def observe_rows(  # noqa: C901
             counts[N_EXCUSED] += 1
             _add_slowly(state.excused, lane_of_row[row], number, 0)
         elif (what >= CLEAR and what <= CUT) or what == FAULT:
-            _control(state, what, subscriber[row], topic[row], session[row], time_us[row])
+            _control(state, what, subscriber[row], topic[row], qos[row], session[row], time_us[row])
     if len(time_us):
         clock[END_US] = max(clock[END_US], time_us[-1])
 

@@ -8,7 +8,9 @@ was not overtaken by then may wait (3.1.2.11.2), or be dropped with its subscrip
 
 What came after an end does not count for the subscription that has ended: a server may deliver what it has buffered, or
 not (3.10.4). Of a client that was granted QoS 1 and QoS 2 a message published with QoS 2 may be on its way with either,
-so both must have passed it. Can miss: what a subscription was owed before it was granted QoS 0 instead.
+so both must have passed it. A subscription that is granted QoS 0 instead loses nothing by that (MQTT-3.8.4-4). Can
+miss: what was not overtaken by then, for the server may have had the SUBSCRIBE before the message, and sent that with
+QoS 0.
 """
 
 from __future__ import annotations

@@ -88,7 +88,8 @@ class SubscriptionsInForce:
     """By subscriber, a bit for each QoS that it was granted."""
     ended: list[tuple[int, int, int, int]] = field(default_factory=list)
     """(subscriber, filter, epoch of its beginning, which of the subscriber's ends) of those with QoS 1 and 2 that are
-    over."""
+    over: given up, cleared, or replaced by one with QoS 0. A SUBSCRIBE with QoS 0 always counts as an end, in the pass
+    as well."""
     _ends: dict[int, int] = field(default_factory=dict)
     _epoch: int = 0
 
@@ -123,6 +124,10 @@ class SubscriptionsInForce:
                 # what was granted before goes on, unless at QoS 0: else what was published then would be owed
                 since = before.epoch if before is not None and before.qos > 0 else epoch
                 mine[topic] = Subscription(since, 2 if qos < 0 else qos)
+                if qos == 0:
+                    number = self._ends[subscriber] = self._ends.get(subscriber, 0) + 1
+                    if before is not None and before.qos > 0:
+                        self.ended.append((subscriber, topic, before.epoch, number))
                 continue
             number = self._ends[subscriber] = self._ends.get(subscriber, 0) + 1
             if kind == CLEAR:
