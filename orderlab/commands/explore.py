@@ -48,7 +48,7 @@ def entries(wanted: str | None = None) -> dict[str, CatalogueEntry]:
 class Plan:
     """What the command line asks for: the parameters of `explore` by their names."""
 
-    specification: str | None
+    named: str | None
     settings: list[str] | None
     list_them: bool
     symmetry: bool
@@ -95,7 +95,7 @@ class Plan:
 
     def command(self) -> list[str]:
         """The words that ask for the same again."""
-        assert self.specification is not None
+        assert self.named is not None
         repeated = (
             ("--set", self.settings),
             ("--law", self.law),
@@ -106,7 +106,7 @@ class Plan:
         )
         flags = (("--continue", self.keep_going), ("--symmetry", self.symmetry), ("--reduction", self.reduction))
         return [
-            *("orderlab", "explore", self.specification),
+            *("orderlab", "explore", self.named),
             *(str(part) for option, given in repeated for one in given or () for part in (option, one)),
             *(flag for flag, is_on in flags if is_on),
         ]
@@ -123,8 +123,9 @@ class Plan:
 
 
 def explore(
-    specification: Annotated[
-        str | None, typer.Argument(help="Its name (--list shows all), or FILE.py:NAME of your own.")
+    named: Annotated[
+        str | None,
+        typer.Argument(metavar="SPECIFICATION", help="Its name (--list shows all), or FILE.py:NAME of your own."),
     ] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter.")] = None,
     list_them: Annotated[bool, typer.Option("--list", help="List specifications and their parameters.")] = False,
@@ -159,7 +160,7 @@ def explore(
     elif plan.list_them:
         from orderlab.model.classics.catalogue import entries_of_file, own_file
 
-        own = own_file(plan.specification or "")
+        own = own_file(plan.named or "")
         print_catalogue(entries_of_file(own) if own else entries(), plan.as_json)
     else:
         _explore(plan)
@@ -172,18 +173,18 @@ def _explore(plan: Plan) -> NoReturn:
     from orderlab.report.subjects import subject_of_specification
     from orderlab.report.words import harmless
 
-    if plan.specification is None:
+    if plan.named is None:
         raise InputError("explore: which specification? name one, or use --list")
     wanted = wanted_reports(plan.report)
-    if plan.specification == GROUP:
+    if plan.named == GROUP:
         if plan.settings or plan.checkpoint or plan.graph or plan.walks or wanted or plan.constraint:
             raise InputError(
                 f"explore {GROUP}: all its protocols as they stand; --set, --checkpoint, --graph, --walks, "
                 "--constraint and --report go with one of them"
             )
         _explore_group(plan)
-    own = own_file(plan.specification)
-    known, name = chosen_in_file(own, plan.specification) if own else (entries(plan.specification), plan.specification)
+    own = own_file(plan.named)
+    known, name = chosen_in_file(own, plan.named) if own else (entries(plan.named), plan.named)
     with errors_placed_in(own):
         system = make(known, name, parsed(plan.settings or []))
     options = plan.options()
@@ -192,7 +193,7 @@ def _explore(plan: Plan) -> NoReturn:
         found = _searched(system, options, plan)
     if plan.graph is not None:
         _write_graph(found, plan.graph)
-    subject = subject_of_specification(found, plan.command(), plan.specification)
+    subject = subject_of_specification(found, plan.command(), plan.named)
     if plan.as_json:
         typer.echo(json.dumps({**found.to_json(), "seed": plan.seed}, default=str))
     else:

@@ -124,6 +124,8 @@ class ContractOperation(Calls):
 CONTRACTS: Mapping[str, str] = {
     "feed": "orderlab.model.contracts.feed.contract:FeedStore",
     "job_queue": "orderlab.model.contracts.job_queue:JobQueue",
+    "limiter": "orderlab.model.contracts.limiter.contract:LimiterStore",
+    "lock": "orderlab.model.contracts.lock.contract:LockStore",
 }
 """``specification`` of the suite's own contracts that are written like an owner's -> the class, looked up when it is
 needed."""

@@ -1,0 +1,1 @@
+"""The contract of locks and semaphores with leases."""

@@ -1,0 +1,139 @@
+"""`specification = "lock"` and `"limiter"`: sound stores hold every law, each neighbour breaks one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orderlab.model.verdict import Outcome
+from orderlab.properties.contracts.sequential.validation import validate_contract
+from orderlab.sim.stores.binding.loader import load_binding
+
+EFFORT = 0.2
+STORE = """
+specification = "{specification}"
+[promises]
+{promises}
+[keys]
+it = "{{it}}"
+{operations}
+"""
+OPERATION = """
+[operations.{name}]
+script = "{name}.lua"
+keys = ["it"]
+args = [{args}]
+"""
+COMPARE_AND_DELETE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
+ONE_HOLDER = {
+    "acquire": "return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])",
+    "renew": COMPARE_AND_DELETE.replace("redis.call('DEL', KEYS[1])", "redis.call('PEXPIRE', KEYS[1], ARGV[2])"),
+    "release": COMPARE_AND_DELETE,
+}
+COUNTED = {
+    "acquire": """if redis.call('EXISTS', KEYS[1]) == 0 or redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then
+  redis.call('HINCRBY', KEYS[1], ARGV[1], 1)
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  return 1
+end
+return 0""",
+    "release": """if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return false end
+local left = redis.call('HINCRBY', KEYS[1], ARGV[1], -1)
+if left == 0 then redis.call('DEL', KEYS[1]) end
+return left""",
+}
+SEMAPHORE = {
+    "acquire": """local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. now)
+if redis.call('ZCARD', KEYS[1]) >= 2 then return 0 end
+return redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])""",
+    "release": "return redis.call('ZREM', KEYS[1], ARGV[1])",
+}
+FIXED_WINDOW = {
+    "hit": """local count = tonumber(redis.call('GET', KEYS[1]) or '0')
+if count >= tonumber(ARGV[1]) then return 0 end
+if redis.call('INCR', KEYS[1]) == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+return 1"""
+}
+ARGS = {
+    "acquire": '"<token>", "<ttl_ms>"',
+    "renew": '"<token>", "<ttl_ms>"',
+    "release": '"<token>"',
+    "hit": '"<limit>", "<window_ms>"',
+}
+CALLER = 'tokens = "caller"'
+COUNTING = 'tokens = "caller"\nreentrant = "counts"'
+TWO = 'tokens = "caller"\nholders = 2'
+FROM_FIRST = 'window = "from the first hit"'
+
+
+def broken_laws(folder: Path, specification: str, promises: str, scripts: dict[str, str]) -> set[str]:
+    """The laws that a store of these scripts breaks, those of the contract alone."""
+    operations = "".join(OPERATION.format(name=name, args=ARGS[name]) for name in scripts)
+    filled = STORE.format(specification=specification, promises=promises, operations=operations)
+    (folder / "store.toml").write_text(filled)
+    for name, text in scripts.items():
+        (folder / f"{name}.lua").write_text(text)
+    binding = load_binding(folder)
+    assert binding.contract is not None
+    own = {one.name for one in binding.contract.laws}
+    results = validate_contract(binding, EFFORT).results
+    assert own <= {one.law for one in results}
+    return own & {one.law for one in results if one.outcome is Outcome.VIOLATED}
+
+
+@pytest.mark.parametrize(
+    ("specification", "promises", "scripts"),
+    [
+        ("lock", CALLER, ONE_HOLDER),
+        ("lock", COUNTING, COUNTED),
+        ("lock", TWO, SEMAPHORE),
+        ("limiter", FROM_FIRST, FIXED_WINDOW),
+    ],
+)
+def test_a_sound_store_holds(tmp_path: Path, specification: str, promises: str, scripts: dict[str, str]) -> None:
+    assert not broken_laws(tmp_path, specification, promises, scripts)
+
+
+@pytest.mark.parametrize(
+    ("specification", "promises", "scripts", "flaw", "law"),
+    [
+        ("lock", CALLER, ONE_HOLDER, {"release": "return redis.call('DEL', KEYS[1])"}, "own-release"),
+        (
+            "lock",
+            CALLER,
+            ONE_HOLDER,
+            {"acquire": "return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])"},
+            "mutual-exclusion",
+        ),
+        ("lock", CALLER, ONE_HOLDER, {"acquire": "return redis.call('SET', KEYS[1], ARGV[1], 'NX')"}, "recovery"),
+        ("lock", CALLER, ONE_HOLDER, {"renew": "return redis.call('PEXPIRE', KEYS[1], ARGV[2])"}, "mutual-exclusion"),
+        ("lock", COUNTING, COUNTED, {"release": COUNTED["release"].replace("left == 0", "true")}, "mutual-exclusion"),
+        ("lock", TWO, SEMAPHORE, {"acquire": SEMAPHORE["acquire"].replace(">= 2", "> 2")}, "mutual-exclusion"),
+        (
+            "lock",
+            TWO,
+            SEMAPHORE,
+            {"acquire": SEMAPHORE["acquire"].replace("redis.call('ZREMRANGEBYSCORE'", "tostring('ZREMRANGEBYSCORE'")},
+            "recovery",
+        ),
+        ("limiter", FROM_FIRST, FIXED_WINDOW, {"hit": FIXED_WINDOW["hit"].replace(">=", ">")}, "at-most-n"),
+        (
+            "limiter",
+            FROM_FIRST,
+            FIXED_WINDOW,
+            {
+                "hit": FIXED_WINDOW["hit"].replace(
+                    "then return 0", "then redis.call('PEXPIRE', KEYS[1], ARGV[2]) return 0"
+                )
+            },
+            "no-charge",
+        ),
+    ],
+)
+def test_its_neighbour_is_told(
+    tmp_path: Path, specification: str, promises: str, scripts: dict[str, str], flaw: dict[str, str], law: str
+) -> None:
+    assert law in broken_laws(tmp_path, specification, promises, {**scripts, **flaw})
