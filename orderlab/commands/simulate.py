@@ -111,9 +111,9 @@ def simulate(  # noqa: C901
     from orderlab.model.files import checked_place
     from orderlab.model.verdict import Outcome
     from orderlab.report.output import made_report, replayable, wanted_reports, write_reports
-    from orderlab.report.simulation import print_shrunk
+    from orderlab.report.simulation import judged_together, print_shrunk, with_smaller
     from orderlab.report.subjects import subject_of_simulation
-    from orderlab.report.timeline_page import checked_timeline, run_to_compare, write_timeline
+    from orderlab.report.timeline_page import Judged, checked_timeline, run_to_compare, write_timeline
     from orderlab.report.verdicts import why_vacuous
     from orderlab.sim.engine.random_streams import replication_seed
     from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
@@ -217,25 +217,34 @@ def simulate(  # noqa: C901
     series = [run.series for run in runs]
     if replications == 1:
         if timeline is not None:
-            write_timeline(timeline, f"{system} over time", seed, series[0], runs[0].report.get("recovery", []))
+            judged = Judged.once(subjects[0], runs[0].verdicts)
+            write_timeline(timeline, f"{system} over time", seed, series[0], runs[0].report.get("recovery", []), judged)
         smaller = _shrunk(system, chosen, runs[0], question, shrink_runs or SHRINK_RUNS) if shrink else []
-        told_smaller = (
-            {"shrunk": [{"command": each.command(bound_us), **each.to_json()} for each in smaller]} if shrink else {}
-        )
+        commands = [(each, each.command(bound_us)) for each in smaller]
+        told_smaller = {"shrunk": [{"command": command, **each.to_json()} for each, command in commands]}
+        subjects = [with_smaller(subjects[0], commands, runs[0].result)]
         _print(
-            replace(runs[0], result={**runs[0].result, "outcome": str(outcome), **told_smaller}),
+            replace(runs[0], result={**runs[0].result, "outcome": str(outcome), **(told_smaller if shrink else {})}),
             subjects[0],
             as_json,
             verbose,
             other_run,
         )
         if not as_json and outcome is Outcome.VIOLATED:
-            print_shrunk(Console(), [(each, each.command(bound_us)) for each in smaller], runs[0].result, shrink)
+            print_shrunk(Console(), commands, runs[0].result, shrink)
     else:
         recovery = recoveries_over([run.report.get("recovery", []) for run in runs])
+        joint = _print_replications(system, chosen, seed, outcome, runs, recovery, as_json)
         if timeline is not None:
-            write_timeline(timeline, f"{system} over time", seed, table_over(series), recovery, replications)
-        _print_replications(system, chosen, seed, outcome, runs, recovery, as_json)
+            write_timeline(
+                timeline,
+                f"{system} over time",
+                seed,
+                table_over(series),
+                recovery,
+                judged_together(joint),
+                replications,
+            )
     reason = why_vacuous(told, outcome, question.named)
     if reason is not None:
         typer.echo(reason, err=as_json)
@@ -372,7 +381,8 @@ def _print_replications(
     runs: list[_Run],
     recovery: list[dict[str, Any]],
     as_json: bool,
-) -> None:
+) -> dict[str, Any]:
+    """Print what all runs came to, and return it."""
     from orderlab.model.verdict import joint_verdicts
     from orderlab.report.simulation import print_replications
     from orderlab.sim.engine.statistics import report_means
@@ -408,6 +418,7 @@ def _print_replications(
         typer.echo(json.dumps(result))
     else:
         print_replications(Console(), result, outcome)
+    return result
 
 
 def _search(system: str, chosen: Settings, seed: int, below_ms: float, tolerance: float, as_json: bool) -> None:
@@ -430,24 +441,20 @@ def _search(system: str, chosen: Settings, seed: int, below_ms: float, tolerance
 
 def _print(run: _Run, subject: Subject, as_json: bool, verbose: bool, other: dict[str, Any] | None) -> None:
     from orderlab.report.simulation import print_comparison, print_simulation
-    from orderlab.report.timeline_page import compared
+    from orderlab.report.timeline_page import compared, laws_changed
 
+    told: dict[str, Any] = {**run.result, "verdicts": [verdict.to_json() for verdict in run.verdicts]}
     if as_json:
-        verdicts = [verdict.to_json() for verdict in run.verdicts]
-        told = (
-            {}
-            if other is None
-            else {
-                "against": [
-                    dict(zip(("figure", "before", "now"), row, strict=True)) for row in compared(run.result, other)
-                ]
-            }
-        )
-        typer.echo(json.dumps({**run.result, "verdicts": verdicts, "wall": run.wall, **told}))
+        if other is not None:
+            told["against"] = [
+                dict(zip(("figure", "before", "now"), row, strict=True)) for row in compared(told, other)
+            ]
+            told["against_laws"] = laws_changed(told["verdicts"], other["verdicts"]) if "verdicts" in other else None
+        typer.echo(json.dumps({**told, "wall": run.wall}))
         return
     print_simulation(Console(), run.result, run.wall, subject, run.verdicts, verbose)
     if other is not None:
-        print_comparison(Console(), other, run.result)
+        print_comparison(Console(), other, told)
 
 
 def parsed(settings: list[str]) -> dict[str, str]:

@@ -107,7 +107,7 @@ def drawn(answer: Answer, sweep: SweepFile) -> dict[str, Any] | None:
     caption, under, svg = draw(answer.rows, sweep.question or {}, answer.settings, lead)
     if len(answer.rows) > ROWS_MAX and answer.kind != "cheapest":
         under = f"{under}; the first {ROWS_MAX} of {len(answer.rows)} rows"
-    return {"caption": caption, "under": under, "svg": svg, "is_alone": True}
+    return {"caption": caption, "under": under, "svg": svg, "kind": "alone"}
 
 
 def _sensitivity(

@@ -1,8 +1,8 @@
 """Charts as SVG text for the pages: curves with intervals along an axis, and intervals in rows below each other.
 
 Each curve is told by its name at its end, and has a dash and a marker of its own, so that no colour has to be told from
-another. Charts are as wide as a telephone, so that several stand beside each other on a screen; marks lead to their row
-of the page's table.
+another. Charts are as wide as a telephone unless told otherwise, so that several stand beside each other on a screen;
+marks lead to their row of the page's table.
 """
 
 from __future__ import annotations
@@ -140,14 +140,21 @@ def figure(value: float) -> str:
     return f"{value:,.10g}" if abs(value) >= 1 else f"{value:.6g}"
 
 
-def panel(title: str, curves: Sequence[Curve], x: Axis, y: Axis, limits: Sequence[tuple[float, str]] = ()) -> str:
+def panel(
+    title: str,
+    curves: Sequence[Curve],
+    x: Axis,
+    y: Axis,
+    limits: Sequence[tuple[float, str]] = (),
+    width: int = WIDTH,
+) -> str:
     """One chart of at most LINES_MAX curves. ``limits``: values of y at which a dotted line is drawn, with its
     words."""
     curves = [one._replace(marks=_drawable(one.marks)) for one in curves]
     ticks = [(tick, figure(tick)) for tick in y.ticks]
     left = 14 + LABEL_PX * max((len(text) for _, text in ticks), default=1)
     names = [one.name for one in curves if one.name and one.marks]
-    right = WIDTH - 10 - (12 + LABEL_PX * min(LABEL_MAX, max(map(len, names))) if names else 0)
+    right = width - 10 - (12 + LABEL_PX * min(LABEL_MAX, max(map(len, names))) if names else 0)
     top, bottom = 10.0, HEIGHT - 34.0
 
     def at(mark_x: float, mark_y: float) -> tuple[float, float]:
@@ -157,7 +164,7 @@ def panel(title: str, curves: Sequence[Curve], x: Axis, y: Axis, limits: Sequenc
     for tick, text in ticks:
         parts.append(_line(left, at(0, tick)[1], right, at(0, tick)[1], "grid"))
         parts.append(_text(left - 5, at(0, tick)[1] + 4, text, "end"))
-    parts += _below(x, left, right, bottom)
+    parts += _below(x, left, right, bottom, width)
     for value, words in limits:
         if is_drawn(value) and y.scale.low <= value <= y.scale.high:
             parts.append(_line(left, at(0, value)[1], right, at(0, value)[1], "limit"))
@@ -177,7 +184,7 @@ def panel(title: str, curves: Sequence[Curve], x: Axis, y: Axis, limits: Sequenc
             parts.append(_mark(mark, px, py, number, [at(mark.x, end)[1] for end in _ends(mark)], upright=True))
         ends.append((placed[-1], one.name, number))
     parts += _names(ends, right, top, bottom)
-    return _svg(title, parts, HEIGHT)
+    return _svg(title, parts, HEIGHT, width)
 
 
 def rows_of_intervals(title: str, rows: Sequence[Row], x: Axis, limits: Sequence[tuple[float, str]] = ()) -> str:
@@ -196,7 +203,7 @@ def rows_of_intervals(title: str, rows: Sequence[Row], x: Axis, limits: Sequence
             parts.append(_line(at(value), 16, at(value), bottom, "limit"))
             place = x.scale.place(value)
             parts.append(_text(at(value), 12, words, "start" if place < 0.25 else "end" if place > 0.75 else "middle"))
-    parts += _below(x, left, right, bottom)
+    parts += _below(x, left, right, bottom, WIDTH)
     for one, said in zip(rows, lines, strict=True):
         for words in said:
             y += 14
@@ -208,7 +215,7 @@ def rows_of_intervals(title: str, rows: Sequence[Row], x: Axis, limits: Sequence
                 )
             y += line
         y += 6
-    return _svg(title, parts, round(height))
+    return _svg(title, parts, round(height), WIDTH)
 
 
 def _said(row: Row) -> list[str]:
@@ -232,7 +239,7 @@ def _ends(mark: Mark) -> list[float]:
     return [mark.low, mark.high]
 
 
-def _below(x: Axis, left: float, right: float, bottom: float) -> Iterator[str]:
+def _below(x: Axis, left: float, right: float, bottom: float, width: int) -> Iterator[str]:
     """The axis below a chart."""
     yield _line(left, bottom, right, bottom, "base")
     free = -math.inf
@@ -241,7 +248,7 @@ def _below(x: Axis, left: float, right: float, bottom: float) -> Iterator[str]:
         yield _line(place, bottom, place, bottom + 4, "base")
         half = LABEL_PX * len(text) / 2
         if place - half > free:
-            shift = min(0.0, WIDTH - 2 - place - half)
+            shift = min(0.0, width - 2 - place - half)
             yield _text(place + shift, bottom + 15, text, "middle")
             free = place + half + 5
     yield _text((left + right) / 2, bottom + 30, x.name, "axis middle")
@@ -320,5 +327,5 @@ def _text(x: float, y: float, text: str, style: str, whole: str = "") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" class="{style}"{tip}>{escape(text)}</text>'
 
 
-def _svg(title: str, parts: Iterable[str], height: int) -> str:
-    return f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">{"".join(parts)}</svg>'
+def _svg(title: str, parts: Iterable[str], height: int, width: int) -> str:
+    return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}">{"".join(parts)}</svg>'

@@ -94,6 +94,9 @@ class Finding(_Part):
     fingerprint: str
     """The same from run to run while the law falls by the same line in the same way; numbers of lines do not count."""
     steps: tuple[Step, ...]
+    where: tuple[str, ...] = ()
+    """Of a simulation, a line each: who had the message last and has it still, the fault that may be to blame, its
+    way."""
     initial: dict[str, str] = Field(default_factory=dict)
     """Of a specification, the state that the steps begin in."""
     before: dict[str, str] = Field(default_factory=dict)

@@ -15,7 +15,7 @@ from orderlab.program import EXIT, printable
 from orderlab.properties.simulation import Shrunk
 from orderlab.report.report import Subject
 from orderlab.report.terminal import STYLE
-from orderlab.report.timeline_page import compared
+from orderlab.report.timeline_page import Judged, compared, laws_changed
 from orderlab.report.verdicts import print_verdicts, print_witness
 from orderlab.report.words import counted
 from orderlab.sim.costs import load_costs
@@ -122,6 +122,24 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
+def smaller_line(found: Shrunk, result: Mapping[str, Any]) -> str:
+    """How small the run became, in how many runs."""
+    size = found.size
+    told = ", ".join(
+        (
+            counted(int(size["clients"]), "client"),
+            counted(int(size["messages"]), "message"),
+            counted(int(size["faults"]), "fault"),
+            f"nobody publishes after {size['published_for_s']:g} s",
+        )
+    )
+    more = "" if found.is_finished else "; a larger --shrink-runs may find a smaller one"
+    return (
+        f"smaller, by the same cause ({result['counts'].get('published', 0):,} messages before): {told}; found in "
+        f"{counted(found.runs, 'run')}{more}"
+    )
+
+
 def print_shrunk(
     console: Console, found: Sequence[tuple[Shrunk, str]], result: Mapping[str, Any], was_asked: bool
 ) -> None:
@@ -131,22 +149,7 @@ def print_shrunk(
             "--shrink searches a smaller run that breaks the law by the same cause", highlight=False, soft_wrap=True
         )
     for each, command in found:
-        size = each.size
-        told = ", ".join(
-            (
-                counted(int(size["clients"]), "client"),
-                counted(int(size["messages"]), "message"),
-                counted(int(size["faults"]), "fault"),
-                f"nobody publishes after {size['published_for_s']:g} s",
-            )
-        )
-        more = "" if each.is_finished else "; a larger --shrink-runs may find a smaller one"
-        console.print(
-            f"\nsmaller, by the same cause ({result['counts'].get('published', 0):,} messages before): {told}; found "
-            f"in {counted(each.runs, 'run')}{more}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        console.print(f"\n{smaller_line(each, result)}", highlight=False, soft_wrap=True)
         print_witness(console, each.proved)
         console.print(f"  {proof(each)}", highlight=False, soft_wrap=True, markup=False)
         console.print(f"  again: {command}", highlight=False, soft_wrap=True, markup=False)
@@ -163,11 +166,25 @@ def proof(found: Shrunk) -> str:
     return f"needed: without {', and without '.join(found.needed)} the same run does not break the law"
 
 
+def with_smaller(subject: Subject, found: Sequence[tuple[Shrunk, str]], result: Mapping[str, Any]) -> Subject:
+    """The subject with a note of each smaller run: what it proves, and the command that makes it."""
+    notes = [
+        f"{each.verdict.law}: {smaller_line(each, result)}; {proof(each)}; again: {command}" for each, command in found
+    ]
+    return subject.model_copy(update={"notes": (*subject.notes, *notes)})
+
+
+def judged_together(result: Mapping[str, Any]) -> Judged:
+    """What the laws say of all replications."""
+    rows = [joint_row(verdict) for verdict in result["verdicts"] if not verdict["vacuous"]]
+    return Judged(result["outcome"], joint_answer(result), rows)
+
+
 AGAINST_MAX = 60
 
 
 def print_comparison(console: Console, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """What another run, told before, has otherwise: settings, then figures."""
+    """What another run, told before, has otherwise: settings, laws, then figures. Both with their verdicts."""
     settings = {
         key: (before["settings"].get(key), now["settings"].get(key))
         for key in {**before["settings"], **now["settings"]}
@@ -181,6 +198,8 @@ def print_comparison(console: Console, before: Mapping[str, Any], now: Mapping[s
         soft_wrap=True,
         markup=False,
     )
+    for line in laws_lines(before, now):
+        console.print(printable(line), highlight=False, soft_wrap=True, markup=False)
     rows = compared(now, before)
     if not rows:
         console.print("no figure differs")
@@ -195,6 +214,22 @@ def print_comparison(console: Console, before: Mapping[str, Any], now: Mapping[s
     if len(rows) > AGAINST_MAX:
         console.print(f"{len(rows) - AGAINST_MAX} more: --json tells them all")
     console.print("one run each: what differs by chance differs too; --replications tells intervals", highlight=False)
+
+
+def laws_lines(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Which laws are newly violated, which no longer, and which differ otherwise; which are violated in both."""
+    if "verdicts" not in before:
+        yield "the other run tells no verdicts"
+        return
+    changed = laws_changed(now["verdicts"], before["verdicts"])
+    for kind in dict.fromkeys(one["change"] for one in changed):
+        named = [f"{one['law']} ({one['before']} → {one['now']})" for one in changed if one["change"] == kind]
+        yield f"laws {kind}: {', '.join(named)}"
+    broken = [{one["law"] for one in run["verdicts"] if one["outcome"] == Outcome.VIOLATED} for run in (before, now)]
+    if both := sorted(broken[0] & broken[1]):
+        yield f"laws violated in both: {', '.join(both)}"
+    elif not changed:
+        yield "no verdict differs"
 
 
 def warm_up_line(warm_up: Mapping[str, Any]) -> str:
@@ -244,19 +279,24 @@ def print_replications(console: Console, result: Mapping[str, Any], outcome: Out
         console.print(f"in the run of seed {censored[0]}, {censored[1]}", highlight=False, soft_wrap=True)
     for one in result["recovery"]:
         console.print(recovery_line(one), highlight=False, soft_wrap=True)
-    laws = Table("law", "verdict of all", "runs", "first seed")
-    for verdict in result["verdicts"]:
-        counted = ", ".join(f"{count} {outcome}" for outcome, count in verdict["runs"].items())
-        laws.add_row(
-            verdict["law"],
-            f"{verdict['outcome']}{' (vacuous)' if verdict['vacuous'] else ''}",
-            counted,
-            "" if verdict["seed"] is None else str(verdict["seed"]),
-        )
+    rows = [joint_row(verdict) for verdict in result["verdicts"]]
+    laws = Table(*rows[0])
+    for row in rows:
+        laws.add_row(*row.values())
     console.print(laws)
     console.print(
         f"seed: {result['seed']}; of the replications: {', '.join(str(run['seed']) for run in runs)}", highlight=False
     )
+
+
+def joint_row(verdict: Mapping[str, Any]) -> dict[str, str]:
+    """A law over all replications, by column."""
+    return {
+        "law": verdict["law"],
+        "verdict of all": f"{verdict['outcome']}{' (vacuous)' if verdict['vacuous'] else ''}",
+        "runs": ", ".join(f"{count} {outcome}" for outcome, count in verdict["runs"].items()),
+        "first seed": "" if verdict["seed"] is None else str(verdict["seed"]),
+    }
 
 
 def recovery_line(one: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ from orderlab.report.report import (
     Subject,
     fingerprint_of,
 )
-from orderlab.report.words import counted
+from orderlab.report.words import counted, whereabouts
 
 if TYPE_CHECKING:
     from orderlab.model.explorer.exploration import Exploration
@@ -372,6 +372,7 @@ def finding_of_events(verdict: Verdict, name: str) -> Finding:
         cause=f"{verdict.law}\0{place}",
         fingerprint=fingerprint_of(name, verdict.law, str(witness["why"]), place),
         steps=tuple(_event(event) for event in events),
+        where=tuple(whereabouts(witness.get("where") or {})),
         witness=witness,
     )
 

@@ -352,7 +352,7 @@ def panels(
                 {
                     "caption": f"{with_unit(metric)} along {axis}",
                     "under": under,
-                    "is_alone": False,
+                    "kind": "",
                     "svg": panel(f"{metric} along {axis}{f', {facet}' if facet else ''}", marked, x, y, limits),
                 }
             )
@@ -425,7 +425,7 @@ def _rows(points: Sequence[PointRows], metric: str, behind: Mapping[int, Behind]
     return {
         "caption": with_unit(metric),
         "under": _runs_behind(points, metric),
-        "is_alone": False,
+        "kind": "",
         "svg": rows_of_intervals(metric, rows, x),
     }
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from orderlab.extras import find
 from orderlab.model.errors import InputError
 from orderlab.model.files import checked_place, json_of, write_whole
+from orderlab.model.verdict import Outcome, Verdict, to_plain
 from orderlab.program import printable
 from orderlab.report.charts import LINES_MAX, Axis, Curve, Mark, Scale, panel, scale_of
 from orderlab.report.page import template
+from orderlab.report.report import Subject
 
 FORMS = (".html", ".parquet")
+WIDE = 1080
+"""Of a chart, as wide as the page."""
 POINTS_MAX = 600
 """In one curve; of longer runs every so-manieth slice is drawn, and Parquet has them all."""
 PANELS = (
@@ -24,6 +29,34 @@ PANELS = (
     ("entries that readers have not been handed", "unread_"),
     ("waiting for a processor", "waiting_"),
 )
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the laws say of the run, or of all: the outcome, the answer in a sentence, a row for each law that was put
+    to the test."""
+
+    outcome: str
+    answer: str
+    laws: Sequence[Mapping[str, Any]]
+
+    @classmethod
+    def once(cls, subject: Subject, verdicts: Sequence[Verdict]) -> Judged:
+        """Of one run."""
+        return cls(str(subject.outcome), subject.answer, [_law_row(one) for one in verdicts if not one.vacuous])
+
+
+def _law_row(verdict: Verdict) -> dict[str, Any]:
+    witness = to_plain(verdict.witness) or {}
+    broken = [one["time_us"] for one in witness.get("events", ()) if one["event_id"] == witness.get("event_id")]
+    return {
+        "law": verdict.law,
+        "verdict": str(verdict.outcome),
+        "put to the test": verdict.work.get("antecedents"),
+        "violated": verdict.work.get("violations") or None,
+        "first at, s": broken[0] / 1e6 if broken else None,
+        "how": witness.get("why"),
+    }
 
 
 def checked_timeline(path: Path) -> Path:
@@ -41,6 +74,7 @@ def write_timeline(
     seed: int,
     rows: Sequence[Mapping[str, float | None]],
     faults: Sequence[Mapping[str, Any]],
+    judged: Judged,
     replications: int = 1,
 ) -> None:
     """Write the slices of a run, or of the mean of some, to ``path``; ``faults`` as the report tells their recovery."""
@@ -68,6 +102,9 @@ def write_timeline(
         seed=seed,
         panels=list(panels(rows, faults)),
         faults=[_headed(one) for one in faults],
+        outcome=judged.outcome,
+        answer=judged.answer,
+        laws=judged.laws,
         slices=len(rows),
         slice_ms=slice_ms,
         replications=replications,
@@ -120,7 +157,12 @@ def panels(rows: Sequence[Mapping[str, float | None]], faults: Sequence[Mapping[
         )  # intervals of two or three runs may reach far beyond: they are cut, and told by hovering
         y = Axis(caption, scale_of([0.0, *means, *(min(end, room) for end in ends)], is_log=False))
         struck = list(_struck(faults, LINES_MAX - len(curves), y.scale))
-        yield {"caption": caption, "under": "", "is_alone": False, "svg": panel(caption, [*curves, *struck], x, y)}
+        yield {
+            "caption": caption,
+            "under": "",
+            "kind": "wide",
+            "svg": panel(caption, [*curves, *struck], x, y, width=WIDE),
+        }
 
 
 def _struck(faults: Sequence[Mapping[str, Any]], room: int, y: Scale) -> Iterator[Curve]:
@@ -166,6 +208,30 @@ def compared(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[tuple[st
         if old != value:
             found.append((name, old, value))
     return found + [(name, old, None) for name, old in then.items()]
+
+
+def laws_changed(now: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """The laws whose verdicts differ, of two runs as ``--json`` tells them, and what became of each: the newly
+    violated first."""
+    then, since = ({one["law"]: _said_of(one) for one in verdicts} for verdicts in (before, now))
+    changed = [
+        {"law": law, "before": then.get(law, UNTESTED), "now": since.get(law, UNTESTED)} for law in {**since, **then}
+    ]
+    kinds = {"now": "newly violated", "before": "no longer violated"}
+    for one in changed:
+        broken = [words for when, words in kinds.items() if one[when] == Outcome.VIOLATED]
+        one["change"] = broken[0] if broken else "otherwise"
+    rank = [*kinds.values(), "otherwise"]
+    return sorted(
+        (one for one in changed if one["before"] != one["now"]), key=lambda one: (rank.index(one["change"]), one["law"])
+    )
+
+
+UNTESTED = "not put to the test"
+
+
+def _said_of(verdict: Mapping[str, Any]) -> str:
+    return UNTESTED if verdict.get("vacuous") else str(verdict["outcome"])
 
 
 COMPARED = (
@@ -249,6 +315,7 @@ def _wrong(told: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
         if value is not None and not isinstance(value, Mapping):
             yield part, value, "an object of figures"
         yield from _no_figures(part, value)
+    yield from _no_verdicts(told.get("verdicts", []))
     strikes = told.get("recovery")
     if not (strikes is None or isinstance(strikes, list)):
         yield "recovery", strikes, "a list of faults"
@@ -259,6 +326,16 @@ def _wrong(told: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
             and (one.get("recovered_s") is None or _is_number(one["recovered_s"]))
         ):
             yield f"recovery[{number}]", one, "a fault with the seconds until the system recovered"
+
+
+def _no_verdicts(told: Any) -> Iterator[tuple[str, Any, str]]:
+    if not isinstance(told, list):
+        yield "verdicts", told, "a list of verdicts"
+        return
+    for number, one in enumerate(told):
+        is_one = isinstance(one, Mapping) and isinstance(one.get("law"), str) and one.get("outcome") in set(Outcome)
+        if not is_one:
+            yield f"verdicts[{number}]", one, "a law and its outcome"
 
 
 def _no_figures(place: str, value: Any, levels: int = 4) -> Iterator[tuple[str, Any, str]]:

@@ -13,10 +13,9 @@ from orderlab.model.verdict import UNFINISHED, Outcome, Verdict, overall, to_pla
 from orderlab.program import printable
 from orderlab.report.report import Subject
 from orderlab.report.terminal import print_summary
-from orderlab.report.words import counted
+from orderlab.report.words import counted, whereabouts
 
 _IN_TABLE = ("antecedents", "violations", "violated_objects", "seconds", "rows", UNFINISHED)
-WAY_SHOWN = 8
 _COLOUR = {Outcome.HOLDS: "green", Outcome.VIOLATED: "red", Outcome.UNKNOWN: "yellow"}
 
 
@@ -114,31 +113,6 @@ def _print_witness(console: Console, verdict: Verdict) -> None:
 def print_witness(console: Console, verdict: Verdict) -> None:
     """The law that is violated, and the events that show it."""
     _print_witness(console, verdict)
-
-
-def whereabouts(where: Mapping[str, Any]) -> Iterator[str]:
-    """What became of the message of a simulation: its state, who had it last, who has it still, the fault; then its
-    way."""
-    if not where:
-        return
-    if where["state"] != "delivered":
-        at = "" if where["at_us"] is None else f", at {where['at_us'] / 1e6:.6f} s"
-        yield f"{where['state']}: had last by {where['last_had_by']}{at}"
-    for holder in where["held_by"]:
-        yield f"still there at the end: {holder}"
-    if where.get("turned_at"):
-        yield f"out of order since: {where['turned_at']}"
-    if where["fault"]:
-        fault = where["fault"]
-        row = "" if fault.get("event_id") is None else f" (event {fault['event_id']})"
-        sure = "to blame, proved by leaving it out" if fault.get("is_proved") else "may be to blame, by place and time"
-        yield f"{sure}: {fault['name']} on {fault['node']} at {fault['at_us'] / 1e6:.6f} s{row}"
-    if where["way"]:
-        yield (
-            "its way: "
-            + "; ".join(where["way"][:WAY_SHOWN])
-            + (f"; {len(where['way']) - WAY_SHOWN} more" if len(where["way"]) > WAY_SHOWN else "")
-        )
 
 
 def _event(event: Mapping[str, Any]) -> str:

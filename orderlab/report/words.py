@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from orderlab.model.verdict import Outcome
@@ -25,6 +25,7 @@ def story(finding: Finding) -> Iterator[str]:
 
 
 def _story(finding: Finding) -> Iterator[str]:
+    yield from finding.where
     if finding.initial:
         yield "0. " + ", ".join(f"{name} = {value}" for name, value in finding.initial.items())
     for number, step in enumerate(finding.steps, 1):
@@ -45,6 +46,34 @@ def _story(finding: Finding) -> Iterator[str]:
         )
     if finding.replay:
         yield f"replay: {finding.replay}"
+
+
+WAY_SHOWN = 8
+
+
+def whereabouts(where: Mapping[str, Any]) -> Iterator[str]:
+    """What became of the message of a simulation: its state, who had it last, who has it still, the fault; then its
+    way."""
+    if not where:
+        return
+    if where["state"] != "delivered":
+        at = "" if where["at_us"] is None else f", at {where['at_us'] / 1e6:.6f} s"
+        yield f"{where['state']}: had last by {where['last_had_by']}{at}"
+    for holder in where["held_by"]:
+        yield f"still there at the end: {holder}"
+    if where.get("turned_at"):
+        yield f"out of order since: {where['turned_at']}"
+    if where["fault"]:
+        fault = where["fault"]
+        row = "" if fault.get("event_id") is None else f" (event {fault['event_id']})"
+        sure = "to blame, proved by leaving it out" if fault.get("is_proved") else "may be to blame, by place and time"
+        yield f"{sure}: {fault['name']} on {fault['node']} at {fault['at_us'] / 1e6:.6f} s{row}"
+    if where["way"]:
+        yield (
+            "its way: "
+            + "; ".join(where["way"][:WAY_SHOWN])
+            + (f"; {len(where['way']) - WAY_SHOWN} more" if len(where["way"]) > WAY_SHOWN else "")
+        )
 
 
 def holding(subject: Subject) -> str:

@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from html import unescape
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from rich.console import Console
 from orderlab.cli import main
 from orderlab.model.errors import InputError
 from orderlab.report.simulation import print_comparison
-from orderlab.report.timeline_page import panels, run_to_compare
+from orderlab.report.timeline_page import laws_changed, panels, run_to_compare
 from orderlab.sim.faults import FAULTS
 from tests.in_process import orderlab
 from tests.sim.chrome_trace import complaints
@@ -184,10 +185,11 @@ def test_a_timeline_and_a_comparison_tell_what_a_fault_did(tmp_path):
     before = tmp_path / "before.json"
     before.write_text(run(*small, "--json").stdout)
     same = json.loads(run(*small, "--json", "--against", str(before)).stdout)
-    assert same["against"] == []
+    assert (same["against"], same["against_laws"]) == ([], [])
     fault = ("--set", "faults=redis-stall@0.2:0:0.03")
     done = run(*small, *fault, "--against", str(before), "--timeline", str(tmp_path / "t.html"))
     assert "against the other run: faults" in done.stdout
+    assert "no verdict differs" in done.stdout
     assert "redis-stall on redis-0 at 0.2 s" in done.stdout
     page = (tmp_path / "t.html").read_text()
     assert page.count("<svg") == 4
@@ -241,6 +243,8 @@ def told_run() -> dict[str, Any]:
         ("recovery", ["redis-stall"]),
         ("recovery", [{"recovered_s": 0.1}]),
         ("recovery", [{"fault": "x", "recovered_s": "0.1"}]),
+        ("verdicts", "none"),
+        ("verdicts", [{"law": "fifo", "outcome": "perhaps"}]),
     ],
 )
 def test_a_run_to_compare_with_is_checked_as_it_is_read(tmp_path, place, value):
@@ -264,11 +268,34 @@ def test_a_run_to_compare_with_is_checked_as_it_is_read(tmp_path, place, value):
 def test_names_in_a_run_to_compare_with_are_no_markup():
     before = {**told_run(), "settings": {"[/b]": "[red]"}, "counts": {"[/x]\x1b": 1}}
     console = Console(record=True, width=200)
-    print_comparison(console, before, {**told_run(), "system": "zaqar-lua", "seed": 3})
+    before["verdicts"] = [{"law": "[/law]", "outcome": "violated"}]
+    print_comparison(console, before, {**told_run(), "verdicts": [], "system": "zaqar-lua", "seed": 3})
     text = console.export_text()
     assert "system tbmq-p2p → zaqar-lua" in text
     assert "[/b] [red] → None" in text
+    assert "no longer violated: [/law]" in text
     assert "counts.[/x]\\x1b" in text
+
+
+def verdict(law: str, outcome: str, vacuous: bool = False) -> dict[str, Any]:
+    return {"law": law, "outcome": outcome, "vacuous": vacuous}
+
+
+def test_a_comparison_names_the_laws_that_changed():
+    before = [verdict("fifo", "violated"), verdict("drain", "unknown", True), verdict("at-least-once", "holds"),
+              verdict("no-phantom", "violated"), verdict("agreement", "holds")]  # fmt: skip
+    now = [verdict("fifo", "holds"), verdict("drain", "holds"), verdict("at-least-once", "violated"),
+           verdict("no-phantom", "violated"), verdict("agreement", "holds")]  # fmt: skip
+    console = Console(record=True, width=200)
+    print_comparison(console, {**told_run(), "verdicts": before}, {**told_run(), "verdicts": now})
+    assert [line for line in console.export_text().splitlines() if line.startswith("laws")] == [
+        "laws newly violated: at-least-once (holds → violated)",
+        "laws no longer violated: fifo (violated → holds)",
+        "laws otherwise: drain (not put to the test → holds)",
+        "laws violated in both: no-phantom",
+    ]
+    assert not laws_changed(now, now)
+    assert [one["change"] for one in laws_changed([], before)] == ["no longer violated"] * 2 + ["otherwise"] * 2
 
 
 def test_every_fault_is_marked_in_every_chart_of_a_timeline():
@@ -369,12 +396,23 @@ def test_a_violation_says_where_and_is_shrunk_to_a_run_that_can_be_replayed(tmp_
         "--set",
         "faults=kafka-leader-change@0.15:0",
     )
-    done = run(*broken)
+    pages = {"html": tmp_path / "r.html", "timeline": tmp_path / "t.html"}
+    done = run(*broken, "--report", f"html={pages['html']}", "--timeline", str(pages["timeline"]))
     assert done.returncode == 1
+    for words in ("may be to blame, by place and time: kafka-leader-change on kafka-0 at 0.150000 s", "its way: "):
+        assert words in pages["html"].read_text(), "as in the terminal"
+    for words in ("<h2>Laws</h2>", "fifo", '<span class="violated">violated</span>: tbmq-p2p', 'viewBox="0 0 1080 '):
+        assert words in pages["timeline"].read_text()
     assert "may be to blame, by place and time: kafka-leader-change on kafka-0 at 0.150000 s (event" in done.stdout
     assert "--shrink searches" in done.stdout
-    told = json.loads(run(*broken, "--shrink", "--shrink-runs", "16", "--json").stdout)
+    told = json.loads(
+        run(*broken, "--shrink", "--shrink-runs", "16", "--json", "--report", f"html={pages['html']}").stdout
+    )
     smaller = told["shrunk"][0]
+    assert smaller["needed_faults"] == [smaller["settings"]["faults"]]
+    assert f"needed: without {smaller['needed_faults'][0]} the same run does not break the law" in unescape(
+        pages["html"].read_text()
+    )
     assert (smaller["runs"], smaller["is_finished"], smaller["size"]["faults"]) == (16, False, 1)
     assert smaller["size"]["messages"] < told["counts"]["published"] / 10
     report = tmp_path / "told.json"

@@ -537,7 +537,7 @@ class DeviceSystem(Generic[S]):
             self.recorder.add(EventKind.CUT, np.full(len(codes), int(env.now)), subscriber=codes)
         self.recorder.close(self.over_us)  # were it over earlier, nothing would come until then
         assert self.measured is not None
-        recoveries = [each.to_json() for each in self.series.recoveries(self.end_us)]
+        recoveries = [each.to_json() for each in self.series.recoveries(self.end_us, self.over_us)]
         return {**figures(self.measured, world), **({"recovery": recoveries} if recoveries else {})}
 
     @property

@@ -907,7 +907,7 @@ class StreamsSystem:
             "utilisation": {"node": [min(load, 1.0) for load in loads]},
             "offered_load": {"node": loads},
             "mean_queue_length": {"node": queues},
-            "recovery": self.series.recoveries(self.end_us),
+            "recovery": self.series.recoveries(self.end_us, self.over_us),
             "redis_commands_per_s": {"per_node": [], "all": 0},
             "redis_requests_per_s": 0,
             "driver_flushes_per_s": 0,

@@ -7,6 +7,7 @@ it reaches back into the run. One run has no intervals (`orderlab.sim.engine.sta
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,12 @@ ABOVE = 1.1
 SILENT = 10.0
 """Messages that were published in a slice before the fault, on average: from so many on one without any is no chance,
 but publishers that wait for answers."""
+
+
+CLIMBING_MIN = 3
+"""Slices in a third of those after a fault: fewer tell no trend."""
+Row = Mapping[str, float | None]
+"""A slice: figures by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +110,11 @@ class Series:
             begin_us = end_us
         return told
 
-    def recoveries(self, until_us: float) -> list[Recovery]:
-        """What each fault that struck came to. ``until_us``: when the publishers stop."""
+    def recoveries(self, until_us: float, over_us: float) -> list[Recovery]:
+        """What each fault that struck came to. ``until_us``: when the publishers stop, ``over_us``: the run."""
         names = self.world.node_names()
-        return recoveries(
-            [(name, names[node], at_us) for name, node, at_us in self.world.measured.faults], until_us, self.table()
-        )
+        struck = [(name, names[node], at_us) for name, node, at_us in self.world.measured.faults]
+        return recoveries(struck, until_us, self.table(), over_us=over_us)
 
 
 @dataclass
@@ -161,21 +167,26 @@ class Slices:
         """One row a slice."""
         return self.rows
 
-    def recoveries(self, until_us: float) -> list[dict[str, Any]]:
-        """What each fault that struck came to. ``until_us``: when the publishers stop."""
-        told = recoveries(self.struck, until_us, self.rows, self.slice_us)
+    def recoveries(self, until_us: float, over_us: float) -> list[dict[str, Any]]:
+        """What each fault that struck came to. ``until_us``: when the publishers stop, ``over_us``: the run."""
+        told = recoveries(self.struck, until_us, self.rows, self.slice_us, over_us)
         return [{**one.to_json(), "slice_s": self.slice_us / 1e6} for one in told]
 
 
 def recoveries(
     struck: Sequence[tuple[str, str, float]],
     until_us: float,
-    rows: Sequence[dict[str, float | None]],
+    rows: Sequence[Row],
     slice_us: int = SLICE_US,
+    over_us: float = math.inf,
 ) -> list[Recovery]:
-    """What faults came to that struck one after the other; ``until_us``: when the publishers stop."""
+    """What faults came to that struck one after the other; ``until_us``: when publishers stop, ``over_us``: when the
+    run is over at the latest."""
     ends = [*(at_us for _, _, at_us in struck[1:]), until_us][: len(struck)]
-    return [recovery(*one, min(end_us, until_us), rows, slice_us) for one, end_us in zip(struck, ends, strict=True)]
+    return [
+        recovery(*one, min(end_us, until_us), rows, slice_us, number == len(struck), over_us)
+        for number, (one, end_us) in enumerate(zip(struck, ends, strict=True), 1)
+    ]
 
 
 def recovery(
@@ -183,12 +194,15 @@ def recovery(
     node: str,
     at_us: float,
     end_us: float,
-    rows: Sequence[dict[str, float | None]],
+    rows: Sequence[Row],
     slice_us: int = SLICE_US,
+    is_last: bool = False,
+    over_us: float = math.inf,
 ) -> Recovery:
-    """What a fault came to by the slices of a run; ``end_us``: when the next one struck or the publishers stopped."""
+    """What a fault came to by the slices of a run; ``end_us``: when the next one struck or the publishers stopped. Of
+    the last one (``is_last``) what it held up comes until the run is over."""
 
-    def between(low_us: float, high_us: float) -> list[dict[str, float | None]]:
+    def between(low_us: float, high_us: float) -> list[Row]:
         return [row for row in rows if low_us + slice_us <= (row["at_s"] or 0) * 1e6 <= high_us]
 
     before = [row["latency_ms"] for row in between(at_us - BASELINE_US, at_us)]
@@ -204,18 +218,41 @@ def recovery(
     came = [row["in_per_s"] or 0.0 for row in between(at_us - BASELINE_US, at_us)]
     is_silence_odd = sum(came) / len(came) * slice_us / 1e6 >= SILENT
 
-    def is_disturbed(row: dict[str, float | None]) -> bool:
+    def is_disturbed(row: Row) -> bool:
         latency = row["latency_ms"]
         return latency > limit if latency is not None else bool(row["in_per_s"]) or is_silence_odd
 
     disturbed = [row["at_s"] or 0.0 for row in after if is_disturbed(row)]
-    if not disturbed:
-        return Recovery(fault, node, told.at_s, 0.0)
-    if disturbed[-1] == after[-1]["at_s"]:
-        return Recovery(
-            fault, node, told.at_s, None, "it was still disturbed when the publishers stopped or the next fault struck"
-        )
-    return Recovery(fault, node, told.at_s, round(disturbed[-1] - told.at_s, 3))
+    if disturbed and disturbed[-1] == after[-1]["at_s"]:
+        why = "it was still disturbed when the publishers stopped or the next fault struck"
+        return Recovery(fault, node, told.at_s, None, why)
+    if is_last:
+        usual = max(_carried(row) for row in between(at_us - BASELINE_US, at_us))
+        late = [at_s for row in rows if (at_s := row["at_s"] or 0.0) * 1e6 > end_us and _carried(row) > ABOVE * usual]
+        if late and late[-1] * 1e6 >= over_us:
+            return Recovery(fault, node, told.at_s, None, "messages still came late when the run was over")
+        disturbed += late
+    if not (disturbed and disturbed[-1] * 1e6 > end_us) and _climbs([row["latency_ms"] for row in after], known):
+        why = "latency still climbed when the publishers stopped or the next fault struck"
+        return Recovery(fault, node, told.at_s, None, why)
+    return Recovery(fault, node, told.at_s, round(disturbed[-1] - told.at_s, 3) if disturbed else 0.0)
+
+
+def _carried(row: Row) -> float:
+    """What those that arrive in a slice took together, over its length: by Little's law, how many were under way.
+    Without publishers only what is slow still comes, and the mean of that says nothing."""
+    took_ms = row["delivery_ms"] if "delivery_ms" in row else row["latency_ms"]
+    return (row.get("out_per_s") or 0.0) * (took_ms or 0.0) / 1000
+
+
+def _climbs(after: Sequence[float | None], before: Sequence[float]) -> bool:
+    """Whether latency goes up from each third of the slices to the next, well above what it was on average."""
+    known = [latency for latency in after if latency is not None]
+    third = len(known) // 3
+    if third < CLIMBING_MIN:
+        return False
+    first, second, last = (sum(known[begin : begin + third]) / third for begin in (0, third, 2 * third))
+    return first < second < last and last > ABOVE * max(first, sum(before) / len(before))
 
 
 Strike = Mapping[str, Any]
@@ -261,9 +298,6 @@ def _over(key: tuple[Any, ...], groups: Sequence[Sequence[Strike]]) -> dict[str,
         "least_s": _round(min(values)) if values else None, "greatest_s": _round(max(values)) if values else None,
         "why": max(whys, key=whys.count) if whys else "",
     }  # fmt: skip
-
-
-Row = Mapping[str, float | None]
 
 
 def table_over(tables: Sequence[Sequence[Row]]) -> list[dict[str, float | None]]:

@@ -782,7 +782,7 @@ class ZaqarSystem:
             },
             "redis_requests_per_s": round(requests / seconds),
             "driver_flushes_per_s": round(requests / seconds),
-            **({"recovery": recovery} if (recovery := self.series.recoveries(self.end_us)) else {}),
+            **({"recovery": recovery} if (recovery := self.series.recoveries(self.end_us, self.over_us)) else {}),
             "contention": {"conflicts_per_request": float(f"{self.conflicts / max(self.posted, 1):.4g}")},
             "counts": {
                 **self.counts,

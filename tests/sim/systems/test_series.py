@@ -70,6 +70,41 @@ def test_nothing_published_and_nothing_arrived_is_a_disturbance_where_that_is_no
     assert recovery("redis-stall", "redis-0", 400_000, 800_000, rows).recovered_s == recovered_s
 
 
+def slices(latencies, out_per_s=1000, published_until=40):
+    """Of 20 ms each, the publishers at work in the first ``published_until``."""
+    return [
+        {"at_s": at / 50, "in_per_s": 1000 * (at <= published_until), "latency_ms": each, "out_per_s": out_per_s}
+        for at, each in enumerate(latencies, 1)
+    ]
+
+
+def test_no_recovery_is_told_while_latency_climbs_nor_where_one_slice_before_was_high():
+    """A slice at the beginning was high, so that none that climbs is above it; steady ones are no climb."""
+    before = [9.0, *[1.0] * 19]
+    climbing = [1.0 + 0.3 * number for number in range(20)]
+    told = recovery("redis-stall", "redis-0", 400_000, 800_000, slices([*before, *climbing]))
+    assert (told.recovered_s, told.why[:20]) == (None, "latency still climbe")
+    for calm in ([1.0, 1.05] * 10, climbing[::-1], [1.0] * 19 + [3.0]):
+        assert recovery("redis-stall", "redis-0", 400_000, 800_000, slices([*before, *calm])).recovered_s == 0.0
+
+
+@pytest.mark.parametrize(
+    ("out_per_s", "is_last", "over_us", "recovered_s"),
+    [
+        (1000, True, 2_000_000, 0.7),
+        (1000, False, 2_000_000, 0.0),  # another fault struck in between
+        (1000, True, 1_100_000, None),  # the run was over before all had come
+        (1, True, 2_000_000, 0.0),  # the slow ones come last, and are fewer at once than were under way before
+    ],
+)
+def test_what_comes_late_after_the_publishers_have_stopped_is_in_the_recovery(out_per_s, is_last, over_us, recovered_s):
+    rows = slices([*[1.0] * 40, *[None] * 10]) + [
+        {"at_s": at / 50, "in_per_s": 0, "latency_ms": 700.0, "out_per_s": out_per_s} for at in range(51, 56)
+    ]
+    told = recovery("kafka-leader-change", "kafka-0", 400_000, 800_000, rows, is_last=is_last, over_us=over_us)
+    assert told.recovered_s == recovered_s
+
+
 def test_a_fault_before_anything_was_delivered_is_measured_against_nothing():
     _, report = run(faults="redis-stall@0.001:0:0.05")
     assert report["recovery"][0]["why"] == "nothing was delivered before it"
