@@ -57,7 +57,7 @@ def sweep(
     """
     from orderlab.extras import find
     from orderlab.spark_sweeps.questions.answer import answer
-    from orderlab.spark_sweeps.runs.job import SweepOptions, load, run_sweep
+    from orderlab.spark_sweeps.runs.job import SweepOptions, load, run_loaded
 
     if engine not in ENGINES:
         raise InputError(f"--engine {engine}: no such engine; it is one of {', '.join(ENGINES)}")
@@ -68,16 +68,14 @@ def sweep(
     if dry_run:
         _dry_run(file, seed, as_json)
         return
-    options = SweepOptions(output, retry_failed, fail_fast, max_failures, costs, seed)
-    sweep_file, plan = load(file, seed)
     if output is not None and not output.strip():
         raise InputError("--output: empty; name a folder")
+    options = SweepOptions(output, retry_failed, fail_fast, max_failures, costs, seed)
+    sweep_file, plan = load(file, seed, output)
     question = sweep_file.question
     if question is None:
-        summary = _shown(lambda show: run_sweep(file, _maker(engine, master), options, show))
+        summary = _shown(lambda show: run_loaded(file, sweep_file, plan, _maker(engine, master), options, show))
         raise typer.Exit(EXIT[_print_runs(summary, report, allow_vacuous, as_json)])
-    if output is not None:
-        sweep_file = sweep_file.model_copy(update={"output": output})
     found = _shown(lambda show: answer(file, sweep_file, plan, _maker(engine, master), show, retry_failed))
     if report:
         from orderlab.report.answer_page import write_answer_page

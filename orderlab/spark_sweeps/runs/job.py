@@ -89,11 +89,11 @@ class Summary:
         return {**asdict(self), "folder": str(self.folder)}
 
 
-def load(path: Path, seed: int | None = None) -> tuple[SweepFile, Plan]:
-    """A sweep file whose base, axes and first and last runs its system accepts. Raises InputError."""
-    sweep = read_sweep(path)
-    if seed is not None:
-        sweep = sweep.model_copy(update={"seed": seed})
+def load(path: Path, seed: int | None = None, output: str | None = None) -> tuple[SweepFile, Plan]:
+    """A sweep file whose base, axes and first and last runs its system accepts; ``seed`` and ``output`` stand in place
+    of its own. Raises InputError."""
+    instead = {"seed": seed, "output": output}
+    sweep = read_sweep(path).model_copy(update={name: value for name, value in instead.items() if value is not None})
     plan = Plan(sweep, str(path))
     subject = subject_of(sweep.system)
     first = plan.run(0).parameters
@@ -131,9 +131,7 @@ def run_sweep(
     """Do what is left of a sweep. Raises InputError; KeyboardInterrupt passes through, with all that is committed
     kept."""
     options = options or SweepOptions()
-    sweep, plan = load(path, options.seed)
-    if options.output is not None:
-        sweep = sweep.model_copy(update={"output": options.output})
+    sweep, plan = load(path, options.seed, options.output)
     return run_loaded(path, sweep, plan, make_engine, options, on_progress)
 
 
