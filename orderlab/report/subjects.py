@@ -171,16 +171,20 @@ def _verdict(found: Comparison) -> str:
             "equivalent within the "
             f"scope{', of what both have' if found.not_in_both else ''}{', at another cost' if found.costs else ''}"
         )
-    told = [
-        (len({one.law for one in changes}), words)
-        for changes, words in (
-            (found.newly_broken, "newly broken"),
-            (found.rolling.broken, "broken during the rolling upgrade"),
-            (found.fixed, "fixed"),
-            (found.still_broken, "broken as before"),
-        )
-    ]
-    parts = [f"{counted(number, 'law')} {words}" for number, words in told if number]
+    newly, mixed, cured, still = (
+        list(dict.fromkeys(one.law for one in changes))
+        for changes in (found.newly_broken, found.rolling.broken, found.fixed, found.still_broken)
+    )
+    fixed = [law for law in cured if law not in {*newly, *still}]
+    in_part = [law for law in cured if law not in fixed]
+    told = (
+        (newly, f"{counted(len(newly), 'law')} newly broken"),
+        (mixed, f"{counted(len(mixed), 'law')} broken during the rolling upgrade"),
+        (fixed, f"{counted(len(fixed), 'law')} fixed ({', '.join(fixed)})"),
+        (in_part, f"fixed in part: {', '.join(in_part)}, which another cause still breaks"),
+        (still, f"{counted(len(still), 'law')} broken as before"),
+    )
+    parts = [words for laws, words in told if laws]
     behaviour = sum(not (one.breaks or one.broke) for one in found.differences)
     if behaviour:
         parts.append(f"{counted(behaviour, 'difference')} in behaviour that every law allows")

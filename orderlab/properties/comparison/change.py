@@ -10,10 +10,9 @@ from orderlab.model.contracts.contract import AnyTrace
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.harness.keyspace import shown_value
-from orderlab.properties.validation.findings import Finding, wording
+from orderlab.properties.validation.findings import Finding, kind_of, wording
 from orderlab.properties.validation.isolated import Runaway, isolated
 from orderlab.properties.validation.validation import Validation
-from orderlab.properties.validation.verdicts import CAUSES_MAX
 from orderlab.properties.witness.shortening import Reruns
 from orderlab.properties.witness.witness import Explanation, Witness
 from orderlab.sim.redis.backends.backend import FIRST_MS
@@ -131,28 +130,35 @@ def sorted_by(
 ) -> tuple[list[Change], list[Change]]:
     """What a validation saw broken: what the other scripts do not show, and what they do.
 
-    What is seen by counting is not shown by steps: there it decides whether the other validation saw the same, whatever
-    the numbers.
+    A finding is the same where the same operation, in the same situation, breaks the same law. The situation are the
+    steps of its witness, which are replayed. What is seen by counting is not shown by steps: there it decides whether
+    the other validation saw the same, whatever the numbers; so it does where the other scripts tell their clients other
+    tokens, so that these cannot take the steps.
     """
     only: list[Change] = []
     both: list[Change] = []
     for one in broken_in(found):
-        if one.witness is None or is_counted(one.witness.finding):
-            shows = _has_seen(other, one)
-        else:
-            shows = others.law_broken(one.witness.finding.trace, one.law) is not None
-        (both if shows else only).append(one)
+        (both if _is_shown(one, others, other, is_counted) else only).append(one)
     return only, both
+
+
+def _is_shown(one: Change, others: Reruns, other: Validation, is_counted: Callable[[Finding], bool]) -> bool:
+    """Whether the other scripts break the law in the same way."""
+    if one.witness is None or is_counted(one.witness.finding):
+        return _has_seen(other, one)
+    finding = one.witness.finding
+    broken = others.law_broken(finding.trace, one.law)
+    if broken is None:
+        return not others.takes(finding.trace) and _has_seen(other, one)
+    step = finding.trace.steps[broken[0] - 1]
+    return broken[0] == len(finding.trace.steps) or kind_of(one.law, "", step).step == finding.kind.step
 
 
 def _has_seen(other: Validation, change: Change) -> bool:
     """Whether a validation saw the law broken in the words of this change."""
-    for result in other.results:
-        if result.law == change.law and result.outcome is Outcome.VIOLATED:
-            seen = {wording(one.finding.text) for one in result.witnesses}
-            is_cut_off = len(seen) >= CAUSES_MAX  # there may be more than it shows
-            return change.witness is None or not seen or is_cut_off or wording(change.witness.finding.text) in seen
-    return False
+    if change.witness is None:
+        return other.outcomes.get(change.law) is Outcome.VIOLATED
+    return (change.law, wording(change.witness.finding.text)) in other.seen
 
 
 def no_longer_known(before: Validation, after: Validation) -> tuple[str, ...]:

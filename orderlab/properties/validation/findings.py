@@ -144,6 +144,11 @@ class Findings:
             known.remove(next(one for one in reversed(known) if one.trace.world == scale and one.kind == kind))
 
     @property
+    def seen(self) -> frozenset[tuple[str, str]]:
+        """Law and wording of what is kept."""
+        return frozenset((law, wording(one.text)) for law, known in self.by_law.items() for one in known)
+
+    @property
     def is_settled(self) -> bool:
         """Whether every law that was asked for has been seen broken, so that there is a witness to look for of each."""
         return self.wanted <= self.by_law.keys()

@@ -35,6 +35,8 @@ class Validation:
     work: dict[str, float]
     seed: int
     effort: float = STANDARD
+    seen: frozenset[tuple[str, str]] = frozenset()
+    """Law and wording of every way in which one was seen broken, whether or not it became a witness."""
 
     @property
     def outcome(self) -> Outcome:

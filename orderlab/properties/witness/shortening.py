@@ -28,6 +28,10 @@ class Reruns(Protocol):
         not."""
         ...
 
+    def takes(self, trace: Any) -> bool:
+        """Whether clients could take all the steps here: they make no call with what they were never told."""
+        ...
+
 
 class Plainer(Protocol[T]):
     """What is plainer than a trace of one kind, the plainest first."""

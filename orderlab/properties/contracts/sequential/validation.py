@@ -154,7 +154,8 @@ def validate_contract(
     run_rounds(Schedule(analyses, findings, budget, progress), judge, [effort], budget_s)
     results = tuple(judge.result(name) for name in wanted)
     gaps = (*judge.gaps, *never_passed(binding, contract))
-    return ContractValidation(binding, terms, results, tuple(findings.notes), gaps, dict(findings.work), seed, effort)
+    notes, work = tuple(findings.notes), dict(findings.work)
+    return ContractValidation(binding, terms, results, notes, gaps, work, seed, effort, findings.seen)
 
 
 def never_passed(binding: Binding, contract: Contract) -> Iterator[str]:

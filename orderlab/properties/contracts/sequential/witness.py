@@ -98,6 +98,18 @@ class ContractReruns:
             return None
         return found[0], text
 
+    def takes(self, trace: ContractTrace) -> bool:
+        """Whether the contract has its clients take all the steps on this store, up to where one breaks a law."""
+        run = self.run
+        with suppress(TooManyStates):
+            for step in trace.steps:
+                self.spent += weight(step)
+                if isinstance(step, Begin) and not self._is_legal(run, step):
+                    return False
+                if run.perform(step).violation is not None:
+                    break
+        return True
+
     def is_about_atomicity(self, steps: Steps) -> bool:
         """Whether what was stopped part-way is to blame: the same steps with each such operation left out, and with
         each carried out whole, are explained. What was carried out whole already, its reply lost, stays in both."""

@@ -231,6 +231,10 @@ class Reruns:
             return known
         return self._run(trace, law, words)
 
+    def takes(self, trace: Trace) -> bool:
+        """Always: messages are named by their labels, whatever a store calls them."""
+        return True
+
     def _run(self, trace: Trace, law: str, words: str = "") -> tuple[int, str] | None:
         run, taken = self.start(trace)
         held, charged = 0, self.subject.cpu_budget.charged

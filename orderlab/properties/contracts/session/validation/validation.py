@@ -137,7 +137,7 @@ def validate(
     results = tuple(judge.result(law) for law in STORE_LAWS if law in findings.wanted)
     notes, gaps, rewritten = tuple(findings.notes), tuple(judge.gaps), tuple(small.rewritten)
     return SessionValidation(
-        binding, TERMS, results, notes, gaps, dict(findings.work), seed, effort, footprint, rewritten
+        binding, TERMS, results, notes, gaps, dict(findings.work), seed, effort, findings.seen, footprint, rewritten
     )
 
 
