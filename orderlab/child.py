@@ -13,6 +13,9 @@ from contextlib import contextmanager
 PR_SET_PDEATHSIG = 1
 """Of prctl(2)."""
 
+asked_to_end: list[int] = []
+"""The signals that have asked this process to come to an end and say what it knows; work that can looks at it."""
+
 
 @contextmanager
 def quiet_fork() -> Iterator[None]:
@@ -25,6 +28,13 @@ def quiet_fork() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r".*multi-threaded.*fork", DeprecationWarning)
         yield
+
+
+def ending_in_order() -> None:
+    """In a child that is asked by its parent (SIGTERM) to come to an end: note it, and leave Ctrl-C to the parent,
+    which the terminal asks as well."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda number, frame: asked_to_end.append(number))
 
 
 def dying_with_parent(parent: int | None = None) -> Callable[[], None]:

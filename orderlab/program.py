@@ -2,8 +2,9 @@
 (``python -m``).
 
 Whatever is raised becomes one line on standard error and a code of ``ExitCode``; what nobody foresaw never ends with
-the code of a verdict, as Python's own 1 for an uncaught exception would. A command that a signal ended has the shell's
-code of that signal, which is no verdict either.
+the code of a verdict, as Python's own 1 for an uncaught exception would. A long search that is asked to end (Ctrl-C,
+SIGTERM) says what it has found and what it has not looked at, and ends with 1 or 3; asked again, or where nothing is
+known yet, a command has the shell's code of that signal, which is no verdict.
 """
 
 from __future__ import annotations

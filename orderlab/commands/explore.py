@@ -227,7 +227,7 @@ def _searched(system: Any, options: Options, plan: Plan) -> Exploration:
 
     with _interruptible() as asked:
         line = ProgressLine(cap_s=plan.budget)
-        told = _telling(line, plan.walks) if line.is_shown else None
+        told = _telling(line, plan.walks) if line.is_shown or line.is_told else None
         if plan.walks is None:
             found = explore_system(system, options, told, lambda: bool(asked))
         else:
@@ -305,8 +305,8 @@ def _engine(name: str) -> Engine:
 
 @contextmanager
 def _interruptible() -> Iterator[list[int]]:
-    """Ctrl-C ends the search at the next whole chunk, with everything found until then; a second one ends it at
-    once.
+    """Ctrl-C or SIGTERM ends the search at the next whole chunk, with everything found until then; a second one ends it
+    at once.
     """
     asked: list[int] = []
 
@@ -315,11 +315,12 @@ def _interruptible() -> Iterator[list[int]]:
             raise KeyboardInterrupt
         asked.append(number)
 
-    before = signal.signal(signal.SIGINT, ask)
+    before = [(number, signal.signal(number, ask)) for number in (signal.SIGINT, signal.SIGTERM)]
     try:
         yield asked
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
 def _telling(line: ProgressLine, walks: int | None) -> Callable[[Progress], None]:

@@ -78,12 +78,10 @@ def validate(
     console = Console(width=None if sys.stdout.isatty() else WIDTH_IN_PIPE)
     outcomes = []
     subjects = []
-    if base is not None and budget is not None:
-        raise InputError("--base: leave out --budget; --effort says how far to look")
     with confirming(backend) as server:
         for kind, binding, wanted_laws in zip(kinds, bindings, laws, strict=True):
             if base is not None:
-                change = _compared(kind, binding, base, work, seed, server, wanted_laws, trust_adapter)
+                change = _compared(kind, binding, base, work, seed, server, wanted_laws, trust_adapter, budget)
                 outcomes.append(change.outcome(strict))
                 subjects.append(subject_of_comparison(change, base, strict))
                 if not as_json and not wanted:
@@ -144,6 +142,7 @@ def _compared(
     server: Backend | None,
     laws: list[str] | None,
     trust_adapter: bool,
+    budget_s: float | None,
 ) -> Comparison:
     """The store beside its old scripts."""
     from orderlab.properties.comparison.base import old_store
@@ -153,7 +152,8 @@ def _compared(
     with old_store(binding.path, base, trust_adapter) as old:
         if kind_of(old) is not kind:
             raise InputError(f"{binding.place}: --base: the old store has another contract; compare stores of one kind")
-        line = ProgressLine(binding.name, f"validate {binding.path} --base {work} {laws} {server is not None}")
-        found = kind.compare(old, binding, work, seed, laws, server, line.show)
+        asked = f"validate {binding.path} --base {work} {laws} {server is not None}"
+        line = ProgressLine(binding.name, asked, budget_s)
+        found = kind.compare(old, binding, work, seed, laws, server, line.show, budget_s)
         line.clear()
         return found

@@ -1,7 +1,8 @@
 """Progress of long work: one line on standard error that is written over, with the time so far and the time that is
 left.
 
-There is none where standard error is no terminal. The time left is told where something is known of it: the share that
+Where standard error is no terminal it is a line of its own, every ten seconds at most; ORDERLAB_PROGRESS=0 in the
+environment keeps it away. The time left is told where something is known of it: the share that
 is done, else how long the same work took the last time on this machine, else the cap that was set; where nothing is
 known nothing is told.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +24,8 @@ from orderlab.model.files import cache_folder
 from orderlab.report.words import harmless
 
 BAR = 24
+TOLD_EACH_S = 10.0
+"""In a pipe."""
 SHARE_MIN = 0.02
 """Done, from which the pace says something."""
 PACE = (0.25, 4.0)
@@ -40,6 +44,9 @@ class ProgressLine:
         self.name, self.cap_s = name, cap_s
         self._to = sys.stderr if to is None else to
         self.is_shown = self._to.isatty()
+        self.is_told = not self.is_shown and os.environ.get("ORDERLAB_PROGRESS") != "0"
+        """Now and then, in a pipe."""
+        self._told_s = 0.0
         self._clock, self._began = clock, clock()
         self._phase, self._phase_began = "", 0.0
         self._last: dict[str, float] = {}
@@ -60,9 +67,14 @@ class ProgressLine:
 
     def show(self, text: str, done: float | None = None) -> None:
         """What is being done, and the share that is done where that is known."""
+        so_far_s = self._clock() - self._began
+        if self.is_told and so_far_s >= self._told_s + TOLD_EACH_S:
+            self._told_s = so_far_s
+            name = f"{self.name}: " if self.name else ""
+            share = "" if done is None else f" {done:.0%}"
+            print(harmless(f"{name}{text}{share}, {seconds(so_far_s)} so far"), file=self._to, flush=True)
         if not self.is_shown:
             return
-        so_far_s = self._clock() - self._began
         if done is None and text != self._phase:
             self._phase, self._phase_began = text, so_far_s
             if self._file is not None:

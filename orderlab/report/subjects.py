@@ -126,7 +126,12 @@ def subject_of_comparison(found: Comparison, base: str, is_strict: bool = False)
             told = {"outcome": Outcome.VIOLATED, "because": "", "is_applicable": True}
         elif law in still and not is_strict:
             told = {"is_applicable": False, "because": "broken before as well"}
-        elif judged.outcome is Outcome.UNKNOWN and judged.is_applicable and law not in found.no_longer_known:
+        elif (
+            judged.outcome is Outcome.UNKNOWN
+            and judged.is_applicable
+            and law not in found.no_longer_known
+            and not found.is_cut
+        ):
             told = {"is_applicable": False, "because": f"undecided before as well: {judged.because}"}
         laws.append(judged.model_copy(update=told))
     findings = [
@@ -164,8 +169,13 @@ def _on_the_store(one: Finding, found: Comparison) -> Finding:
 
 
 def _verdict(found: Comparison) -> str:
+    cut = "; not compared to the end" if found.is_cut else ""
     if found.is_same_text:
-        return "equivalent: the scripts and the binding are the same"
+        return (
+            f"the scripts and the binding are the same{cut}"
+            if cut
+            else "equivalent: the scripts and the binding are the same"
+        )
     if found.is_equivalent:
         return (
             "equivalent within the "
@@ -188,7 +198,7 @@ def _verdict(found: Comparison) -> str:
     behaviour = sum(not (one.breaks or one.broke) for one in found.differences)
     if behaviour:
         parts.append(f"{counted(behaviour, 'difference')} in behaviour that every law allows")
-    return ", ".join(parts) or "different, and no law is concerned"
+    return (", ".join(parts) or ("no difference so far" if cut else "different, and no law is concerned")) + cut
 
 
 def _of_difference(one: Difference, found: Comparison) -> Finding:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import pytest
+
 from orderlab.report.progress import ProgressLine, seconds
 
 
@@ -135,3 +137,18 @@ def test_compiling_is_told_as_compiling() -> None:
 
 def test_times_are_for_people() -> None:
     assert [seconds(one) for one in (0.4, 99, 100, 5999, 7200)] == ["0 s", "99 s", "2 min", "100 min", "2.0 h"]
+
+
+def test_in_a_pipe_a_line_comes_each_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe, clock = io.StringIO(), Clock()
+    monkeypatch.delenv("ORDERLAB_PROGRESS", raising=False)
+    line = ProgressLine("store", to=pipe, clock=clock)
+    for text in ("scenarios", "walks", "witness of order", "what grows"):
+        line.show(text)
+        clock.now_s += 6
+    assert pipe.getvalue() == "store: witness of order, 12 s so far\n"
+    monkeypatch.setenv("ORDERLAB_PROGRESS", "0")
+    silent = ProgressLine("store", to=(quiet := io.StringIO()), clock=clock)
+    clock.now_s += 60
+    silent.show("walks")
+    assert quiet.getvalue() == ""

@@ -13,7 +13,9 @@ from typing import NamedTuple
 import pytest
 
 from orderlab import cli
+from orderlab.child import asked_to_end
 from orderlab.properties.contracts.sequential import validation
+from tests.in_process import orderlab
 
 ROOT = Path(__file__).parents[2]
 STORES = ROOT / "tests" / "properties" / "stores"
@@ -120,3 +122,22 @@ def test_the_worked_example_of_contracts_is_a_store(run: Run, tmp_path: Path) ->
     for name in ("hit.lua", "window.py"):
         shutil.copy(ROOT / "lua" / "limiter" / name, tmp_path / name)
     assert run(tmp_path, *TRUSTED, "--law", "at-most-n", *CHEAP)[0] == 0
+
+
+def test_what_is_cut_off_is_told_and_never_called_equivalent(tmp_path: Path) -> None:
+    """By a cap on a comparison; by an interruption, after which every store is undecided."""
+    for side in ("old", "new"):
+        shutil.copytree(ROOT / "lua" / "limiter", tmp_path / side)
+    (tmp_path / "new" / "hit.lua").write_text((tmp_path / "new" / "hit.lua").read_text() + "-- a remark\n")
+    change = ("validate", tmp_path / "new", "--base", tmp_path / "old", "--trust-adapter", "--backend", "kernel")
+    capped = orderlab(*change, "--effort", "100000", "--budget", "0.5", "-v")
+    assert (capped.returncode, "not compared to the end" in capped.stdout) == (3, True)
+    assert "equivalent" not in capped.stdout
+    assert "the cap of" in capped.stdout
+    asked_to_end.append(15)
+    try:
+        cut = orderlab("validate", tmp_path / "new", tmp_path / "old", *change[4:], "--effort", "quick")
+    finally:
+        asked_to_end.clear()
+    assert cut.returncode == 3
+    assert cut.stdout.count("an interruption cut off the round quick in: ") == 2

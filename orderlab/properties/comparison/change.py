@@ -3,9 +3,12 @@ breaks."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from orderlab.child import asked_to_end
 from orderlab.model.contracts.contract import AnyTrace
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
@@ -19,6 +22,7 @@ from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.lua_text import RewrittenLine
+from orderlab.sim.stores.bound import BudgetExceeded, CpuBudget
 
 REPLY, KEYS, VALUES, TTLS = "reply", "keys", "values", "ttl"
 KINDS = (REPLY, KEYS, VALUES, TTLS)
@@ -29,6 +33,39 @@ DIFFERENCES_MAX = 5
 """Told of each kind: one for each operation."""
 
 Progress = Callable[[str], None]
+
+NEW_BY, OLD_BY, PRODUCT_BY, ROLLING_BY = 0.35, 0.6, 0.8, 0.95
+"""Of a cap in seconds, when each part has to be done: validating the new store and the old one, the product of both,
+both on the same data; the rest is for witnesses."""
+
+
+class Cap:
+    """A cap in seconds on all of a comparison, if there is one; what it cuts off, as an interruption does, is told."""
+
+    def __init__(self, budget_s: float | None) -> None:
+        self.budget_s, self._began = budget_s, time.monotonic()
+        self.cuts: list[str] = []
+
+    def left_s(self, until: float) -> float | None:
+        """What is left of that share; None without a cap."""
+        return None if self.budget_s is None else max(until * self.budget_s + self._began - time.monotonic(), 0.1)
+
+    def limit(self, budget: CpuBudget, until: float) -> CpuBudget:
+        """Have the stores of a search give up then, or when they are interrupted."""
+        budget.is_interruptible = True
+        left_s = self.left_s(until)
+        if left_s is not None:
+            budget.set(left_s, time.monotonic)
+        return budget
+
+    @contextmanager
+    def within(self, what: str) -> Iterator[None]:
+        """Do a part, as far as the time goes."""
+        try:
+            yield
+        except BudgetExceeded:
+            why = "an interruption" if asked_to_end else "the cap" if self.budget_s is not None else "too slow a script"
+            self.cuts.append(f"{why} cut off the comparison in: {what}; what comes after was not done")
 
 
 @dataclass(frozen=True)
@@ -95,18 +132,22 @@ class Comparison:
     rolling: RollingUpgrade = field(default_factory=RollingUpgrade)
     not_in_both: tuple[str, ...] = ()
     """Operations that one of them lacks, and what becomes of them, in words."""
+    is_cut: bool = False
+    """A cap or an interruption ended it before its end."""
 
     @property
     def is_equivalent(self) -> bool:
-        """Whether nothing differs in all that was compared."""
-        return self.is_same_text or not (self.differences or self.newly_broken or self.fixed or self.rolling.broken)
+        """Whether nothing differs in all that was compared; never of what was cut off."""
+        return (self.is_same_text and not self.is_cut) or not (
+            self.is_cut or self.differences or self.newly_broken or self.fixed or self.rolling.broken
+        )
 
     def outcome(self, is_strict: bool = False) -> Outcome:
         """Violated if a law is newly broken, by the new scripts or in the mix; with ``is_strict`` also if one still
         is."""
         if self.newly_broken or self.rolling.broken or (is_strict and self.still_broken):
             return Outcome.VIOLATED
-        return Outcome.UNKNOWN if self.no_longer_known else Outcome.HOLDS
+        return Outcome.UNKNOWN if self.no_longer_known or self.is_cut else Outcome.HOLDS
 
 
 def compare_isolated(old: Binding, new: Binding, compare: Callable[[], Comparison]) -> Comparison:
@@ -155,7 +196,9 @@ def _is_shown(one: Change, others: Reruns, other: Validation, is_counted: Callab
 
 
 def _has_seen(other: Validation, change: Change) -> bool:
-    """Whether a validation saw the law broken in the words of this change."""
+    """Whether a validation saw the law broken in the words of this change; one that was cut off may have come to it."""
+    if other.is_cut:
+        return True
     if change.witness is None:
         return other.outcomes.get(change.law) is Outcome.VIOLATED
     return (change.law, wording(change.witness.finding.text)) in other.seen

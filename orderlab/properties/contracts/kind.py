@@ -76,9 +76,12 @@ class Kind(Protocol):
         laws: list[str] | None,
         backend: Backend | None,
         progress: Progress,
+        budget_s: float | None = None,
     ) -> Comparison:
-        """Judge a change of scripts, in a process of its own. Raises InputError where the two cannot be held against
-        each other."""
+        """Judge a change of scripts, in a process of its own, capped if asked for.
+
+        Raises InputError where the two cannot be held against each other.
+        """
         ...
 
     def measured(self, binding: Binding, seed: int) -> tuple[Cost, dict[str, str]] | None:

@@ -100,8 +100,8 @@ class Findings:
     cut: dict[str, str] = field(default_factory=dict)
     """The same of each search that ended before all was seen: a later round may go further."""
 
-    interrupted: bool = False
-    """The user did not want to wait for the rest."""
+    interrupted: str = ""
+    """Where it was that the user did not want to wait for the rest, in words."""
 
     KEPT = 3
     """Candidates kept for each kind: the first may not survive its replay at full scale."""

@@ -36,13 +36,13 @@ def isolated(
     binding: Binding, work: Callable[[], T], worlds: Callable[[], Sequence[Binding]], what: str = "validation"
 ) -> T | Runaway:
     """What ``work`` on a store comes to in a process of its own, or the script that could only be ended together with
-    it.
+    it. Asked to end (Ctrl-C, SIGTERM), it comes to what is known by then.
 
     ``worlds``: the store as it is tried, scaled down too. Raises WorkerDied when the process ended by itself: that is
     no verdict on anything.
     """
     try:
-        answer = watch(work, script_seconds_max=SCRIPT_SECONDS_MAX)
+        answer = watch(work, script_seconds_max=SCRIPT_SECONDS_MAX, in_order=True)
     except UnsupportedCommand as error:
         raise InputError(_unsupported(binding, error)) from None
     if isinstance(answer, Finished):

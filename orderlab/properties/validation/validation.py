@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+from orderlab.child import asked_to_end
 from orderlab.model.contracts.contract import Terms
 from orderlab.model.verdict import Outcome, worst
-from orderlab.properties.validation.effort import INSTRUCTIONS, INSTRUCTIONS_MORE, QUICK, STANDARD, name_of_effort
+from orderlab.properties.validation.effort import INSTRUCTIONS, INSTRUCTIONS_MORE, STANDARD, name_of_effort
 from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.verdicts import Judge, LawResult, Progress
 from orderlab.sim.stores.binding.binding import Binding
@@ -37,6 +38,8 @@ class Validation:
     effort: float = STANDARD
     seen: frozenset[tuple[str, str]] = frozenset()
     """Law and wording of every way in which one was seen broken, whether or not it became a witness."""
+    is_cut: bool = False
+    """A cap or an interruption ended it before its end."""
 
     @property
     def outcome(self) -> Outcome:
@@ -146,11 +149,12 @@ class Schedule:
         return ""
 
 
-def run_rounds(schedule: Schedule, judge: Judge, rounds: Sequence[float], budget_s: float | None = None) -> None:
-    """Analyses and witnesses in turn, one round for each effort. ``budget_s`` is a cap in seconds on all of it, and
-    what it cuts off is told; where one witness for each law is enough it ends with the analysis after which each law
-    has a witness."""
+def run_rounds(schedule: Schedule, judge: Judge, rounds: Sequence[float], budget_s: float | None = None) -> bool:
+    """Analyses and witnesses in turn, one round for each effort; whether that came to its end. ``budget_s`` is a cap in
+    seconds on all of it; what it cuts off is told, as is what an interruption does. Where one witness for each law is
+    enough it ends with the analysis after which each law has a witness."""
     findings, budget, began = schedule.findings, schedule.budget, time.monotonic()
+    budget.is_interruptible = True
 
     def cap(share: float) -> None:
         if budget_s is not None:
@@ -159,29 +163,27 @@ def run_rounds(schedule: Schedule, judge: Judge, rounds: Sequence[float], budget
     def is_enough(now: float) -> bool:
         return judge.only_first and judge.has_soon(now)
 
+    is_cut = False
     for now in rounds:
-        try:
-            cap(SEARCHING)
-            cut_in = schedule.round(now, is_enough)
-        except KeyboardInterrupt:
-            findings.interrupted = True
-            break
+        cap(SEARCHING)
+        cut_in = schedule.round(now, is_enough)
         budget.allow(inf)
         if judge.only_first and judge.has_all:
             break
         cap(1.0)
         is_whole = judge.consider(now)
-        if cut_in or not is_whole:
-            place = cut_in or "the witnesses"
+        is_cut = bool(cut_in) or not is_whole
+        if is_cut:
+            why = "an interruption" if asked_to_end else f"the cap of {budget_s:g} s"
             told = (
-                f"the cap of {budget_s:g} s cut off the round {name_of_effort(now)} in: {place}; what comes after "
-                "was not done"
+                f"{why} cut off the round {name_of_effort(now)} in: {cut_in or 'the witnesses'}; what comes after was "
+                "not done"
             )
+            findings.interrupted = told if asked_to_end else ""
             findings.gaps.append(told)
             break
         if judge.only_first and judge.has_all:
             break
-    if findings.interrupted:
-        judge.consider(QUICK)
     budget.lift()
     cap(1.0 + CONFIRMING)
+    return not is_cut

@@ -182,6 +182,7 @@ class Judge:
         share = self.share_of(name, self._share)
         while self._used[law, name] < share:
             before = self.spent
+            self.progress(f"witness of {law}")
             try:
                 next(steps)
             except StopIteration:
@@ -305,7 +306,7 @@ class Judge:
             gaps.append(BROKEN_SMALL)
             return LawResult(Verdict(law, Outcome.UNKNOWN, None, work, tuple(gaps)), small_scope=self.small_scope(law))
         if findings.interrupted:
-            return LawResult(Verdict(law, Outcome.UNKNOWN, None, work, (*gaps, "interrupted before the end")))
+            return LawResult(Verdict(law, Outcome.UNKNOWN, None, work, (*gaps, findings.interrupted)))
         unmet = [name for name, times in met.items() if not times]
         if unmet:
             never = "no reply put it to the test" if situations is None else f"never came about: {'; '.join(unmet)}"

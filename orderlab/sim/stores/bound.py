@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Protocol
 
+from orderlab.child import asked_to_end
 from orderlab.model.contracts.session.capabilities import Capabilities
 from orderlab.model.contracts.steps import Fault
 from orderlab.model.errors import InputError
@@ -38,6 +39,8 @@ class CpuBudget:
     at_s: float = inf
     clock: Callable[[], float] = time.process_time
     instructions_left: float = inf
+    is_interruptible: bool = False
+    """Whether the time has run out as well when this process is asked to end (``orderlab.child.asked_to_end``)."""
     charged: int = 0
     """How often ``CHARGED`` instructions were taken, in all."""
 
@@ -49,6 +52,7 @@ class CpuBudget:
     def lift(self) -> None:
         """No limit any more."""
         self.at_s = self.instructions_left = inf
+        self.is_interruptible = False
 
     def allow(self, instructions: float) -> None:
         """Let scripts take so many instructions from now."""
@@ -67,7 +71,7 @@ class CpuBudget:
     @property
     def is_past(self) -> bool:
         """Whether the time has run out."""
-        return self.at_s < inf and self.clock() >= self.at_s
+        return (self.at_s < inf and self.clock() >= self.at_s) or (self.is_interruptible and bool(asked_to_end))
 
     def check(self) -> None:
         """Raises BudgetExceeded when the time or the instructions have run out."""

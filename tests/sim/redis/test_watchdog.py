@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from orderlab.child import asked_to_end
 from orderlab.model.errors import InputError
 from orderlab.program import _defect
 from orderlab.sim.redis.lua import watchdog
@@ -152,3 +154,37 @@ def test_a_child_does_not_outlive_its_parent(tmp_path: Path) -> None:
         assert parent.stdout.read(5) == b"begun"
         parent.kill()
         assert parent.stdout.read() == b""
+
+
+@pytest.fixture
+def ticking() -> Iterator[None]:
+    """This process is interrupted now and then, as by Ctrl-C."""
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.3, 0.3)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        asked_to_end.clear()
+
+
+def until_asked() -> str:
+    while not asked_to_end:
+        time.sleep(0.01)
+    return "what is known"
+
+
+@pytest.mark.usefixtures("ticking")
+def test_work_that_is_interrupted_answers_with_what_it_knows() -> None:
+    assert watch(until_asked, in_order=True) == Finished("what is known")
+    assert asked_to_end == [signal.SIGINT], "work that is begun after it shall be short"
+
+
+@pytest.mark.usefixtures("ticking")
+def test_interrupted_twice_it_ends_at_once() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        watch(lambda: time.sleep(60), in_order=True)
+    asked_to_end.clear()
+    with pytest.raises(KeyboardInterrupt):
+        watch(until_asked)

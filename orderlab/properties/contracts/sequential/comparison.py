@@ -30,7 +30,12 @@ from orderlab.model.contracts.steps import (
 from orderlab.properties.comparison.change import (
     DIFFERENCES_MAX,
     KINDS,
+    NEW_BY,
+    OLD_BY,
+    PRODUCT_BY,
     REPLY,
+    ROLLING_BY,
+    Cap,
     Change,
     Comparison,
     Difference,
@@ -229,15 +234,22 @@ def compare_contracts(
     backend: Backend | None = None,
     progress: Progress = lambda text: None,
     laws: Sequence[str] | None = None,
+    budget_s: float | None = None,
 ) -> Comparison:
-    """Judge the change from ``old`` to ``new`` by ``laws``. Raises InputError where the two cannot be held against each
-    other."""
+    """Judge the change from ``old`` to ``new`` by ``laws``. ``budget_s`` is a cap in seconds on all of it.
+
+    Raises InputError where the two cannot be held against each other.
+    """
     old_common, new_common, not_in_both = in_common(old, new)
-    after = validate_contract(new, effort, seed, laws, backend, lambda text: progress(f"new: {text}"))
-    if has_same_text(old, new):
-        return Comparison(old, new, True, None, after, still_broken=tuple(broken_in(after)), gaps=after.gaps)
-    before = validate_contract(old, effort, seed, _known(laws, old), backend, lambda text: progress(f"old: {text}"))
-    search = ProductSearch(old_common, new_common, effort, seed, backend, progress)
+    cap, is_same = Cap(budget_s), has_same_text(old, new)
+    new_s = cap.left_s(1.0 if is_same else NEW_BY)
+    after = validate_contract(new, effort, seed, laws, backend, lambda text: progress(f"new: {text}"), new_s)
+    if is_same:
+        same = tuple(broken_in(after))
+        return Comparison(old, new, True, None, after, still_broken=same, gaps=after.gaps, is_cut=after.is_cut)
+    of_old, old_s = _known(laws, old), cap.left_s(OLD_BY)
+    before = validate_contract(old, effort, seed, of_old, backend, lambda text: progress(f"old: {text}"), old_s)
+    search = ProductSearch(old_common, new_common, effort, seed, backend, progress, cap)
     newly, still = sorted_by(after, search.alone[0], before, is_counted)
     fixed, also_still = sorted_by(before, search.alone[1], after, is_counted)
     named = {one.law for one in still}
@@ -267,10 +279,11 @@ def compare_contracts(
         differences,
         tuple(search.costs()),
         tuple(search.scope),
-        (*gaps, *search.gaps),
+        (*gaps, *search.gaps, *cap.cuts),
         {},
         rolling,
         not_in_both,
+        after.is_cut or before.is_cut or bool(cap.cuts),
     )
 
 
@@ -290,8 +303,10 @@ class ProductSearch:
     """The product of both stores, and both on the same data."""
 
     def __init__(
-        self, old: Binding, new: Binding, effort: float, seed: int, backend: Backend | None, progress: Progress
-    ) -> None:
+        self, old: Binding, new: Binding, effort: float, seed: int, backend: Backend | None, progress: Progress,
+        cap: Cap | None = None,
+    ) -> None:  # fmt: skip
+        self.cap = cap or Cap(None)
         self.old, self.new, self.effort, self.seed, self.backend, self.progress = (
             old,
             new,
@@ -339,9 +354,15 @@ class ProductSearch:
         laws: Iterable[str],
         what: str,
         is_at_length: bool = False,
+        until: float = PRODUCT_BY,
     ) -> Findings:
+        """What is found, as far as the time goes."""
         findings = Findings(frozenset(laws))
-        search = Search(reruns, findings)
+        with self.cap.within(what):
+            self._search(make, Search(reruns, findings, self.cap.limit(CpuBudget(), until)), what, is_at_length)
+        return findings
+
+    def _search(self, make: Callable[[int], ContractRun], search: Search, what: str, is_at_length: bool) -> None:
         for scope in self.terms.scopes:
             self.progress(f"{what}: {scope.name}")
             explore(
@@ -356,7 +377,6 @@ class ProductSearch:
         if is_at_length:
             self.progress(f"{what}: many things")
             crowd(lambda: make(0), search)
-        return findings
 
     def differences(self) -> tuple[Difference, ...]:
         """The shortest one for each kind and operation; what takes no trouble is told first."""
@@ -424,7 +444,7 @@ class ProductSearch:
             return self._single(mixed, self.contract, clients)
 
         reruns = MixReruns(make, [self._reruns(one, self.contract) for one in (self.old, self.new)])
-        findings = self._searched(make, reruns, laws, "rolling upgrade")
+        findings = self._searched(make, reruns, laws, "rolling upgrade", until=ROLLING_BY)
         confirmer = Confirmer(self.backend, ContractPerformer(mixed, self.contract), CpuBudget())
         broken = [change for law in laws for change in self._in_the_mix(reruns, findings, law, confirmer)]
         work = findings.work

@@ -85,12 +85,15 @@ class SequentialKind:
         laws: list[str] | None,
         backend: Backend | None,
         progress: Progress,
+        budget_s: float | None = None,
     ) -> Comparison:
         """Judge a change of scripts, in a process of its own."""
         from orderlab.properties.comparison.change import compare_isolated
         from orderlab.properties.contracts.sequential.comparison import compare_contracts
 
-        return compare_isolated(old, new, lambda: compare_contracts(old, new, effort, seed, backend, progress, laws))
+        return compare_isolated(
+            old, new, lambda: compare_contracts(old, new, effort, seed, backend, progress, laws, budget_s)
+        )
 
     def measured(self, binding: Binding, seed: int) -> tuple[Cost, dict[str, str]] | None:
         """The workload of a feed or of a job queue; none of a contract of the owner's, who alone knows what one is."""

@@ -151,11 +151,11 @@ def validate_contract(
         Analysis("what grows", grown),
     )
     # One round: what a search of a smaller effort finds, that of a larger one finds first.
-    run_rounds(Schedule(analyses, findings, budget, progress), judge, [effort], budget_s)
+    is_whole = run_rounds(Schedule(analyses, findings, budget, progress), judge, [effort], budget_s)
     results = tuple(judge.result(name) for name in wanted)
     gaps = (*judge.gaps, *never_passed(binding, contract))
-    notes, work = tuple(findings.notes), dict(findings.work)
-    return ContractValidation(binding, terms, results, notes, gaps, work, seed, effort, findings.seen)
+    notes, work = tuple(findings.notes), dict[str, float](findings.work)
+    return ContractValidation(binding, terms, results, notes, gaps, work, seed, effort, findings.seen, not is_whole)
 
 
 def never_passed(binding: Binding, contract: Contract) -> Iterator[str]:

@@ -84,14 +84,14 @@ class SessionKind:
         laws: list[str] | None,
         backend: Backend | None,
         progress: Progress,
+        budget_s: float | None = None,
     ) -> Comparison:
         """Judge a change of scripts, in a process of its own."""
         from orderlab.properties.comparison.change import compare_isolated
         from orderlab.properties.contracts.session.comparison.comparison import compare
 
-        return compare_isolated(
-            old, new, lambda: compare(old, new, effort, seed, backend, progress, STORE_LAWS if laws is None else laws)
-        )
+        wanted = STORE_LAWS if laws is None else laws
+        return compare_isolated(old, new, lambda: compare(old, new, effort, seed, backend, progress, wanted, budget_s))
 
     def measured(self, binding: Binding, seed: int) -> tuple[Cost, dict[str, str]]:
         """The workload of one client on the kernel, and saves under each fault."""

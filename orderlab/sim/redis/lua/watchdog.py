@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from orderlab.child import dying_with_parent, quiet_fork
+from orderlab.child import asked_to_end, dying_with_parent, ending_in_order, quiet_fork
 
 T = TypeVar("T")
 
@@ -32,6 +32,8 @@ _HEADER = struct.Struct("=QQ")
 """Runs begun plus runs ended; length of the note."""
 _COUNT = struct.Struct("=Q")
 POLL_SECONDS = 0.05
+GRACE_S = 60.0
+"""Seconds that a child has to come to an end once it is asked to."""
 CANCELLED = "cancelled"
 """The reason of a child that its caller did not want any more."""
 
@@ -107,13 +109,15 @@ current: Heartbeat | None = None
 
 def watch(
     work: Callable[[], T], *, script_seconds_max: float = 1.0, seconds_max: float | None = None,
-    memory_bytes_max: int | None = None, is_cancelled: Callable[[], bool] = lambda: False,
+    memory_bytes_max: int | None = None, is_cancelled: Callable[[], bool] = lambda: False, in_order: bool = False,
 ) -> Finished[T] | Unfinished:  # fmt: skip
     """Do ``work`` in a forked child. ``is_cancelled`` is asked now and then; once it says so the child is killed.
 
     ``script_seconds_max`` is processor time of one script; ``seconds_max`` is wall time of all the work;
     ``memory_bytes_max`` is address space beyond what the process has now. The value must be picklable. An exception of
-    ``work`` is raised here. Linux; elsewhere a script's time is wall time.
+    ``work`` is raised here. ``in_order``: whoever asks this process to end asks the child, which then has a while to
+    answer with what it knows (``orderlab.child.asked_to_end``, noted here as well); asked again, both end at once.
+    Linux; elsewhere a script's time is wall time.
     """
     heartbeat = Heartbeat()
     reading, writing = os.pipe()
@@ -122,12 +126,12 @@ def watch(
         child = os.fork()
     if child == 0:
         os.close(reading)
-        _work_in_child(work, heartbeat, writing, memory_bytes_max, die_with_parent)
+        _work_in_child(work, heartbeat, writing, memory_bytes_max, die_with_parent, in_order)
     os.close(writing)
     with os.fdopen(reading, "rb", buffering=0) as pipe:
         watcher = _Watcher(child, heartbeat, script_seconds_max, seconds_max, is_cancelled)
         try:
-            answer = watcher.wait(pipe.fileno())
+            answer = watcher.wait_in_order(pipe.fileno()) if in_order else watcher.wait(pipe.fileno())
         finally:
             watcher.kill()
     if isinstance(answer, Unfinished):
@@ -140,13 +144,15 @@ def watch(
 
 def _work_in_child(
     work: Callable[[], object], heartbeat: Heartbeat, pipe: int, memory_bytes_max: int | None,
-    die_with_parent: Callable[[], None],
+    die_with_parent: Callable[[], None], in_order: bool,
 ) -> None:  # fmt: skip
     """Never returns."""
     global current
     status = 1
     try:
         current = heartbeat
+        if in_order:
+            ending_in_order()
         faulthandler.disable()
         die_with_parent()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -200,10 +206,11 @@ class _Watcher:
         self._script_seconds_max = script_seconds_max
         self._deadline = None if seconds_max is None else time.monotonic() + seconds_max
         self._status: int | None = None
+        self._answer = bytearray()
 
     def wait(self, pipe: int) -> bytes | Unfinished:
         """The whole answer of the child, or why there is none."""
-        answer = bytearray()
+        answer = self._answer  # goes on where an interruption left it
         seen, since = self._heartbeat.count(), self._used_seconds()
         while True:
             if select.select([pipe], [], [], POLL_SECONDS)[0]:
@@ -221,6 +228,21 @@ class _Watcher:
                 return Unfinished("the script did not end", self._heartbeat.script(), used - since)
             if self._deadline is not None and time.monotonic() > self._deadline:
                 return Unfinished("the work did not end", self._heartbeat.script(), used - since)
+
+    def wait_in_order(self, pipe: int) -> bytes | Unfinished:
+        """As ``wait``; interrupted, the answer to which the child comes in the time that is left to it."""
+        try:
+            return self.wait(pipe)
+        except BaseException as asked:
+            if isinstance(asked, Exception) or asked_to_end:
+                raise
+            asked_to_end.append(int(signal.SIGINT if isinstance(asked, KeyboardInterrupt) else signal.SIGTERM))
+            os.kill(self._child, signal.SIGTERM)
+            self._deadline = time.monotonic() + GRACE_S
+            answer = self.wait(pipe)
+            if isinstance(answer, Unfinished):
+                raise
+            return answer
 
     def kill(self) -> None:
         """End the child if it is still there."""

@@ -13,6 +13,10 @@ from orderlab.model.laws import STORE_LAWS
 from orderlab.properties.comparison.change import (
     DIFFERENCES_MAX,
     KINDS,
+    NEW_BY,
+    OLD_BY,
+    PRODUCT_BY,
+    Cap,
     Comparison,
     Difference,
     Progress,
@@ -52,26 +56,32 @@ def compare(
     backend: Backend | None = None,
     progress: Progress = lambda text: None,
     laws: Sequence[str] = STORE_LAWS,
+    budget_s: float | None = None,
 ) -> Comparison:
-    """Judge the change from ``old`` to ``new`` by ``laws``. Raises InputError where the two cannot be held against each
-    other."""
+    """Judge the change from ``old`` to ``new`` by ``laws``. ``budget_s`` is a cap in seconds on all of it.
+
+    Raises InputError where the two cannot be held against each other.
+    """
     old_common, new_common, not_in_both = in_common(old, new)
     if old.modulus != new.modulus:
         raise InputError(f"{new.place}: --base {old.place} has {old.modulus:,} packet identifiers, not {new.modulus:,}")
-    after = validate(new, effort, seed, laws, backend, lambda text: progress(f"new: {text}"))
-    if has_same_text(old, new):
-        return Comparison(old, new, True, None, after, still_broken=tuple(broken_in(after)), gaps=after.gaps)
-    before = validate(old, effort, seed, laws, backend, lambda text: progress(f"old: {text}"))
+    cap, is_same = Cap(budget_s), has_same_text(old, new)
+    new_s = cap.left_s(1.0 if is_same else NEW_BY)
+    after = validate(new, effort, seed, laws, backend, lambda text: progress(f"new: {text}"), new_s)
+    if is_same:
+        same = tuple(broken_in(after))
+        return Comparison(old, new, True, None, after, still_broken=same, gaps=after.gaps, is_cut=after.is_cut)
+    before = validate(old, effort, seed, laws, backend, lambda text: progress(f"old: {text}"), cap.left_s(OLD_BY))
     on_old, on_new = Reruns(Subject(old_common, seed)), Reruns(Subject(new_common, seed))
     newly, still = sorted_by(after, on_old, before, is_counted)
     fixed, also_still = sorted_by(before, on_new, after, is_counted)
     known = {one.law for one in still}
     still += [one for one in also_still if one.law not in known]
-    search = Search(old_common, new_common, effort, seed, progress)
+    search = Search(old_common, new_common, effort, seed, progress, cap)
     differences = search.differences()
-    if effort >= QUICK:
+    if effort >= QUICK and not cap.cuts:
         search.take_long_run()
-    else:
+    elif effort < QUICK:
         search.gaps.append(f"an effort below {QUICK:g} (quick) compares no long run of thousands of messages")
     rolling = rolling_upgrade(
         old_common,
@@ -81,6 +91,7 @@ def compare(
         [law for law in laws if law not in {one.law for one in newly}],
         backend,
         progress,
+        cap,
     )
     return Comparison(
         old,
@@ -95,17 +106,19 @@ def compare(
         differences,
         tuple(cost_changes(before, after)),
         tuple(search.scope),
-        (*after.gaps, *search.gaps),
+        (*after.gaps, *search.gaps, *cap.cuts),
         dict(search.findings.work),
         rolling,
         not_in_both,
+        after.is_cut or before.is_cut or bool(cap.cuts),
     )
 
 
 class Search:
     """The product of both scripts, searched for differences."""
 
-    def __init__(self, old: Binding, new: Binding, effort: float, seed: int, progress: Progress) -> None:
+    def __init__(self, old: Binding, new: Binding, effort: float, seed: int, progress: Progress, cap: Cap) -> None:
+        self.cap = cap
         self.old, self.new, self.effort, self.seed, self.progress = old, new, effort, seed, progress
         self.findings = Findings(frozenset(KINDS))
         self.scope: list[str] = []
@@ -116,7 +129,10 @@ class Search:
 
     def differences(self) -> tuple[Difference, ...]:
         """The shortest one for each kind and operation; what takes no trouble is told first."""
-        self._search()
+        self.cap.limit(self.large.cpu_budget, PRODUCT_BY)
+        with self.cap.within("both"):
+            self._search()
+        self.large.cpu_budget.lift()
         on_small, on_large = Reruns(self.small), Reruns(self.large)
         told: dict[tuple[str, str], Difference] = {}
         for kind in KINDS:

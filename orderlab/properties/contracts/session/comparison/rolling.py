@@ -14,7 +14,7 @@ from dataclasses import replace
 from orderlab.model.contracts.session.contract import SCOPES
 from orderlab.model.contracts.session.steps import Serve, Step, Trace
 from orderlab.model.laws import STORE_LAWS
-from orderlab.properties.comparison.change import Change, Progress, RollingUpgrade, has_library
+from orderlab.properties.comparison.change import ROLLING_BY, Cap, Change, Progress, RollingUpgrade, has_library
 from orderlab.properties.contracts.session.subject import (
     CLIENTS,
     Reruns,
@@ -73,15 +73,21 @@ def rolling_upgrade(
     laws: Sequence[str],
     backend: Backend | None,
     progress: Progress,
+    cap: Cap | None = None,
 ) -> RollingUpgrade:
     """What the two break together."""
     mixed = replace(new, base=old)
     reason = _not_on_the_same_data(old, new, seed)
     if reason:
         return RollingUpgrade(gaps=(f"a rolling upgrade was not searched: {reason}",))
+    cap = cap or Cap(None)
     large, findings = Subject(mixed, seed), Findings(frozenset(laws))
     small = small_world(large, findings)
-    scope = list(_search(small, findings, effort, progress))
+    scope: list[str] = []
+    cap.limit(large.cpu_budget, ROLLING_BY)
+    with cap.within("rolling upgrade"):
+        scope += _search(small, findings, effort, progress)
+    large.cpu_budget.lift()
     alone = [Subject(one, seed) for one in (old, new)]
     modulus = small.binding.modulus
     on_small = MixReruns(small, [one.scaled(modulus, remembers=False) for one in alone] if small.rewritten else alone)

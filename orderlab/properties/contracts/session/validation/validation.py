@@ -133,12 +133,13 @@ def validate(
     footprint = Footprint()
     schedule = Schedule(analyses_of(subject, small, findings, footprint), findings, subject.cpu_budget, progress)
     judge = SessionJudge(subject, small, findings, backend, progress, only_first)
-    run_rounds(schedule, judge, rounds_of(effort), budget_s)
+    is_whole = run_rounds(schedule, judge, rounds_of(effort), budget_s)
     results = tuple(judge.result(law) for law in STORE_LAWS if law in findings.wanted)
     notes, gaps, rewritten = tuple(findings.notes), tuple(judge.gaps), tuple(small.rewritten)
     return SessionValidation(
-        binding, TERMS, results, notes, gaps, dict(findings.work), seed, effort, findings.seen, footprint, rewritten
-    )
+        binding, TERMS, results, notes, gaps, dict(findings.work), seed, effort, findings.seen, not is_whole,
+        footprint, rewritten,
+    )  # fmt: skip
 
 
 def validate_isolated(
