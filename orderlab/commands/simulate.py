@@ -113,7 +113,7 @@ def simulate(  # noqa: C901
     from orderlab.report.output import made_report, replayable, wanted_reports, write_reports
     from orderlab.report.simulation import judged_together, print_shrunk, with_smaller
     from orderlab.report.subjects import subject_of_simulation
-    from orderlab.report.timeline_page import Judged, checked_timeline, run_to_compare, write_timeline
+    from orderlab.report.timeline_page import VerdictsShown, checked_timeline, run_to_compare, write_timeline
     from orderlab.report.verdicts import why_vacuous
     from orderlab.sim.engine.random_streams import replication_seed
     from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
@@ -217,7 +217,7 @@ def simulate(  # noqa: C901
     series = [run.series for run in runs]
     if replications == 1:
         if timeline is not None:
-            judged = Judged.once(subjects[0], runs[0].verdicts)
+            judged = VerdictsShown.once(subjects[0], runs[0].verdicts)
             write_timeline(timeline, f"{system} over time", seed, series[0], runs[0].report.get("recovery", []), judged)
         smaller = _shrunk(system, chosen, runs[0], question, shrink_runs or SHRINK_RUNS) if shrink else []
         commands = [(each, each.command(bound_us)) for each in smaller]

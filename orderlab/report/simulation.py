@@ -15,7 +15,7 @@ from orderlab.program import EXIT, printable
 from orderlab.properties.simulation import Shrunk
 from orderlab.report.report import Subject
 from orderlab.report.terminal import STYLE
-from orderlab.report.timeline_page import Judged, compared, laws_changed
+from orderlab.report.timeline_page import VerdictsShown, compared, laws_changed
 from orderlab.report.verdicts import print_verdicts, print_witness
 from orderlab.report.words import counted
 from orderlab.sim.costs import load_costs
@@ -174,10 +174,10 @@ def with_smaller(subject: Subject, found: Sequence[tuple[Shrunk, str]], result: 
     return subject.model_copy(update={"notes": (*subject.notes, *notes)})
 
 
-def judged_together(result: Mapping[str, Any]) -> Judged:
+def judged_together(result: Mapping[str, Any]) -> VerdictsShown:
     """What the laws say of all replications."""
     rows = [joint_row(verdict) for verdict in result["verdicts"] if not verdict["vacuous"]]
-    return Judged(result["outcome"], joint_answer(result), rows)
+    return VerdictsShown(result["outcome"], joint_answer(result), rows)
 
 
 AGAINST_MAX = 60

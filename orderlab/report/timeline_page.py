@@ -32,7 +32,7 @@ PANELS = (
 
 
 @dataclass(frozen=True)
-class Judged:
+class VerdictsShown:
     """What the laws say of the run, or of all: the outcome, the answer in a sentence, a row for each law that was put
     to the test."""
 
@@ -41,7 +41,7 @@ class Judged:
     laws: Sequence[Mapping[str, Any]]
 
     @classmethod
-    def once(cls, subject: Subject, verdicts: Sequence[Verdict]) -> Judged:
+    def once(cls, subject: Subject, verdicts: Sequence[Verdict]) -> VerdictsShown:
         """Of one run."""
         return cls(str(subject.outcome), subject.answer, [_law_row(one) for one in verdicts if not one.vacuous])
 
@@ -74,7 +74,7 @@ def write_timeline(
     seed: int,
     rows: Sequence[Mapping[str, float | None]],
     faults: Sequence[Mapping[str, Any]],
-    judged: Judged,
+    judged: VerdictsShown,
     replications: int = 1,
 ) -> None:
     """Write the slices of a run, or of the mean of some, to ``path``; ``faults`` as the report tells their recovery."""

@@ -415,9 +415,10 @@ STREAMS = {"publishers": 20, "rate": 50, "flush_ms": 20, "duration_s": 0.5, "war
             {
                 "commit": "read",
                 "flush_ms": 0.2,
+                "rate": 250,
                 "readers": 1,
                 "topic_filter": "#",
-                "faults": "client-link-cut@0.2:0:0.02",
+                "faults": " ".join(f"client-link-cut@{0.1 + at / 50:g}:0:0.01" for at in range(20)),
             },
             "cursor-safe",
             "withheld",

@@ -1,8 +1,9 @@
 """`emqx-streams`: durable streams of a broker cluster, as its proposal has them with the repairs of notes/streams.md.
 
-Publishers send one message at a time, each when it is due and the one before is answered; latency counts from when it
-was due, so that what waits is seen. A message goes to the leader of its shard (by topic or by publisher), waits there
-for the next flush, and is committed when a follower has the batch too; then publishers are answered and readers woken.
+Publishers send each message when it is due, in order, with so many unanswered as the server allows; latency counts from
+when it was due, so that what waits is seen. Who has no answer in time connects anew and sends all of them again. A
+message goes to the leader of its shard (by topic or by publisher), waits there for the next flush, and is committed
+when a follower has the batch too; then publishers are answered and readers woken.
 Wildcard readers follow each shard by an iterator that they commit after delivery; those of a group ($share) have a
 shard each, or more, and one checkpoint. What is committed is kept by the real `orderlab.sim.streams.shard.Shard`;
 schema, patterns, times and walks are those of the store, the leader's clock with its skew too.
@@ -45,6 +46,8 @@ that time), the clock of a node, which is behind for that time, a reader's conne
 OnSpan = Callable[[str, str, float, float, int], None]
 TICK_US = 50_000
 PAGE = 100
+REPLICAS = 3
+"""Nodes that have a shard, if there are so many; what two of them have is committed."""
 SKEW_TICKS = 60_000
 """Milliseconds by which a wrong clock is behind."""
 
@@ -54,7 +57,9 @@ class StreamsSettings(Settings):
 
     publishers: int = Field(default=100, ge=1, le=100_000)
     rate: float = Field(default=20.0, ge=RATE_MIN, le=1000, allow_inf_nan=False)
-    """Messages of a publisher in a second, in the mean of all; each waits for its answers."""
+    """Messages of a publisher in a second, in the mean of all; each begins at an instant of its own."""
+    server_receive_maximum: int = Field(default=32, ge=1, le=65_535)
+    """Messages of a publisher that may be under way; more wait for answers."""
     zipf: float = Field(default=0.0, ge=0, le=3, allow_inf_nan=False)
     """Exponent of uneven load: the n-th publisher's rate is as 1 / n ** zipf, and so are its topics'."""
     topics: int = Field(default=2, ge=1, le=100)
@@ -98,10 +103,14 @@ class _Partition:
     def __init__(self, system: StreamsSystem, number: int) -> None:
         settings = system.settings
         self.system, self.number = system, number
+        self.replicas = [(number + more) % settings.nodes for more in range(min(REPLICAS, settings.nodes))]
         self.leader = number % settings.nodes
         self.term = 0
-        self.buffer: list[tuple[_Publisher, int, Message]] = []
-        self.under_way: list[tuple[_Publisher, int, Message]] = []
+        self.link = 0
+        """What publishers send over a connection that is older than this does not arrive: its leader is gone, or has
+        dropped a batch, and what came behind that must not be stored before it comes again."""
+        self.buffer: list[_Sent] = []
+        self.under_way: list[_Sent] = []
         """The batch that a follower copies."""
         self.is_flushing = False
         self.shard = Shard(
@@ -128,14 +137,14 @@ class _Partition:
         """Up to which number retention has dropped messages."""
         return self.shard.generations[min(self.shard.generations)].since
 
-    def take(self, publisher: _Publisher, attempt: int, message: Message) -> None:
-        """A message arrives at the leader; one that is down does not hear it."""
+    def take(self, publisher: _Publisher, attempt: int, link: int, message: Message) -> None:
+        """A message arrives at the leader; one that is down does not hear it, nor another than it was sent to."""
         system = self.system
-        if system.is_down(self.leader):
+        if system.is_down(self.leader) or link != self.link:
             if system.watch is not None:
                 system.tell(
                     "publisher",
-                    f"{publisher.name}, not heard by node-{self.leader}, which is down",
+                    f"{publisher.name}, not heard by node-{self.leader}, which is down or did not lead yet",
                     self.leader,
                     [message],
                 )
@@ -151,7 +160,7 @@ class _Partition:
         done = system.stations[self.leader].serve(system.env.now, system.broker.ingest_us)
         self.buffer.append((publisher, attempt, message))
         if system.settings.acknowledge == "buffered":
-            call_at(system.env, done + system.hop(), partial(publisher.answered, attempt))
+            call_at(system.env, done + system.hop(), partial(publisher.answered, attempt, message))
         if not self.is_flushing:
             self.is_flushing = True
             call_at(system.env, done + system.settings.flush_ms * 1000, partial(self.flush, self.term))
@@ -164,9 +173,10 @@ class _Partition:
         batch, self.buffer = self.buffer, []
         work = system.settings.store_us * len(batch)
         here = system.serve(self.leader, work, "store", len(batch))
-        others = [node for node in range(system.settings.nodes) if node != self.leader and not system.is_down(node)]
+        others = [node for node in sorted(self.replicas) if node != self.leader and not system.is_down(node)]
         if not others:  # no majority: what is in the batch is not answered, and sent again by its publishers
             self.is_flushing = False
+            self.link += 1
             if system.watch is not None:
                 system.tell(
                     "loss",
@@ -182,13 +192,13 @@ class _Partition:
             system.tell("follower", copied, self.leader, [message for *_, message in batch])
         call_at(system.env, here + system.hop(), partial(self.copy, term, batch, others[0]))
 
-    def copy(self, term: int, batch: list[tuple[_Publisher, int, Message]], node: int) -> None:
+    def copy(self, term: int, batch: list[_Sent], node: int) -> None:
         """The batch arrives at a follower."""
         system = self.system
         there = system.serve(node, system.settings.store_us * len(batch), "copy", len(batch))
         call_at(system.env, there + system.hop(), partial(self.committed, term, batch))
 
-    def committed(self, term: int, batch: list[tuple[_Publisher, int, Message]]) -> None:
+    def committed(self, term: int, batch: list[_Sent]) -> None:
         """Two nodes have it: answer publishers, wake readers."""
         if term != self.term:
             return
@@ -206,9 +216,9 @@ class _Partition:
                     offset=number,
                 )
         if system.settings.acknowledge == "committed":
-            for publisher, attempt, _ in batch:
+            for publisher, attempt, message in batch:
                 done = system.stations[self.leader].serve(system.env.now, system.broker.puback_us)
-                call_at(system.env, done + system.hop(), partial(publisher.answered, attempt))
+                call_at(system.env, done + system.hop(), partial(publisher.answered, attempt, message))
         for reader in system.readers:
             reader.wake(self.number)
         self.is_flushing = bool(self.buffer)
@@ -219,6 +229,7 @@ class _Partition:
         """What it had not committed is gone. The next node that is up takes over."""
         system = self.system
         self.term += 1
+        self.link += 1
         if system.watch is not None:
             lost = f"lost with node-{self.leader}, which led shard {self.number} and had not committed it"
             system.tell(
@@ -229,51 +240,67 @@ class _Partition:
                 by="broker-crash",
             )
         self.buffer, self.under_way, self.is_flushing = [], [], False
-        up = [
-            node % system.settings.nodes
-            for node in range(self.leader + 1, self.leader + system.settings.nodes)
-            if not system.is_down(node % system.settings.nodes)
-        ]
-        if up:
-            self.leader = up[0]
+        self.elect()
+
+    def elect(self) -> None:
+        """The next node of the shard's takes over, if most of them are up: one of any two has all that is committed.
+        Of only two nodes each has."""
+        nodes = self.system.settings.nodes
+        up = [node for node in self.replicas if not self.system.is_down(node)]
+        if self.leader not in up and len(up) >= min(REPLICAS, nodes) - 1:
+            self.leader = min(up, key=lambda node: (node - self.leader) % nodes)
+            self.link += 1
 
 
 class _Publisher:
-    """One message under way; the next when it is due."""
+    """Sends when a message is due, and all that is not answered again when an answer does not come in time."""
 
-    def __init__(self, system: StreamsSystem, number: int) -> None:
+    def __init__(self, system: StreamsSystem, number: int, phase: float) -> None:
+        """``phase``: from 0 to 1, of the interval, when it begins."""
         self.system, self.number = system, number
         self.sequences = [0] * system.settings.topics
-        self.topic = self.sequence = self.attempt = 0
+        self.attempt = 0
+        """Counts connections."""
         self.interval_us = system.interval_us / (system.settings.publishers * system.publisher_shares[number])
-        self.due_us = number * 7919 % max(int(system.interval_us), 1) * self.interval_us / system.interval_us
+        self.due_us = phase * self.interval_us
         self.credits = [0.0] * system.settings.topics
-        self.waits = False
+        self.under_way: dict[tuple[str, bytes], tuple[Message, float]] = {}
+        """By topic and payload, what is not answered, and when it was due; in the order in which it was published."""
+        self.links: dict[int, tuple[int, float]] = {}
+        """By shard, over which connection to its leader messages go, and when the last will have arrived."""
+        self.is_held_up = False
 
     def publish(self) -> None:
+        """The next message, which is due."""
         system = self.system
         if self.due_us >= system.end_us:
             system.active -= 1
             return
+        self.is_held_up = len(self.under_way) >= system.settings.server_receive_maximum
+        if self.is_held_up:
+            return
         # the topic that is furthest behind its share
         self.credits = [credit + weight for credit, weight in zip(self.credits, system.topic_shares, strict=True)]
-        self.topic = max(range(len(self.credits)), key=lambda at: (round(self.credits[at], 9), -at))
-        self.credits[self.topic] -= 1
-        self.sequences[self.topic] += 1
-        self.sequence = self.sequences[self.topic]
-        self.waits = True
-        system.series.published(self.code, self.sequence, self.due_us)
+        topic = max(range(len(self.credits)), key=lambda at: (round(self.credits[at], 9), -at))
+        self.credits[topic] -= 1
+        self.sequences[topic] += 1
+        code = self.number * system.settings.topics + topic
+        message = Message(system.topic_names[code], str(self.number), b"%d" % self.sequences[topic])
+        self.under_way[message.topic, message.payload] = message, self.due_us
+        system.series.published(code, self.sequences[topic], self.due_us)
         system.published += self.due_us >= system.begin_us
-        self.send(0)
+        self.send(message, 0)
+        self.due_us += self.interval_us
+        call_at(system.env, max(system.env.now, self.due_us), self.publish)
 
-    def send(self, dup: int) -> None:
-        """To whoever leads the shard; again if no answer comes."""
+    def send(self, message: Message, dup: int) -> None:
+        """To whoever leads the shard, behind what was sent there; again if no answer comes."""
         system = self.system
-        self.attempt += 1
-        system.note(EventKind.PUBLISH, self.number, self.code, self.sequence, dup=dup)
-        name = system.topic_names[self.code]
-        partition = system.partition_of(name, self.number)
-        message = Message(name, str(self.number), b"%d" % self.sequence)
+        self.note(EventKind.PUBLISH, message, dup)
+        partition = system.partition_of(message.topic, self.number)
+        link, last_us = self.links.get(partition.number, (partition.link, 0.0))
+        arrives_us = max(system.env.now + system.hop(), last_us)
+        self.links[partition.number] = link, arrives_us
         if system.watch is not None:
             system.tell(
                 "publisher",
@@ -281,34 +308,44 @@ class _Publisher:
                 partition.leader,
                 [message],
             )
-        call_at(system.env, system.env.now + system.hop(), partial(partition.take, self, self.attempt, message))
-        call_at(system.env, system.env.now + system.settings.resend_ms * 1000, partial(self.send_again, self.attempt))
+        call_at(system.env, arrives_us, partial(partition.take, self, self.attempt, link, message))
+        again_us = system.env.now + system.settings.resend_ms * 1000
+        call_at(system.env, again_us, partial(self.send_again, self.attempt, message))
+
+    def note(self, kind: EventKind, message: Message, dup: int = 0) -> None:
+        """A row about a message."""
+        self.system.note(kind, self.number, self.system.topic_codes[message.topic], int(message.payload), dup=dup)
 
     @property
     def name(self) -> str:
         return f"publisher-{self.number}"
 
-    @property
-    def code(self) -> int:
-        return self.number * self.system.settings.topics + self.topic
-
-    def send_again(self, attempt: int) -> None:
-        if attempt == self.attempt and self.waits:
-            self.system.counts["sent_again"] += 1
-            self.send(1)
-
-    def answered(self, attempt: int) -> None:
-        """By the attempt that is under way; what an earlier one stored is stored twice."""
-        system = self.system
-        if attempt != self.attempt or not self.waits:
+    def send_again(self, attempt: int, message: Message) -> None:
+        """No answer in time: over a new connection all that is not answered, in the order in which it was published
+        (MQTT-4.4.0-1)."""
+        if attempt != self.attempt or (message.topic, message.payload) not in self.under_way:
             return
-        self.waits = False
-        now = int(system.env.now)
-        system.note(EventKind.PUBLISH_ACKNOWLEDGED, self.number, self.code, self.sequence, dup=0)
-        due_us = int(self.due_us)
+        self.attempt += 1
+        self.links.clear()
+        self.system.counts["sent_again"] += len(self.under_way)
+        for one, _ in list(self.under_way.values()):
+            self.send(one, 1)
+
+    def answered(self, attempt: int, message: Message) -> None:
+        """Over the connection that there is; what was stored over an earlier one is stored twice."""
+        system = self.system
+        if attempt != self.attempt or (message.topic, message.payload) not in self.under_way:
+            return
+        _, due = self.under_way.pop((message.topic, message.payload))
+        now, due_us = int(system.env.now), int(due)
+        self.note(EventKind.PUBLISH_ACKNOWLEDGED, message)
         system.latency.add(np.array([due_us]), np.array([now - due_us]))
-        self.due_us += self.interval_us
-        call_at(system.env, max(now, self.due_us), self.publish)
+        if self.is_held_up:
+            self.publish()
+
+
+_Sent = tuple[_Publisher, int, Message]
+"""A message as the leader has it: whose, and over which of its connections."""
 
 
 class _Reader:
@@ -644,7 +681,8 @@ class StreamsSystem:
         self.env = Clock()
         costs = load_costs(settings.costs)
         self.broker, self.network = costs.broker, costs.network
-        self._draws = RandomStreams(seed).stream("network")
+        streams = RandomStreams(seed)
+        self._draws, phases = streams.stream("network"), streams.stream("phases")
         self.begin_us = round(settings.warm_up_s * 1e6)
         self.end_us = self.begin_us + round(settings.duration_s * 1e6)
         self.over_us = self.end_us + round(settings.drain_s * 1e6)
@@ -666,7 +704,7 @@ class StreamsSystem:
             _zipf(settings.topics, settings.zipf),
         )
         self.partitions = [_Partition(self, number) for number in range(settings.shards)]
-        self.publishers = [_Publisher(self, number) for number in range(settings.publishers)]
+        self.publishers = [_Publisher(self, number, phases.random()) for number in range(settings.publishers)]
         kind, self.reader_count = (_Group, 1) if self.is_group else (_Reader, settings.readers)
         self.readers = [
             kind(self, settings.publishers + number, settings.topic_filter) for number in range(self.reader_count)
@@ -822,6 +860,7 @@ class StreamsSystem:
             for partition in self.partitions:
                 if partition.leader == target:
                     partition.lose_leader()
+            call_at(self.env, until, partial(self._come_back, target))
         self.counts["faults"] += 1
         node = -1 if name == "client-link-cut" else target
         self.series.struck.append((name, f"reader-{target}" if node < 0 else f"node-{target}", now))
@@ -831,6 +870,13 @@ class StreamsSystem:
             EventKind.FAULT, np.array([now]), operation=self.operations.code(name), node=node, subscriber=reader
         )
         call_at(self.env, until, lambda: self.recorder.add(EventKind.HEAL, np.array([int(self.env.now)])))
+
+    def _come_back(self, node: int) -> None:
+        """A node is up again, with new connections; shards that had too few nodes get a leader."""
+        for partition in self.partitions:
+            if partition.leader == node:
+                partition.link += 1
+            partition.elect()
 
     # -- the run -----------------------------------------------------------------------------------------------
 
@@ -935,7 +981,7 @@ class StreamsSystem:
 
     def is_quiet(self) -> bool:
         """Whether every publisher was answered."""
-        return self.active == 0
+        return self.active == 0 and not any(one.under_way for one in self.publishers)
 
     def is_drained(self) -> bool:
         """Whether nothing is under way any more: here, whether it is quiet."""

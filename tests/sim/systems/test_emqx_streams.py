@@ -2,6 +2,7 @@
 should beside its neighbour."""
 
 from collections import defaultdict
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
-from orderlab.sim.engine.clock import Station
+from orderlab.sim.engine.clock import Station, call_at
 from orderlab.sim.systems import emqx_streams
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
 from orderlab.sim.systems.emqx_streams import StreamsSettings, StreamsSystem
@@ -71,8 +72,8 @@ def test_acknowledged_before_it_is_stored_is_lost_with_the_leader() -> None:
 
 
 def test_an_iterator_that_is_committed_before_its_page_arrives_passes_messages_over() -> None:
-    cut = "client-link-cut@0.2:0:0.02 client-link-cut@0.3:0:0.02 client-link-cut@0.4:0:0.02"
-    given = {"readers": 1, "topic_filter": "#", "faults": cut, "flush_ms": 0.2}
+    cut = " ".join(f"client-link-cut@{0.2 + at / 50:g}:0:0.01" for at in range(14))
+    given = {"readers": 1, "topic_filter": "#", "faults": cut, "flush_ms": 0.2, "rate": 250}
     laws = simulated(**given, commit="read")[1]
     assert laws["cursor-safe"] is Outcome.VIOLATED
     assert set(simulated(**given)[1].values()) == {Outcome.HOLDS}
@@ -86,6 +87,7 @@ def test_an_iterator_that_is_committed_before_its_page_arrives_passes_messages_o
 ALL = {
     "readers": 2,
     "topic_filter": "#",
+    "rate": 250,
     "flush_ms": 0.2,
     "faults": " ".join(f"client-link-cut@{0.1 + at / 50:g}:0:0.002" for at in range(22)),
 }
@@ -148,7 +150,7 @@ def test_a_group_loses_nothing_when_members_are_cut_off() -> None:
 
 def test_a_group_that_commits_before_delivery_loses_what_was_under_way() -> None:
     cuts = " ".join(f"client-link-cut@{0.2 + at / 50:g}:{at % 2}:0.01" for at in range(15))
-    given = {"topic_filter": "$share/g/#", "readers": 2, "lease_ms": 1, "flush_ms": 0.2, "faults": cuts}
+    given = {"topic_filter": "$share/g/#", "readers": 2, "lease_ms": 1, "flush_ms": 0.2, "rate": 250, "faults": cuts}
     assert simulated(**given, commit="read")[1]["cursor-safe"] is Outcome.VIOLATED
     assert set(simulated(**given)[1].values()) == {Outcome.HOLDS}
 
@@ -173,7 +175,7 @@ def test_uneven_load_is_uneven_shards() -> None:
 
 def test_latency_counts_from_when_a_message_was_due() -> None:
     """A closed loop that waits for its answers would not see its own delay: here a batch takes twice the interval."""
-    report, _, _ = simulated(publishers=2, rate=100, flush_ms=20, duration_s=0.4)
+    report, _, _ = simulated(publishers=2, rate=100, flush_ms=20, duration_s=0.4, server_receive_maximum=1)
     assert report["latency"]["request"]["mean_ms"] > 100
     assert report["counts"]["published"] == 80
 
@@ -190,6 +192,61 @@ def test_traced_batches_do_not_change_the_history() -> None:
     assert {"store", "copy", "replay"} <= {event["name"] for event in events if event["ph"] == "X"}
     assert any(event["name"].startswith("site/0/") for event in events if event["ph"] == "b")
     assert simulated(duration_s=0.1)[2] == system.digest
+
+
+def test_publishers_begin_each_at_an_instant_of_its_own_and_several_messages_are_under_way() -> None:
+    system = StreamsSystem(settings_of("emqx-streams", {**SHORT, "publishers": 200}), 1, [])
+    phases = sorted(one.due_us / one.interval_us for one in system.publishers)
+    assert all(abs(phase - (at + 0.5) / 200) < 0.12 for at, phase in enumerate(phases)), "even, as drawn"
+    assert len({round(after - before, 9) for before, after in pairwise(phases)}) == 199, "and no lattice"
+    assert phases != sorted(
+        one.due_us / one.interval_us
+        for one in StreamsSystem(settings_of("emqx-streams", {**SHORT, "publishers": 200}), 2, []).publishers
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "sees"), [({"rate": 200}, True), ({"rate": 200, "server_receive_maximum": 1}, False)]
+)
+def test_a_batch_that_is_stored_the_wrong_way_round_is_seen(
+    given: dict[str, Any], sees: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one message under way for each publisher a batch has no two of a logical FIFO."""
+    stored = emqx_streams.Shard.append
+    assert simulated(**given)[1]["fifo"] is Outcome.HOLDS
+    monkeypatch.setattr(emqx_streams.Shard, "append", lambda shard, batch: stored(shard, batch[::-1]))
+    assert (simulated(**given)[1]["fifo"] is Outcome.VIOLATED) == sees
+
+
+DEAD = "broker-crash@0.2:0:0.3 broker-crash@0.25:1:0.25"
+
+
+@pytest.mark.parametrize(("nodes", "shard_by"), [(2, "topic"), (3, "topic"), (3, "publisher"), (5, "topic")])
+@pytest.mark.parametrize(
+    "faults", [DEAD, f"{DEAD} broker-crash@0.3:2:0.1", "broker-crash@0.2:1:0.02 broker-crash@0.21:2:0.2"]
+)
+def test_laws_hold_with_several_dead_nodes(nodes: int, shard_by: str, faults: str) -> None:
+    if nodes == 2:
+        faults = DEAD
+    report, laws, _ = simulated(nodes=nodes, shard_by=shard_by, faults=faults)
+    assert set(laws.values()) == {Outcome.HOLDS}
+    assert report["counts"]["sent_again"] > 0
+
+
+@pytest.mark.parametrize(("dead", "stores"), [(DEAD, False), ("broker-crash@0.2:0:0.3", True)])
+def test_one_node_of_three_stores_nothing_and_takes_nothing_over(dead: str, stores: bool) -> None:
+    system = StreamsSystem(settings_of("emqx-streams", {**SHORT, "faults": dead}), 1, [])
+    kept: list[tuple[list[int], list[int]]] = []
+
+    def look() -> None:
+        kept.append(([one.shard.sequence for one in system.partitions], [one.leader for one in system.partitions]))
+
+    for at_us in (300_000, 499_000, 800_000):
+        call_at(system.env, at_us, look)
+    system.run()
+    (early, leaders), (late, _), (after, _) = kept
+    assert (late > early, 2 in leaders[:2]) == (stores, False)
+    assert sum(after) > sum(late), "two of them go on"
 
 
 def test_one_busy_publisher_is_one_shard_by_publisher_and_several_by_topic() -> None:
