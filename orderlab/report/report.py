@@ -20,6 +20,8 @@ from orderlab.model.verdict import Outcome
 FORMAT = 1
 """Of the JSON; counts up when a reader of an older one would misread it."""
 SCHEMA = "report.schema.json"
+CHANGED = "changed here"
+"""The role of a line that a change has touched."""
 
 
 class _Part(BaseModel):
@@ -60,12 +62,17 @@ class Line(_Part):
     line: int
     source: str = ""
     role: str = ""
-    """What it has to do with the finding: `calls`, `wrote before`."""
+    """What it has to do with the finding: the call in it, `wrote before`, `changed here`."""
 
     @property
     def place(self) -> str:
         """``file:line`` with the name of the file alone."""
         return f"{self.path.rpartition('/')[2]}:{self.line}"
+
+    @property
+    def told(self) -> str:
+        """The whole place; of a line that a change has touched, that it has."""
+        return f"{self.role}: {self.path}:{self.line}" if self.role == CHANGED else f"{self.path}:{self.line}"
 
 
 class Step(_Part):
@@ -82,6 +89,13 @@ class Step(_Part):
     before: str = ""
     """What the old scripts answered, where that differs."""
     keys: dict[str, str] | None = None
+    scripts: tuple[str, ...] = ()
+    """The files of the scripts that it ran, where it was noted."""
+
+    @property
+    def by(self) -> str:
+        """These in brackets; nothing where none was noted."""
+        return f" [{', '.join(self.scripts)}]" if self.scripts else ""
 
 
 class Finding(_Part):
@@ -118,10 +132,13 @@ class Finding(_Part):
 
 
 class ChangedLine(_Part):
-    """A row of the old and the new text side by side; None where one of them has nothing."""
+    """A row of the old and the new text side by side, with the numbers of the lines; None where one of them has
+    nothing."""
 
     old: str | None
     new: str | None
+    old_number: int | None = None
+    new_number: int | None = None
 
 
 class ChangedFile(_Part):

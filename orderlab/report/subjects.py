@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import zip_longest
 from pathlib import Path
@@ -13,6 +13,7 @@ from orderlab.model.contracts.steps import fault_of, lane_of
 from orderlab.model.laws import LAWS
 from orderlab.model.verdict import Outcome, Verdict, to_plain
 from orderlab.report.report import (
+    CHANGED,
     Change,
     ChangedFile,
     ChangedLine,
@@ -84,7 +85,8 @@ def _of_witness(one: Witness, store: str, is_certain: bool = True) -> Finding:
     trace, explained, cause, terms = one.finding.trace, one.explanation, one.cause, one.terms
     law, lua = one.finding.law, explained.lua
     keyspaces = explained.keyspaces or (None,) * len(trace.steps)
-    told = zip(trace.steps, explained.told, changes_told(explained.states), keyspaces, strict=True)
+    ran = explained.ran or ((),) * len(trace.steps)
+    told = zip(trace.steps, explained.told, changes_told(explained.states), keyspaces, ran, strict=True)
     around = ", ".join(terms.circumstances(trace))
     return Finding(
         law=law,
@@ -95,8 +97,9 @@ def _of_witness(one: Witness, store: str, is_certain: bool = True) -> Finding:
             Step(
                 lane=lane_of(step, trace.steps), action=terms.told_step(step, trace), answer=answer,
                 state=f"{terms.state_words}: {state}" if state else "", fault=_fault(step), keys=_keys(keys),
+                scripts=tuple(dict.fromkeys(path.name for path, _ in lines)),
             )
-            for step, answer, state, keys in told
+            for step, answer, state, keys, lines in told
         ),
         before=shown_keyspace(explained.before),
         after=shown_keyspace(explained.after),
@@ -135,7 +138,12 @@ def subject_of_comparison(found: Comparison, base: str, is_strict: bool = False)
             told = {"is_applicable": False, "because": f"undecided before as well: {judged.because}"}
         laws.append(judged.model_copy(update=told))
     findings = [
-        _of_witness(one.witness, found.new.name, one.is_certain).model_copy(update={"change": kind})
+        _of_witness(one.witness, found.new.name, one.is_certain).model_copy(
+            update={
+                "change": kind,
+                **(where_the_change_is(one.witness, found) if kind in (Change.NEW, Change.MIX) else {}),
+            }
+        )
         for kind, changes in (
             (Change.NEW, found.newly_broken),
             (Change.MIX, found.rolling.broken),
@@ -246,20 +254,57 @@ def _of_difference(one: Difference, found: Comparison) -> Finding:
 
 
 def _changed_files(found: Comparison) -> Iterable[ChangedFile]:
+    for name, old, new in _texts(found):
+        rows: list[ChangedLine] = []
+        for group in SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(3):
+            for _, begin, end, begin_new, end_new in group:
+                olds = [(number + 1, old[number]) for number in range(begin, end)]
+                news = [(number + 1, new[number]) for number in range(begin_new, end_new)]
+                for (at, before), (at_new, after) in zip_longest(olds, news, fillvalue=(None, None)):
+                    rows.append(ChangedLine(old=before, new=after, old_number=at, new_number=at_new))
+        yield ChangedFile(path=name, rows=tuple(rows))
+
+
+def _texts(found: Comparison) -> Iterator[tuple[str, list[str], list[str]]]:
+    """The lines of every file that differs, old and new, by its name."""
     texts = [
         {name: text.decode("utf-8", "replace") for one in binding.scripts for name, text in one.files.items()}
         for binding in (found.old, found.new)
     ]
     for name in sorted(texts[0].keys() | texts[1].keys()):
         old, new = (text.get(name, "").splitlines() for text in texts)
-        if old == new:
-            continue
-        rows: list[ChangedLine] = []
-        for group in SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(3):
-            for _, begin, end, begin_new, end_new in group:
-                pairs = zip_longest(old[begin:end], new[begin_new:end_new])
-                rows += [ChangedLine(old=before, new=after) for before, after in pairs]
-        yield ChangedFile(path=name, rows=tuple(rows))
+        if old != new:
+            yield name, old, new
+
+
+def where_the_change_is(witness: Witness, found: Comparison) -> dict[str, Any]:
+    """The location of what a change breaks: of its lines that which the witness runs through last, or comes nearest to
+    in a script that it runs. The line where the harm is noticed is a related one then."""
+    explained = witness.explanation
+    paths = {
+        name: path
+        for one in found.new.scripts
+        for name, path in ([(piece.name, piece.path) for piece in one.pieces] or [(one.name, one.path)])
+    }
+    near: list[tuple[bool, int, int, Line]] = []
+    for name, old, new in _texts(found):
+        for tag, _, _, begin, end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+            if tag == "equal" or not new or name not in paths:
+                continue
+            for step, lines in enumerate(explained.ran):
+                for path, at in lines:
+                    if path == paths[name]:
+                        line = min(max(at, begin + 1), max(end, begin + 1), len(new))
+                        there = Line(path=str(path), line=line, source=new[line - 1].strip(), role=CHANGED)
+                        near.append((line == at, step, -abs(line - at), there))
+    if not near:
+        return {}
+    changed = max(near, key=lambda one: one[:3])[3]
+    noticed = _line(explained.lua)
+    if noticed is None or (noticed.path, noticed.line) == (changed.path, changed.line):
+        return {"line": changed, "call": "", "related": _written(explained.lua)}
+    told = noticed.model_copy(update={"role": f"noticed here{f', by {noticed.role}' if noticed.role else ''}"})
+    return {"line": changed, "call": "", "related": (told, *_written(explained.lua))}
 
 
 def _fault(step: Any) -> str:

@@ -88,7 +88,7 @@ def story(number: int, root: list[Finding]) -> Iterator[tuple[str, str]]:
             yield f"  {left_out(at)}", "dim"
             continue
         step = first.steps[at]
-        yield f"  {at + 1}. {step.action}", ""
+        yield f"  {at + 1}. {step.action}{step.by}", ""
         if step.answer:
             yield f"     {step.answer}", "dim"
         if step.before:
@@ -103,7 +103,7 @@ def story(number: int, root: list[Finding]) -> Iterator[tuple[str, str]]:
         yield f"  the store's keys {name}:", ""
         yield from _keys(keys, changed)
     if first.line is not None:
-        yield f"  {first.line.path}:{first.line.line}: {first.line.source}", ""
+        yield f"  {first.line.told}: {first.line.source}", ""
     if first.call:
         yield f"     {'redis.call' if first.line is not None else 'called by no script'}: {first.call}", "dim"
     for line in first.related:

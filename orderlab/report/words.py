@@ -29,7 +29,7 @@ def _story(finding: Finding) -> Iterator[str]:
     if finding.initial:
         yield "0. " + ", ".join(f"{name} = {value}" for name, value in finding.initial.items())
     for number, step in enumerate(finding.steps, 1):
-        yield f"{number}. {step.action}"
+        yield f"{number}. {step.action}{step.by}"
         if step.answer:
             yield f"   {step.answer}"
         if step.before:
@@ -37,7 +37,7 @@ def _story(finding: Finding) -> Iterator[str]:
         if step.state:
             yield f"   {step.state}"
     if finding.line is not None:
-        yield f"{finding.line.path}:{finding.line.line}: {finding.line.source}"
+        yield f"{finding.line.told}: {finding.line.source}"
     for line in finding.related:
         yield f"{line.role}: {line.path}:{line.line}: {line.source}"
     if finding.found_by or finding.confirmation:

@@ -194,6 +194,18 @@ def place_of_call(binding: Binding, operation: str, call: Effect, caller: bytes)
     return f"{path}:{line}"
 
 
+def lines_run(binding: Binding, records: Sequence[Record]) -> tuple[tuple[Path, int], ...]:
+    """The file and the line of every call that scripts made, each once, in order."""
+    found: dict[tuple[Path, int], None] = {}
+    for record in records:
+        for call, caller in zip(record.calls, record.callers, strict=False):
+            script = script_of(binding, record.operation, caller)
+            if script is not None and call.line is not None:
+                _, path, line = script.place_of(call.line)
+                found[path, line] = None
+    return tuple(found)
+
+
 def _shown(call: Effect) -> str:
     return " ".join(shown_bytes(part[:40]) for part in call.argv)
 

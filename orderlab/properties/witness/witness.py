@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from orderlab.model.contracts.contract import Terms
@@ -37,6 +38,8 @@ class Explanation:
     """What the last step failed with, if it did."""
     keyspaces: tuple[FrozenKeyspace | None, ...] = ()
     """The keys after each step; None on the way to where many messages have passed."""
+    ran: tuple[tuple[tuple[Path, int], ...], ...] = ()
+    """The lines of scripts that each step came by, as far as calls show; nothing where that was not noted."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; bytes as Latin-1 text."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -18,6 +20,9 @@ from orderlab.properties.comparison.change import Comparison, Difference, Rollin
 from orderlab.properties.contracts.sequential.comparison import ProductSearch, compare_contracts
 from orderlab.properties.contracts.sequential.run import ContractRun
 from orderlab.properties.contracts.sequential.validation import contract_of
+from orderlab.properties.harness.recording import LuaLine
+from orderlab.properties.witness.witness import Explanation
+from orderlab.report.subjects import subject_of_comparison, where_the_change_is
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
@@ -388,3 +393,34 @@ def test_an_operation_that_one_of_them_lacks_is_judged_alone(tmp_path: Path) -> 
     assert found.not_in_both == ("only the new one has renew: judged there, and held against nothing",)
     assert (found.outcome(), found.differences, found.rolling.broken) == (Outcome.VIOLATED, (), ())
     assert compare_contracts(new, old, 0.02).outcome() is Outcome.HOLDS
+
+
+def test_a_finding_is_told_where_the_change_is(released: Comparison) -> None:
+    finding = next(one for one in subject_of_comparison(released, "old").findings if one.change == "newly broken")
+    assert finding.line is not None
+    assert (finding.line.role, finding.line.path.rpartition("/")[2]) == ("changed here", "release.lua")
+    assert "GET" not in finding.line.source, "the lines that are gone stood above it"
+    assert [step.scripts for step in finding.steps if step.action.count("acquire")][:1] == [("acquire.lua",)]
+
+
+def test_where_harm_is_noticed_is_a_related_line(tmp_path: Path) -> None:
+    """The witness acquires by the line that was changed, and what comes of it shows when another lock is released."""
+    old = store("lock")
+    new = edited(tmp_path / "new", "lock", ("acquire.lua", "redis.call('EXISTS', KEYS[1]) == 1", "false"))
+    scripts = {one.path.name: one for one in new.scripts}
+    at = next(
+        number
+        for number, line in enumerate(scripts["acquire.lua"].source.decode().splitlines(), 1)
+        if line.startswith("if false")
+    )
+    acquire, release = scripts["acquire.lua"].path, scripts["release.lua"].path
+    noticed = LuaLine(release, 2, "DEL {lock}", "return redis.call('DEL', KEYS[1])")
+    explained = Explanation(
+        ("", ""), ("", ""), {}, {}, noticed, ran=(((acquire, at), (acquire, at + 3)), ((release, 2),))
+    )
+    witness: Any = SimpleNamespace(explanation=explained)
+    told = where_the_change_is(witness, Comparison(old, new, False, None, None))  # type: ignore[arg-type]
+    assert (told["line"].path, told["line"].line) == (str(acquire), at)
+    assert [(one.path, one.line, one.role) for one in told["related"]] == [
+        (str(release), 2, "noticed here, by DEL {lock}")
+    ]

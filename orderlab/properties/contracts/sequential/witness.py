@@ -22,7 +22,7 @@ from orderlab.model.contracts.steps import (
     fault_of,
 )
 from orderlab.properties.contracts.sequential.run import BESIDE_SERVERS, LIMIT_WORD, ContractRun, Report
-from orderlab.properties.harness.recording import LuaLine, line_to_look_at, record_of
+from orderlab.properties.harness.recording import LuaLine, line_to_look_at, lines_run, record_of
 from orderlab.properties.validation.findings import wording
 from orderlab.properties.witness.witness import Explanation
 from orderlab.sim.redis.backends import Backend
@@ -248,7 +248,7 @@ def told_report(step: ClientStep, report: Report) -> str:
 def explain(reruns: ContractReruns, trace: ContractTrace) -> Explanation:
     """Run a witness once more and take notes."""
     run = reruns.run
-    told, states, keyspaces = [], [], []
+    told, states, keyspaces, ran = [], [], [], []
     before: FrozenKeyspace = run.backend.keyspace()
     report, operation = Report(), ""
     pending: dict[int, str] = {}
@@ -261,6 +261,7 @@ def explain(reruns: ContractReruns, trace: ContractTrace) -> Explanation:
         if isinstance(step, Begin | Resume):
             operation, serving = pending[step.client], served[step.client]
         told.append(told_report(step, report))
+        ran.append(lines_run(serving, [record_of(operation, b"", report.effects)]) if report.effects else ())
         states.append(
             "; ".join(sorted(shown(state) for state in run.judge.states()))
             if report.violation is None
@@ -273,7 +274,7 @@ def explain(reruns: ContractReruns, trace: ContractTrace) -> Explanation:
     exhausts = report.violation is not None and LIMIT_WORD in report.violation.text
     error = report.reply.text if report.violation is not None and isinstance(report.reply, Failed) else ""
     return Explanation(
-        tuple(told), tuple(states), before, run.backend.keyspace(), lua, exhausts, error, tuple(keyspaces)
+        tuple(told), tuple(states), before, run.backend.keyspace(), lua, exhausts, error, tuple(keyspaces), tuple(ran)
     )
 
 

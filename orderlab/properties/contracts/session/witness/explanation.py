@@ -3,13 +3,14 @@ at."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from orderlab.model.contracts.session.steps import Answer, Release, Serve, Step, Trace, Wait
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.subject import Reruns
-from orderlab.properties.harness.recording import RecordingStore, line_to_look_at
+from orderlab.properties.harness.recording import RecordingStore, line_to_look_at, lines_run
 from orderlab.properties.validation.findings import was_stopped
 from orderlab.properties.witness.witness import Explanation
 from orderlab.sim.redis.shard import FrozenKeyspace
@@ -29,6 +30,7 @@ def explain(reruns: Reruns, trace: Trace) -> Explanation:
     told = ["" for _ in range(taken)]
     states = ["" for _ in range(taken)]
     keyspaces: list[FrozenKeyspace | None] = [None] * taken
+    ran: list[tuple[tuple[Path, int], ...]] = [()] * taken
     before: FrozenKeyspace = store.backend.keyspace()
     store.is_recording = True
     report: StepReport | None = None
@@ -41,6 +43,7 @@ def explain(reruns: Reruns, trace: Trace) -> Explanation:
         exhausts = exhausts or any(was_stopped(one.law, one.text) for one in report.discrepancies)  # within a drain
         told.append(tell(report.result, step))
         states.append(_live(run))
+        ran.append(lines_run(store.versions[store.serving], store.records))
         keyspaces.append(store.backend.keyspace())
     if not store.records:  # time passed: what fetch then returns is what is wrong
         store.perform("fetch", trace.clients[0], {"count": 65535, "after": 0, "epoch": 1})
@@ -49,7 +52,8 @@ def explain(reruns: Reruns, trace: Trace) -> Explanation:
     failed = report is not None and isinstance(report.result, Failed)
     error = tell(report.result) if report is not None and failed else ""
     after = store.backend.keyspace()
-    return Explanation(tuple(told), tuple(states), before, after, lua, exhausts, error, tuple(keyspaces))
+    noted = tuple(keyspaces), tuple(ran)
+    return Explanation(tuple(told), tuple(states), before, after, lua, exhausts, error, *noted)
 
 
 def tell(result: Any, step: Step | None = None) -> str:
