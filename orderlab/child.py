@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
@@ -10,8 +9,20 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from orderlab.model.errors import InputError
+
+try:
+    import resource
+except ImportError:
+    resource = None  # type: ignore[assignment]
+
 PR_SET_PDEATHSIG = 1
 """Of prctl(2)."""
+UNSUPPORTED = (
+    "this system has no fork and no limits of resources, without which a script that hangs could not be ended; "
+    "run it on Linux or macOS, under Windows in WSL"
+)
+"""What is said where Python has no POSIX system below it."""
 
 asked_to_end: list[int] = []
 """The signals that have asked this process to come to an end and say what it knows; work that can looks at it."""
@@ -23,8 +34,10 @@ def quiet_fork() -> Iterator[None]:
     for one.
 
     A child made so runs what it was forked for and ends by ``os._exit``: it waits for no lock that a thread of its
-    parent held.
+    parent held. Raises InputError where there is no fork.
     """
+    if not hasattr(os, "fork"):
+        raise InputError(UNSUPPORTED)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r".*multi-threaded.*fork", DeprecationWarning)
         yield
@@ -43,6 +56,8 @@ def dying_with_parent(parent: int | None = None) -> Callable[[], None]:
     Linux then kills the child when the thread that started it ends, however that happens. Elsewhere the child sees only
     whether that has happened before.
     """
+    import ctypes
+
     parent = os.getpid() if parent is None else parent
     # Looked up before the fork: another thread may hold the loader's lock then.
     prctl = ctypes.CDLL(None, use_errno=True).prctl if sys.platform == "linux" else None

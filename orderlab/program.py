@@ -22,6 +22,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, NoReturn
 
+from orderlab.child import UNSUPPORTED
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 
@@ -73,13 +74,6 @@ _ON_STANDARD_OUTPUT = (*_FULL, errno.EIO, errno.EBADF)
 """By what writing to standard output fails; such an error names no file."""
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 """Controls of a terminal, and what turns the direction of writing."""
-
-
-UNSUPPORTED = (
-    "this system has no fork and no limits of resources, without which a script that hangs could not be ended; "
-    "run it on Linux or macOS, under Windows in WSL"
-)
-"""What is said where Python has no POSIX system below it."""
 
 
 def run(program: Callable[[], int | None], name: str) -> NoReturn:

@@ -19,6 +19,14 @@ from typing import Any
 
 from orderlab.model.errors import InputError, shortened
 
+try:
+    from fcntl import LOCK_EX, LOCK_NB, flock
+except ImportError:  # Windows, where a command says so in one line before it writes anything
+    flock = None  # type: ignore[assignment]
+
+PART = ".orderlab-part"
+"""How the name of a file ends that is being written."""
+
 
 class WholeFile:
     """A file that appears whole or not at all: written beside its place, then renamed over it.
@@ -35,8 +43,7 @@ class WholeFile:
             self._place = path if self._into else Path(os.path.realpath(path))
             if self._place.is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            folder = None if self._into else self._place.parent
-            self.file = tempfile.NamedTemporaryFile("w+b", dir=folder, prefix=f".{path.name[:100]}.", delete=False)  # noqa: SIM115 - closed at its end
+            self.file = _new_part(Path(tempfile.gettempdir()) if self._into else self._place.parent, path.name)
 
     def keep(self) -> None:
         """Give the file its place. Raises InputError."""
@@ -44,7 +51,6 @@ class WholeFile:
             if not self.file.closed:
                 self.file.flush()
                 os.fsync(self.file.fileno())
-                self.file.close()
             if self._into:
                 with (
                     open(self.file.name, "rb") as whole,
@@ -59,6 +65,7 @@ class WholeFile:
                 mode = 0o644  # a temporary file is its owner's alone; results are shared
             os.chmod(self.file.name, mode)
             os.replace(self.file.name, self._place)
+            self.file.close()  # until here its lock says that somebody writes it
 
     def drop(self) -> None:
         """Leave nothing of it."""
@@ -75,6 +82,33 @@ class WholeFile:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             cure = "free some space, or name another place" if full else "name a file in a folder that exists"
             raise InputError(f"{self.path}: cannot be written ({error.strerror}); {cure}") from None
+
+
+def _new_part(folder: Path, name: str) -> Any:
+    """A file for what will be ``name``, locked while this process lives; parts that others left when they were killed
+    go."""
+    _remove_abandoned(folder)
+    while True:
+        part = tempfile.NamedTemporaryFile("w+b", dir=folder, prefix=f".{name[:100]}.", suffix=PART, delete=False)  # noqa: SIM115 - closed at its end
+        if flock is None:
+            return part
+        with contextlib.suppress(OSError):  # a file system without locks: then nothing is found abandoned there either
+            flock(part.fileno(), LOCK_EX)
+        if os.fstat(part.fileno()).st_nlink:
+            return part
+        part.close()  # found by another process before it was locked
+
+
+@cache
+def _remove_abandoned(folder: Path) -> None:
+    """Once for each folder in the life of a process."""
+    if flock is None:
+        return
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in [one for one in entries if one.name.startswith(".") and one.name.endswith(PART) and one.is_file()]:
+            with contextlib.suppress(OSError), open(entry.path, "rb") as part:
+                flock(part.fileno(), LOCK_EX | LOCK_NB)
+                os.unlink(entry.path)
 
 
 def write_whole(path: Path, data: bytes) -> None:

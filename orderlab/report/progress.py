@@ -20,7 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from orderlab.model.files import cache_folder
+from orderlab.model.errors import InputError
+from orderlab.model.files import cache_folder, write_whole
 from orderlab.report.words import harmless
 
 BAR = 24
@@ -31,6 +32,10 @@ SHARE_MIN = 0.02
 PACE = (0.25, 4.0)
 """How much faster, or slower, than the last time work is taken to go on."""
 COMPILING = "compiling the checkers, once after an installation, about 20 s of work"
+
+
+_UNKNOWN = (OSError, InputError, ValueError, TypeError, RecursionError)
+"""By what the times of the last run cannot be read or kept."""
 
 
 class ProgressLine:
@@ -52,7 +57,7 @@ class ProgressLine:
         self._last: dict[str, float] = {}
         self._file: Path | None = None
         if self.is_shown and work:
-            with contextlib.suppress(OSError, ValueError):  # a time that is not known is not told
+            with contextlib.suppress(*_UNKNOWN):  # a time that is not known is not told
                 place = kept or cache_folder("durations")
                 self._file = place / f"{hashlib.sha256(f'{work} {Path.cwd()}'.encode()).hexdigest()[:16]}.json"
                 self._running.unlink(missing_ok=True)
@@ -110,13 +115,13 @@ class ProgressLine:
         print("\r\x1b[K", end="", file=self._to, flush=True)
         if self._file is None:
             return
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(*_UNKNOWN):
             if is_whole and self._running.exists():
                 phases: dict[str, float] = {}
                 for line in self._running.read_text().splitlines():
                     text, at_s = json.loads(line)
                     phases.setdefault(text, at_s)
-                self._file.write_text(json.dumps({**phases, "": self._clock() - self._began}))
+                write_whole(self._file, json.dumps({**phases, "": self._clock() - self._began}).encode())
             self._running.unlink(missing_ok=True)
 
     @contextmanager

@@ -34,7 +34,7 @@ from orderlab.model.checkers.judge import PASSES, PIPELINE_LAWS, WHOLE_LAWS, Que
 from orderlab.model.checkers.untested import RowsSeen, with_reasons
 from orderlab.model.checkers.witness_rows import ROWS_WHOLE, complete, joined, last, rows_around
 from orderlab.model.errors import InputError
-from orderlab.model.files import read_json
+from orderlab.model.files import read_json, write_whole
 from orderlab.model.history.decoding import ArrowDecoder
 from orderlab.model.history.disk import HistoryFile, HistoryWriter, open_history, to_arrow
 from orderlab.model.history.events import STORE_KINDS, EventBatch, EventKind, IntArray, Names
@@ -168,7 +168,7 @@ class KeyedHistoryWriter:
                     "keyed_by": "logical-fifo", "parts": self.parts, "rows": self.rows,
                     "subscribers_whole": self._subscribers_whole,
                 }  # fmt: skip
-                (self._temporary / MANIFEST).write_text(json.dumps(told))
+                write_whole(self._temporary / MANIFEST, json.dumps(told).encode())
                 os.rename(self._temporary, self.folder)
         finally:
             shutil.rmtree(self._temporary, ignore_errors=True)

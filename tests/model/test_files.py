@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from orderlab.model.errors import InputError, did_you_mean
-from orderlab.model.files import checked_place, read_json, read_toml, write_whole
+from orderlab.model.files import WholeFile, _remove_abandoned, checked_place, read_json, read_toml, write_whole
 from orderlab.model.history.disk import HistoryWriter
 from orderlab.model.history.events import Names
 
@@ -58,6 +60,34 @@ def test_a_link_is_followed_and_stays(tmp_path: Path, is_there: bool) -> None:
     assert target.read_bytes() == b"after"
     assert stat.S_IMODE(target.stat().st_mode) == (0o640 if is_there else 0o644)
     assert sorted(one.name for one in tmp_path.rglob("*")) == ["below", "link", "target"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from orderlab.model.files import WholeFile
+out = WholeFile(Path(sys.argv[1]))
+out.file.write(b"half")
+out.file.flush()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_run_left_goes_at_the_next_start_and_what_is_being_written_stays(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    out.write_bytes(b"before")
+    subprocess.run([sys.executable, "-c", KILLED, str(out)], check=False)
+    left = [one.name for one in tmp_path.iterdir() if one != out]
+    assert len(left) == 1
+    assert out.read_bytes() == b"before"
+    under_way = WholeFile(tmp_path / "other.json")
+    assert left[0] not in os.listdir(tmp_path)
+    _remove_abandoned.cache_clear()
+    write_whole(out, b"after")
+    assert sorted(os.listdir(tmp_path)) == sorted(["out.json", os.path.basename(under_way.file.name)])
+    under_way.keep()
+    assert sorted(os.listdir(tmp_path)) == ["other.json", "out.json"]
+    assert out.read_bytes() == b"after"
 
 
 def test_a_history_follows_a_link_and_refuses_a_pipe(tmp_path: Path) -> None:

@@ -361,14 +361,45 @@ def test_a_contract_that_ends_the_process_is_no_verdict(tmp_path: Path) -> None:
     assert "leave the call out" in ended.stderr
 
 
-def test_where_there_is_no_posix_system_it_says_so_in_one_line() -> None:
-    alone = (
-        "import os, sys; os.name = 'nt'; sys.argv = ['orderlab', 'validate', 'lua/session']; from orderlab.cli "
-        "import main; main()"
-    )
-    ended = subprocess.run([sys.executable, "-c", alone], cwd=ROOT, capture_output=True, text=True, timeout=60)
+WITHOUT_POSIX = """
+import os, signal, subprocess, sys
+for module in ("fcntl", "resource", "pwd", "grp", "termios"):
+    sys.modules[module] = None
+for name in ("SIGHUP", "SIGKILL", "SIGVTALRM", "SIGSTOP", "SIGCONT", "setitimer", "pthread_sigmask"):
+    delattr(signal, name)
+for name in ("fork", "sched_getaffinity", "register_at_fork", "getuid", "killpg", "setsid"):
+    delattr(os, name)
+"""
+"""What Windows lacks, and in part macOS."""
+PUBLIC = ("contract", "history", "specification", "adapter", "machines", "properties.plugin")
+
+
+def alone(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("command", ["validate lua/session", "sweep none.toml", "-h"])
+def test_where_there_is_no_posix_system_it_says_so_in_one_line(command: str) -> None:
+    called = f"sys.argv = 'orderlab {command}'.split(); from orderlab.cli import main; main()"
+    ended = alone(f"{WITHOUT_POSIX}\nos.name = 'nt'; {called}")
     assert (ended.returncode, ended.stdout, len(ended.stderr.splitlines())) == (2, "", 1)
     assert "run it on Linux or macOS" in ended.stderr
+
+
+def test_what_others_import_needs_no_posix_system() -> None:
+    """pytest loads the plugin wherever this is installed."""
+    imports = "\n".join(f"import orderlab.{name}" for name in PUBLIC)
+    ended = alone(f"{WITHOUT_POSIX}\n{imports}")
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_where_no_affinity_is_known_all_cores_count() -> None:
+    ended = alone(
+        "import os; del os.sched_getaffinity\n"
+        "from orderlab.spark_sweeps.runs.workers import cores_here; print(cores_here(), os.cpu_count())"
+    )
+    assert ended.stderr == ""
+    assert len(set(ended.stdout.split())) == 1
 
 
 @pytest.mark.parametrize("command", [(), ("validate",), ("check",)])

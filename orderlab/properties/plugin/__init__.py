@@ -71,7 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
         import orderlab.properties.profiles  # noqa: F401 - registers them
     if config.getoption("--orderlab-store") or config.getini("orderlab_stores"):
         if os.name != "posix":
-            from orderlab.program import UNSUPPORTED
+            from orderlab.child import UNSUPPORTED
 
             raise pytest.UsageError(f"--orderlab-store: {UNSUPPORTED}")
         from orderlab.properties.plugin.session import LawSession

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from orderlab.model.errors import InputError
 from orderlab.model.files import write_whole
 from orderlab.properties.machines.tally import Tally
 
@@ -67,8 +68,8 @@ def keep_trace(config: pytest.Config, name: str, trace: dict[str, Any]) -> str:
     try:
         file.parent.mkdir(exist_ok=True)
         write_whole(file, json.dumps(trace, indent=1).encode())
-    except OSError as error:
-        return f"no trace to replay: {shown}: {error.strerror}"
+    except (OSError, InputError) as error:
+        return f"no trace to replay: {shown}: {error.strerror if isinstance(error, OSError) else error}"
     return f"replay it: orderlab replay {shown}"
 
 

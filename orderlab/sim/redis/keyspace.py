@@ -50,6 +50,9 @@ class Keyspace:
         """Strings whose encoding is not the one that SET would choose: ``raw`` after APPEND, ``embstr`` after
         INCRBYFLOAT. OBJECT ENCODING alone shows it; ``freeze`` leaves it out."""
         self.now_ms = 0
+        self.slept_ms = 0
+        """How long DEBUG SLEEP has held up the command that runs: no key goes past its deadline within a script or a
+        transaction, though TIME and TTL tell the time."""
         self.dirty = 0
         """Changes made so far, counted as the server counts them (``server.dirty``)."""
         self.expired_keys = 0
@@ -127,7 +130,7 @@ class Keyspace:
         """``is_expired`` by the name of a key among those of all databases."""
         database, key = self.home_of(name)
         deadline_ms = database.deadlines_ms.get(key)
-        return deadline_ms is not None and self.now_ms > deadline_ms and not self.sees_expired
+        return deadline_ms is not None and self.now_ms - self.slept_ms > deadline_ms and not self.sees_expired
 
     def forget_use(self) -> None:
         """Begin anew to track the use of keys in each database that is not selected."""
@@ -151,7 +154,7 @@ class Keyspace:
     def lookup(self, key: bytes) -> Value | None:
         """The live value at ``key``, or None. A key past its deadline is removed on the way (lazy expiry)."""
         deadline_ms = self.deadlines_ms.get(key)
-        if deadline_ms is not None and self.now_ms > deadline_ms and not self.sees_expired:
+        if deadline_ms is not None and self.now_ms - self.slept_ms > deadline_ms and not self.sees_expired:
             self.expire(key)
             return None
         value = self.data.get(key)
@@ -162,7 +165,7 @@ class Keyspace:
     def peek(self, key: bytes) -> Value | None:
         """Like ``lookup``, but does not count as a use of the key (TYPE, TTL, OBJECT, ...)."""
         deadline_ms = self.deadlines_ms.get(key)
-        if deadline_ms is not None and self.now_ms > deadline_ms and not self.sees_expired:
+        if deadline_ms is not None and self.now_ms - self.slept_ms > deadline_ms and not self.sees_expired:
             self.expire(key)
             return None
         return self.data.get(key)
@@ -178,11 +181,11 @@ class Keyspace:
     def is_expired(self, key: bytes) -> bool:
         """Whether ``key`` has a deadline that has passed."""
         deadline_ms = self.deadlines_ms.get(key)
-        return deadline_ms is not None and self.now_ms > deadline_ms and not self.sees_expired
+        return deadline_ms is not None and self.now_ms - self.slept_ms > deadline_ms and not self.sees_expired
 
     def live_keys(self) -> list[bytes]:
         """Every key that is not past its deadline, in no meaningful order."""
-        now_ms, deadlines_ms = self.now_ms, self.deadlines_ms
+        now_ms, deadlines_ms = self.now_ms - self.slept_ms, self.deadlines_ms
         if not deadlines_ms:
             return list(self.data)
         return [key for key in self.data if deadlines_ms.get(key, now_ms) >= now_ms]

@@ -174,6 +174,7 @@ class NodeState(Keyspace):
             and self.disk_error is None
             and self.busy is None
             and not self.is_replica
+            and not self.scripts_may_call_all
         )
 
     def write_disk_error(self) -> DiskError | None:

@@ -36,6 +36,18 @@ class Verbatim(bytes):
     __slots__ = ()
 
 
+class RepeatedKeys(list[Any]):
+    """A map of RESP3 in which equal keys recur, which a dict would merge: keys and values in turn."""
+
+    __slots__ = ()
+
+
+class RepeatedMembers(list[Any]):
+    """A set of RESP3 in which equal members recur, which a set would merge. Python holds 1 and true for equal."""
+
+    __slots__ = ()
+
+
 class ErrorReply(Exception):
     """An error reply: raised by a command's function, and carried as a value inside arrays and out of ``execute``.
 
@@ -85,7 +97,19 @@ def double(resp: int, value: float) -> Reply:
 
 def mapping(resp: int, flat: Sequence[Reply]) -> Reply:
     """Keys and values in turn: a map under RESP3, else the array as it is."""
-    return dict(zip(flat[::2], flat[1::2], strict=True)) if resp == 3 else flat
+    return map_reply(flat) if resp == 3 else flat
+
+
+def map_reply(flat: Sequence[Reply]) -> Reply:
+    """A map of RESP3 whose keys and values stand in turn. Raises UnhashableReply."""
+    pairs = dict(zip(map(as_key, flat[::2]), flat[1::2], strict=True))
+    return pairs if 2 * len(pairs) == len(flat) else RepeatedKeys(flat)
+
+
+def set_reply(members: Sequence[Reply]) -> Reply:
+    """A set of RESP3. Raises UnhashableReply."""
+    distinct = set(map(as_key, members))
+    return distinct if len(distinct) == len(members) else RepeatedMembers(members)
 
 
 def set_of(resp: int, members: Iterable[bytes]) -> Reply:

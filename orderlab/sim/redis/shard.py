@@ -56,6 +56,8 @@ class Shard(NodeState):
         except ErrorReply as error:
             return error
         finally:
+            if self.slept_ms:
+                self.slept_ms = 0
             if self.waits.ready:
                 self.waits.serve(self._serve_waiting)
             if caller.asking and caller.queue is None and argv[0].lower() != b"asking":

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from orderlab.model.errors import InputError
-from orderlab.sim.redis.replies import BigNumber, ErrorReply, Reply, Status, Verbatim, as_key
+from orderlab.sim.redis.replies import BigNumber, ErrorReply, Reply, Status, Verbatim, map_reply, set_reply
 
 
 def encode_command(argv: Sequence[bytes]) -> bytes:
@@ -72,10 +72,9 @@ class ReplyParser:
         if kind == b"(":
             return BigNumber(rest)
         if kind == b"%":
-            pairs = self._items(2 * int(rest))
-            return {as_key(pairs[i]): pairs[i + 1] for i in range(0, len(pairs), 2)}
+            return map_reply(self._items(2 * int(rest)))
         if kind == b"~":
-            return {as_key(item) for item in self._items(int(rest))}
+            return set_reply(self._items(int(rest)))
         if kind == b"!":
             return ErrorReply(self._bulk(int(rest), 0) or b"")
         raise ValueError(f"not a RESP reply: {(kind + rest)[:40]!r}")

@@ -84,3 +84,72 @@ def test_big_numbers_and_verbatim_strings_have_types_of_their_own() -> None:
     shard.execute((b"HELLO", b"3"))
     assert type(shard.execute((b"EVAL", b"return {big_number = '12'}", b"0"))) is BigNumber
     assert type(shard.execute((b"DEBUG", b"PROTOCOL", b"verbatim"))) is Verbatim
+
+
+SLEEPING = b"""
+redis.call('SET', 'k', 'v', 'PX', 5)
+redis.call('DEBUG', 'SLEEP', '0.03')
+redis.call('SET', 'j', 'v', 'PX', 60000)
+return {redis.call('GET', 'k'), redis.call('PTTL', 'k'), redis.call('EXISTS', 'k', 'j'), redis.call('DBSIZE')}
+"""
+
+
+@pytest.mark.server
+def test_no_key_expires_within_a_script_or_a_transaction_that_sleeps(judge: Judge) -> None:
+    commands = [
+        (b"DEBUG", b"SET-DISABLE-DENY-SCRIPTS", b"1"),
+        (b"EVAL", SLEEPING, b"0"),
+        (b"EXISTS", b"k", b"j"),
+        (b"MULTI",),
+        (b"SET", b"k", b"v", b"PX", b"5"),
+        (b"DEBUG", b"SLEEP", b"0.03"),
+        (b"GET", b"k"),
+        (b"PTTL", b"k"),
+        (b"EXEC",),
+        (b"GET", b"k"),
+        (b"DEBUG", b"SET-DISABLE-DENY-SCRIPTS", b"0"),
+    ]
+    found = judge.differences(commands, 2)
+    assert not found, "\n".join(found)
+
+
+def test_time_goes_on_within_a_script_that_sleeps() -> None:
+    shard = Shard()
+    shard.execute((b"DEBUG", b"SET-DISABLE-DENY-SCRIPTS", b"1"))
+    script = b"local t = redis.call('TIME')[1] redis.call('DEBUG', 'SLEEP', '2') return redis.call('TIME')[1] - t"
+    assert shard.execute((b"EVAL", script, b"0")) == 2
+
+
+REPEATED = [
+    (b"XADD", b"s", b"1-1", b"a", b"b"),
+    (b"XREAD", b"STREAMS", b"s", b"t", b"s", b"0", b"0", b"0"),
+    (b"XGROUP", b"CREATE", b"s", b"g", b"0"),
+    (b"XREADGROUP", b"GROUP", b"g", b"c", b"STREAMS", b"s", b"s", b">", b">"),
+    (b"XREADGROUP", b"GROUP", b"g", b"c", b"STREAMS", b"s", b"s", b"0", b"0"),
+    (b"PUBSUB", b"NUMSUB", b"a", b"a"),
+    (b"MULTI",),
+    (b"XREAD", b"STREAMS", b"s", b"s", b"0", b"0"),
+    (b"EXEC",),
+]
+"""Maps of RESP3 with a key twice."""
+TABLES = (
+    "{set={[1]=true,[true]=true}}",
+    "{map={[1]='a',[true]='b',['1']='c'}}",
+    "{{set={[1]=true,[true]=true}}, {1, {1, true}}}",
+    "{{map={[1]='a',[1.5]='b'}}}",
+    "redis.call('XREAD', 'STREAMS', 's', 's', '0', '0')",
+)
+
+
+@pytest.mark.server
+def test_equal_keys_of_maps_and_members_of_sets_are_all_told(judge: Judge) -> None:
+    scripts = [
+        (b"EVAL", f"{version}return {table}".encode(), b"0")
+        for table in TABLES
+        for version in ("redis.setresp(3) ", "")
+    ]
+    found = judge.differences([*REPEATED, *scripts], 3)
+    assert not found, "\n".join(found)
+    shard = Shard()
+    shard.execute((b"HELLO", b"3"))
+    assert len(shard.execute((b"EVAL", b"redis.setresp(3) return {set={[1]=true,[true]=true}}", b"0"))) == 2

@@ -11,9 +11,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import inspect
-import os
 import sys
-import tempfile
 from collections.abc import Collection
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -25,7 +23,7 @@ from orderlab.model.explorer.compiled.intervals import ValueInterval, hull
 from orderlab.model.explorer.compiled.layout import Layout, layout_of
 from orderlab.model.explorer.compiled.runtime import CALLED
 from orderlab.model.explorer.compiled.translation import NotCompilable, Translator, overridden
-from orderlab.model.files import cache_folder
+from orderlab.model.files import cache_folder, write_whole
 from orderlab.model.machine_code import RunTimeCache
 from orderlab.model.spec.declarative import (
     Action,
@@ -346,9 +344,7 @@ def load_kernel(text: str) -> ModuleType:
         return sys.modules[name]
     path = cache_folder(FOLDER) / f"{name}.py"
     if not path.exists() or path.read_text() != text:
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False) as file:
-            file.write(text)
-        os.replace(file.name, path)
+        write_whole(path, text.encode())
     found = importlib.util.spec_from_file_location(name, path)
     assert found is not None
     assert found.loader is not None

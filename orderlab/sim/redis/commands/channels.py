@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import command
-from orderlab.sim.redis.replies import Reply, mapping
+from orderlab.sim.redis.replies import Reply
 from orderlab.sim.redis.scanning import glob
 from orderlab.sim.redis.subscriptions import CHANNEL, PATTERN, SHARD_CHANNEL
 from orderlab.sim.redis.unsupported import UnsupportedCommand
@@ -87,7 +87,8 @@ def pubsub_shardchannels(shard: NodeState, argv: Sequence[bytes]) -> Reply:
 
 
 def _numbers(shard: NodeState, argv: Sequence[bytes], kind: bytes) -> Reply:
-    return mapping(shard.resp, [part for name in argv[2:] for part in (name, shard.subscribers.count(kind, name))])
+    """Flat under RESP3 too."""
+    return [part for name in argv[2:] for part in (name, shard.subscribers.count(kind, name))]
 
 
 @command("pubsub|numsub", -2, "pubsub loading stale")

@@ -210,9 +210,11 @@ def debug(shard: NodeState, argv: Sequence[bytes]) -> Reply:
         return _protocol_example(shard, option(argv[2]))
     elif word == b"SLEEP":
         try:
-            shard.now_ms += int(float(argv[2]) * 1000)
+            milliseconds = int(float(argv[2]) * 1000)
         except (ValueError, OverflowError):
             raise UnsupportedCommand("DEBUG SLEEP for anything but a plain number") from None
+        shard.now_ms += milliseconds
+        shard.slept_ms += milliseconds
     return OK
 
 

@@ -76,7 +76,7 @@ def del_(shard: NodeState, key: bytes) -> Any:
         return 0
     deadline_ms = deadlines_ms.get(key)
     if deadline_ms is not None:
-        if shard.now_ms > deadline_ms and not shard.sees_expired:
+        if shard.now_ms - shard.slept_ms > deadline_ms and not shard.sees_expired:
             return NotImplemented
         del deadlines_ms[key]
     del data[key]

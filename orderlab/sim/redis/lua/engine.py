@@ -229,7 +229,9 @@ class LuaEngine:
     ) -> Reply:
         shard = self.shard = run.shard
         self._run = run
-        self._is_plain = is_plain = shard.effects is None and not run.watched and not shard.master_link_down
+        self._is_plain = is_plain = (
+            shard.effects is None and not run.watched and not shard.master_link_down and not shard.scripts_may_call_all
+        )
         time_us = shard.now_ms * 1000 + shard.now_us if is_plain else -1
         if time_us >= TIME_US_MAX:
             time_us = -1

@@ -6,7 +6,17 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from orderlab.sim.redis.numbers import INTEGER_MIN, double_text
-from orderlab.sim.redis.replies import BigNumber, ErrorReply, Reply, Status, Verbatim, as_key
+from orderlab.sim.redis.replies import (
+    BigNumber,
+    ErrorReply,
+    RepeatedKeys,
+    RepeatedMembers,
+    Reply,
+    Status,
+    Verbatim,
+    map_reply,
+    set_reply,
+)
 
 PORTION: Final = 4000
 """Values that cross into Lua at once; the stack of a C function holds 8000."""
@@ -94,8 +104,13 @@ class ReplyWriter:
             for key, value in reply.items():
                 self._flatten(key, flat, resp)
                 self._flatten(value, flat, resp)
+        elif isinstance(reply, RepeatedKeys):
+            flat += (marks["map"], len(reply) // 2)
+            for item in reply:
+                self._flatten(item, flat, resp)
         elif isinstance(reply, list | tuple | set | frozenset):
-            flat += (marks["array" if isinstance(reply, list | tuple) else "set"], len(reply))
+            is_set = isinstance(reply, set | frozenset | RepeatedMembers)
+            flat += (marks["set" if is_set else "array"], len(reply))
             for item in reply:
                 self._flatten(item, flat, resp)
         else:
@@ -189,5 +204,5 @@ class ResultReader:
         if self._resp == 2 or code == b"*":
             return items
         if code == b"~":
-            return {as_key(item) for item in items}
-        return {as_key(items[i]): items[i + 1] for i in range(0, len(items), 2)}
+            return set_reply(items)
+        return map_reply(items)

@@ -13,7 +13,6 @@ import marshal
 import mmap
 import os
 import pickle
-import resource
 import select
 import signal
 import struct
