@@ -11,11 +11,6 @@ from contextlib import contextmanager
 
 from orderlab.model.errors import InputError
 
-try:
-    import resource
-except ImportError:
-    resource = None  # type: ignore[assignment]
-
 PR_SET_PDEATHSIG = 1
 """Of prctl(2)."""
 UNSUPPORTED = (

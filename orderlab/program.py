@@ -17,7 +17,7 @@ import select
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, NoReturn
@@ -65,6 +65,8 @@ def interrupted_by(error: KeyboardInterrupt | Terminated) -> int:
     return of_signal(error.args[0] if isinstance(error, Terminated) else signal.SIGINT)
 
 
+TRUSTED = "--trust-adapter"
+"""The option by which Python that a store names may run."""
 TRACEBACK = "ORDERLAB_TRACEBACK"
 """Set to 1 in the environment, a defect shows its whole traceback."""
 LONGEST_LINE = 1500
@@ -84,9 +86,10 @@ def run(program: Callable[[], int | None], name: str) -> NoReturn:
     if os.name != "posix":
         tell(name, UNSUPPORTED)
         sys.exit(ExitCode.UNUSABLE)
+    hand_over = _decided_by_parent(name) if runs_code_of_user(sys.argv[1:]) else None
     _end_in_order()
     try:
-        with _deciding_the_end(name):
+        with _deciding_the_end(name) if hand_over is None else contextlib.nullcontext():
             code = int(program() or 0)
         sys.stdout.flush()
     except SystemExit as ended:  # argparse does so
@@ -95,7 +98,65 @@ def run(program: Callable[[], int | None], name: str) -> NoReturn:
             tell(name, ended.code)
     except BaseException as error:
         code = ended_by(error, name)
+    if hand_over is not None:
+        hand_over(code)
     sys.exit(code)
+
+
+def runs_code_of_user(arguments: Sequence[str]) -> bool:
+    """Whether a command runs Python of its user in this process: a specification, or a store's that is trusted."""
+    return any(one == TRUSTED or ".py" in one for one in arguments)
+
+
+def _decided_by_parent(name: str) -> Callable[[int], None] | None:
+    """Go on in a child, whose parent ends with the code that is handed to what is returned: whatever ends the child
+    before that (``exec``, machine code, a signal) leaves no verdict. None where the system cannot do so (macOS)."""
+    if not hasattr(signal, "sigwaitinfo"):
+        return None
+    from orderlab.child import dying_with_parent, quiet_fork
+
+    asking = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*asking, signal.SIGCHLD})
+    reading, writing = os.pipe()
+    die_with_parent = dying_with_parent()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    with quiet_fork():
+        child = os.fork()
+    if child == 0:
+        die_with_parent()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        os.close(reading)
+        return lambda code: os.close(writing) if os.write(writing, bytes([code])) else None
+    os.close(writing)
+    asked, status = 0, _waited_for(child, asking)
+    while isinstance(status, signal.Signals):
+        asked, status = status, _waited_for(child, asking)
+    handed = os.read(reading, 1)
+    if handed:
+        os._exit(handed[0])
+    if asked:
+        os._exit(of_signal(asked))
+    how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
+    tell(
+        name,
+        f"the process that ran your Python {how} before it had a verdict; if that calls os._exit or the like, leave the call out",
+    )
+    os._exit(ExitCode.UNUSABLE)
+
+
+def _waited_for(child: int, asking: set[signal.Signals]) -> int:
+    """The exit code of the child, a signal's negative number; or the signal that asked it to end, which it has been
+    told."""
+    while True:
+        told = signal.sigwaitinfo({*asking, signal.SIGCHLD})
+        if told.si_signo != signal.SIGCHLD:
+            if told.si_code <= 0:  # by a process, and not by the terminal, which tells the child too
+                os.kill(child, told.si_signo)
+            return signal.Signals(told.si_signo)
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return os.waitstatus_to_exitcode(status)
 
 
 def _end_in_order() -> None:

@@ -11,10 +11,10 @@ from orderlab.extras import find
 from orderlab.model.errors import InputError
 from orderlab.model.files import checked_place, write_whole
 from orderlab.model.verdict import Outcome
-from orderlab.program import EXIT, ExitCode
+from orderlab.program import EXIT, TRUSTED, ExitCode
 from orderlab.report.forms import FORMS
 from orderlab.report.report import Report, Subject, versions
-from orderlab.report.words import TRUSTED, escaped
+from orderlab.report.words import escaped
 
 
 def _json(report: Report) -> str:

@@ -9,10 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from orderlab.model.verdict import Outcome
-from orderlab.program import EXIT
+from orderlab.program import EXIT, TRUSTED
 from orderlab.properties.witness.telling import left_out, places_told
 from orderlab.report.report import Change, Finding, Subject
-from orderlab.report.words import TRUSTED, counted, holding, one_line, undecided, untested, why_untested
+from orderlab.report.words import counted, holding, one_line, undecided, untested, why_untested
 
 STYLE = {Outcome.HOLDS: "green", Outcome.VIOLATED: "bold red", Outcome.UNKNOWN: "yellow"}
 WIDTH_IN_PIPE = 140

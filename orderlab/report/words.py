@@ -13,8 +13,6 @@ CONTROLS = re.compile(
     "[^\t\n\x20-\x7e\xa0-\u061b\u061d-\u200d\u2010-\u2027\u202f-\u2065\u206a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
 )
 """What moves a terminal, turns the direction of what stands beside it, ends a line unseen, or is in no XML file."""
-TRUSTED = "--trust-adapter"
-"""The option by which the Python that a store names may run."""
 LINE_MAX = 2_000
 """Characters of one line for a person; of the rest it is told how much there is."""
 

@@ -324,6 +324,9 @@ ENDS = [
     ("os._exit(1)", "call"),
     ("sys.exit(0)", "import"),
     ("__import__('posix')._exit(0)", "call"),
+    ("__import__('ctypes').CDLL(None)._exit(0)", "import"),
+    ("__import__('ctypes').CDLL(None)._exit(0)", "call"),
+    ("os.kill(os.getpid(), 9)", "call"),
     ("__import__('threading').Thread(target=os._exit, args=(0,)).run()", "import"),
 ]
 

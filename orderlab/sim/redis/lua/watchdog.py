@@ -24,6 +24,11 @@ from typing import Generic, TypeVar
 
 from orderlab.child import asked_to_end, dying_with_parent, ending_in_order, quiet_fork
 
+try:
+    import resource
+except ImportError:  # where there is no fork either
+    resource = None  # type: ignore[assignment]
+
 T = TypeVar("T")
 
 _NOTE_BYTES = 1 << 20
