@@ -138,10 +138,8 @@ def _decided_by_parent(name: str) -> Callable[[int], None] | None:
     if asked:
         os._exit(of_signal(asked))
     how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
-    tell(
-        name,
-        f"the process that ran your Python {how} before it had a verdict; if that calls os._exit or the like, leave the call out",
-    )
+    cure = "if that calls os._exit or the like, leave the call out"
+    tell(name, f"the process that ran your Python {how} before it had a verdict; {cure}")
     os._exit(ExitCode.UNUSABLE)
 
 
