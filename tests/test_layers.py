@@ -38,7 +38,7 @@ lie."""
 BELOW = ("program", "child")
 """How processes end: below every room, for each has modules that are run by name, or children."""
 EXCEPTIONS: frozenset[tuple[str, str]] = frozenset()
-CIRCLES: dict[str, int] = {"sim.redis": 2}
+CIRCLES: dict[str, int] = {}
 """Modules that import each other in a circle, by room and number; none elsewhere. May only shrink."""
 
 

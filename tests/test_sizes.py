@@ -39,8 +39,6 @@ LONG_FILES = frozenset(
         "model/spec/declarative.py",
         "model/streams/protocols.py",
         "sim/faults.py",
-        "sim/mqtt/broker/delivery.py",
-        "sim/mqtt/broker/ingest.py",
         "sim/redis/commands/streams.py",
         "sim/redis/lua/engine.py",
         "sim/servers/redis.py",

@@ -11,21 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.database import name_in, place_of
-from orderlab.sim.redis.keyspace import WAITED_FOR
+from orderlab.sim.redis.keyspace import WAITED_FOR, Keyspace
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.values import Stream
-
-if TYPE_CHECKING:
-    from orderlab.sim.redis.node_state import NodeState
 
 Serve = Callable[[bytes], Reply]
 """Gives the reply to a client that waits for this key, which holds a value of the right type; NOT_YET if it must go on
 waiting."""
 CarryOut = Callable[["Waiting", bytes], Reply]
+"""Carries out the rest of a waiting client's command, as that client."""
 
 
 class NotYet:
@@ -61,8 +59,8 @@ class Waiting:
 class WaitTable:
     """The waits of one node, in the order in which they began."""
 
-    def __init__(self, node: NodeState) -> None:
-        self._node = node
+    def __init__(self, keyspace: Keyspace) -> None:
+        self._keyspace = keyspace
         self._by_name: dict[bytes, dict[Waiting, None]] = {}
         self._order: dict[Waiting, None] = {}
         self.ready: dict[bytes, None] = {}
@@ -83,7 +81,9 @@ class WaitTable:
     def freeze(self) -> tuple[tuple[bytes, int, tuple[bytes, ...], int], ...]:
         """The waits as plain values, in order: name of the client, database, command (``$`` resolved), deadline in ms.
         With a frozen keyspace all that an explorer needs to tell two states apart."""
-        return tuple((one.client.name, one.database, one.argv, one.deadline_ms) for one in self._order)
+        return tuple(
+            (waiting.client.name, waiting.database, waiting.argv, waiting.deadline_ms) for waiting in self._order
+        )
 
     def add(self, waiting: Waiting) -> None:
         """Let a client wait."""
@@ -107,14 +107,14 @@ class WaitTable:
 
     def next_timeout_ms(self) -> int | None:
         """The first moment at which ``time_out`` has something to do."""
-        deadlines = [one.deadline_ms for one in self._order if one.deadline_ms]
+        deadlines = [waiting.deadline_ms for waiting in self._order if waiting.deadline_ms]
         return min(deadlines) + 1 if deadlines else None
 
     def time_out(self) -> list[Waiting]:
         """End the waits whose time is over, the earliest deadline first and then the oldest client
         (``handleBlockedClientsTimeout``)."""
-        over = [one for one in self._order if one.deadline_ms and one.deadline_ms < self._node.now_ms]
-        over.sort(key=lambda one: (one.deadline_ms, one.client.id))
+        over = [each for each in self._order if each.deadline_ms and each.deadline_ms < self._keyspace.now_ms]
+        over.sort(key=lambda waiting: (waiting.deadline_ms, waiting.client.id))
         for waiting in over:
             self.end(waiting, None)
         return over
@@ -123,13 +123,13 @@ class WaitTable:
 
     def signal(self, name: bytes, kind: type) -> None:
         """The key ``name`` has come to hold, or has lost, a value of this type (``signalKeyAsReady``)."""
-        if name in self._by_name and any(one.kind is kind for one in self._order):
+        if name in self._by_name and any(waiting.kind is kind for waiting in self._order):
             self.ready.setdefault(name)
 
     def signal_changed(self, before: dict[bytes, Any]) -> None:
         """Several keys were replaced at once; ``before``: what those of ``names`` held."""
         for name, old in before.items():
-            database, key = self._node.home_of(name)
+            database, key = self._keyspace.home_of(name)
             new = database.data.get(key)
             for value in (old, new):
                 if value is not None and (value is new or type(old) is not type(new)):
@@ -138,50 +138,49 @@ class WaitTable:
     def held(self, databases: Iterable[int]) -> dict[bytes, Any]:
         """What the keys that somebody waits for hold in these databases, by name."""
         chosen = set(databases)
-        found: dict[bytes, Any] = {}
+        values: dict[bytes, Any] = {}
         for name in self._by_name:
             if place_of(name)[0] in chosen:
-                database, key = self._node.home_of(name)
-                found[name] = database.data.get(key)
-        return found
+                database, key = self._keyspace.home_of(name)
+                values[name] = database.data.get(key)
+        return values
 
     # -- serving -------------------------------------------------------------------------------------------
 
     def serve(self, carry_out: CarryOut) -> None:
         """Serve whom the ready keys can serve, key by key and each in the order of the waits; what that makes ready
         comes after (``handleClientsBlockedOnKeys``)."""
-        node = self._node
-        caller, resp, database, sees_expired = node.caller, node.resp, node.database, node.sees_expired
+        keyspace = self._keyspace
+        database, sees_expired = keyspace.database, keyspace.sees_expired
         try:
-            node.sees_expired = False
+            keyspace.sees_expired = False
             while self.ready:
                 names, self.ready = list(self.ready), {}
                 for name in names:
                     self.ready.pop(name, None)
                     index, key = place_of(name)
-                    node.use(index)
+                    keyspace.use(index)
                     self._serve_key(name, key, carry_out)
         finally:
-            node.caller, node.resp, node.sees_expired = caller, resp, sees_expired
-            node.use(database)
+            keyspace.sees_expired = sees_expired
+            keyspace.use(database)
 
     def _serve_key(self, name: bytes, key: bytes, carry_out: CarryOut) -> None:
-        node = self._node
-        value = node.lookup(key)
+        keyspace = self._keyspace
+        value = keyspace.lookup(key)
         kind = type(value)
         for waiting in list(self._by_name.get(name, ())):
             if waiting.is_over:
                 continue
             if waiting.kind is not kind and waiting.kind is not Stream:
                 continue
-            node.caller, node.resp = waiting.client, waiting.client.resp
             try:
                 reply = carry_out(waiting, key)
             except ErrorReply as error:
                 reply = error
             if reply is not NOT_YET:
                 self.end(waiting, reply)
-            if kind is not Stream and value is not None and node.data.get(key) is not value:
+            if kind is not Stream and value is not None and keyspace.data.get(key) is not value:
                 kind = type(None)  # what is left are readers of a stream that is not there
 
     # -- the table -----------------------------------------------------------------------------------------
@@ -207,19 +206,19 @@ class WaitTable:
         self._listen()
 
     def _listen(self) -> None:
-        self._node.on_presence = self._note_presence if self._order else None
+        self._keyspace.on_presence = self._note_presence if self._order else None
 
     def _note_presence(self, key: bytes, value: Any, is_there: bool) -> None:
         kind = type(value)
         if kind in WAITED_FOR and (is_there or kind is Stream):
-            self.signal(name_in(self._node.database, key), kind)
+            self.signal(name_in(self._keyspace.database, key), kind)
 
     def _note(self) -> None:
-        if self._node.undo is not None:
-            self._node.undo.append((self._restore, tuple(self._order)))
+        if self._keyspace.undo is not None:
+            self._keyspace.undo.append((self._restore, tuple(self._order)))
 
     def _restore(self, order: Sequence[Waiting]) -> None:
-        for waiting in [one for one in self._order if one not in order]:
+        for waiting in [each for each in self._order if each not in order]:
             self._leave(waiting)
         self._order.clear()
         self._by_name.clear()

@@ -42,7 +42,7 @@ _REDIRECTIONS = (b"MOVED", b"ASK ", b"TRYAGAIN", b"CROSSSLOT", b"CLUSTERDOWN")
 _SHOWN_MAX: Final = 128
 
 
-def admit(shard: NodeState, argv: Sequence[bytes], client: Client) -> Command:
+def admit(node: NodeState, argv: Sequence[bytes], client: Client) -> Command:
     """The command that ``argv`` calls, if the node would carry it out (or queue it) now.
 
     Raises ErrorReply, after it has marked the client's transaction as the server does; UnsupportedCommand.
@@ -56,22 +56,22 @@ def admit(shard: NodeState, argv: Sequence[bytes], client: Client) -> Command:
             raise ErrorReply(_unknown(argv))
         if command.arity != len(argv) and not 0 < -command.arity <= len(argv):
             raise ErrorReply(b"ERR wrong number of arguments for '%b' command" % command.name)
-        if client.queue is None and not client.subscriptions and shard.is_calm():
-            shard.is_out_of_memory = False
+        if client.queue is None and not client.subscriptions and node.is_calm():
+            node.is_out_of_memory = False
             return command
         # From here on in the order of ``processCommand``: of several reasons the client is told the first, and a
         # command whose keys another node has makes no room here. A calm node has none of these reasons, hence the short
         # way above.
         if client.queue is not None and "no_multi" in command.flags:
             raise ErrorReply(b"ERR Command not allowed inside a transaction")
-        if shard.slots is not None and not client.is_master:
-            _check_slot(shard, command, argv, client)
-        flags = _flags_of_call(shard, command, argv, client)
-        _check_memory(shard, command, flags, client)
-        _check_conditions(shard, command, flags, client)
+        if node.slots is not None and not client.is_master:
+            _check_slot(node, command, argv, client)
+        flags = _flags_of_call(node, command, argv, client)
+        _check_memory(node, command, flags, client)
+        _check_conditions(node, command, flags, client)
     except ErrorReply as error:
         if command is not None and command.name == b"exec":
-            leave_transaction(shard, client)
+            leave_transaction(node, client)
             if not error.message.startswith(_REDIRECTIONS):
                 why = error.message.removeprefix(b"ERR ")
                 raise ErrorReply(b"EXECABORT Transaction discarded because of: " + why) from None
@@ -97,12 +97,12 @@ def found(argv: Sequence[bytes]) -> Command:
     return command
 
 
-def leave_transaction(shard: NodeState, client: Client) -> None:
+def leave_transaction(node: NodeState, client: Client) -> None:
     """Forget the queue, the watched keys and what had been noted against EXEC."""
     client.queue = None
     client.is_aborted = client.is_dirty = False
-    shard.watches.drop(client)
-    shard.observe_changes()
+    node.watches.drop(client)
+    node.observe_changes()
 
 
 def _unknown(argv: Sequence[bytes]) -> bytes:
@@ -121,86 +121,86 @@ def _unknown(argv: Sequence[bytes]) -> bytes:
     return text.replace(b"\r", b" ").replace(b"\n", b" ")
 
 
-def _flags_of_call(shard: NodeState, command: Command, argv: Sequence[bytes], client: Client) -> CallFlags:
+def _flags_of_call(node: NodeState, command: Command, argv: Sequence[bytes], client: Client) -> CallFlags:
     if command.flags_of_call is not None:
-        flags = command.flags_of_call(shard, argv)
+        flags = command.flags_of_call(node, argv)
         if flags is not None:
             return flags
     if client.queue and command.name == b"exec":
-        queued = [_flags_of_call(shard, found(arguments), arguments, client) for arguments in client.queue]
+        queued = [_flags_of_call(node, found(arguments), arguments, client) for arguments in client.queue]
         return CallFlags(any(one.is_write for one in queued), any(one.denies_oom for one in queued), True)
     return CallFlags(command.is_write, command.denies_oom, "stale" in command.flags)
 
 
-def _check_slot(shard: NodeState, command: Command, argv: Sequence[bytes], client: Client) -> None:
-    assert shard.slots is not None
+def _check_slot(node: NodeState, command: Command, argv: Sequence[bytes], client: Client) -> None:
+    assert node.slots is not None
     asking = client.asking or "asking" in command.flags
     if command.name == b"exec":
         keys = [key for arguments in client.queue or () for key in found(arguments).find_keys(arguments)]
     else:
         keys = list(command.find_keys(argv))
-    refusal = shard.slots.refusal(shard, keys, asking)
+    refusal = node.slots.refusal(node, keys, asking)
     if refusal is not None:
         raise ErrorReply(refusal.to_client())
 
 
-def _check_memory(shard: NodeState, command: Command, flags: CallFlags, client: Client) -> None:
-    if not shard.config.maxmemory:
-        shard.is_out_of_memory = False
+def _check_memory(node: NodeState, command: Command, flags: CallFlags, client: Client) -> None:
+    if not node.config.maxmemory:
+        node.is_out_of_memory = False
         return
-    shard.is_out_of_memory = not make_room(shard)  # by evicting, also for a command that only reads: so does the server
-    if not shard.is_out_of_memory or client.is_master:
+    node.is_out_of_memory = not make_room(node)  # by evicting, also for a command that only reads: so does the server
+    if not node.is_out_of_memory or client.is_master:
         return
     if flags.denies_oom or (client.queue is not None and command.name not in _ROOM_FREE):
         raise ErrorReply(conditions.OUT_OF_MEMORY)
 
 
-def _check_conditions(shard: NodeState, command: Command, flags: CallFlags, client: Client) -> None:
+def _check_conditions(node: NodeState, command: Command, flags: CallFlags, client: Client) -> None:
     if (flags.is_write or command.name == b"ping") and not client.is_master:
-        disk_error = shard.write_disk_error()
+        disk_error = node.write_disk_error()
         if disk_error is not None:
             raise ErrorReply(disk_error.of_command())
     if flags.is_write:
-        if shard.lacks_replicas():
+        if node.lacks_replicas():
             raise ErrorReply(conditions.NO_REPLICAS)
-        if shard.is_read_only_replica() and not client.is_master:
+        if node.is_read_only_replica() and not client.is_master:
             raise ErrorReply(conditions.READ_ONLY)
     if client.subscriptions and client.resp == 2 and command.name not in WHILE_SUBSCRIBED:
         raise ErrorReply(
             b"ERR Can't execute '%b': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in "
             b"this context" % command.name
         )
-    if not flags.runs_stale and shard.is_stale():
+    if not flags.runs_stale and node.is_stale():
         raise ErrorReply(conditions.MASTER_DOWN)
-    if shard.busy is not None and "allow_busy" not in command.flags:
-        raise ErrorReply(shard.busy.value)
+    if node.busy is not None and "allow_busy" not in command.flags:
+        raise ErrorReply(node.busy.value)
 
 
-def carry_out(shard: NodeState, command: Command, argv: Sequence[bytes]) -> Reply:
+def carry_out(node: NodeState, command: Command, argv: Sequence[bytes]) -> Reply:
     """Carry out ``command`` after the checks of its caller (client, EXEC or script). Raises ErrorReply."""
-    if shard.effects is None:
-        return command.handler(shard, argv)
+    if node.effects is None:
+        return command.handler(node, argv)
     # EVAL and EXEC carry commands out within themselves: what the inner ones changed counts for the outer one too.
-    outer, shard.changed = shard.changed, []
-    reached, shard.reached = shard.reached, []
-    shard.observe_changes()
-    before, database = shard.dirty, shard.database
+    outer, node.changed = node.changed, []
+    reached, node.reached = node.reached, []
+    node.observe_changes()
+    before, database = node.dirty, node.database
     reply: Reply = None
     try:
-        reply = command.handler(shard, argv)
+        reply = command.handler(node, argv)
     except ErrorReply as error:
         reply = error
         raise
     finally:
-        keys = (*[name_in(database, key) for key in command.find_keys(argv)], *shard.reached)
-        shard.reached = reached
-        changed = tuple(dict.fromkeys(shard.changed))
-        shard.changed = outer
+        keys = (*[name_in(database, key) for key in command.find_keys(argv)], *node.reached)
+        node.reached = reached
+        changed = tuple(dict.fromkeys(node.changed))
+        node.changed = outer
         if outer is not None:
             outer.extend(changed)
         else:
-            shard.observe_changes()
-        line, changes = shard.script_line, shard.dirty - before
-        told, shard.rewritten = shard.rewritten or tuple(argv), None
-        shard.effects.append(Effect(told, keys, changed, command.is_write, changes, reply, line, database))
+            node.observe_changes()
+        line, changes = node.script_line, node.dirty - before
+        told, node.rewritten = node.rewritten or tuple(argv), None
+        node.effects.append(Effect(told, keys, changed, command.is_write, changes, reply, line, database))
     return reply

@@ -6,7 +6,7 @@ server does it. The sum over all keys, with their share of the two main dictiona
 what ``maxmemory`` is held against. Buffers of clients and replicas are not counted.
 
 What goes when memory is full follows ``performEvictions``: a few keys are sampled, the best of them are kept in a pool
-of sixteen from one eviction to the next, and the best of the pool goes. Draws come from the shard's own stream, so that
+of sixteen from one eviction to the next, and the best of the pool goes. Draws come from the node's own stream, so that
 the same run evicts the same keys. The server gives up a long eviction after some time and goes on later; here each one
 is carried through.
 """
@@ -290,9 +290,9 @@ class KeySet:
 class KeysInUse:
     """When each key was last used, and how often: 24 bits per object on a server. Not part of a frozen state."""
 
-    def __init__(self, shard: NodeState) -> None:
-        self._shard = shard
-        self.is_lfu = shard.config.maxmemory_policy.endswith("lfu")
+    def __init__(self, node: NodeState) -> None:
+        self._shard = node
+        self.is_lfu = node.config.maxmemory_policy.endswith("lfu")
         self.keys = KeySet()
         self.volatile = KeySet()
         """Those that have a deadline."""
@@ -370,92 +370,92 @@ def _offer(pool: EvictionPool, key: bytes, idleness: int) -> None:
         del candidates[0]
 
 
-def _take(shard: NodeState, volatile_only: bool) -> bytes | None:
+def _take(node: NodeState, volatile_only: bool) -> bytes | None:
     """The best candidate that is still there, by its name among the keys of all databases."""
-    candidates = shard.eviction_pool.candidates
+    candidates = node.eviction_pool.candidates
     while candidates:
         name = candidates.pop()[1]
-        database, key = shard.home_of(name)
+        database, key = node.home_of(name)
         if key in database.deadlines_ms or (not volatile_only and key in database.data):
             return name
     return None
 
 
-def prepare(shard: NodeState) -> None:
+def prepare(node: NodeState) -> None:
     """Begin to account for memory and for the use of keys, if that has not begun."""
-    if shard.memory is None:
-        shard.memory = MemoryAccount(shard)
-        shard.observe_changes()
-    if shard.access is None or shard.access.is_lfu != shard.config.maxmemory_policy.endswith("lfu"):
-        shard.forget_use()
-        shard.access = KeysInUse(shard)
+    if node.memory is None:
+        node.memory = MemoryAccount(node)
+        node.observe_changes()
+    if node.access is None or node.access.is_lfu != node.config.maxmemory_policy.endswith("lfu"):
+        node.forget_use()
+        node.access = KeysInUse(node)
 
 
-def make_room(shard: NodeState) -> bool:
+def make_room(node: NodeState) -> bool:
     """Evict keys until the estimate of used memory is within ``maxmemory``; whether that was achieved. A replica
     leaves eviction to its master (``replica-ignore-maxmemory``)."""
-    config = shard.config
-    if not config.maxmemory or shard.is_replica:
+    config = node.config
+    if not config.maxmemory or node.is_replica:
         return True
-    prepare(shard)
-    assert shard.memory is not None
-    while shard.memory.used() > config.maxmemory:
-        name = None if config.maxmemory_policy == "noeviction" else _choose(shard)
+    prepare(node)
+    assert node.memory is not None
+    while node.memory.used() > config.maxmemory:
+        name = None if config.maxmemory_policy == "noeviction" else _choose(node)
         if name is None:
             return False
-        selected = shard.database
+        selected = node.database
         index, key = place_of(name)
-        shard.use(index)
-        shard.remove(key)
-        shard.evicted_keys += 1
-        if shard.evicted is not None:
-            shard.evicted.append(name)
-        if shard.on_vanished is not None:
-            shard.on_vanished(key)
-        shard.use(selected)
+        node.use(index)
+        node.remove(key)
+        node.evicted_keys += 1
+        if node.evicted is not None:
+            node.evicted.append(name)
+        if node.on_vanished is not None:
+            node.on_vanished(key)
+        node.use(selected)
     return True
 
 
-def _choose(shard: NodeState) -> bytes | None:
+def _choose(node: NodeState) -> bytes | None:
     """The key that the policy gives up next, by its name; None if there is none."""
-    policy, pool = shard.config.maxmemory_policy, shard.eviction_pool
+    policy, pool = node.config.maxmemory_policy, node.eviction_pool
     volatile_only = not policy.startswith("allkeys")
-    while eligible := _eligible(shard, volatile_only):
+    while eligible := _eligible(node, volatile_only):
         if policy.endswith("random"):  # the databases take turns, however full they are
-            index = min(eligible, key=lambda one: (one - pool.next_database) % shard.config.databases)
+            index = min(eligible, key=lambda one: (one - pool.next_database) % node.config.databases)
             pool.next_database = index + 1
-            return name_in(index, eligible[index][draw(shard, len(eligible[index]))])
-        selected = shard.database
+            return name_in(index, eligible[index][draw(node, len(eligible[index]))])
+        selected = node.database
         for index, keys in eligible.items():
-            shard.use(index)
-            assert shard.access is not None
-            for _ in range(min(shard.config.maxmemory_samples, len(keys))):
-                key = keys[draw(shard, len(keys))]
-                _offer(pool, name_in(index, key), _idleness(shard, shard.access, policy, key))
-        shard.use(selected)
-        chosen = _take(shard, volatile_only)
+            node.use(index)
+            assert node.access is not None
+            for _ in range(min(node.config.maxmemory_samples, len(keys))):
+                key = keys[draw(node, len(keys))]
+                _offer(pool, name_in(index, key), _idleness(node, node.access, policy, key))
+        node.use(selected)
+        chosen = _take(node, volatile_only)
         if chosen is not None:
             return chosen
     return None
 
 
-def _eligible(shard: NodeState, volatile_only: bool) -> dict[int, DrawableKeys]:
+def _eligible(node: NodeState, volatile_only: bool) -> dict[int, DrawableKeys]:
     """What may go, by the index of its database; none of them is empty."""
     found = {}
-    selected = shard.database
-    for index in shard.databases():
-        shard.use(index)
-        assert shard.access is not None
-        keys = shard.access.volatile if volatile_only else shard.access.keys
+    selected = node.database
+    for index in node.databases():
+        node.use(index)
+        assert node.access is not None
+        keys = node.access.volatile if volatile_only else node.access.keys
         if keys:
             found[index] = keys
-    shard.use(selected)
+    node.use(selected)
     return found
 
 
-def _idleness(shard: NodeState, use: KeyUse, policy: str, key: bytes) -> int:
+def _idleness(node: NodeState, use: KeyUse, policy: str, key: bytes) -> int:
     if policy.endswith("lru"):
         return use.idle_ms(key)
     if policy.endswith("lfu"):
         return LFU_MAX - use.frequency(key)
-    return -shard.deadlines_ms[key]
+    return -node.deadlines_ms[key]

@@ -77,7 +77,7 @@ class ScriptHost(Protocol):
 class LuaStates(Protocol):
     """Lua states for the scripts of several nodes (``lua.shared``)."""
 
-    def state(self, shard: NodeState) -> Any:
+    def state(self, node: NodeState) -> Any:
         """One of them."""
         ...
 

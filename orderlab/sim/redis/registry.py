@@ -169,7 +169,7 @@ def _container(name: bytes) -> Command:
     return found
 
 
-def _no_subcommand(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def _no_subcommand(node: NodeState, argv: Sequence[bytes]) -> Reply:
     raise ErrorReply(b"ERR wrong number of arguments for '%b' command" % argv[0].lower())
 
 

@@ -59,15 +59,24 @@ class Shard(NodeState):
             if self.slept_ms:
                 self.slept_ms = 0
             if self.waits.ready:
-                self.waits.serve(self._serve_waiting)
+                self._serve_waits()
             if caller.asking and caller.queue is None and argv[0].lower() != b"asking":
                 caller.asking = False
             if self.database:
                 self.use(0)
 
+    def _serve_waits(self) -> None:
+        """Serve clients that wait for keys, each as the caller."""
+        caller, resp = self.caller, self.resp
+        try:
+            self.waits.serve(self._serve_waiting)
+        finally:
+            self.caller, self.resp = caller, resp
+
     def _serve_waiting(self, waiting: Waiting, key: bytes) -> Reply:
         """Carry out the rest of a waiting client's command: its effect stands after those of the command that made the
         key ready."""
+        self.caller, self.resp = waiting.client, waiting.client.resp
         if self.effects is None:
             return waiting.serve(key)
         command = find(waiting.argv)

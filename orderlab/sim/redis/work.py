@@ -28,17 +28,17 @@ _ORDERED: Final = 120
 """Units an element of what is put into order."""
 
 
-def _size(shard: NodeState, key: bytes) -> int:
+def _size(node: NodeState, key: bytes) -> int:
     """Elements, or bytes, of the value at ``key``, lapsed or not."""
-    value = shard.data.get(key)
+    value = node.data.get(key)
     return 0 if value is None else len(value)
 
 
 def _walk(units: float) -> Cost:
     """A walk through the whole value of the first key."""
 
-    def cost(shard: NodeState, argv: Sequence[bytes]) -> int:
-        return int(_size(shard, argv[1]) * units)
+    def cost(node: NodeState, argv: Sequence[bytes]) -> int:
+        return int(_size(node, argv[1]) * units)
 
     return cost
 
@@ -46,40 +46,40 @@ def _walk(units: float) -> Cost:
 def _all_keys(units: float) -> Cost:
     """Every argument could be a key: what is none has no size."""
 
-    def cost(shard: NodeState, argv: Sequence[bytes]) -> int:
-        data = shard.data
+    def cost(node: NodeState, argv: Sequence[bytes]) -> int:
+        data = node.data
         return int(units * sum(len(data[key]) for key in argv[1:] if key in data))
 
     return cost
 
 
-def _database(shard: NodeState, argv: Sequence[bytes]) -> int:
-    return len(shard.data) * _ORDERED
+def _database(node: NodeState, argv: Sequence[bytes]) -> int:
+    return len(node.data) * _ORDERED
 
 
-def _all_databases(shard: NodeState, argv: Sequence[bytes]) -> int:
-    return sum(len(database.data) for database in shard.databases().values()) * _ORDERED
+def _all_databases(node: NodeState, argv: Sequence[bytes]) -> int:
+    return sum(len(database.data) for database in node.databases().values()) * _ORDERED
 
 
-def _matching(shard: NodeState, argv: Sequence[bytes]) -> int:
-    return len(shard.data) * (_ORDERED + len(argv[1]))
+def _matching(node: NodeState, argv: Sequence[bytes]) -> int:
+    return len(node.data) * (_ORDERED + len(argv[1]))
 
 
-def _sort(shard: NodeState, argv: Sequence[bytes]) -> int:
+def _sort(node: NodeState, argv: Sequence[bytes]) -> int:
     patterns = sum(1 for word in argv[2:] if word.upper() in (b"BY", b"GET"))
-    return _size(shard, argv[1]) * _ORDERED * (1 + patterns)
+    return _size(node, argv[1]) * _ORDERED * (1 + patterns)
 
 
-def _lcs(shard: NodeState, argv: Sequence[bytes]) -> int:
-    first, second = (shard.data.get(key) for key in argv[1:3])
+def _lcs(node: NodeState, argv: Sequence[bytes]) -> int:
+    first, second = (node.data.get(key) for key in argv[1:3])
     return 8 * len(first) * len(second) if isinstance(first, bytes) and isinstance(second, bytes) else 0
 
 
 def _counted(each: int) -> Cost:
     """As many elements as the second argument says, and not more than there are, unless it is negative."""
 
-    def cost(shard: NodeState, argv: Sequence[bytes]) -> int:
-        size = _size(shard, argv[1])
+    def cost(node: NodeState, argv: Sequence[bytes]) -> int:
+        size = _size(node, argv[1])
         if len(argv) < 3:
             return size // 16
         try:
@@ -95,13 +95,13 @@ def _counted(each: int) -> Cost:
     return cost
 
 
-def _facts(shard: NodeState, argv: Sequence[bytes]) -> int:
+def _facts(node: NodeState, argv: Sequence[bytes]) -> int:
     """INFO: deadlines, and the memory of all keys."""
-    return sum(2 * len(database.deadlines_ms) + 20 * len(database.data) for database in shard.databases().values())
+    return sum(2 * len(database.deadlines_ms) + 20 * len(database.data) for database in node.databases().values())
 
 
-def _usage(shard: NodeState, argv: Sequence[bytes]) -> int:
-    return _size(shard, argv[2]) * _ELEMENT
+def _usage(node: NodeState, argv: Sequence[bytes]) -> int:
+    return _size(node, argv[2]) * _ELEMENT
 
 
 def _count(argv: Sequence[bytes], default: int) -> int:
@@ -112,21 +112,21 @@ def _count(argv: Sequence[bytes], default: int) -> int:
     return default
 
 
-def _holes(shard: NodeState, argv: Sequence[bytes]) -> int:
+def _holes(node: NodeState, argv: Sequence[bytes]) -> int:
     """Deleted entries keep their places until their node goes: of every stream that an argument could name, those
     before and between what is read."""
-    data, holes = shard.data, 0
+    data, holes = node.data, 0
     for key in argv[1:]:
         value = data.get(key)
         if isinstance(value, Stream) and value.max_deleted_id != FIRST_ID:
-            holes += len(value.nodes) // 8 + sum(len(node.gone) for node in value.nodes if node.gone)
+            holes += len(value.nodes) // 8 + sum(len(block.gone) for block in value.nodes if block.gone)
     return min(holes, _HOLES_PER_ENTRY * (_count(argv, holes) + 1)) if holes else 0
 
 
-def _pending(shard: NodeState, argv: Sequence[bytes]) -> int:
+def _pending(node: NodeState, argv: Sequence[bytes]) -> int:
     """XPENDING with IDLE and XAUTOCLAIM look at what is pending whether it is told or not; XINFO FULL, and a summary,
     at all consumers."""
-    value = shard.data.get(argv[1]) or shard.data.get(argv[min(2, len(argv) - 1)])
+    value = node.data.get(argv[1]) or node.data.get(argv[min(2, len(argv) - 1)])
     if not isinstance(value, Stream):
         return 0
     seen = sum(len(group.pending) for group in value.groups.values())
@@ -134,13 +134,13 @@ def _pending(shard: NodeState, argv: Sequence[bytes]) -> int:
         return min(seen, 10 * _count(argv, 100))
     if argv[0].lower() == b"xpending" and len(argv) > 3 and argv[3].upper() != b"IDLE":
         return 0
-    return 2 * seen + _holes(shard, argv)
+    return 2 * seen + _holes(node, argv)
 
 
-def _long_double(shard: NodeState, argv: Sequence[bytes]) -> int:
+def _long_double(node: NodeState, argv: Sequence[bytes]) -> int:
     """Exact arithmetic with as many digits as the exponent says, and with those of the value that is there."""
     digits = 0
-    for text in (*argv[1:], shard.data.get(argv[1])):
+    for text in (*argv[1:], node.data.get(argv[1])):
         if isinstance(text, bytes) and len(text) < 6000:
             mantissa, is_scaled, exponent = text.lower().partition(b"e")
             exponent = exponent.lstrip(b"+-")
@@ -163,7 +163,7 @@ COSTS: dict[bytes, Cost] = {
     ),
     **dict.fromkeys((b"hgetall", b"hvals", b"hkeys", b"smembers", b"hscan", b"sscan", b"zscan"), _walk(20)),
     **dict.fromkeys((b"hrandfield", b"srandmember", b"zrandmember", b"spop"), _counted(80)),
-    **dict.fromkeys((b"zrangestore",), lambda shard, argv: 20 * _size(shard, argv[2])),
+    **dict.fromkeys((b"zrangestore",), lambda node, argv: 20 * _size(node, argv[2])),
     **dict.fromkeys((b"linsert", b"lrem", b"lpos", b"ltrim"), _walk(1 / 4)),
     **dict.fromkeys((b"bitpos", b"bitcount", b"bitop"), _all_keys(1 / 4)),
     **dict.fromkeys((b"copy",), _walk(4)),
@@ -189,19 +189,19 @@ MOVING = {
 
 
 def _charged(handler: Handler, cost: Cost) -> Handler:
-    def carry_out(shard: NodeState, argv: Sequence[bytes]) -> Reply:
-        shard.spend(cost(shard, argv))
-        return handler(shard, argv)
+    def carry_out(node: NodeState, argv: Sequence[bytes]) -> Reply:
+        node.spend(cost(node, argv))
+        return handler(node, argv)
 
     return carry_out
 
 
 def _charged_when_long(handler: Handler, per_unit: int) -> Handler:
-    def carry_out(shard: NodeState, argv: Sequence[bytes]) -> Reply:
-        value = shard.data.get(argv[1])
+    def carry_out(node: NodeState, argv: Sequence[bytes]) -> Reply:
+        value = node.data.get(argv[1])
         if value is not None and len(value) > _LONG:
-            shard.spend(len(value) // per_unit)
-        return handler(shard, argv)
+            node.spend(len(value) // per_unit)
+        return handler(node, argv)
 
     return carry_out
 

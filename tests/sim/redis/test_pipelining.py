@@ -50,7 +50,7 @@ def condition_records_effects(shard):
     shard.effects = []
 
 
-CONDITIONS = {"calm": lambda shard: None, "replica": condition_is_replica, "effects": condition_records_effects}
+CONDITIONS = {"calm": lambda node: None, "replica": condition_is_replica, "effects": condition_records_effects}
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)

@@ -20,8 +20,9 @@ from orderlab.sim.engine.clock import Station, call_at
 from orderlab.sim.kafka.consumer_group import Consumer
 from orderlab.sim.kafka.producer import Producer
 from orderlab.sim.mqtt.broker.delivery import Delivery
-from orderlab.sim.mqtt.broker.ingest import Ingest, PublisherLinks
+from orderlab.sim.mqtt.broker.ingest import Ingest
 from orderlab.sim.mqtt.broker.node import BrokerNode, BrokerSettings
+from orderlab.sim.mqtt.broker.publisher_links import PublisherLinks
 from orderlab.sim.mqtt.broker.routing import Downlink, Routing
 from orderlab.sim.mqtt.broker.save_stage import SaveStage
 from orderlab.sim.mqtt.broker.session_lifecycle import SessionLifecycle, Subscriptions
@@ -159,14 +160,14 @@ class MqttBroker(BrokerNode):
 
     def publisher_links(self) -> PublisherLinks:
         """The links to its publishers, for faults."""
-        return PublisherLinks.of(self.ingest)
+        return self.ingest.links_to_publishers()
 
     def move_publishers(self, other: Broker) -> None:
         """Let the publishers of this broker, which is alive, connect to another one."""
         assert isinstance(other, MqttBroker), "brokers of one system are of one kind"
-        other.ingest.move_from(self.ingest)
+        other.ingest.move_here(self.ingest.hand_over())
 
     def take_over(self, dead: Broker) -> None:
         """Take in the publishers of a broker that has died."""
         assert isinstance(dead, MqttBroker), "brokers of one system are of one kind"
-        self.ingest.take_over(dead.ingest)
+        self.ingest.take_over(dead.ingest.left_behind())

@@ -1,30 +1,29 @@
 """From the broker to subscribers: backlog and new messages go out in order, answers come back, remove scripts run.
 
-A delivery passes filters in `deliver`, whose order matters; what is left is numbered in flight (`_transmit`), written
-(`_write`), arrives and is answered (`_arrive`), and ends in the store (`completed`).
+A delivery passes the filters of `filters.py`; what is left is numbered in flight (`_transmit`), written (`_write`),
+arrives and is answered (`_arrive`), and ends in the store (`removals.py`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import repeat
-from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from orderlab.model.history.events import EventKind
 from orderlab.sim.engine.clock import call_at
-from orderlab.sim.engine.packs import all_of, any_of
+from orderlab.sim.engine.packs import any_of
+from orderlab.sim.mqtt.broker.filters import FILTERS, FilterContext, Origin
 from orderlab.sim.mqtt.broker.node import BrokerNode
 from orderlab.sim.mqtt.broker.qos2 import Qos2Sender
+from orderlab.sim.mqtt.broker.removals import Removals
 from orderlab.sim.mqtt.clients import Ints
 from orderlab.sim.mqtt.connections import (
     BEHIND_US,
     MESSAGE,
     NO_DELIVERIES,
-    NO_SESSION,
     PACKET_ID,
     SUBSCRIBER,
     Deliveries,
@@ -37,20 +36,9 @@ from orderlab.sim.mqtt.topics import are_retained
 
 RECORDED_WITHIN_US = 100_000
 """After it has arrived: the recorder waits for no row for long."""
-_NOTHING = (-2, 0)
 NO_SESSIONS = np.empty(0, np.int64)
 """Where all brokers know at once who is connected where: nothing comes over an old connection."""
 Bools = npt.NDArray[np.bool_]
-
-
-class Acknowledged(NamedTuple):
-    """What subscribers have acknowledged, by column."""
-
-    messages: list[int]
-    subscribers: list[int]
-    packet_ids: list[int]
-    tokens: list[int]
-    sessions: list[int]
 
 
 class Delivery:
@@ -64,6 +52,19 @@ class Delivery:
         self.world = node.world
         self.table = node.world.delivery.connections
         self.qos2_sender = self._qos2_sender()
+        self.removals = Removals(node, self.record, self._make_room)
+        self.filter_context = FilterContext(
+            broker=node.number,
+            broker_of=node.world.traffic.subscribers.broker,
+            table=self.table,
+            replayed=node.world.delivery.replayed,
+            windows=node.world.delivery.windows,
+            refuses_closed=node.world.storage.store.refuses_closed,
+            pushes_early=node.world.hands_over_first and node.world.delivery.replayed.has_tokens,
+            has_unstored=not node.world.traffic.qos.sole,
+            on_late=self._find_out,
+            write_unstored=lambda deliveries: self._write_unstored(deliveries),
+        )
 
     def _qos2_sender(self) -> Qos2Sender:
         """The second half of the handshake with QoS 2."""
@@ -189,56 +190,12 @@ class Delivery:
         self, deliveries: Deliveries, is_backlog: bool = False, is_pushed: bool = True, sessions: Ints | None = None
     ) -> None:
         """Write PUBLISH packets to the sockets of those who are connected here. The others fetch them from the store.
-        ``is_pushed``: these come from who saved them, and may have been read from the store meanwhile. ``sessions``:
-        for which they were routed, if that came along; what was read and acknowledged meanwhile, and its session over,
-        nobody else knows."""
-        table, world = self.table, self.world
-        if world.measured.on_way is not None:
-            world.measured.on_way("broker", self.node.number, deliveries)
-        if sessions is not None:
-            if world.storage.store.refuses_closed:
-                deliveries = deliveries[
-                    (sessions == NO_SESSION) | (sessions == table.session_number[deliveries[:, SUBSCRIBER]])
-                ]
-            else:
-                table.note_pushed(deliveries, sessions)
-        # First whose they are: filters below keep books per connection, and must hear of no other's.
-        subscribers = deliveries[:, SUBSCRIBER]
-        here = table.connected[subscribers] & (world.traffic.subscribers.broker[subscribers] == self.node.number)
-        if not all_of(here):
-            deliveries = deliveries[here]
-        if table.beginning:  # the store still has the old session: what comes now was saved for that one
-            deliveries = deliveries[~np.isin(deliveries[:, SUBSCRIBER], list(table.beginning))]
-        if (
-            table.may_end and world.storage.store.refuses_closed and not is_backlog
-        ):  # a backlog was read from the present session
-            deliveries = deliveries[table.sessions_of(deliveries) == table.session_number[deliveries[:, SUBSCRIBER]]]
-        # What was read from the store went out before; the same, pushed, would go twice, and what is older would
-        # overtake.
-        if is_pushed and not is_backlog:
-            deliveries = world.delivery.replayed.beyond(deliveries)
-        # After that filter, not before: what is held back passes it again, with what the fetch under way has found
-        # (`_caught_up`).
-        if table.fetching and not is_backlog:
-            deliveries = self._hold_back(deliveries)
-        # After the holding back, so that only what is really sent moves the sequence on.
-        if world.hands_over_first and world.delivery.replayed.has_tokens and not is_backlog:
-            in_sequence, late = world.delivery.replayed.in_sequence(deliveries)
-            if is_pushed:
-                deliveries = in_sequence
-                self._find_out(late)
-                if (
-                    len(late) and table.fetching
-                ):  # what came with them is newer than what is read now, and must not overtake it
-                    deliveries = self._hold_back(deliveries)
-        if not world.traffic.qos.sole:  # QoS 0, or some of it: no window, no identifier
-            unstored = deliveries[:, PACKET_ID] < 0
-            self._write_unstored(deliveries[unstored])
-            deliveries = deliveries[~unstored]
-        # The window comes last: what it admits is counted as sent until its answer comes, so nothing may drop it
-        # silently (`_transmit` gives the room of repetitions and of what has expired back).
-        if world.delivery.windows.is_limited:
-            deliveries = world.delivery.windows.admit(deliveries, is_backlog)
+        ``filters.Origin`` says what ``is_backlog``, ``is_pushed`` and ``sessions`` mean."""
+        if self.world.measured.on_way is not None:
+            self.world.measured.on_way("broker", self.node.number, deliveries)
+        origin = Origin(is_backlog, is_pushed, sessions)
+        for filtered in FILTERS:
+            deliveries = filtered(self.filter_context, deliveries, origin)
         self._transmit(deliveries, is_backlog)
 
     def _write_unstored(self, deliveries: Deliveries) -> None:
@@ -254,14 +211,6 @@ class Delivery:
             if in_flight.get(in_flight_key(subscriber, packet_id)) != (message, token):
                 self.world.count("pushes_behind_newer_ones")
                 self.wake(subscriber)
-
-    def _hold_back(self, deliveries: Deliveries) -> Deliveries:
-        """Those that need not wait for a backlog."""
-        table = self.table
-        waits = np.isin(deliveries[:, SUBSCRIBER], list(table.fetching))
-        for delivery in deliveries[waits]:
-            table.held_back.setdefault(int(delivery[SUBSCRIBER]), []).append(delivery[np.newaxis])
-        return deliveries[~waits]
 
     def _transmit(self, deliveries: Deliveries, is_backlog: bool) -> None:
         """Number and write what needs an acknowledgement."""
@@ -481,126 +430,12 @@ class Delivery:
         self.qos2_sender.received_over_old(sent[each == 2], sessions[each == 2])
 
     def completed_over_old(self, acknowledged: Deliveries, sessions: Ints) -> None:
-        """Run remove scripts for PUBACKs or PUBCOMPs that came over connections which have ended. Of the messages this
-        broker knows what it sent: identifier, token, session. Nobody waits for these scripts, and they are not run
-        again: who has the client now sends again what is there."""
-        if not len(acknowledged):
-            return
-        node, world, table = self.node, self.world, self.table
-        store, name, node_of = world.storage.store, world.traffic.subscribers.name, world.storage.node_of
-        messages, whose, packet_ids, tokens = acknowledged.T.tolist()
-        over = [
-            table.is_over(subscriber, session) for subscriber, session in zip(whose, sessions.tolist(), strict=True)
-        ]
-        here = ~np.array(over, np.bool_)  # in the history an acknowledgement is of the present session
-        self.record(EventKind.ACKNOWLEDGE, acknowledged[here], np.full(int(here.sum()), int(node.env.now)), -1)
-        for message, subscriber, packet_id, token in acknowledged[here].tolist():
-            key = in_flight_key(subscriber, packet_id)
-            is_sent_anew = table.connected[subscriber] and subscriber not in table.fetching
-            if not is_sent_anew and table.in_flight.get(key) == (message, token):
-                del table.in_flight[key]
-        calls = store.acknowledge_each(list(map(name, whose)), packet_ids, tokens, sessions.tolist())
-        nodes = [node_of[subscriber] for subscriber in whose]
-        is_others = [
-            is_over and subscriber not in table.beginning for is_over, subscriber in zip(over, whose, strict=True)
-        ]
-
-        def removed(replies: Sequence[Any]) -> None:
-            for message, subscriber, packet_id, is_other, reply in zip(
-                messages, whose, packet_ids, is_others, replies, strict=True
-            ):
-                if reply == 1 and is_other:
-                    world.count("removals_of_other_messages")
-                elif reply == 1 and world.delivery.trims.limit is not None:
-                    world.delivery.trims.removed(subscriber, (message, packet_id))
-
-        done = node.burst(len(whose), node.costs.acknowledge_us)
-        call_at(node.env, done, lambda: node.driver.submit(nodes, calls, removed))
+        """Take in PUBACKs or PUBCOMPs that came over connections which have ended."""
+        self.removals.completed_over_old(acknowledged, sessions)
 
     def completed(self, acknowledged: Deliveries, answered: Ints, connections: Ints) -> None:
-        """Run remove scripts: the subscribers' PUBACKs or PUBCOMPs are here, over ``connections``."""
-        node, table = self.node, self.table
-        if node.is_dead or not len(acknowledged):
-            return
-        self.record(EventKind.ACKNOWLEDGE, acknowledged, answered, -1)
-        done = node.burst(len(acknowledged), node.costs.acknowledge_us)
-        subscribers = acknowledged[:, SUBSCRIBER]
-        here = self._leave(acknowledged, table.session_number[subscribers].tolist())
-        table.complete(acknowledged)
-        if node.settings.awaits_removals:
-            table.note_releasing(here.subscribers, node.number)
-        if here.messages:
-            self._remove(here, done)
-        if self.world.delivery.windows.is_limited:
-            present = table.connection_number[subscribers] == connections
-            self._make_room(acknowledged[present, SUBSCRIBER])
-
-    def _leave(self, acknowledged: Deliveries, sessions: list[int]) -> Acknowledged:
-        """Take what is acknowledged out of what is in flight: that of it which is there, and is no later session's."""
-        in_flight = self.table.in_flight
-        keys = in_flight_key(acknowledged[:, SUBSCRIBER], acknowledged[:, PACKET_ID]).tolist()
-        found = list(map(in_flight.pop, keys, repeat(_NOTHING)))
-        messages, subscribers, packet_ids, _ = acknowledged.T.tolist()
-        there, tokens = map(list, zip(*found, strict=True)) if found else ([], [])
-        if there == messages:  # as nearly always
-            return Acknowledged(messages, subscribers, packet_ids, tokens, sessions)
-        for key, what in zip(reversed(keys), reversed(found), strict=True):
-            if what is not _NOTHING:
-                in_flight[key] = what
-        rows = [
-            (message, subscriber, packet_id, known[1], session)
-            for message, subscriber, packet_id, session, key in zip(
-                messages, subscribers, packet_ids, sessions, keys, strict=True
-            )
-            if (known := in_flight.get(key, _NOTHING))[0] == message and in_flight.pop(key)
-        ]
-        return Acknowledged(*map(list, zip(*rows, strict=True))) if rows else Acknowledged([], [], [], [], [])
-
-    def _remove(self, acknowledged: Acknowledged, at_us: float) -> None:
-        """Run remove scripts, and again those that fail, where sessions are not read before they have run."""
-        node, world, table = self.node, self.world, self.table
-        store, names_of, node_of = world.storage.store, world.traffic.subscribers.names_of, world.storage.node_of
-        _, whose, *numbered = acknowledged
-        calls, nodes = store.acknowledge_each(names_of(whose), *numbered), list(map(node_of.__getitem__, whose))
-        may_need_rows = store.has_tokens or node.settings.awaits_removals or world.delivery.trims.limit is not None
-        rows = list(zip(*acknowledged, strict=True)) if may_need_rows else ()
-        if store.has_tokens:
-            table.note_removing(rows)
-
-        def removed(replies: Sequence[Any]) -> None:
-            again = (
-                [
-                    one
-                    for one, reply in zip(rows, replies, strict=True)
-                    if not isinstance(reply, int)
-                    and not store.is_damaged(reply)
-                    and not table.is_over(one[SUBSCRIBER], one[4])
-                ]
-                if node.settings.awaits_removals and not node.is_dead
-                else []
-            )
-            over = [one for one in rows if one not in again] if again else rows
-            if store.has_tokens:
-                table.note_removed(over)
-            if node.settings.awaits_removals:
-                table.note_released([subscriber for _, subscriber, *_ in over], node.number)
-            if world.delivery.trims.limit is not None:
-                for (message, subscriber, packet_id, *_), reply in zip(rows, replies, strict=True):
-                    if type(reply) is int:
-                        world.delivery.trims.removed(subscriber, (message, packet_id))
-            absent = len(replies) - replies.count(1)
-            if absent:
-                world.count("removes_of_nothing", absent)
-            if again:
-                world.count("removes_again", len(again))
-                later_us = node.env.now + node.settings.pack_pause_us
-                call_at(
-                    node.env,
-                    later_us,
-                    lambda: self._remove(Acknowledged(*map(list, zip(*again, strict=True))), later_us),
-                )
-
-        call_at(node.env, at_us, lambda: node.driver.submit(nodes, calls, removed))
+        """Take in the subscribers' PUBACKs or PUBCOMPs, over ``connections``."""
+        self.removals.completed(acknowledged, answered, connections)
 
     def _make_room(self, subscribers: Ints) -> None:
         """Send what waited for one packet of each of these to be acknowledged on its present connection."""

@@ -8,27 +8,25 @@ does not send it on twice. That knowledge is in the broker's memory, and a crash
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from functools import partial
 from itertools import repeat
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import simpy
 
 from orderlab.model.history.events import EventKind
 from orderlab.sim.engine.clock import call_at
-from orderlab.sim.engine.network import RETRANSMIT_US
 from orderlab.sim.engine.packs import any_of
 from orderlab.sim.kafka.broker import AppendError
 from orderlab.sim.kafka.producer import OnAnswered
+from orderlab.sim.mqtt.broker.moved_publishers import MovedPublishers, PublisherMoves
 from orderlab.sim.mqtt.broker.node import BrokerNode
+from orderlab.sim.mqtt.broker.publisher_links import PublisherLinks
 from orderlab.sim.mqtt.broker.qos2 import Qos2Receiver
+from orderlab.sim.mqtt.broker.republishing import FIRST, Republishing
 from orderlab.sim.mqtt.clients import Arrivals, Ints, where
-
-FIRST = 0
-"""The connection over which a message comes for the first time, whichever it is."""
 
 
 class Ingest:
@@ -45,16 +43,11 @@ class Ingest:
         self.remembers_received = True
         inbound = node.world.storage.inbound
         self.qos2_receiver = None if inbound is None else Qos2Receiver(node, inbound, self._to_all)
-        self.republishing = Republishing(self, self._ingest_again, self._on_published)
+        self.republishing = Republishing(node, self.unacknowledged, self._ingest_again, self._on_published)
+        self.moves = PublisherMoves(node, self._let_in)
         self.pubacks_to_lose = 0
         self.links: PublisherLinks | None = None
         """Where those of its publishers are not well."""
-        self._outside: list[Arrivals] = []
-        """Of publishers that have asked to be let in."""
-        self._left: list[tuple[PublisherLinks, list[Arrivals]]] = []
-        """Connections that publishers have left for another broker, and this one may not know it."""
-        self._awaited: list[PublisherLinks] = []
-        """Those that the publishers outside have left, wherever."""
         self.orphans: set[int] = set()
         """What publishers sent without an answer who are at another broker now: the answers go nowhere."""
         self._unanswered_of_qos_0: set[int] = set()
@@ -120,100 +113,102 @@ class Ingest:
         self._is_listening = False
         self._stopped_us = int(self.env.now)
 
-    def take_over(self, other: Ingest) -> None:
-        """Take over the publishers of another broker, who connect here: first they send again what has no PUBACK."""
-        arrivals = [*other._arrivals, *other._outside]
-        self._arrivals += arrivals
-        self._take_up(other, list(other.unacknowledged), arrivals)
+    # -- publishers that move ------------------------------------------------------------------------------
 
-    def _take_up(self, other: Ingest, unacknowledged: Sequence[int], arrivals: Sequence[Arrivals]) -> None:
-        if self.qos2_receiver is not None and other.qos2_receiver is not None:
-            messages = np.array(unacknowledged, np.int64)  # whichever broker had them, were it before the other one
-            waiting = where(
-                self.world.traffic.qos.of_publishers(messages % self.world.traffic.schedule.count) == 2, messages
-            ).tolist()
-            known = set(unacknowledged)
-            released = [message for message in other.received if message not in known]
-            publishers = np.concatenate([each.publishers for each in arrivals]) if arrivals else np.empty(0, np.int64)
-            coming = where(self.world.traffic.qos.of_publishers(publishers) == 2, publishers).tolist()
-            if (
-                self.qos2_receiver.inbound.is_fenced
-            ):  # what they sent over an earlier connection to this broker, the queue knows
+    def left_behind(self) -> MovedPublishers:
+        """What a broker that has died leaves to whom its publishers connect next."""
+        return self._moved((*self._arrivals, *self.moves.outside), ())
+
+    def hand_over(self) -> MovedPublishers:
+        """Let all publishers go, who connect to another broker."""
+        arrivals = (*self._arrivals, *self.moves.outside)
+        moved = self._moved(arrivals, self.moves.leave(self.links, arrivals))
+        self._arrivals, self.links = [], None
+        self.unacknowledged.clear()
+        self.orphans.update(moved.unacknowledged)
+        return moved
+
+    def _moved(self, arrivals: tuple[Arrivals, ...], awaited: tuple[PublisherLinks, ...]) -> MovedPublishers:
+        unacknowledged = tuple(self.unacknowledged)
+        known = set(unacknowledged)
+
+        def unfinished() -> list[int]:
+            released = [message for message in self.received if message not in known]
+            return released if self.qos2_receiver is None else [*released, *self.qos2_receiver.releasing]
+
+        return MovedPublishers(
+            broker=self.node.number,
+            arrivals=arrivals,
+            unacknowledged=unacknowledged,
+            links=self.links,
+            awaited=awaited,
+            is_holding=lambda: self._holds_of(arrivals),
+            unfinished=unfinished,
+            forget=self._forget_exchanges,
+        )
+
+    def _forget_exchanges(self) -> None:
+        """Forget the handshakes of publishers who are elsewhere, unless somebody is back here already."""
+        if not self._arrivals:
+            self.received.clear()
+            if self.qos2_receiver is not None:
+                self.qos2_receiver.forget()
+
+    def take_over(self, moved: MovedPublishers) -> None:
+        """Take in the publishers of a broker that has died: first they send again what has no PUBACK."""
+        self._arrivals += moved.arrivals
+        self._take_up(moved)
+
+    def move_here(self, moved: MovedPublishers) -> None:
+        """Take in publishers that another broker, which is alive, has handed over: now, or when it lets go of them."""
+        self.unacknowledged.update(dict.fromkeys(moved.unacknowledged))
+        self.moves.come(moved)
+
+    def _let_in(self, moved: MovedPublishers) -> None:
+        self._arrivals += moved.arrivals
+        self.orphans.difference_update(moved.unacknowledged)
+        self._take_up(moved)
+        moved.forget()
+
+    def _take_up(self, moved: MovedPublishers) -> None:
+        receiver, count = self.qos2_receiver, self.world.traffic.schedule.count
+        messages = np.array(moved.unacknowledged, np.int64)
+        if receiver is not None:
+            of_publishers = self.world.traffic.qos.of_publishers
+            # whichever broker had them, were it before the one that they have left
+            waiting = where(of_publishers(messages % count) == 2, messages).tolist()
+            publishers = np.concatenate([np.empty(0, np.int64), *(each.publishers for each in moved.arrivals)])
+            coming = where(of_publishers(publishers) == 2, publishers).tolist()
+            if receiver.inbound.is_fenced:  # what they sent over an earlier connection to this broker, the queue knows
                 are_back = set(coming)
                 self.received = {
-                    message: has
-                    for message, has in self.received.items()
-                    if message % self.world.traffic.schedule.count not in are_back
+                    message: has for message, has in self.received.items() if message % count not in are_back
                 }
-            self.qos2_receiver.resume(waiting, [*released, *other.qos2_receiver.releasing], coming)
-        if unacknowledged:
-            self._ingest_again(np.array(unacknowledged, np.int64), self._published)
+            receiver.resume(waiting, moved.unfinished(), coming)
+        if len(messages):
+            self._ingest_again(messages, self._published)
 
-    def move_from(self, other: Ingest) -> None:
-        """Let the publishers of another broker, which is alive, connect here. If brokers ask each other, they are let
-        in when that one has closed their old connections, or when nothing was heard of it for the session timeout; what
-        they publish meanwhile waits with them."""
-        world, ownership = self.world, self.world.ownership
-        unacknowledged, arrivals, links = list(other.unacknowledged), [*other._arrivals, *other._outside], other.links
-        awaited, other._awaited = other._awaited, []  # whoever was not let in there yet asks here now
-        other._arrivals, other._outside, other.links = [], [], None
-        self._awaited += awaited if links is None else [*awaited, links]
-        other.unacknowledged.clear()
-        other.orphans.update(unacknowledged)
-        self.unacknowledged.update(dict.fromkeys(unacknowledged))
-        self._outside += arrivals
+    # -- their links ---------------------------------------------------------------------------------------
 
-        def let_in() -> None:
-            late = self.env.now >= until_us
-            if late:
-                close()  # who reached nobody for so long does that by itself
-            elif not all(each.is_closed for each in awaited) or other._holds_of(arrivals):
-                call_at(self.env, next_tick(), let_in)
-                return
-            if self.node.is_dead or not all(each in self._outside for each in arrivals):
-                return  # they are in, or the next broker has them
-            self._outside = [each for each in self._outside if each not in arrivals]
-            self._awaited = (
-                []
-                if not self._outside
-                else [each for each in self._awaited if each not in awaited and each is not links]
-            )
-            self._arrivals += arrivals
-            self.orphans.difference_update(unacknowledged)
-            self._take_up(other, unacknowledged, arrivals)
-            if not other._arrivals:  # nobody is back there already
-                other.received.clear()
-                if other.qos2_receiver is not None:
-                    other.qos2_receiver.forget()
+    def links_to_publishers(self) -> PublisherLinks:
+        """The links to its publishers, for faults."""
+        self.links = self.links or PublisherLinks(self.node, self._links_are_well, self._are_back)
+        return self.links
 
-        def close() -> None:
-            if links is not None:
-                links.close()
+    def _links_are_well(self, links: PublisherLinks) -> None:
+        if self.links is links:
+            self.links = None
 
-        def hear() -> None:
-            close()
-            if awaits:
-                call_at(self.env, next_tick(), let_in)
+    def _are_back(self, links: PublisherLinks) -> None:
+        """All publishers connect anew, here, whom these links had cut off."""
+        if self.node.is_dead or self.links is not links:
+            return
+        links.close()
+        self.links = None
+        self.world.count("publishers_back")
+        self.republishing.resend(np.ones(self.world.traffic.schedule.count, np.bool_))
 
-        def next_tick() -> float:
-            return float((int(self.env.now) // self.node.settings.tick_us + 1) * self.node.settings.tick_us)
-
-        until_us = self.env.now + world.kafka.groups[0].settings.session_timeout_us
-        awaits = ownership is not None and ownership.awaits_old
-        for old, whose in self._left:  # whoever left this broker and is back: it knows its own sockets
-            if any(each in whose for each in arrivals):
-                old.close()
-        if links is not None:
-            links.are_left = True
-            other._left.append((links, arrivals))
-        if ownership is None:
-            close()
-        else:
-            ownership.publishers_left(other.node.number, self.node.number, hear)
-        if awaits:
-            call_at(self.env, float(until_us), let_in)
-        else:
-            let_in()
+    # -- what they publish ---------------------------------------------------------------------------------
 
     def _holds_of(self, arrivals: Sequence[Arrivals]) -> bool:
         """Whether something has come of these publishers, who have left, that the store (QoS 2) or Kafka (QoS 0) has
@@ -396,208 +391,3 @@ class Ingest:
                     ].max()
                 )
                 call_at(self.env, float(self.env.now + back_us), lambda: self._have_answers(records))
-
-
-class Republishing:
-    """Publishers of one broker that lose their connection and connect anew: what they hear, and what they send again.
-    While nobody has been away, nothing is asked.
-
-    An answer that is lost, or that never comes as Kafka did not take the message, costs a publisher its connection.
-    Over that one it hears nothing more, though what it sends still arrives. When it is back it sends all again that has
-    no answer, with DUP, in the original order (MQTT-4.4.0-1, MQTT-4.6.0-1), and then what is new. PUBRELs got through,
-    so the broker has them all; to those sent again it would only answer once more.
-
-    With QoS 1 each copy has an answer of its own, and the answer to a copy that came over a connection that is gone
-    goes nowhere. With QoS 2 the broker knows the message again and sends one copy on; whose connection is there then
-    gets the PUBREC.
-    """
-
-    def __init__(
-        self,
-        ingest: Ingest,
-        send: Callable[[Ints, OnAnswered], None],
-        on_published: Callable[[Sequence[int], AppendError | None, int], None],
-    ) -> None:
-        """``send`` takes in what is sent again; ``on_published`` hears what Kafka says to it, and over which connection
-        it came."""
-        self.ingest = ingest
-        self.world = ingest.world
-        self.away: set[int] = set()
-        self._send = send
-        self._on_published = on_published
-        self._connections: dict[int, tuple[int, int]] = {}
-        """Per publisher that has been away: (the number of its connection, the last message that it sent before)."""
-        self._count = FIRST
-        self._returning: dict[int, list[int]] = {}
-
-    @property
-    def is_used(self) -> bool:
-        """Whether anybody is or has been away."""
-        return bool(self._connections or self.away)
-
-    def lose(self, messages: Sequence[int]) -> None:
-        """Let the publishers of these lose patience, and their connections, if they have not yet."""
-        lost = {message % self.world.traffic.schedule.count for message in messages} - self.away
-        if not lost:
-            return
-        self.away |= lost
-        tick, env = self.ingest.node.settings.tick_us, self.ingest.env
-        at_us = -(-int(env.now + self.world.traffic.reconnect_us) // tick) * tick
-        if at_us not in self._returning:
-            self._returning[at_us] = []
-            call_at(env, at_us, lambda: self._return(at_us))
-        self._returning[at_us].extend(lost)
-
-    def heard(self, answered: Sequence[int], lost_max: int) -> list[int]:
-        """Those of the messages whose answers reach a publisher, if the first ``lost_max`` answers are lost on the
-        way."""
-        count, away = self.world.traffic.schedule.count, self.away
-        self.lose(answered[:lost_max])
-        return [message for message in answered if message % count not in away]
-
-    def owed(self, answered: Sequence[int], connection: int) -> list[int]:
-        """Those of the messages whose publishers wait for an answer to the very copy that came over ``connection``."""
-        count, known = self.world.traffic.schedule.count, self._connections
-        publishers = np.asarray(answered, np.int64) % count
-        exactly = np.broadcast_to(self.world.traffic.qos.of_publishers(publishers), len(publishers)) == 2
-        owed = []
-        for message, publisher, is_exact in zip(answered, publishers.tolist(), exactly.tolist(), strict=True):
-            present, before = known.get(publisher, (FIRST, -1))
-            if is_exact or (message > before if connection == FIRST else connection == present):
-                owed.append(message)
-        return owed
-
-    def _return(self, at_us: int) -> None:
-        """Connect those anew whose time it is."""
-        back = self._returning.pop(at_us)
-        self.away.difference_update(back)
-        if self.ingest.node.is_dead:
-            return  # the next broker takes them over
-        here = np.zeros(self.world.traffic.schedule.count, np.bool_)
-        here[back] = True
-        self.resend(here)
-
-    def resend(self, here: npt.NDArray[np.bool_]) -> None:
-        """Connect those publishers anew now: they send again what has no answer."""
-        self._count += 1
-        connection, count = self._count, self.world.traffic.schedule.count
-        waiting = np.fromiter(self.ingest.unacknowledged, np.int64, len(self.ingest.unacknowledged))
-        messages = waiting[here[waiting % count]]
-        for message in messages.tolist():
-            self._connections[message % count] = connection, message
-        self._send(messages, lambda records, error: self._on_published(records, error, connection))
-
-
-class PublisherLinks:
-    """The links between one broker and all its publishers, while they are not as they should be: cut for a while, slow,
-    or dead on the way. ``Links`` says what that means.
-
-    A publisher goes on to send over a connection in which it still believes. What a dead one takes is lost, as are its
-    answers; when the publisher is back it sends all again that has no answer, with DUP, before anything new. Over a
-    connection that it has left for another broker, bytes may be on the way: the old broker reads them until it knows of
-    the new connection.
-    """
-
-    def __init__(self, ingest: Ingest) -> None:
-        self.ingest = ingest
-        self.world, self.env = ingest.world, ingest.env
-        self.is_dead = False
-        self._more_us = 0
-        self._cut_us = 0, 0
-        self._through_us: dict[int, int] = {}
-        """Per publisher, when the last that it has sent is through."""
-        self._answered_us: dict[int, int] = {}
-        self.are_left = False
-        """Whether the publishers are at another broker."""
-        self.is_closed = False
-        """Whether the broker reads no more of these connections."""
-
-    @classmethod
-    def of(cls, ingest: Ingest) -> PublisherLinks:
-        """Those of a broker's publishers."""
-        ingest.links = ingest.links or cls(ingest)
-        return ingest.links
-
-    # -- what happens to them ------------------------------------------------------------------------------
-
-    def cut(self, until_us: int) -> None:
-        """Let nothing through until then."""
-        self._cut_us = int(self.env.now), until_us
-
-    def slow_down(self, more_us: int) -> None:
-        """Let everything take so much longer, each way; 0: as usual."""
-        self._more_us = more_us
-
-    def kill(self) -> None:
-        """Let nothing through any more, on these connections."""
-        self.is_dead = True
-
-    def come_back(self) -> None:
-        """Connect all publishers anew, here."""
-        if self.ingest.node.is_dead or self.ingest.links is not self:
-            return
-        self.is_closed, self.ingest.links = True, None
-        self.world.count("publishers_back")
-        self.ingest.republishing.resend(np.ones(self.world.traffic.schedule.count, np.bool_))
-
-    def close(self) -> None:
-        """Read no more of these connections."""
-        self.is_closed = True
-
-    # -- what goes over them -------------------------------------------------------------------------------
-
-    def arrive(self, messages: Ints, then: Callable[[Ints], None]) -> None:
-        """Hand on what publishers send now when it is there, if it is ever."""
-        if self.is_dead:
-            self.world.count("publishes_into_dead_links", len(messages))
-            return
-        now, count = int(self.env.now), self.world.traffic.schedule.count
-        by_time: dict[int, list[int]] = {}
-        for message in messages.tolist():
-            at_us = self._in_order(self._through_us, message % count, now)
-            by_time.setdefault(at_us, []).append(message)
-        for at_us, there in sorted(by_time.items()):
-            call_at(self.env, float(at_us), partial(self._there, np.array(there, np.int64), then))
-        if (
-            now > self._cut_us[1]
-            and not self._more_us
-            and self.ingest.links is self
-            and max(self._through_us.values(), default=0) < now
-        ):
-            self.ingest.links = None  # all is well again
-
-    def _there(self, messages: Ints, then: Callable[[Ints], None]) -> None:
-        if self.is_closed or self.is_dead:
-            self.world.count("publishes_lost_on_the_way", len(messages))
-        else:
-            if self.are_left:
-                self.world.count("publishes_over_old_connections", len(messages))
-            then(messages)
-
-    def pubrels(self, messages: Ints, at_us: Ints, then: Callable[[Sequence[int]], None]) -> None:
-        """Hand on PUBRELs that would be there at these instants: behind what their publishers have sent before, a
-        PUBLISH with DUP perhaps."""
-        count = self.world.traffic.schedule.count
-
-        def sent(message: int) -> None:  # only now, or what is published before then would wait behind it
-            through_us = self._in_order(self._through_us, message % count, int(self.env.now))
-            call_at(self.env, float(through_us), partial(then, [message]))
-
-        for message, at in zip(messages.tolist(), at_us.tolist(), strict=True):
-            call_at(self.env, float(at), partial(sent, message))
-
-    def answers(self, publishers: Ints, at_us: Ints) -> Ints:
-        """When answers arrive that would at ``at_us``, were all well."""
-        whose = zip(publishers.tolist(), np.broadcast_to(at_us, len(publishers)).tolist(), strict=True)
-        return np.array([self._in_order(self._answered_us, publisher, at) for publisher, at in whose], np.int64)
-
-    def _in_order(self, last_us: dict[int, int], publisher: int, at_us: int) -> int:
-        """When a packet is through that would be at ``at_us``: behind those before it."""
-        from_us, until_us = self._cut_us
-        at_us += self._more_us
-        interval = RETRANSMIT_US
-        while from_us <= at_us < until_us:
-            at_us += interval
-            interval *= 2
-        last_us[publisher] = max(at_us, last_us.get(publisher, 0))
-        return last_us[publisher]

@@ -6,8 +6,8 @@ keys as COMMAND INFO of a server shows them. When it is called the arity fits an
 of two errors the first is told, and before the first write, since no command is half done. An error is an
 ``ErrorReply`` that it raises.
 
-It reads values with ``shard.lookup_as``, installs new ones with ``shard.install``, and tells what it changed with
-``shard.modified``; a value is changed by its own methods, which take ``shard.undo`` so that a rollback finds the
+It reads values with ``node.lookup_as``, installs new ones with ``node.install``, and tells what it changed with
+``node.modified``; a value is changed by its own methods, which take ``node.undo`` so that a rollback finds the
 inverse step.
 
 The docstring is the command's syntax, and after it only what would surprise: where the server's own behaviour is odd,

@@ -17,7 +17,7 @@ _BAD_BIT = b"ERR bit is not an integer or out of range"
 _WRAP = 1 << 64
 
 
-def bit_offset(shard: NodeState, argument: bytes, width: int = 0) -> int:
+def bit_offset(node: NodeState, argument: bytes, width: int = 0) -> int:
     """An offset in bits. With a ``width``, ``#n`` means the n-th field of that width."""
     counts_fields = width > 0 and argument[:1] == b"#"
     offset = parse_integer(argument[1:] if counts_fields else argument)
@@ -25,44 +25,44 @@ def bit_offset(shard: NodeState, argument: bytes, width: int = 0) -> int:
         raise ErrorReply(BAD_OFFSET)
     if counts_fields:
         offset = (offset * width + _WRAP // 2) % _WRAP - _WRAP // 2  # the server's product wraps around
-    if offset < 0 or (offset >> 3 >= shard.config.proto_max_bulk_len and not shard.caller.is_master):
+    if offset < 0 or (offset >> 3 >= node.config.proto_max_bulk_len and not node.caller.is_master):
         raise ErrorReply(BAD_OFFSET)
     return offset
 
 
-def grown_string(shard: NodeState, key: bytes, last_bit: int) -> tuple[bytearray, bool]:
+def grown_string(node: NodeState, key: bytes, last_bit: int) -> tuple[bytearray, bool]:
     """A copy of the string at ``key`` that reaches to ``last_bit``, and whether it had to grow."""
-    old = shard.lookup_as(key, bytes) or b""
+    old = node.lookup_as(key, bytes) or b""
     size = (last_bit >> 3) + 1
     if len(old) >= size:
         return bytearray(old), False
-    shard.grow(size - len(old))
+    node.grow(size - len(old))
     return bytearray(old.ljust(size, b"\0")), True
 
 
 @command("setbit", 4, "write denyoom", (1, 1, 1))
-def setbit(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def setbit(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """SETBIT key offset bit: the bit before."""
-    offset = bit_offset(shard, argv[2])
+    offset = bit_offset(node, argv[2])
     bit = integer(argv[3], _BAD_BIT)
     if bit not in (0, 1):
         raise ErrorReply(_BAD_BIT)
-    buffer, has_grown = grown_string(shard, argv[1], offset)
+    buffer, has_grown = grown_string(node, argv[1], offset)
     mask = 0x80 >> (offset & 7)
     old = int(buffer[offset >> 3] & mask != 0)
     if has_grown or old != bit:
         buffer[offset >> 3] ^= mask if old != bit else 0
-        put_raw(shard, argv[1], bytes(buffer))
+        put_raw(node, argv[1], bytes(buffer))
     else:
-        shard.set_string_encoding(argv[1], b"raw")
+        node.set_string_encoding(argv[1], b"raw")
     return old
 
 
 @command("getbit", 3, "readonly fast", (1, 1, 1))
-def getbit(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def getbit(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """GETBIT key offset."""
-    offset = bit_offset(shard, argv[2])
-    value = shard.lookup_as(argv[1], bytes) or b""
+    offset = bit_offset(node, argv[2])
+    value = node.lookup_as(argv[1], bytes) or b""
     at = offset >> 3
     return (value[at] >> (7 - (offset & 7))) & 1 if at < len(value) else 0
 
@@ -89,9 +89,9 @@ def _window(value: bytes, first: int, beyond: int) -> int:
 
 
 @command("bitcount", -2, "readonly", (1, 1, 1))
-def bitcount(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def bitcount(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """BITCOUNT key [start end [BYTE | BIT]]."""
-    value = shard.lookup_as(argv[1], bytes)
+    value = node.lookup_as(argv[1], bytes)
     if value is None:
         return 0
     if len(argv) == 2:
@@ -106,15 +106,15 @@ def bitcount(shard: NodeState, argv: Sequence[bytes]) -> Reply:
 
 
 @command("bitpos", -3, "readonly", (1, 1, 1))
-def bitpos(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def bitpos(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """BITPOS key bit [start [end [BYTE | BIT]]]: right of a string without a given end all bits are clear."""
     bit = integer(argv[2])
     if bit not in (0, 1):
         raise ErrorReply(b"ERR The bit argument must be 1 or 0.")
-    value = shard.lookup(argv[1])
+    value = node.lookup(argv[1])
     if value is None:
         return -1 if bit else 0
-    value = shard.lookup_as(argv[1], bytes)
+    value = node.lookup_as(argv[1], bytes)
     if len(argv) > 6:
         raise ErrorReply(SYNTAX_ERROR)
     start = integer(argv[3]) if len(argv) > 3 else 0
@@ -140,19 +140,19 @@ _OPERATIONS: dict[bytes, Callable[[int, int], int]] = {
 
 
 @command("bitop", -4, "write denyoom", (2, -1, 1))
-def bitop(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def bitop(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """BITOP AND | OR | XOR | NOT destkey key [key ...]: shorter strings count as padded with zeros."""
     operation, target = option(argv[1]), argv[2]
     if operation != b"NOT" and operation not in _OPERATIONS:
         raise ErrorReply(SYNTAX_ERROR)
     if operation == b"NOT" and len(argv) != 4:
         raise ErrorReply(b"ERR BITOP NOT must be called with a single source key.")
-    values = [shard.lookup_as(key, bytes) or b"" for key in argv[3:]]
+    values = [node.lookup_as(key, bytes) or b"" for key in argv[3:]]
     size = max(map(len, values))
     if not size:
-        if shard.lookup(target) is not None:
-            shard.remove(target)
-            shard.modified(target)
+        if node.lookup(target) is not None:
+            node.remove(target)
+            node.modified(target)
         return 0
     numbers = [int.from_bytes(value.ljust(size, b"\0"), "big") for value in values]
     result = numbers[0]
@@ -161,9 +161,9 @@ def bitop(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     else:
         for number in numbers[1:]:
             result = _OPERATIONS[operation](result, number)
-    shard.grow(size)
-    put_string(shard, target, result.to_bytes(size, "big"))
-    shard.set_string_encoding(target, b"raw")
+    node.grow(size)
+    put_string(node, target, result.to_bytes(size, "big"))
+    node.set_string_encoding(target, b"raw")
     return size
 
 
@@ -236,7 +236,7 @@ class _Step:
 _OPERANDS = {b"GET": 2, b"SET": 3, b"INCRBY": 3, b"OVERFLOW": 1}
 
 
-def _parse(shard: NodeState, argv: Sequence[bytes]) -> list[_Step]:
+def _parse(node: NodeState, argv: Sequence[bytes]) -> list[_Step]:
     steps: list[_Step] = []
     overflow = b"WRAP"
     at = 2
@@ -251,7 +251,7 @@ def _parse(shard: NodeState, argv: Sequence[bytes]) -> list[_Step]:
                 raise ErrorReply(b"ERR Invalid OVERFLOW type specified")
         else:
             width, signed = _type(argv[at + 1])
-            field = _Field(bit_offset(shard, argv[at + 2], width), width, signed)
+            field = _Field(bit_offset(node, argv[at + 2], width), width, signed)
             amount = integer(argv[at + 3]) if word != b"GET" else 0
             steps.append(_Step(word, field, amount, overflow))
         at += 1 + operands
@@ -266,16 +266,16 @@ def _type(text: bytes) -> tuple[int, bool]:
     return width, signed
 
 
-def _bitfield(shard: NodeState, argv: Sequence[bytes], read_only: bool) -> Reply:
+def _bitfield(node: NodeState, argv: Sequence[bytes], read_only: bool) -> Reply:
     key = argv[1]
-    steps = _parse(shard, argv)
+    steps = _parse(node, argv)
     writes = [step.field for step in steps if step.word != b"GET"]
     if not writes:
-        value = shard.lookup_as(key, bytes) or b""
+        value = node.lookup_as(key, bytes) or b""
         return [step.field.read(value) for step in steps]
     if read_only:
         raise ErrorReply(b"ERR BITFIELD_RO only supports the GET subcommand")
-    buffer, has_grown = grown_string(shard, key, max(field.offset + field.width - 1 for field in writes))
+    buffer, has_grown = grown_string(node, key, max(field.offset + field.width - 1 for field in writes))
     replies: list[Reply] = []
     changes = 0
     for step in steps:
@@ -293,20 +293,20 @@ def _bitfield(shard: NodeState, argv: Sequence[bytes], read_only: bool) -> Reply
         step.field.write(buffer, new)
         replies.append(old if step.word == b"SET" else new)
         changes += has_grown or old != new
-    shard.install(key, bytes(buffer))
-    shard.set_string_encoding(key, b"raw")
+    node.install(key, bytes(buffer))
+    node.set_string_encoding(key, b"raw")
     if changes:
-        shard.modified(key, changes)
+        node.modified(key, changes)
     return replies
 
 
 @command("bitfield", -2, "write denyoom", (1, 1, 1))
-def bitfield(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def bitfield(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """BITFIELD key [GET type offset | [OVERFLOW WRAP | SAT | FAIL] SET | INCRBY type offset value ...]."""
-    return _bitfield(shard, argv, read_only=False)
+    return _bitfield(node, argv, read_only=False)
 
 
 @command("bitfield_ro", -2, "readonly fast", (1, 1, 1))
-def bitfield_ro(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def bitfield_ro(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """BITFIELD_RO key [GET type offset ...]."""
-    return _bitfield(shard, argv, read_only=True)
+    return _bitfield(node, argv, read_only=True)

@@ -18,81 +18,81 @@ _READS = "stale"
 _CHANGES = "admin stale no_async_loading"
 
 
-def slots_of(shard: NodeState) -> SlotMap:
+def slots_of(node: NodeState) -> SlotMap:
     """The node's slot map; an error when it is not part of a cluster."""
-    if shard.slots is None:
+    if node.slots is None:
         raise ErrorReply(DISABLED)
-    return shard.slots
+    return node.slots
 
 
 @command("asking", 1, "fast")
-def asking(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def asking(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ASKING."""
-    slots_of(shard)
-    shard.caller.asking = True
+    slots_of(node)
+    node.caller.asking = True
     return OK
 
 
 @command("readonly", 1, "loading stale fast")
-def readonly(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def readonly(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """READONLY."""
-    slots_of(shard)
-    shard.caller.reads_replicas = True
+    slots_of(node)
+    node.caller.reads_replicas = True
     return OK
 
 
 @command("readwrite", 1, "loading stale fast")
-def readwrite(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def readwrite(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """READWRITE."""
-    slots_of(shard)
-    shard.caller.reads_replicas = False
+    slots_of(node)
+    node.caller.reads_replicas = False
     return OK
 
 
 @command("cluster|myid", 2, _READS)
-def myid(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def myid(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLUSTER MYID."""
-    return slots_of(shard).myself
+    return slots_of(node).myself
 
 
 @command("cluster|keyslot", 3, _READS)
-def keyslot(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def keyslot(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLUSTER KEYSLOT key."""
-    slots_of(shard)
+    slots_of(node)
     return hash_slot(argv[2])
 
 
 @command("cluster|countkeysinslot", 3, _READS)
-def countkeysinslot(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def countkeysinslot(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLUSTER COUNTKEYSINSLOT slot. Keys past their deadline count until they are removed."""
-    slots_of(shard)
+    slots_of(node)
     slot = integer(argv[2])
     if not 0 <= slot < SLOT_COUNT:
         raise ErrorReply(b"ERR Invalid slot")
-    return sum(hash_slot(key) == slot for key in shard.data)
+    return sum(hash_slot(key) == slot for key in node.data)
 
 
 @command("cluster|getkeysinslot", 4, _READS)
-def getkeysinslot(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def getkeysinslot(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLUSTER GETKEYSINSLOT slot count."""
-    slots_of(shard)
+    slots_of(node)
     slot, count = integer(argv[2]), integer(argv[3])
     if not 0 <= slot < SLOT_COUNT or count < 0:
         raise ErrorReply(b"ERR Invalid slot or number of keys")
-    return [key for key in shard.data if hash_slot(key) == slot][:count]
+    return [key for key in node.data if hash_slot(key) == slot][:count]
 
 
 @command("cluster|slots", 2, _READS)
-def slots(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def slots(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLUSTER SLOTS."""
-    view = slots_of(shard)
-    return [[first, last, [*_host_and_port(view, node), node, []]] for first, last, node in view.owned_ranges()]
+    view = slots_of(node)
+    return [[first, last, [*_host_and_port(view, name), name, []]] for first, last, name in view.owned_ranges()]
 
 
 @command("cluster|info", 2, _READS)
-def info(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def info(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLUSTER INFO: the facts that a model of a cluster knows."""
-    view = slots_of(shard)
+    view = slots_of(node)
     assigned = sum(owner is not None for owner in view.owners)
     facts = {
         b"cluster_state": b"ok" if view.is_up else b"fail",
@@ -138,60 +138,60 @@ def _in_ranges(argv: Sequence[bytes]) -> list[int]:
     return chosen
 
 
-def _assign(shard: NodeState, chosen: Iterable[int], node: bytes | None) -> Reply:
-    """Give unassigned slots to ``node``, or with None take assigned ones away."""
-    view = slots_of(shard)
+def _assign(node: NodeState, chosen: Iterable[int], name: bytes | None) -> Reply:
+    """Give unassigned slots to ``name``, or with None take assigned ones away."""
+    view = slots_of(node)
     seen: set[int] = set()
     for slot in chosen:
-        if node is not None and view.owners[slot] is not None:
+        if name is not None and view.owners[slot] is not None:
             raise ErrorReply(b"ERR Slot %d is already busy" % slot)
-        if node is None and view.owners[slot] is None:
+        if name is None and view.owners[slot] is None:
             raise ErrorReply(b"ERR Slot %d is already unassigned" % slot)
         if slot in seen:
             raise ErrorReply(b"ERR Slot %d specified multiple times" % slot)
         seen.add(slot)
-    if node is not None:
+    if name is not None:
         for slot in seen:
             view.importing.pop(slot, None)
-    view.assign(seen, node)
+    view.assign(seen, name)
     view.is_up = None not in view.owners
     return OK
 
 
 @command("cluster|addslots", -3, _CHANGES)
-def addslots(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def addslots(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLUSTER ADDSLOTS slot [slot ...]."""
-    return _assign(shard, _listed(argv), slots_of(shard).myself)
+    return _assign(node, _listed(argv), slots_of(node).myself)
 
 
 @command("cluster|addslotsrange", -4, _CHANGES)
-def addslotsrange(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def addslotsrange(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLUSTER ADDSLOTSRANGE first last [first last ...]."""
-    view = slots_of(shard)
-    return _assign(shard, _in_ranges(argv), view.myself)
+    view = slots_of(node)
+    return _assign(node, _in_ranges(argv), view.myself)
 
 
 @command("cluster|delslots", -3, _CHANGES)
-def delslots(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def delslots(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLUSTER DELSLOTS slot [slot ...]."""
-    slots_of(shard)
-    return _assign(shard, _listed(argv), None)
+    slots_of(node)
+    return _assign(node, _listed(argv), None)
 
 
 @command("cluster|delslotsrange", -4, _CHANGES)
-def delslotsrange(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def delslotsrange(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLUSTER DELSLOTSRANGE first last [first last ...]."""
-    slots_of(shard)
-    return _assign(shard, _in_ranges(argv), None)
+    slots_of(node)
+    return _assign(node, _in_ranges(argv), None)
 
 
 # -- migration -----------------------------------------------------------------------------------------------
 
 
 @command("cluster|setslot", -4, _CHANGES)
-def setslot(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def setslot(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLUSTER SETSLOT slot {MIGRATING node | IMPORTING node | NODE node | STABLE}."""
-    view = slots_of(shard)
+    view = slots_of(node)
     slot, action = _slot(argv[2]), argv[3].lower()
     if action == b"stable" and len(argv) == 4:
         view.migrating.pop(slot, None)
@@ -200,41 +200,41 @@ def setslot(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     carry_out = _SETSLOT_ACTIONS.get(action)
     if carry_out is None or len(argv) != 5:
         raise ErrorReply(INVALID_ACTION)
-    carry_out(shard, slot, argv[4])
+    carry_out(node, slot, argv[4])
     return OK
 
 
-def _migrate(shard: NodeState, slot: int, node: bytes) -> None:
-    view = slots_of(shard)
+def _migrate(node: NodeState, slot: int, name: bytes) -> None:
+    view = slots_of(node)
     if view.owners[slot] != view.myself:
         raise ErrorReply(b"ERR I'm not the owner of hash slot %d" % slot)
-    if node not in view.addresses:
-        raise ErrorReply(b"ERR I don't know about node %b" % node)
-    view.migrating[slot] = node
+    if name not in view.addresses:
+        raise ErrorReply(b"ERR I don't know about node %b" % name)
+    view.migrating[slot] = name
 
 
-def _import(shard: NodeState, slot: int, node: bytes) -> None:
-    view = slots_of(shard)
+def _import(node: NodeState, slot: int, name: bytes) -> None:
+    view = slots_of(node)
     if view.owners[slot] == view.myself:
         raise ErrorReply(b"ERR I'm already the owner of hash slot %d" % slot)
-    if node not in view.addresses:
-        raise ErrorReply(b"ERR I don't know about node %b" % node)
-    view.importing[slot] = node
+    if name not in view.addresses:
+        raise ErrorReply(b"ERR I don't know about node %b" % name)
+    view.importing[slot] = name
 
 
-def _give_to(shard: NodeState, slot: int, node: bytes) -> None:
-    view = slots_of(shard)
-    if node not in view.addresses:
-        raise ErrorReply(b"ERR Unknown node %b" % node)
-    has_keys = any(hash_slot(key) == slot for key in shard.data)
-    if view.owners[slot] == view.myself and node != view.myself and has_keys:
+def _give_to(node: NodeState, slot: int, name: bytes) -> None:
+    view = slots_of(node)
+    if name not in view.addresses:
+        raise ErrorReply(b"ERR Unknown node %b" % name)
+    has_keys = any(hash_slot(key) == slot for key in node.data)
+    if view.owners[slot] == view.myself and name != view.myself and has_keys:
         raise ErrorReply(
             b"ERR Can't assign hashslot %d to a different node while I still hold keys for this hash slot." % slot
         )
     if not has_keys:
         view.migrating.pop(slot, None)
-    view.assign((slot,), node)
-    if node == view.myself and slot in view.importing:
+    view.assign((slot,), name)
+    if name == view.myself and slot in view.importing:
         view.claim()  # a higher epoch, so that every other node believes the new owner
         del view.importing[slot]
 

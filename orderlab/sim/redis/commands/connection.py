@@ -20,48 +20,48 @@ _BAD_NAME = b"ERR Client names cannot contain spaces, newlines or special charac
 
 
 @command("ping", -1, "fast")
-def ping(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def ping(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """PING [message]."""
     if len(argv) > 2:
         raise ErrorReply(b"ERR wrong number of arguments for 'ping' command")
-    if shard.caller.subscriptions and shard.resp == 2:
+    if node.caller.subscriptions and node.resp == 2:
         return [b"pong", argv[1] if len(argv) == 2 else b""]
     return _PONG if len(argv) == 1 else argv[1]
 
 
 @command("echo", 2, "loading stale fast")
-def echo(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def echo(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ECHO message."""
     return argv[1]
 
 
 @command("quit", -1, "noscript loading stale fast no_auth allow_busy")
-def quit_(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def quit_(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """QUIT: the connection forgets all it knew, as a new one would."""
-    _forget(shard, shard.caller)
+    _forget(node, node.caller)
     return OK
 
 
 @command("reset", 1, "noscript loading stale fast no_auth allow_busy")
-def reset(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def reset(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """RESET."""
-    _forget(shard, shard.caller)
+    _forget(node, node.caller)
     return Status(b"RESET")
 
 
-def _forget(shard: NodeState, client: Client) -> None:
-    leave_transaction(shard, client)
-    shard.subscribers.drop(client)
+def _forget(node: NodeState, client: Client) -> None:
+    leave_transaction(node, client)
+    node.subscribers.drop(client)
     client.resp, client.name, client.asking, client.reads_replicas = 2, b"", False, False
     client.database = 0
-    shard.use(0)
-    shard.resp = 2
+    node.use(0)
+    node.resp = 2
 
 
 @command("hello", -1, "noscript loading stale fast no_auth allow_busy")
-def hello(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def hello(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """HELLO [protover [AUTH user password] [SETNAME name]]."""
-    client = shard.caller
+    client = node.caller
     version, name = client.resp, None
     if len(argv) > 1:
         bad_version = b"ERR Protocol version is not an integer or out of range"
@@ -79,13 +79,13 @@ def hello(shard: NodeState, argv: Sequence[bytes]) -> Reply:
         at += 2
     if name is not None:
         client.name = name
-    client.resp = shard.resp = version
+    client.resp = node.resp = version
     facts: list[Reply] = [
         *(b"server", b"redis", b"version", VERSION, b"proto", version, b"id", client.id),
-        *(b"mode", b"cluster" if shard.slots is not None else b"standalone"),
-        *(b"role", b"replica" if shard.is_replica else b"master", b"modules", []),
+        *(b"mode", b"cluster" if node.slots is not None else b"standalone"),
+        *(b"role", b"replica" if node.is_replica else b"master", b"modules", []),
     ]
-    return mapping(shard.resp, facts)
+    return mapping(node.resp, facts)
 
 
 def _client_name(name: bytes) -> bytes:
@@ -95,26 +95,26 @@ def _client_name(name: bytes) -> bytes:
 
 
 @command("client|id", 2, "noscript loading stale")
-def client_id(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def client_id(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLIENT ID."""
-    return shard.caller.id
+    return node.caller.id
 
 
 @command("client|getname", 2, "noscript loading stale")
-def client_getname(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def client_getname(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLIENT GETNAME."""
-    return shard.caller.name or None
+    return node.caller.name or None
 
 
 @command("client|setname", 3, "noscript loading stale")
-def client_setname(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def client_setname(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLIENT SETNAME name; the empty name takes it away."""
-    shard.caller.name = _client_name(argv[2])
+    node.caller.name = _client_name(argv[2])
     return OK
 
 
 @command("client|unblock", -3, "admin noscript loading stale")
-def client_unblock(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def client_unblock(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLIENT UNBLOCK client-id [TIMEOUT | ERROR]: whether that client was waiting."""
     if len(argv) > 4:
         raise ErrorReply(
@@ -125,15 +125,15 @@ def client_unblock(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     if how not in (b"TIMEOUT", b"ERROR"):
         raise ErrorReply(b"ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")
     identifier = integer(argv[2])
-    waiting = next((one for one in shard.waits.all() if one.client.id == identifier), None)
+    waiting = next((one for one in node.waits.all() if one.client.id == identifier), None)
     if waiting is None:
         return 0
-    shard.waits.end(waiting, UNBLOCKED if how == b"ERROR" else None)
+    node.waits.end(waiting, UNBLOCKED if how == b"ERROR" else None)
     return 1
 
 
 @command("client|no-evict", 3, "admin noscript loading stale")
-def client_no_evict(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def client_no_evict(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLIENT NO-EVICT ON | OFF: connections take no memory here, so none is ever evicted."""
     if option(argv[2]) not in (b"ON", b"OFF"):
         raise ErrorReply(SYNTAX_ERROR)
@@ -141,9 +141,9 @@ def client_no_evict(shard: NodeState, argv: Sequence[bytes]) -> Reply:
 
 
 @command("wait", 3, "noscript")
-def wait(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def wait(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """WAIT numreplicas timeout: replies at once with the replicas in touch."""
-    if shard.is_replica:
+    if node.is_replica:
         raise ErrorReply(
             b"ERR WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a replica is "
             b"configured to be writable (which is not the default) writes to replicas are just local and are not "
@@ -154,70 +154,70 @@ def wait(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     timeout_ms = integer_between(argv[2], -(1 << 63), (1 << 63) - 1, b"ERR timeout is not an integer or out of range")
     if timeout_ms < 0:
         raise ErrorReply(b"ERR timeout is negative")
-    return shard.good_replicas
+    return node.good_replicas
 
 
 @command("multi", 1, "noscript loading stale fast allow_busy")
-def multi(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def multi(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """MULTI."""
-    if shard.caller.queue is not None:
+    if node.caller.queue is not None:
         raise ErrorReply(b"ERR MULTI calls can not be nested")
-    shard.caller.queue = []
+    node.caller.queue = []
     return OK
 
 
 @command("discard", 1, "noscript loading stale fast allow_busy")
-def discard(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def discard(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """DISCARD: forgets the watched keys too."""
-    if shard.caller.queue is None:
+    if node.caller.queue is None:
         raise ErrorReply(b"ERR DISCARD without MULTI")
-    leave_transaction(shard, shard.caller)
+    leave_transaction(node, node.caller)
     return OK
 
 
 @command("exec", 1, "noscript loading stale skip_slowlog")
-def exec_(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def exec_(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """EXEC: an error of one command is an element of the reply, and the others run."""
-    client = shard.caller
+    client = node.caller
     if client.queue is None:
         raise ErrorReply(b"ERR EXEC without MULTI")
-    queue, is_aborted, is_broken = client.queue, client.is_aborted, shard.watches.is_broken(client)
-    leave_transaction(shard, client)
+    queue, is_aborted, is_broken = client.queue, client.is_aborted, node.watches.is_broken(client)
+    leave_transaction(node, client)
     if is_aborted:
         raise ErrorReply(b"EXECABORT Transaction discarded because of previous errors.")
     if is_broken:
         return None
     replies: list[Reply] = []
-    shard.in_transaction = True
+    node.in_transaction = True
     try:
         for arguments in queue:
-            shard.resp = client.resp
+            node.resp = client.resp
             try:
-                replies.append(carry_out(shard, found(arguments), arguments))
+                replies.append(carry_out(node, found(arguments), arguments))
             except ErrorReply as error:
                 replies.append(error)
     finally:
-        shard.in_transaction = False
+        node.in_transaction = False
     return replies
 
 
 @command("watch", -2, "noscript loading stale fast allow_busy", (1, -1, 1))
-def watch(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def watch(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """WATCH key [key ...]."""
-    client = shard.caller
+    client = node.caller
     if client.queue is not None:
         raise ErrorReply(b"ERR WATCH inside MULTI is not allowed")
     if not client.is_dirty:  # EXEC is bound to fail already
         for key in argv[1:]:
-            shard.watches.add(client, key)
-        shard.observe_changes()
+            node.watches.add(client, key)
+        node.observe_changes()
     return OK
 
 
 @command("unwatch", 1, "noscript loading stale fast allow_busy")
-def unwatch(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def unwatch(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """UNWATCH."""
-    shard.watches.drop(shard.caller)
-    shard.caller.is_dirty = False
-    shard.observe_changes()
+    node.watches.drop(node.caller)
+    node.caller.is_dirty = False
+    node.observe_changes()
     return OK

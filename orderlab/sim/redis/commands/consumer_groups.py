@@ -27,9 +27,9 @@ _LOOKED_AT_PER_CLAIM: Final = 10
 _COUNT_MAX: Final = ((1 << 63) - 1) // 16
 
 
-def _found_group(shard: NodeState, key: bytes, name: bytes) -> tuple[Stream, Group]:
+def _found_group(node: NodeState, key: bytes, name: bytes) -> tuple[Stream, Group]:
     """The group that a command works on. Raises ErrorReply."""
-    value = shard.lookup_as(key, Stream)
+    value = node.lookup_as(key, Stream)
     group = None if value is None else value.groups.get(name)
     if value is None or group is None:
         raise ErrorReply(b"NOGROUP No such key '%b' or consumer group '%b'" % (c_text(key), c_text(name)))
@@ -39,9 +39,9 @@ def _found_group(shard: NodeState, key: bytes, name: bytes) -> tuple[Stream, Gro
 # -- XGROUP ----------------------------------------------------------------------------------------------------
 
 
-def _subject(shard: NodeState, argv: Sequence[bytes], makes_stream: bool = False) -> Stream | None:
+def _subject(node: NodeState, argv: Sequence[bytes], makes_stream: bool = False) -> Stream | None:
     """The stream that a subcommand of XGROUP works on; None only if it may be made. Raises ErrorReply."""
-    value: Stream | None = shard.lookup_as(argv[2], Stream)
+    value: Stream | None = node.lookup_as(argv[2], Stream)
     if value is None and not makes_stream:
         raise ErrorReply(
             b"ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the "
@@ -51,8 +51,8 @@ def _subject(shard: NodeState, argv: Sequence[bytes], makes_stream: bool = False
     return value
 
 
-def _subject_group(shard: NodeState, argv: Sequence[bytes]) -> tuple[Stream, Group]:
-    value = _subject(shard, argv)
+def _subject_group(node: NodeState, argv: Sequence[bytes]) -> tuple[Stream, Group]:
+    value = _subject(node, argv)
     assert value is not None, "an error without MKSTREAM"
     group = value.groups.get(argv[3])
     if group is None:
@@ -79,72 +79,72 @@ def _options(argv: Sequence[bytes], creates: bool) -> tuple[bool, int]:
 
 
 @command("xgroup|create", -5, "write denyoom", (2, 2, 1))
-def xgroup_create(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def xgroup_create(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """XGROUP CREATE key group id|$ [MKSTREAM] [ENTRIESREAD entries-read]."""
     makes_stream, read = _options(argv, True)
-    value = _subject(shard, argv, makes_stream)
+    value = _subject(node, argv, makes_stream)
     if len(argv) > 8:
         raise wrong_subcommand(argv)
     takes_all = argv[4].split(b"\0")[0] == b"$"
     last = parse_id(argv[4]) if not takes_all else FIRST_ID if value is None else value.last_id
     if value is None:
-        shard.grow(NEW_STREAM_BYTES)
+        node.grow(NEW_STREAM_BYTES)
         value = Stream()
-        shard.install(argv[2], value)
-        shard.modified(argv[2], 0)
+        node.install(argv[2], value)
+        node.modified(argv[2], 0)
     if argv[3] in value.groups:
         raise ErrorReply(b"BUSYGROUP Consumer Group name already exists")
-    shard.grow(NEW_VALUE_BYTES)
-    value.set_group(argv[3], Group(last, read), shard.undo)
-    shard.altered(argv[2])
+    node.grow(NEW_VALUE_BYTES)
+    value.set_group(argv[3], Group(last, read), node.undo)
+    node.altered(argv[2])
     return OK
 
 
 @command("xgroup|setid", -5, "write", (2, 2, 1))
-def xgroup_setid(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def xgroup_setid(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """XGROUP SETID key group id|$ [ENTRIESREAD entries-read]."""
     _, read = _options(argv, False)
-    value, group = _subject_group(shard, argv)
+    value, group = _subject_group(node, argv)
     if len(argv) not in (5, 7):
         raise wrong_subcommand(argv)
     last = value.last_id if argv[4].split(b"\0")[0] == b"$" else parse_id(argv[4], strict=False)
-    group.read_to(last, read, shard.undo)
-    shard.altered(argv[2])
+    group.read_to(last, read, node.undo)
+    node.altered(argv[2])
     return OK
 
 
 @command("xgroup|destroy", 4, "write", (2, 2, 1))
-def xgroup_destroy(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def xgroup_destroy(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """XGROUP DESTROY key group."""
-    value = _subject(shard, argv)
+    value = _subject(node, argv)
     assert value is not None, "an error without MKSTREAM"
     if argv[3] not in value.groups:
         return 0
-    value.set_group(argv[3], None, shard.undo)
-    shard.altered(argv[2])
-    shard.signal(argv[2], Stream)
+    value.set_group(argv[3], None, node.undo)
+    node.altered(argv[2])
+    node.signal(argv[2], Stream)
     return 1
 
 
 @command("xgroup|createconsumer", 5, "write denyoom", (2, 2, 1))
-def xgroup_createconsumer(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def xgroup_createconsumer(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """XGROUP CREATECONSUMER key group consumer."""
-    _, group = _subject_group(shard, argv)
+    _, group = _subject_group(node, argv)
     if argv[4] in group.consumers:
         return 0
-    group.see(argv[4], shard.now_ms, shard.undo)
-    shard.altered(argv[2])
+    group.see(argv[4], node.now_ms, node.undo)
+    node.altered(argv[2])
     return 1
 
 
 @command("xgroup|delconsumer", 5, "write", (2, 2, 1))
-def xgroup_delconsumer(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def xgroup_delconsumer(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """XGROUP DELCONSUMER key group consumer: how much was pending there."""
-    _, group = _subject_group(shard, argv)
+    _, group = _subject_group(node, argv)
     if argv[4] not in group.consumers:
         return 0
-    pending = group.forget(argv[4], shard.undo)
-    shard.altered(argv[2])
+    pending = group.forget(argv[4], node.undo)
+    node.altered(argv[2])
     return pending
 
 
@@ -152,27 +152,27 @@ def xgroup_delconsumer(shard: NodeState, argv: Sequence[bytes]) -> Reply:
 
 
 @command("xack", -4, "write fast", (1, 1, 1))
-def xack(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def xack(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """XACK key group id [id ...]."""
-    value = shard.lookup_as(argv[1], Stream)
+    value = node.lookup_as(argv[1], Stream)
     group = None if value is None else value.groups.get(argv[2])
     if group is None:
         return 0
     acknowledged = 0
     for one in [parse_id(argument) for argument in argv[3:]]:
         if one in group.pending:
-            group.put(one, None, shard.undo)
+            group.put(one, None, node.undo)
             acknowledged += 1
     if acknowledged:
-        shard.altered(argv[1], acknowledged)
+        node.altered(argv[1], acknowledged)
     return acknowledged
 
 
 @command("xpending", -3, "readonly", (1, 1, 1))
-def xpending(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def xpending(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """XPENDING key group [[IDLE min-idle-time] start end count [consumer]]."""
     if len(argv) == 3:
-        return _pending_summary(_found_group(shard, argv[1], argv[2])[1])
+        return _pending_summary(_found_group(node, argv[1], argv[2])[1])
     if not 6 <= len(argv) <= 9:
         raise ErrorReply(SYNTAX_ERROR)
     at, idle_ms = 3, 0
@@ -184,14 +184,14 @@ def xpending(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     count = max(integer(argv[at + 2]), 0)
     start, end = start_bound(argv[at]), end_bound(argv[at + 1])
     consumer = argv[at + 3] if at + 3 < len(argv) else None
-    _, group = _found_group(shard, argv[1], argv[2])
+    _, group = _found_group(node, argv[1], argv[2])
     ids = group.ids if consumer is None else group.consumers.get(consumer, [])
     found: list[Reply] = []
     for one in ids[bisect_left(ids, start) : bisect_right(ids, end)]:
         if len(found) == count:
             break
         owner, delivered_ms, deliveries = group.pending[one]
-        elapsed_ms = shard.now_ms - delivered_ms
+        elapsed_ms = node.now_ms - delivered_ms
         if not idle_ms or elapsed_ms >= idle_ms:
             found.append([id_text(one), owner, max(elapsed_ms, 0), deliveries])
     return found
@@ -205,10 +205,10 @@ def _pending_summary(group: Group) -> Reply:
 
 
 @command("xclaim", -6, "write fast", (1, 1, 1))
-def xclaim(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def xclaim(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """XCLAIM key group consumer min-idle-time id [id ...] [IDLE ms] [TIME unix-ms] [RETRYCOUNT count] [FORCE] [JUSTID]
     [LASTID id]."""
-    value, group = _found_group(shard, argv[1], argv[2])
+    value, group = _found_group(node, argv[1], argv[2])
     idle_ms = max(integer(argv[4], b"ERR Invalid min-idle-time argument for XCLAIM"), 0)
     ids: list[StreamId] = []
     for argument in argv[5:]:
@@ -216,7 +216,7 @@ def xclaim(shard: NodeState, argv: Sequence[bytes]) -> Reply:
         if one is None:
             break
         ids.append(one)
-    now_ms, at = shard.now_ms, 5 + len(ids)
+    now_ms, at = node.now_ms, 5 + len(ids)
     delivered_ms, deliveries = -1, -1
     forces = only_ids = False
     last = FIRST_ID
@@ -242,7 +242,7 @@ def xclaim(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     changes = 0
     has_read_on = last > group.last_id
     if has_read_on:
-        group.read_to(last, group.entries_read, shard.undo)
+        group.read_to(last, group.entries_read, node.undo)
     if not 0 <= delivered_ms <= now_ms:
         delivered_ms = now_ms
     consumer = argv[3]
@@ -252,7 +252,7 @@ def xclaim(shard: NodeState, argv: Sequence[bytes]) -> Reply:
         items = value.entry(one)
         if items is None:
             if pending is not None:
-                group.put(one, None, shard.undo)
+                group.put(one, None, node.undo)
                 changes += 1
                 has_read_on = False
             continue
@@ -262,17 +262,17 @@ def xclaim(shard: NodeState, argv: Sequence[bytes]) -> Reply:
             continue
         before = 1 if pending is None else pending[2]
         times = deliveries if deliveries >= 0 else before if only_ids else before + 1
-        changes += 1 + (not claimed and group.see(consumer, now_ms, shard.undo))
-        group.put(one, (consumer, delivered_ms, times), shard.undo)
+        changes += 1 + (not claimed and group.see(consumer, now_ms, node.undo))
+        group.put(one, (consumer, delivered_ms, times), node.undo)
         has_read_on = False
         claimed.append(id_text(one) if only_ids else shown((one, items)))
     changes += has_read_on
-    shard.altered(argv[1], changes)
+    node.altered(argv[1], changes)
     return claimed
 
 
 @command("xautoclaim", -6, "write fast", (1, 1, 1))
-def xautoclaim(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def xautoclaim(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """XAUTOCLAIM key group consumer min-idle-time start [COUNT count] [JUSTID]."""
     idle_ms = max(integer(argv[4], b"ERR Invalid min-idle-time argument for XAUTOCLAIM"), 0)
     start = start_bound(argv[5])
@@ -287,8 +287,8 @@ def xautoclaim(shard: NodeState, argv: Sequence[bytes]) -> Reply:
         else:
             raise ErrorReply(SYNTAX_ERROR)
         at += 1
-    value, group = _found_group(shard, argv[1], argv[2])
-    consumer, now_ms = argv[3], shard.now_ms
+    value, group = _found_group(node, argv[1], argv[2])
+    consumer, now_ms = argv[3], node.now_ms
     changes = 0
     ids = group.ids[bisect_left(group.ids, start) :]
     claimed: list[Reply] = []
@@ -301,16 +301,16 @@ def xautoclaim(shard: NodeState, argv: Sequence[bytes]) -> Reply:
         _, delivered_ms, deliveries = group.pending[one]
         items = value.entry(one)
         if items is None:
-            group.put(one, None, shard.undo)
+            group.put(one, None, node.undo)
             deleted.append(id_text(one))
             changes += 1
             continue
         if idle_ms and now_ms - delivered_ms < idle_ms:
             continue
-        changes += not claimed and group.see(consumer, now_ms, shard.undo)
-        group.put(one, (consumer, now_ms, deliveries if only_ids else deliveries + 1), shard.undo)
+        changes += not claimed and group.see(consumer, now_ms, node.undo)
+        group.put(one, (consumer, now_ms, deliveries if only_ids else deliveries + 1), node.undo)
         claimed.append(id_text(one) if only_ids else shown((one, items)))
         changes += 1
-    shard.altered(argv[1], changes)
+    node.altered(argv[1], changes)
     cursor = ids[looked_at] if looked_at < len(ids) else FIRST_ID
     return [id_text(cursor), claimed, deleted]

@@ -60,7 +60,7 @@ def invalid_expire_time(name: bytes) -> ErrorReply:
     return ErrorReply(b"ERR invalid expire time in '%b' command" % name)
 
 
-def deadline_of(shard: NodeState, name: bytes, options: ExpireOptions) -> int:
+def deadline_of(node: NodeState, name: bytes, options: ExpireOptions) -> int:
     """The absolute deadline in ms that SET or GETEX asks for (``getExpireMillisecondsOrReply``)."""
     deadline_ms = integer(options.amount)
     if deadline_ms <= 0:
@@ -68,7 +68,7 @@ def deadline_of(shard: NodeState, name: bytes, options: ExpireOptions) -> int:
     if options.unit in (b"EX", b"EXAT"):
         deadline_ms *= 1000
     if options.unit in (b"EX", b"PX"):
-        deadline_ms += shard.now_ms
+        deadline_ms += node.now_ms
     if deadline_ms > INTEGER_MAX:
         raise invalid_expire_time(name)
     return deadline_ms
@@ -87,10 +87,10 @@ def deadline_from(name: bytes, amount: bytes, base_ms: int, in_seconds: bool) ->
     return deadline_ms
 
 
-def has_passed(shard: NodeState, deadline_ms: int) -> bool:
+def has_passed(node: NodeState, deadline_ms: int) -> bool:
     """Whether a new deadline deletes the key at once (``checkAlreadyExpired``): already when it is *now*, although a
     key that waits lives until the clock shows more. A replica leaves that to its master."""
-    return deadline_ms <= shard.now_ms and not shard.is_replica
+    return deadline_ms <= node.now_ms and not node.is_replica
 
 
 _CONDITIONS = (b"NX", b"XX", b"GT", b"LT")
@@ -119,62 +119,62 @@ def _is_refused(conditions: set[bytes], present_ms: int | None, deadline_ms: int
     return (b"GT" in conditions and deadline_ms <= present_ms) or (b"LT" in conditions and deadline_ms >= present_ms)
 
 
-def _expire(shard: NodeState, argv: Sequence[bytes], name: bytes, base_ms: int, in_seconds: bool) -> int:
+def _expire(node: NodeState, argv: Sequence[bytes], name: bytes, base_ms: int, in_seconds: bool) -> int:
     key = argv[1]
     conditions = _conditions(argv) if len(argv) > 3 else None
     deadline_ms = deadline_from(name, argv[2], base_ms, in_seconds)
-    if shard.lookup(key) is None:
+    if node.lookup(key) is None:
         return 0
-    if conditions and _is_refused(conditions, shard.deadlines_ms.get(key), deadline_ms):
+    if conditions and _is_refused(conditions, node.deadlines_ms.get(key), deadline_ms):
         return 0
-    if has_passed(shard, deadline_ms):
-        shard.remove(key)
+    if has_passed(node, deadline_ms):
+        node.remove(key)
     else:
-        shard.set_deadline(key, deadline_ms)
-    shard.modified(key)
+        node.set_deadline(key, deadline_ms)
+    node.modified(key)
     return 1
 
 
 @command("expire", -3, "write fast", (1, 1, 1))
-def expire(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def expire(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """EXPIRE key seconds [NX | XX | GT | LT]."""
-    return _expire(shard, argv, b"expire", shard.now_ms, True)
+    return _expire(node, argv, b"expire", node.now_ms, True)
 
 
 @command("pexpire", -3, "write fast", (1, 1, 1))
-def pexpire(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def pexpire(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """PEXPIRE key milliseconds [NX | XX | GT | LT]."""
-    return _expire(shard, argv, b"pexpire", shard.now_ms, False)
+    return _expire(node, argv, b"pexpire", node.now_ms, False)
 
 
 @command("expireat", -3, "write fast", (1, 1, 1))
-def expireat(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def expireat(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """EXPIREAT key unix-seconds [NX | XX | GT | LT]."""
-    return _expire(shard, argv, b"expireat", 0, True)
+    return _expire(node, argv, b"expireat", 0, True)
 
 
 @command("pexpireat", -3, "write fast", (1, 1, 1))
-def pexpireat(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def pexpireat(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """PEXPIREAT key unix-milliseconds [NX | XX | GT | LT]."""
-    return _expire(shard, argv, b"pexpireat", 0, False)
+    return _expire(node, argv, b"pexpireat", 0, False)
 
 
 @command("persist", 2, "write fast", (1, 1, 1))
-def persist(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def persist(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """PERSIST key."""
     key = argv[1]
-    if shard.lookup(key) is None or key not in shard.deadlines_ms:
+    if node.lookup(key) is None or key not in node.deadlines_ms:
         return 0
-    shard.set_deadline(key, None)
-    shard.modified(key)
+    node.set_deadline(key, None)
+    node.modified(key)
     return 1
 
 
-def _remaining(shard: NodeState, key: bytes, base_ms: int, in_seconds: bool) -> int:
+def _remaining(node: NodeState, key: bytes, base_ms: int, in_seconds: bool) -> int:
     """Time left: -2 without a key, -1 without a deadline; seconds are rounded to the nearest."""
-    if shard.peek(key) is None:
+    if node.peek(key) is None:
         return -2
-    deadline_ms = shard.deadlines_ms.get(key)
+    deadline_ms = node.deadlines_ms.get(key)
     if deadline_ms is None:
         return -1
     left_ms = max(0, deadline_ms - base_ms)
@@ -182,24 +182,24 @@ def _remaining(shard: NodeState, key: bytes, base_ms: int, in_seconds: bool) -> 
 
 
 @command("ttl", 2, "readonly fast", (1, 1, 1))
-def ttl(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def ttl(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """TTL key."""
-    return _remaining(shard, argv[1], shard.now_ms, True)
+    return _remaining(node, argv[1], node.now_ms, True)
 
 
 @command("pttl", 2, "readonly fast", (1, 1, 1))
-def pttl(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def pttl(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """PTTL key."""
-    return _remaining(shard, argv[1], shard.now_ms, False)
+    return _remaining(node, argv[1], node.now_ms, False)
 
 
 @command("expiretime", 2, "readonly fast", (1, 1, 1))
-def expiretime(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def expiretime(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """EXPIRETIME key."""
-    return _remaining(shard, argv[1], 0, True)
+    return _remaining(node, argv[1], 0, True)
 
 
 @command("pexpiretime", 2, "readonly fast", (1, 1, 1))
-def pexpiretime(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def pexpiretime(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """PEXPIRETIME key."""
-    return _remaining(shard, argv[1], 0, False)
+    return _remaining(node, argv[1], 0, False)

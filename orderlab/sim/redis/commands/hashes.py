@@ -16,31 +16,31 @@ from orderlab.sim.redis.values import Hash
 
 
 @command("hget", 3, "readonly fast", (1, 1, 1))
-def hget(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def hget(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """HGET key field."""
-    value = shard.lookup_as(argv[1], Hash)
+    value = node.lookup_as(argv[1], Hash)
     return None if value is None else value.fields.get(argv[2])
 
 
 @command("hmget", -3, "readonly fast", (1, 1, 1))
-def hmget(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def hmget(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """HMGET key field [field ...]."""
-    value = shard.lookup_as(argv[1], Hash)
+    value = node.lookup_as(argv[1], Hash)
     if value is None:
         return [None] * (len(argv) - 2)
     return list(map(value.fields.get, argv[2:]))
 
 
-def _put_fields(shard: NodeState, argv: Sequence[bytes]) -> int:
+def _put_fields(node: NodeState, argv: Sequence[bytes]) -> int:
     """Set the pairs of ``argv[2:]``; how many fields are new."""
     key = argv[1]
-    value = shard.lookup_as(key, Hash)
-    undo = shard.undo
-    limits = shard.encoding_limits
+    value = node.lookup_as(key, Hash)
+    undo = node.undo
+    limits = node.encoding_limits
     if value is None:
-        shard.grow(NEW_VALUE_BYTES)
+        node.grow(NEW_VALUE_BYTES)
         value = Hash()
-        shard.install(key, value)
+        node.install(key, value)
         undo = None  # to undo the installation is enough
     if not value.hashtable and max(map(len, argv[2:])) > limits.hash_max_listpack_value:
         value.become_hashtable(undo)
@@ -54,90 +54,90 @@ def _put_fields(shard: NodeState, argv: Sequence[bytes]) -> int:
         added = sum(value.put(argv[at], argv[at + 1], undo) for at in range(2, len(argv), 2))
     if not value.hashtable and len(value.fields) > limits.hash_max_listpack_entries:
         value.become_hashtable(undo)
-    shard.modified(key, (len(argv) - 2) // 2)
+    node.modified(key, (len(argv) - 2) // 2)
     return added
 
 
 @command("hset", -4, "write denyoom fast", (1, 1, 1))
-def hset(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def hset(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """HSET key field value [field value ...]."""
     if len(argv) & 1:
         raise ErrorReply(b"ERR wrong number of arguments for 'hset' command")
-    return _put_fields(shard, argv)
+    return _put_fields(node, argv)
 
 
 @command("hmset", -4, "write denyoom fast", (1, 1, 1))
-def hmset(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def hmset(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """HMSET key field value [field value ...]."""
     if len(argv) & 1:
         raise ErrorReply(b"ERR wrong number of arguments for 'hmset' command")
-    _put_fields(shard, argv)
+    _put_fields(node, argv)
     return OK
 
 
 @command("hsetnx", 4, "write denyoom fast", (1, 1, 1))
-def hsetnx(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def hsetnx(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """HSETNX key field value."""
-    value = shard.lookup_as(argv[1], Hash)
+    value = node.lookup_as(argv[1], Hash)
     if value is not None and argv[2] in value.fields:
         return 0
-    return _put_fields(shard, argv)
+    return _put_fields(node, argv)
 
 
 @command("hdel", -3, "write fast", (1, 1, 1))
-def hdel(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def hdel(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """HDEL key field [field ...]."""
     key = argv[1]
-    value = shard.lookup_as(key, Hash)
+    value = node.lookup_as(key, Hash)
     if value is None:
         return 0
-    removed: int = value.remove(argv[2:], shard.undo)
+    removed: int = value.remove(argv[2:], node.undo)
     if removed:
         if not value.fields:
-            shard.remove(key)
-        shard.modified(key, removed)
+            node.remove(key)
+        node.modified(key, removed)
     return removed
 
 
 @command("hlen", 2, "readonly fast", (1, 1, 1))
-def hlen(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def hlen(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """HLEN key."""
-    value = shard.lookup_as(argv[1], Hash)
+    value = node.lookup_as(argv[1], Hash)
     return 0 if value is None else len(value.fields)
 
 
 @command("hexists", 3, "readonly fast", (1, 1, 1))
-def hexists(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def hexists(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """HEXISTS key field."""
-    value = shard.lookup_as(argv[1], Hash)
+    value = node.lookup_as(argv[1], Hash)
     return 1 if value is not None and argv[2] in value.fields else 0
 
 
 @command("hstrlen", 3, "readonly fast", (1, 1, 1))
-def hstrlen(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def hstrlen(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """HSTRLEN key field."""
-    value = shard.lookup_as(argv[1], Hash)
+    value = node.lookup_as(argv[1], Hash)
     return 0 if value is None else len(value.fields.get(argv[2], b""))
 
 
 @command("hgetall", 2, "readonly", (1, 1, 1))
-def hgetall(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def hgetall(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """HGETALL key."""
-    value = shard.lookup_as(argv[1], Hash)
-    return mapping(shard.resp, [] if value is None else _flat(value, value.in_order()))
+    value = node.lookup_as(argv[1], Hash)
+    return mapping(node.resp, [] if value is None else _flat(value, value.in_order()))
 
 
 @command("hkeys", 2, "readonly", (1, 1, 1))
-def hkeys(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def hkeys(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """HKEYS key."""
-    value = shard.lookup_as(argv[1], Hash)
+    value = node.lookup_as(argv[1], Hash)
     return [] if value is None else list(value.in_order())
 
 
 @command("hvals", 2, "readonly", (1, 1, 1))
-def hvals(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def hvals(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """HVALS key."""
-    value = shard.lookup_as(argv[1], Hash)
+    value = node.lookup_as(argv[1], Hash)
     return [] if value is None else [value.fields[field] for field in value.in_order()]
 
 
@@ -150,11 +150,11 @@ def _flat(value: Hash, fields: Sequence[bytes]) -> list[bytes]:
 
 
 @command("hincrby", 4, "write denyoom fast", (1, 1, 1))
-def hincrby(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def hincrby(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """HINCRBY key field increment."""
     _, key, field, amount = argv
     increment = integer(amount)
-    value = shard.lookup_as(key, Hash)
+    value = node.lookup_as(key, Hash)
     old = None if value is None else value.fields.get(field)
     total = 0 if old is None else parse_integer(old)
     if total is None:
@@ -162,12 +162,12 @@ def hincrby(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     total += increment
     if not INTEGER_MIN <= total <= INTEGER_MAX:
         raise ErrorReply(b"ERR increment or decrement would overflow")
-    _put_fields(shard, (b"hset", key, field, b"%d" % total))
+    _put_fields(node, (b"hset", key, field, b"%d" % total))
     return total
 
 
 @command("hincrbyfloat", 4, "write denyoom fast", (1, 1, 1))
-def hincrbyfloat(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def hincrbyfloat(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """HINCRBYFLOAT key field increment."""
     _, key, field, amount = argv
     increment = parse_long_double(amount)
@@ -175,7 +175,7 @@ def hincrbyfloat(shard: NodeState, argv: Sequence[bytes]) -> Reply:
         raise ErrorReply(NOT_A_FLOAT)
     if isinstance(increment, float):
         raise ErrorReply(b"ERR value is NaN or Infinity")
-    value = shard.lookup_as(key, Hash)
+    value = node.lookup_as(key, Hash)
     old = None if value is None else value.fields.get(field)
     start = parse_long_double(b"0" if old is None else old)
     if start is None:
@@ -184,39 +184,39 @@ def hincrbyfloat(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     if total is None:
         raise ErrorReply(b"ERR increment would produce NaN or Infinity")
     text = long_double_text(total)
-    _put_fields(shard, (b"hset", key, field, text))
+    _put_fields(node, (b"hset", key, field, text))
     return text
 
 
 @command("hrandfield", -2, "readonly", (1, 1, 1))
-def hrandfield(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def hrandfield(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """HRANDFIELD key [count [WITHVALUES]]."""
     if len(argv) == 2:
-        value = shard.lookup_as(argv[1], Hash)
-        return None if value is None else value.in_order()[draw(shard, len(value))]
+        value = node.lookup_as(argv[1], Hash)
+        return None if value is None else value.in_order()[draw(node, len(value))]
     count = integer_between(argv[2], -INTEGER_MAX, INTEGER_MAX)
     with_values = len(argv) == 4 and option(argv[3]) == b"WITHVALUES"
     if len(argv) > 3 and not with_values:
         raise ErrorReply(SYNTAX_ERROR)
     if with_values and not -INTEGER_MAX // 2 < count <= INTEGER_MAX // 2:
         raise ErrorReply(b"ERR value is out of range")
-    value = shard.lookup_as(argv[1], Hash)
+    value = node.lookup_as(argv[1], Hash)
     if value is None:
         return []
     order = value.in_order()
-    fields = [order[at] for at in draw_positions(shard, len(order), count)]
+    fields = [order[at] for at in draw_positions(node, len(order), count)]
     if not with_values:
         return fields
-    if shard.resp == 3:
+    if node.resp == 3:
         return [[field, value.fields[field]] for field in fields]
     return _flat(value, fields)
 
 
 @command("hscan", -3, "readonly", (1, 1, 1))
-def hscan(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def hscan(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """HSCAN key cursor [MATCH pattern] [COUNT count]."""
     cursor = parse_cursor(argv[2])
-    value = shard.lookup_as(argv[1], Hash)
+    value = node.lookup_as(argv[1], Hash)
     if value is None:
         return [b"0", []]
     following, fields = page_of(value.in_order(), not value.hashtable, cursor, parse_options(argv, 3))

@@ -25,128 +25,128 @@ _NONE = Status(b"none")
 
 
 @command("del", -2, "write", (1, -1, 1))
-def del_(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def del_(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """DEL key [key ...]."""
     removed = 0
     for key in argv[1:]:
-        if shard.is_expired(key) and not shard.is_replica:
-            shard.expire(key)  # it does not count; on a replica, which only hides it, it does
-        if shard.remove(key):
-            shard.modified(key)
+        if node.is_expired(key) and not node.is_replica:
+            node.expire(key)  # it does not count; on a replica, which only hides it, it does
+        if node.remove(key):
+            node.modified(key)
             removed += 1
     return removed
 
 
 @command("unlink", -2, "write fast", (1, -1, 1))
-def unlink(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def unlink(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """UNLINK key [key ...]."""
-    return del_(shard, argv)
+    return del_(node, argv)
 
 
 @command("exists", -2, "readonly fast", (1, -1, 1))
-def exists(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def exists(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """EXISTS key [key ...]: a key given twice counts twice."""
-    return sum(shard.peek(key) is not None for key in argv[1:])
+    return sum(node.peek(key) is not None for key in argv[1:])
 
 
 @command("touch", -2, "readonly fast", (1, -1, 1))
-def touch(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def touch(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """TOUCH key [key ...]."""
-    return sum(shard.lookup(key) is not None for key in argv[1:])
+    return sum(node.lookup(key) is not None for key in argv[1:])
 
 
 @command("type", 2, "readonly fast", (1, 1, 1))
-def type_(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def type_(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """TYPE key."""
-    return _TYPE_STATUS.get(type(shard.peek(argv[1])), _NONE)
+    return _TYPE_STATUS.get(type(node.peek(argv[1])), _NONE)
 
 
 @command("dbsize", 1, "readonly fast")
-def dbsize(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def dbsize(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """DBSIZE: keys past their deadline count until they are removed."""
-    return len(shard.data)
+    return len(node.data)
 
 
 @command("keys", 2, "readonly")
-def keys(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def keys(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """KEYS pattern, in hash order."""
-    found = shard.live_keys()
+    found = node.live_keys()
     if argv[1] != b"*":
         found = list(filter(glob(argv[1]), found))
     return in_hash_order(found)
 
 
 @command("scan", -2, "readonly")
-def scan(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def scan(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]. A key that stays from start to end is always returned."""
     cursor = parse_cursor(argv[1])
     options = parse_options(argv, 2, with_type=True)
-    following, found = page_of(in_hash_order(shard.data), False, cursor, options)
-    values = [shard.peek(key) for key in found]  # removes what has expired, of whatever type
+    following, found = page_of(in_hash_order(node.data), False, cursor, options)
+    values = [node.peek(key) for key in found]  # removes what has expired, of whatever type
     if options.type_name is None:
         return [following, [key for key, value in zip(found, values, strict=True) if value is not None]]
     name = options.type_name.lower().split(b"\0")[0].decode("latin1")
     if name == "none":  # so is the type of a key that has just expired: the server returns it
-        return [following, [key for key in found if key not in shard.data]]
+        return [following, [key for key in found if key not in node.data]]
     return [following, [key for key, value in zip(found, values, strict=True) if TYPE_NAMES.get(type(value)) == name]]
 
 
 @command("randomkey", 1, "readonly")
-def randomkey(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def randomkey(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """RANDOMKEY: a live key, all equally likely. Keys past their deadline that are drawn first are removed."""
-    order = in_hash_order(shard.data if shard.removes_expired else shard.live_keys())
+    order = in_hash_order(node.data if node.removes_expired else node.live_keys())
     while order:
-        key = order.pop(draw(shard, len(order)))
-        if shard.peek(key) is not None:
+        key = order.pop(draw(node, len(order)))
+        if node.peek(key) is not None:
             return key
     return None
 
 
-def _rename(shard: NodeState, source: bytes, target: bytes, replaces: bool) -> bool:
-    value = shard.lookup(source)
+def _rename(node: NodeState, source: bytes, target: bytes, replaces: bool) -> bool:
+    value = node.lookup(source)
     if value is None:
         raise ErrorReply(NO_SUCH_KEY)
     if source == target:
         return replaces
-    deadline_ms, encoding = shard.deadlines_ms.get(source), shard.string_encodings.get(source)
-    if shard.lookup(target) is not None:
+    deadline_ms, encoding = node.deadlines_ms.get(source), node.string_encodings.get(source)
+    if node.lookup(target) is not None:
         if not replaces:
             return False
-        shard.remove(target)
-    shard.remove(source)
-    _put(shard, target, value, deadline_ms, encoding)
-    shard.modified(source, 0)
-    shard.modified(target)
+        node.remove(target)
+    node.remove(source)
+    _put(node, target, value, deadline_ms, encoding)
+    node.modified(source, 0)
+    node.modified(target)
     return True
 
 
-def _put(shard: NodeState, key: bytes, value: object, deadline_ms: int | None, encoding: bytes | None) -> None:
+def _put(node: NodeState, key: bytes, value: object, deadline_ms: int | None, encoding: bytes | None) -> None:
     """Put a value, with all that belongs to it, where no key is."""
-    shard.install(key, value)  # type: ignore[arg-type]
+    node.install(key, value)  # type: ignore[arg-type]
     if deadline_ms is not None:
-        shard.set_deadline(key, deadline_ms)
+        node.set_deadline(key, deadline_ms)
     if encoding is not None:
-        shard.set_string_encoding(key, encoding)
+        node.set_string_encoding(key, encoding)
 
 
 @command("rename", 3, "write", (1, 2, 1))
-def rename(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def rename(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """RENAME key newkey."""
-    _rename(shard, argv[1], argv[2], replaces=True)
+    _rename(node, argv[1], argv[2], replaces=True)
     return OK
 
 
 @command("renamenx", 3, "write fast", (1, 2, 1))
-def renamenx(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def renamenx(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """RENAMENX key newkey."""
-    return int(_rename(shard, argv[1], argv[2], replaces=False))
+    return int(_rename(node, argv[1], argv[2], replaces=False))
 
 
 @command("copy", -3, "write denyoom", (1, 2, 1))
-def copy(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def copy(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """COPY source destination [DB index] [REPLACE]."""
     source, target = argv[1], argv[2]
-    here = database = shard.database
+    here = database = node.database
     replaces, at = False, 3
     while at < len(argv):
         word = option(argv[at])
@@ -154,90 +154,90 @@ def copy(shard: NodeState, argv: Sequence[bytes]) -> Reply:
             replaces = True
         elif word == b"DB" and at + 1 < len(argv):
             at += 1
-            database = _database(shard, argv[at])
+            database = _database(node, argv[at])
         else:
             raise ErrorReply(SYNTAX_ERROR)
         at += 1
-    if shard.slots is not None and database:
+    if node.slots is not None and database:
         raise ErrorReply(b"ERR Copying to another database is not allowed in cluster mode")
     if source == target and database == here:
         raise ErrorReply(SAME_OBJECT)
-    value = shard.lookup(source)
+    value = node.lookup(source)
     if value is None:
         return 0
-    deadline_ms, encoding = shard.deadlines_ms.get(source), shard.string_encodings.get(source)
+    deadline_ms, encoding = node.deadlines_ms.get(source), node.string_encodings.get(source)
     if database != here:
-        shard.reach(database, target)
+        node.reach(database, target)
     try:
-        if shard.lookup(target) is not None:
+        if node.lookup(target) is not None:
             if not replaces:
                 return 0
-            shard.remove(target)
+            node.remove(target)
         duplicate = value if isinstance(value, bytes) else value.copy()
         if not isinstance(value, bytes):
-            shard.grow(GROWTH_PER_MEMBER * len(value))
-        _put(shard, target, duplicate, deadline_ms, encoding)
-        shard.modified(target)
+            node.grow(GROWTH_PER_MEMBER * len(value))
+        _put(node, target, duplicate, deadline_ms, encoding)
+        node.modified(target)
     finally:
-        shard.use(here)
+        node.use(here)
     return 1
 
 
 @command("move", 3, "write fast", (1, 1, 1))
-def move(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def move(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """MOVE key index: with its deadline, unless the key is there."""
-    if shard.slots is not None:
+    if node.slots is not None:
         raise ErrorReply(b"ERR MOVE is not allowed in cluster mode")
-    key, here, there = argv[1], shard.database, _database(shard, argv[2])
+    key, here, there = argv[1], node.database, _database(node, argv[2])
     if here == there:
         raise ErrorReply(SAME_OBJECT)
-    value = shard.lookup(key)
+    value = node.lookup(key)
     if value is None:
         return 0
-    deadline_ms, encoding = shard.deadlines_ms.get(key), shard.string_encodings.get(key)
-    shard.reach(there, key)
-    is_free = shard.lookup(key) is None
+    deadline_ms, encoding = node.deadlines_ms.get(key), node.string_encodings.get(key)
+    node.reach(there, key)
+    is_free = node.lookup(key) is None
     if is_free:
-        _put(shard, key, value, deadline_ms, encoding)
-        shard.modified(key)
-    shard.use(here)
+        _put(node, key, value, deadline_ms, encoding)
+        node.modified(key)
+    node.use(here)
     if is_free:
-        shard.remove(key)
-        shard.modified(key, 0)
+        node.remove(key)
+        node.modified(key, 0)
     return int(is_free)
 
 
-def _database(shard: NodeState, argument: bytes) -> int:
+def _database(node: NodeState, argument: bytes) -> int:
     """The index of a database that the node has."""
     index = integer_between(argument, -(1 << 31), (1 << 31) - 1)
-    if not 0 <= index < shard.config.databases:
+    if not 0 <= index < node.config.databases:
         raise ErrorReply(OUT_OF_RANGE)
     return index
 
 
 @command("select", 2, "loading stale fast")
-def select(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def select(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """SELECT index: for the connection, or, called by a script, for what is left of the script."""
-    if shard.slots is not None and integer_between(argv[1], -(1 << 31), (1 << 31) - 1) != 0:
+    if node.slots is not None and integer_between(argv[1], -(1 << 31), (1 << 31) - 1) != 0:
         raise ErrorReply(b"ERR SELECT is not allowed in cluster mode")
-    index = _database(shard, argv[1])
-    shard.use(index)
-    if not shard.runs_script:
-        shard.caller.database = index
+    index = _database(node, argv[1])
+    node.use(index)
+    if not node.runs_script:
+        node.caller.database = index
     return OK
 
 
 @command("swapdb", 3, "write fast")
-def swapdb(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def swapdb(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """SWAPDB index index: the keys of two databases change places, connections stay where they are."""
-    if shard.slots is not None:
+    if node.slots is not None:
         raise ErrorReply(b"ERR SWAPDB is not allowed in cluster mode")
     low, high = -(1 << 31), (1 << 31) - 1
     first = integer_between(argv[1], low, high, b"ERR invalid first DB index")
     second = integer_between(argv[2], low, high, b"ERR invalid second DB index")
-    if not all(0 <= index < shard.config.databases for index in (first, second)):
+    if not all(0 <= index < node.config.databases for index in (first, second)):
         raise ErrorReply(OUT_OF_RANGE)
-    shard.swap_databases(first, second)
+    node.swap_databases(first, second)
     return OK
 
 
@@ -246,36 +246,36 @@ def _check_flush_options(argv: Sequence[bytes]) -> None:
         raise ErrorReply(SYNTAX_ERROR)
 
 
-def _flush(shard: NodeState) -> bool:
+def _flush(node: NodeState) -> bool:
     """Empty the selected database; whether it held anything."""
-    emptied = shard.data
-    shard.clear()
+    emptied = node.data
+    node.clear()
     for key in emptied:
-        shard.modified(key)
+        node.modified(key)
     return bool(emptied)
 
 
 @command("flushall", -1, "write")
-def flushall(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def flushall(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """FLUSHALL [ASYNC | SYNC]."""
     _check_flush_options(argv)
-    here = shard.database
+    here = node.database
     held_any = False
-    for index in shard.databases():
-        shard.use(index)
-        held_any = _flush(shard) or held_any
-    shard.use(here)
+    for index in node.databases():
+        node.use(index)
+        held_any = _flush(node) or held_any
+    node.use(here)
     if not held_any:
-        shard.dirty += 1
+        node.dirty += 1
     return OK
 
 
 @command("flushdb", -1, "write")
-def flushdb(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def flushdb(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """FLUSHDB [ASYNC | SYNC]."""
     _check_flush_options(argv)
-    if not _flush(shard):
-        shard.dirty += 1
+    if not _flush(node):
+        node.dirty += 1
     return OK
 
 
@@ -289,14 +289,14 @@ _NOT_LFU = b"ERR An LFU maxmemory policy is not selected, access frequency not t
 _LFU = b"ERR An LFU maxmemory policy is selected, idle time not tracked. " + _SWITCHING
 
 
-def encoding_of(shard: NodeState, key: bytes) -> bytes | None:
+def encoding_of(node: NodeState, key: bytes) -> bytes | None:
     """The encoding of the value at ``key`` as OBJECT ENCODING names it; None if there is no key."""
-    value = shard.peek(key)
+    value = node.peek(key)
     if value is None:
         return None
     if not isinstance(value, bytes):
         return value.encoding
-    special = shard.string_encodings.get(key)
+    special = node.string_encodings.get(key)
     if special is not None:
         return special
     if len(value) <= 20 and parse_integer(value) is not None:
@@ -305,44 +305,44 @@ def encoding_of(shard: NodeState, key: bytes) -> bytes | None:
 
 
 @command("object|encoding", 3, "readonly", (2, 2, 1))
-def object_encoding(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def object_encoding(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """OBJECT ENCODING key."""
-    return encoding_of(shard, argv[2])
+    return encoding_of(node, argv[2])
 
 
 @command("object|refcount", 3, "readonly", (2, 2, 1))
-def object_refcount(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def object_refcount(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """OBJECT REFCOUNT key: 1, but for the small integers that all keys share unless use is tracked."""
     key = argv[2]
-    value = shard.peek(key)
+    value = node.peek(key)
     if value is None:
         return None
-    config = shard.config
+    config = node.config
     tracks_use = config.maxmemory != 0 and config.maxmemory_policy.endswith(("lru", "lfu"))
-    if isinstance(value, bytes) and encoding_of(shard, key) == b"int" and not tracks_use:
+    if isinstance(value, bytes) and encoding_of(node, key) == b"int" and not tracks_use:
         return _SHARED_REFCOUNT if 0 <= int(value) < _SHARED_INTEGERS else 1
     return 1
 
 
 @command("object|freq", 3, "readonly", (2, 2, 1))
-def object_freq(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def object_freq(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """OBJECT FREQ key."""
-    if shard.peek(argv[2]) is None:
+    if node.peek(argv[2]) is None:
         return None
-    if not shard.config.maxmemory_policy.endswith("lfu"):
+    if not node.config.maxmemory_policy.endswith("lfu"):
         raise ErrorReply(_NOT_LFU)
-    if shard.access is None:
+    if node.access is None:
         raise UnsupportedCommand("OBJECT FREQ without a maxmemory limit (the kernel tracks use only under one)")
-    return shard.access.frequency(argv[2])
+    return node.access.frequency(argv[2])
 
 
 @command("object|idletime", 3, "readonly", (2, 2, 1))
-def object_idletime(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def object_idletime(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """OBJECT IDLETIME key, in seconds."""
-    if shard.peek(argv[2]) is None:
+    if node.peek(argv[2]) is None:
         return None
-    if shard.config.maxmemory_policy.endswith("lfu"):
+    if node.config.maxmemory_policy.endswith("lfu"):
         raise ErrorReply(_LFU)
-    if shard.access is None:
+    if node.access is None:
         raise UnsupportedCommand("OBJECT IDLETIME without a maxmemory limit (the kernel tracks use only under one)")
-    return shard.access.idle_ms(argv[2]) // 1000
+    return node.access.idle_ms(argv[2]) // 1000

@@ -12,87 +12,87 @@ from orderlab.sim.redis.replies import OK, SYNTAX_ERROR, ErrorReply, Reply
 from orderlab.sim.redis.values import List
 
 
-def _push(shard: NodeState, argv: Sequence[bytes], left: bool, only_existing: bool) -> int:
+def _push(node: NodeState, argv: Sequence[bytes], left: bool, only_existing: bool) -> int:
     key = argv[1]
-    value = shard.lookup_as(key, List)
+    value = node.lookup_as(key, List)
     if value is None:
         if only_existing:
             return 0
-        shard.grow(NEW_VALUE_BYTES)
+        node.grow(NEW_VALUE_BYTES)
         value = List(argv[:1:-1] if left else argv[2:])
-        shard.install(key, value)
+        node.install(key, value)
     elif left:
-        value.push_left(argv[2:], shard.undo)
+        value.push_left(argv[2:], node.undo)
     else:
-        value.push_right(argv[2:], shard.undo)
-    shard.modified(key, len(argv) - 2)
+        value.push_right(argv[2:], node.undo)
+    node.modified(key, len(argv) - 2)
     return len(value)
 
 
 @command("lpush", -3, "write denyoom fast", (1, 1, 1))
-def lpush(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def lpush(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """LPUSH key element [element ...]."""
-    return _push(shard, argv, True, False)
+    return _push(node, argv, True, False)
 
 
 @command("rpush", -3, "write denyoom fast", (1, 1, 1))
-def rpush(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def rpush(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """RPUSH key element [element ...]."""
-    return _push(shard, argv, False, False)
+    return _push(node, argv, False, False)
 
 
 @command("lpushx", -3, "write denyoom fast", (1, 1, 1))
-def lpushx(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def lpushx(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """LPUSHX key element [element ...]."""
-    return _push(shard, argv, True, True)
+    return _push(node, argv, True, True)
 
 
 @command("rpushx", -3, "write denyoom fast", (1, 1, 1))
-def rpushx(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def rpushx(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """RPUSHX key element [element ...]."""
-    return _push(shard, argv, False, True)
+    return _push(node, argv, False, True)
 
 
-def pop_elements(shard: NodeState, key: bytes, value: List, left: bool, count: int) -> list[bytes]:
+def pop_elements(node: NodeState, key: bytes, value: List, left: bool, count: int) -> list[bytes]:
     """Remove up to ``count`` elements from one end, and the key with the last of them."""
     count = min(count, len(value))
-    popped = value.pop_left(count, shard.undo) if left else value.pop_right(count, shard.undo)
+    popped = value.pop_left(count, node.undo) if left else value.pop_right(count, node.undo)
     if not len(value):
-        shard.remove(key)
-    shard.modified(key, count)
+        node.remove(key)
+    node.modified(key, count)
     return popped
 
 
-def _pop(shard: NodeState, argv: Sequence[bytes], left: bool) -> Reply:
+def _pop(node: NodeState, argv: Sequence[bytes], left: bool) -> Reply:
     key = argv[1]
     if len(argv) == 2:
-        value = shard.lookup_as(key, List)
-        return None if value is None else pop_elements(shard, key, value, left, 1)[0]
+        value = node.lookup_as(key, List)
+        return None if value is None else pop_elements(node, key, value, left, 1)[0]
     if len(argv) > 3:
         raise ErrorReply(b"ERR wrong number of arguments for '%s' command" % (b"lpop" if left else b"rpop"))
     count = natural(argv[2])
-    value = shard.lookup_as(key, List)
+    value = node.lookup_as(key, List)
     if value is None:
         return None
-    return pop_elements(shard, key, value, left, count) if count else []
+    return pop_elements(node, key, value, left, count) if count else []
 
 
 @command("lpop", -2, "write fast", (1, 1, 1))
-def lpop(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def lpop(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """LPOP key [count]."""
-    return _pop(shard, argv, True)
+    return _pop(node, argv, True)
 
 
 @command("rpop", -2, "write fast", (1, 1, 1))
-def rpop(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def rpop(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """RPOP key [count]."""
-    return _pop(shard, argv, False)
+    return _pop(node, argv, False)
 
 
 @command("llen", 2, "readonly fast", (1, 1, 1))
-def llen(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def llen(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """LLEN key."""
-    value = shard.lookup_as(argv[1], List)
+    value = node.lookup_as(argv[1], List)
     return 0 if value is None else len(value)
 
 
@@ -105,38 +105,38 @@ def _bounds(start: int, end: int, size: int) -> tuple[int, int]:
 
 
 @command("lrange", 4, "readonly", (1, 1, 1))
-def lrange(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def lrange(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """LRANGE key start stop."""
     start, end = integer(argv[2]), integer(argv[3])
-    value = shard.lookup_as(argv[1], List)
+    value = node.lookup_as(argv[1], List)
     return [] if value is None else value.slice(*_bounds(start, end, len(value)))
 
 
 @command("ltrim", 4, "write", (1, 1, 1))
-def ltrim(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def ltrim(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """LTRIM key start stop."""
     key = argv[1]
     start, end = integer(argv[2]), integer(argv[3])
-    value = shard.lookup_as(key, List)
+    value = node.lookup_as(key, List)
     if value is None:
         return OK
     size = len(value)
     start, stop = _bounds(start, end, size)
     if start == stop:
-        shard.remove(key)
+        node.remove(key)
     else:
         if stop < size:
-            value.pop_right(size - stop, shard.undo)
+            value.pop_right(size - stop, node.undo)
         if start:
-            value.pop_left(start, shard.undo)
-    shard.modified(key, size - (stop - start))
+            value.pop_left(start, node.undo)
+    node.modified(key, size - (stop - start))
     return OK
 
 
 @command("lindex", 3, "readonly", (1, 1, 1))
-def lindex(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def lindex(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """LINDEX key index."""
-    value = shard.lookup_as(argv[1], List)
+    value = node.lookup_as(argv[1], List)
     if value is None:
         return None
     index = integer(argv[2])
@@ -146,10 +146,10 @@ def lindex(shard: NodeState, argv: Sequence[bytes]) -> Reply:
 
 
 @command("lset", 4, "write denyoom", (1, 1, 1))
-def lset(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def lset(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """LSET key index element."""
     key = argv[1]
-    value = shard.lookup_as(key, List)
+    value = node.lookup_as(key, List)
     if value is None:
         raise ErrorReply(b"ERR no such key")
     index = integer(argv[2])
@@ -157,44 +157,44 @@ def lset(shard: NodeState, argv: Sequence[bytes]) -> Reply:
         index += len(value)
     if not 0 <= index < len(value):
         raise ErrorReply(b"ERR index out of range")
-    value.set(index, argv[3], shard.undo)
-    shard.modified(key)
+    value.set(index, argv[3], node.undo)
+    node.modified(key)
     return OK
 
 
 @command("linsert", 5, "write denyoom", (1, 1, 1))
-def linsert(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def linsert(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """LINSERT key BEFORE|AFTER pivot element."""
     _, key, where, pivot, element = argv
     where = option(where)
     if where not in (b"BEFORE", b"AFTER"):
         raise ErrorReply(SYNTAX_ERROR)
-    value = shard.lookup_as(key, List)
+    value = node.lookup_as(key, List)
     if value is None:
         return 0
     at = next(_matches(value, pivot, 1, 0), None)
     if at is None:
         return -1
-    value.insert(at + (where == b"AFTER"), element, shard.undo)
-    shard.modified(key)
+    value.insert(at + (where == b"AFTER"), element, node.undo)
+    node.modified(key)
     return len(value)
 
 
 @command("lrem", 4, "write", (1, 1, 1))
-def lrem(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def lrem(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """LREM key count element."""
     key = argv[1]
     count = integer(argv[2])
-    value = shard.lookup_as(key, List)
+    value = node.lookup_as(key, List)
     if value is None:
         return 0
     found = list(_matches(value, argv[3], -1 if count < 0 else 1, 0))
     indexes = sorted(found[: abs(count)] if count else found)
     if indexes:
-        value.remove_at(indexes, shard.undo)
+        value.remove_at(indexes, node.undo)
         if not len(value):
-            shard.remove(key)
-        shard.modified(key, len(indexes))
+            node.remove(key)
+        node.modified(key, len(indexes))
     return len(indexes)
 
 
@@ -216,7 +216,7 @@ def _matches(value: List, element: bytes, step: int, compared_max: int) -> Itera
 
 
 @command("lpos", -3, "readonly", (1, 1, 1))
-def lpos(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def lpos(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """LPOS key element [RANK rank] [COUNT matches] [MAXLEN len]."""
     rank, wanted, compared_max = 1, None, 0
     for at in range(3, len(argv), 2):
@@ -237,7 +237,7 @@ def lpos(shard: NodeState, argv: Sequence[bytes]) -> Reply:
             compared_max = natural(argument, b"ERR MAXLEN can't be negative")
         else:
             raise ErrorReply(SYNTAX_ERROR)
-    value = shard.lookup_as(argv[1], List)
+    value = node.lookup_as(argv[1], List)
     if value is None:
         return None if wanted is None else []
     skipped = abs(rank) - 1 if rank != INTEGER_MIN else 0  # the server negates the least integer into itself
@@ -254,101 +254,99 @@ def _is_left(argument: bytes) -> bool:
     return word == b"LEFT"
 
 
-def _move(shard: NodeState, source_key: bytes, destination_key: bytes, from_left: bool, to_left: bool) -> Reply:
-    source = shard.lookup_as(source_key, List)
+def _move(node: NodeState, source_key: bytes, destination_key: bytes, from_left: bool, to_left: bool) -> Reply:
+    source = node.lookup_as(source_key, List)
     if source is None:
         return None
-    destination = shard.lookup_as(destination_key, List)
-    undo = shard.undo
+    destination = node.lookup_as(destination_key, List)
+    undo = node.undo
     [element] = source.pop_left(1, undo) if from_left else source.pop_right(1, undo)
     if destination is None:
-        shard.install(destination_key, List((element,)))
+        node.install(destination_key, List((element,)))
     elif to_left:
         destination.push_left((element,), undo)
     else:
         destination.push_right((element,), undo)
-    shard.modified(destination_key, 0)
+    node.modified(destination_key, 0)
     if not len(source):
-        shard.remove(source_key)
-    shard.modified(source_key)
+        node.remove(source_key)
+    node.modified(source_key)
     return element
 
 
-def _blocking_move(shard: NodeState, argv: Sequence[bytes], from_left: bool, to_left: bool) -> Reply:
-    deadline_ms = timeout_ms_of(argv[-1], shard.now_ms)
+def _blocking_move(node: NodeState, argv: Sequence[bytes], from_left: bool, to_left: bool) -> Reply:
+    deadline_ms = timeout_ms_of(argv[-1], node.now_ms)
     source, destination = argv[1], argv[2]
-    if shard.lookup_as(source, List) is not None:
-        return _move(shard, source, destination, from_left, to_left)
+    if node.lookup_as(source, List) is not None:
+        return _move(node, source, destination, from_left, to_left)
 
     def serve(key: bytes) -> Reply:
-        if shard.effects is not None:
+        if node.effects is not None:
             sides = [b"LEFT" if is_left else b"RIGHT" for is_left in (from_left, to_left)]
-            shard.rewritten = (b"LMOVE", source, destination, *sides)
-        return _move(shard, source, destination, from_left, to_left)
+            node.rewritten = (b"LMOVE", source, destination, *sides)
+        return _move(node, source, destination, from_left, to_left)
 
-    return shard.wait_for(List, (source,), deadline_ms, serve, argv)
+    return node.wait_for(List, (source,), deadline_ms, serve, argv)
 
 
 @command("lmove", 5, "write denyoom", (1, 2, 1))
-def lmove(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def lmove(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """LMOVE source destination LEFT|RIGHT LEFT|RIGHT."""
-    return _move(shard, argv[1], argv[2], _is_left(argv[3]), _is_left(argv[4]))
+    return _move(node, argv[1], argv[2], _is_left(argv[3]), _is_left(argv[4]))
 
 
 @command("blmove", 6, "write denyoom noscript blocking", (1, 2, 1))
-def blmove(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def blmove(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """BLMOVE source destination LEFT|RIGHT LEFT|RIGHT timeout."""
     from_left, to_left = _is_left(argv[3]), _is_left(argv[4])
-    return _blocking_move(shard, argv, from_left, to_left)
+    return _blocking_move(node, argv, from_left, to_left)
 
 
 @command("rpoplpush", 3, "write denyoom", (1, 2, 1))
-def rpoplpush(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def rpoplpush(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """RPOPLPUSH source destination."""
-    return _move(shard, argv[1], argv[2], False, True)
+    return _move(node, argv[1], argv[2], False, True)
 
 
 @command("brpoplpush", 4, "write denyoom noscript blocking", (1, 2, 1))
-def brpoplpush(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def brpoplpush(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """BRPOPLPUSH source destination timeout."""
-    return _blocking_move(shard, argv, False, True)
+    return _blocking_move(node, argv, False, True)
 
 
-def _pop_from_first(
-    shard: NodeState, keys: Sequence[bytes], left: bool, count: int
-) -> tuple[bytes, list[bytes]] | None:
+def _pop_from_first(node: NodeState, keys: Sequence[bytes], left: bool, count: int) -> tuple[bytes, list[bytes]] | None:
     """Pop from the first of ``keys`` that holds a list; WRONGTYPE if another type comes first."""
     for key in keys:
-        value = shard.lookup_as(key, List)
+        value = node.lookup_as(key, List)
         if value is not None:
-            return key, pop_elements(shard, key, value, left, count)
+            return key, pop_elements(node, key, value, left, count)
     return None
 
 
-def _blocking_pop(shard: NodeState, argv: Sequence[bytes], left: bool) -> Reply:
-    deadline_ms = timeout_ms_of(argv[-1], shard.now_ms)
-    found = _pop_from_first(shard, argv[1:-1], left, 1)
+def _blocking_pop(node: NodeState, argv: Sequence[bytes], left: bool) -> Reply:
+    deadline_ms = timeout_ms_of(argv[-1], node.now_ms)
+    found = _pop_from_first(node, argv[1:-1], left, 1)
     if found is not None:
         return [found[0], found[1][0]]
 
     def serve(key: bytes) -> Reply:
-        if shard.effects is not None:
-            shard.rewritten = (b"LPOP" if left else b"RPOP", key)
-        return [key, pop_elements(shard, key, shard.lookup_as(key, List), left, 1)[0]]
+        if node.effects is not None:
+            node.rewritten = (b"LPOP" if left else b"RPOP", key)
+        return [key, pop_elements(node, key, node.lookup_as(key, List), left, 1)[0]]
 
-    return shard.wait_for(List, argv[1:-1], deadline_ms, serve, argv)
+    return node.wait_for(List, argv[1:-1], deadline_ms, serve, argv)
 
 
 @command("blpop", -3, "write noscript blocking", (1, -2, 1))
-def blpop(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def blpop(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """BLPOP key [key ...] timeout."""
-    return _blocking_pop(shard, argv, True)
+    return _blocking_pop(node, argv, True)
 
 
 @command("brpop", -3, "write noscript blocking", (1, -2, 1))
-def brpop(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def brpop(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """BRPOP key [key ...] timeout."""
-    return _blocking_pop(shard, argv, False)
+    return _blocking_pop(node, argv, False)
 
 
 def multiple_pop_arguments(
@@ -374,28 +372,28 @@ def multiple_pop_arguments(
     return argv[count_at + 1 : side_at], side == sides[0], count
 
 
-def _multiple_pop(shard: NodeState, argv: Sequence[bytes], count_at: int) -> Reply:
+def _multiple_pop(node: NodeState, argv: Sequence[bytes], count_at: int) -> Reply:
     keys, left, count = multiple_pop_arguments(argv, count_at, (b"LEFT", b"RIGHT"))
-    deadline_ms = timeout_ms_of(argv[1], shard.now_ms) if count_at == 2 else 0
-    found = _pop_from_first(shard, keys, left, count)
+    deadline_ms = timeout_ms_of(argv[1], node.now_ms) if count_at == 2 else 0
+    found = _pop_from_first(node, keys, left, count)
     if found is not None or count_at == 1:
         return None if found is None else list(found)
 
     def serve(key: bytes) -> Reply:
-        if shard.effects is not None:
-            shard.rewritten = (b"LPOP" if left else b"RPOP", key, b"%d" % count)
-        return [key, pop_elements(shard, key, shard.lookup_as(key, List), left, count)]
+        if node.effects is not None:
+            node.rewritten = (b"LPOP" if left else b"RPOP", key, b"%d" % count)
+        return [key, pop_elements(node, key, node.lookup_as(key, List), left, count)]
 
-    return shard.wait_for(List, keys, deadline_ms, serve, argv)
+    return node.wait_for(List, keys, deadline_ms, serve, argv)
 
 
 @command("lmpop", -4, "write movablekeys", numbered_keys(1))
-def lmpop(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def lmpop(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """LMPOP numkeys key [key ...] LEFT|RIGHT [COUNT count]."""
-    return _multiple_pop(shard, argv, 1)
+    return _multiple_pop(node, argv, 1)
 
 
 @command("blmpop", -5, "write blocking movablekeys", numbered_keys(2))
-def blmpop(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def blmpop(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """BLMPOP timeout numkeys key [key ...] LEFT|RIGHT [COUNT count]."""
-    return _multiple_pop(shard, argv, 2)
+    return _multiple_pop(node, argv, 2)

@@ -23,33 +23,33 @@ from orderlab.sim.redis.unsupported import (
 
 
 @command("time", 1, "loading stale fast")
-def time(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def time(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """TIME: seconds and microseconds of the virtual clock."""
-    seconds, ms = divmod(shard.now_ms, 1000)
-    return [b"%d" % seconds, b"%d" % (ms * 1000 + shard.now_us)]
+    seconds, ms = divmod(node.now_ms, 1000)
+    return [b"%d" % seconds, b"%d" % (ms * 1000 + node.now_us)]
 
 
 @command("config|get", -3, "admin noscript loading stale")
-def config_get(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def config_get(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """CONFIG GET pattern [pattern ...]."""
     facts: dict[bytes, tuple[bytes, bytes]] = {}  # each once, by the name that it was asked for first
     for pattern in argv[2:]:
         lower = pattern.lower()
         if not any(byte in b"[*?" for byte in pattern):
             if lower in config.DIRECTIVES:
-                facts.setdefault(lower, (pattern, config.DIRECTIVES[lower].show(shard.config)))
+                facts.setdefault(lower, (pattern, config.DIRECTIVES[lower].show(node.config)))
             elif lower in SERVER_DIRECTIVES:
                 raise UnsupportedCommand(f"CONFIG GET {lower.decode()}")
             continue
         matches = glob(lower)
         for name, directive in config.DIRECTIVES.items():
             if matches(name):
-                facts.setdefault(name, (name, directive.show(shard.config)))
-    return mapping(shard.resp, [part for fact in facts.values() for part in fact])
+                facts.setdefault(name, (name, directive.show(node.config)))
+    return mapping(node.resp, [part for fact in facts.values() for part in fact])
 
 
 @command("config|set", -4, "admin noscript loading stale")
-def config_set(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def config_set(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """CONFIG SET directive value [directive value ...]: all or none."""
     if len(argv) % 2:
         raise ErrorReply(SYNTAX_ERROR)
@@ -57,61 +57,61 @@ def config_set(shard: NodeState, argv: Sequence[bytes]) -> Reply:
         if name.lower() in SERVER_DIRECTIVES and name.lower() not in config.DIRECTIVES:
             raise UnsupportedCommand(f"CONFIG SET {name.decode()}")
     try:
-        config.set_all(shard.config, list(zip(argv[2::2], argv[3::2], strict=True)))
+        config.set_all(node.config, list(zip(argv[2::2], argv[3::2], strict=True)))
     except config.SettingError as error:
         raise ErrorReply(b"ERR " + str(error).encode("latin1")) from None
     return OK
 
 
 @command("config|resetstat", 2, "admin noscript loading stale")
-def config_resetstat(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def config_resetstat(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """CONFIG RESETSTAT."""
-    shard.evicted_keys = shard.expired_keys = 0
+    node.evicted_keys = node.expired_keys = 0
     return OK
 
 
-def _server(shard: NodeState) -> dict[str, object]:
-    mode = "standalone" if shard.slots is None else "cluster"
-    time_us = shard.now_ms * 1000 + shard.now_us
+def _server(node: NodeState) -> dict[str, object]:
+    mode = "standalone" if node.slots is None else "cluster"
+    time_us = node.now_ms * 1000 + node.now_us
     return {"redis_version": VERSION.decode(), "redis_mode": mode, "server_time_usec": time_us}
 
 
-def _memory(shard: NodeState) -> dict[str, object]:
-    settings = shard.config
+def _memory(node: NodeState) -> dict[str, object]:
+    settings = node.config
     policy = settings.maxmemory_policy
-    return {"used_memory": used_memory(shard), "maxmemory": settings.maxmemory, "maxmemory_policy": policy}
+    return {"used_memory": used_memory(node), "maxmemory": settings.maxmemory, "maxmemory_policy": policy}
 
 
-def _persistence(shard: NodeState) -> dict[str, object]:
+def _persistence(node: NodeState) -> dict[str, object]:
     return {
         "loading": 0,
-        "rdb_last_bgsave_status": "err" if shard.disk_error is DiskError.SNAPSHOT else "ok",
-        "aof_enabled": int(shard.disk_error is DiskError.APPEND),
-        "aof_last_write_status": "err" if shard.disk_error is DiskError.APPEND else "ok",
+        "rdb_last_bgsave_status": "err" if node.disk_error is DiskError.SNAPSHOT else "ok",
+        "aof_enabled": int(node.disk_error is DiskError.APPEND),
+        "aof_last_write_status": "err" if node.disk_error is DiskError.APPEND else "ok",
     }
 
 
-def _stats(shard: NodeState) -> dict[str, object]:
-    return {"expired_keys": shard.expired_keys, "evicted_keys": shard.evicted_keys}
+def _stats(node: NodeState) -> dict[str, object]:
+    return {"expired_keys": node.expired_keys, "evicted_keys": node.evicted_keys}
 
 
-def _replication(shard: NodeState) -> dict[str, object]:
-    if not shard.is_replica:
-        return {"role": "master", "connected_slaves": shard.good_replicas}
-    link = "down" if shard.master_link_down else "up"
-    return {"role": "slave", "master_link_status": link, "slave_read_only": int(shard.config.replica_read_only)}
+def _replication(node: NodeState) -> dict[str, object]:
+    if not node.is_replica:
+        return {"role": "master", "connected_slaves": node.good_replicas}
+    link = "down" if node.master_link_down else "up"
+    return {"role": "slave", "master_link_status": link, "slave_read_only": int(node.config.replica_read_only)}
 
 
-def _cluster(shard: NodeState) -> dict[str, object]:
-    return {"cluster_enabled": int(shard.slots is not None)}
+def _cluster(node: NodeState) -> dict[str, object]:
+    return {"cluster_enabled": int(node.slots is not None)}
 
 
-def _keyspace(shard: NodeState) -> dict[str, object]:
+def _keyspace(node: NodeState) -> dict[str, object]:
     facts: dict[str, object] = {}
-    for index, database in shard.databases().items():
+    for index, database in node.databases().items():
         if database.data:
             deadlines_ms = database.deadlines_ms.values()
-            mean_ms = sum(max(0, each - shard.now_ms) for each in deadlines_ms) // max(1, len(deadlines_ms))
+            mean_ms = sum(max(0, each - node.now_ms) for each in deadlines_ms) // max(1, len(deadlines_ms))
             facts[f"db{index}"] = f"keys={len(database.data)},expires={len(deadlines_ms)},avg_ttl={mean_ms}"
     return facts
 
@@ -129,48 +129,48 @@ _EVERYTHING = (b"all", b"default", b"everything")
 
 
 @command("info", -1, "loading stale")
-def info(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def info(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """INFO [section ...]: the facts that the kernel has."""
     wanted = [word.lower() for word in argv[1:]]
     everything = not wanted or any(word in _EVERYTHING for word in wanted)
     parts = []
     for name, facts_of in _SECTIONS.items():
         if everything or name in wanted:
-            lines = "".join(f"{key}:{value}\r\n" for key, value in facts_of(shard).items())
+            lines = "".join(f"{key}:{value}\r\n" for key, value in facts_of(node).items())
             parts.append(f"# {name.decode().capitalize()}\r\n{lines}".encode())
     return b"\r\n".join(parts)
 
 
-def used_memory(shard: NodeState) -> int:
+def used_memory(node: NodeState) -> int:
     """The estimate of ``used_memory`` (``memory``)."""
-    if shard.memory is None:
-        shard.memory = MemoryAccount(shard)
-        shard.observe_changes()
-    return shard.memory.used()
+    if node.memory is None:
+        node.memory = MemoryAccount(node)
+        node.observe_changes()
+    return node.memory.used()
 
 
 @command("memory|usage", -3, "readonly", (2, 2, 1))
-def memory_usage(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def memory_usage(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """MEMORY USAGE key [SAMPLES n]: an estimate; see ``memory``."""
     for at in range(3, len(argv), 2):
         if option(argv[at]) != b"SAMPLES" or at + 1 == len(argv) or integer(argv[at + 1]) < 0:
             raise ErrorReply(SYNTAX_ERROR)
-    value = shard.peek(argv[2])
-    return None if value is None else usage(argv[2], value, shard.string_encodings.get(argv[2]))
+    value = node.peek(argv[2])
+    return None if value is None else usage(argv[2], value, node.string_encodings.get(argv[2]))
 
 
 @command("role", 1, "noscript loading stale fast")
-def role(shard: NodeState, argv: Sequence[bytes]) -> Reply:
-    """ROLE: of a master without its replicas' addresses, which a shard does not know."""
-    if shard.is_replica:
+def role(node: NodeState, argv: Sequence[bytes]) -> Reply:
+    """ROLE: of a master without its replicas' addresses, which a node does not know."""
+    if node.is_replica:
         raise UnsupportedCommand("ROLE of a replica")
     return [b"master", 0, []]
 
 
 @command("lastsave", 1, "loading stale fast")
-def lastsave(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def lastsave(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """LASTSAVE: nothing is ever saved here; the node's own start counts, as on a server."""
-    return shard.started_ms // 1000
+    return node.started_ms // 1000
 
 
 _DEBUG_ARITY = {
@@ -193,7 +193,7 @@ _PROTOCOL_TYPES = b"string|integer|double|bignum|null|array|set|map|attrib|push|
 
 
 @command("debug", -2, "admin noscript loading stale")
-def debug(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def debug(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """DEBUG SET-ACTIVE-EXPIRE 0 | 1; SLEEP, which lets virtual time pass; PROTOCOL type; SET-DISABLE-DENY-SCRIPTS 0 |
     1."""
     word = option(argv[1])
@@ -203,24 +203,24 @@ def debug(shard: NodeState, argv: Sequence[bytes]) -> Reply:
         shown = argv[1].split(b"\0")[0][:128]
         raise ErrorReply(b"ERR unknown subcommand or wrong number of arguments for '%b'. Try DEBUG HELP." % shown)
     if word == b"SET-ACTIVE-EXPIRE":
-        shard.expire_cycle.is_enabled = c_integer(argv[2]) != 0
+        node.expire_cycle.is_enabled = c_integer(argv[2]) != 0
     elif word == b"SET-DISABLE-DENY-SCRIPTS":
-        shard.scripts_may_call_all = c_integer(argv[2]) != 0
+        node.scripts_may_call_all = c_integer(argv[2]) != 0
     elif word == b"PROTOCOL":
-        return _protocol_example(shard, option(argv[2]))
+        return _protocol_example(node, option(argv[2]))
     elif word == b"SLEEP":
         try:
             milliseconds = int(float(argv[2]) * 1000)
         except (ValueError, OverflowError):
             raise UnsupportedCommand("DEBUG SLEEP for anything but a plain number") from None
-        shard.now_ms += milliseconds
-        shard.slept_ms += milliseconds
+        node.now_ms += milliseconds
+        node.slept_ms += milliseconds
     return OK
 
 
-def _protocol_example(shard: NodeState, kind: bytes) -> Reply:
+def _protocol_example(node: NodeState, kind: bytes) -> Reply:
     """A reply of one type of the protocol. The attribute that goes before one of them is not shown."""
-    speaks_3 = shard.resp == 3
+    speaks_3 = node.resp == 3
     if kind == b"PUSH":
         if speaks_3:
             raise UnsupportedCommand("DEBUG PROTOCOL push")
@@ -245,19 +245,19 @@ def _protocol_example(shard: NodeState, kind: bytes) -> Reply:
 
 
 @command("command", -1, "loading stale")
-def command_(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def command_(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """COMMAND."""
     raise UnsupportedCommand("COMMAND")
 
 
 @command("command|count", 2, "loading stale")
-def command_count(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def command_count(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """COMMAND COUNT: of the server's commands, those that the kernel lacks included."""
     return len(SERVER_COMMANDS)
 
 
 @command("command|list", -2, "loading stale")
-def command_list(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def command_list(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """COMMAND LIST [FILTERBY PATTERN pattern], sorted."""
     subcommands = {b"%b|%b" % (name, sub) for name, subs in SERVER_SUBCOMMANDS.items() for sub in subs}
     names = sorted(SERVER_COMMANDS | subcommands)
@@ -273,7 +273,7 @@ def command_list(shard: NodeState, argv: Sequence[bytes]) -> Reply:
 
 
 @command("command|getkeys", -4, "loading stale")
-def command_getkeys(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def command_getkeys(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """COMMAND GETKEYS command [argument ...]."""
     called = argv[2:]
     found = find(called)

@@ -27,27 +27,27 @@ _MILLISECONDS: dict[bytes, int] = {}
 """By texts of seconds."""
 
 
-def get(shard: NodeState, key: bytes) -> Any:
+def get(node: NodeState, key: bytes) -> Any:
     """GET key."""
-    value = shard.data.get(key)
+    value = node.data.get(key)
     if value is None:
         return None
-    if not isinstance(value, bytes) or shard.access is not None or shard.is_expired(key):
+    if not isinstance(value, bytes) or node.access is not None or node.is_expired(key):
         return NotImplemented
     return value
 
 
-def set_(shard: NodeState, key: bytes, value: bytes) -> Any:
+def set_(node: NodeState, key: bytes, value: bytes) -> Any:
     """SET key value."""
-    data = shard.data
-    if not shard.is_bare() or (key in data and key in shard.deadlines_ms):
+    data = node.data
+    if not node.is_bare() or (key in data and key in node.deadlines_ms):
         return NotImplemented
     data[key] = value
-    shard.modified(key)
+    node.modified(key)
     return OK
 
 
-def set_for_seconds(shard: NodeState, key: bytes, value: bytes, word: bytes, seconds: bytes) -> Any:
+def set_for_seconds(node: NodeState, key: bytes, value: bytes, word: bytes, seconds: bytes) -> Any:
     """SET key value EX seconds."""
     milliseconds = _MILLISECONDS.get(seconds)
     if milliseconds is None:
@@ -59,93 +59,93 @@ def set_for_seconds(shard: NodeState, key: bytes, value: bytes, word: bytes, sec
         ):
             return NotImplemented
         milliseconds = _MILLISECONDS[seconds] = int(seconds) * 1000
-    if word != b"EX" or not shard.is_bare():
+    if word != b"EX" or not node.is_bare():
         return NotImplemented
-    shard.data[key] = value
-    shard.deadlines_ms[key] = milliseconds + shard.now_ms
-    shard.modified(key)
+    node.data[key] = value
+    node.deadlines_ms[key] = milliseconds + node.now_ms
+    node.modified(key)
     return OK
 
 
-def del_(shard: NodeState, key: bytes) -> Any:
+def del_(node: NodeState, key: bytes) -> Any:
     """DEL key."""
-    data, deadlines_ms = shard.data, shard.deadlines_ms
-    if not shard.is_bare():
+    data, deadlines_ms = node.data, node.deadlines_ms
+    if not node.is_bare():
         return NotImplemented
     if key not in data:
         return 0
     deadline_ms = deadlines_ms.get(key)
     if deadline_ms is not None:
-        if shard.now_ms - shard.slept_ms > deadline_ms and not shard.sees_expired:
+        if node.now_ms - node.slept_ms > deadline_ms and not node.sees_expired:
             return NotImplemented
         del deadlines_ms[key]
     del data[key]
-    shard.modified(key)
+    node.modified(key)
     return 1
 
 
-def zadd(shard: NodeState, key: bytes, text: bytes, member: bytes) -> Any:
+def zadd(node: NodeState, key: bytes, text: bytes, member: bytes) -> Any:
     """ZADD key score member."""
     score = _SCORES.get(text)
-    if score is None or not shard.is_bare():
+    if score is None or not node.is_bare():
         return NotImplemented
-    value = shard.data.get(key)
+    value = node.data.get(key)
     if value is None:
         value = SortedSet()
-        shard.data[key] = value
-    elif not isinstance(value, SortedSet) or key in shard.deadlines_ms or len(value) > _SHORT or member in value.scores:
+        node.data[key] = value
+    elif not isinstance(value, SortedSet) or key in node.deadlines_ms or len(value) > _SHORT or member in value.scores:
         return NotImplemented
     if not value.skiplist:
-        value.make_room(member, shard.encoding_limits, None)
+        value.make_room(member, node.encoding_limits, None)
     value.insert(member, score, None)
-    shard.modified(key)
+    node.modified(key)
     return 1
 
 
-def zrem(shard: NodeState, key: bytes, member: bytes) -> Any:
+def zrem(node: NodeState, key: bytes, member: bytes) -> Any:
     """ZREM key member."""
-    if not shard.is_bare():
+    if not node.is_bare():
         return NotImplemented
-    value = shard.data.get(key)
+    value = node.data.get(key)
     if value is None:
         return 0
-    if not isinstance(value, SortedSet) or key in shard.deadlines_ms or len(value) > _SHORT:
+    if not isinstance(value, SortedSet) or key in node.deadlines_ms or len(value) > _SHORT:
         return NotImplemented
     if value.only != member and (value.only is not None or member not in value.scores):
         return 0
     if len(value) == 1:
-        del shard.data[key]
+        del node.data[key]
     else:
         value.discard(member, None)
-    shard.modified(key)
+    node.modified(key)
     return 1
 
 
-def zcard(shard: NodeState, key: bytes) -> Any:
+def zcard(node: NodeState, key: bytes) -> Any:
     """ZCARD key."""
-    value = shard.data.get(key)
+    value = node.data.get(key)
     if value is None:
         return 0
-    if not isinstance(value, SortedSet) or shard.access is not None or key in shard.deadlines_ms:
+    if not isinstance(value, SortedSet) or node.access is not None or key in node.deadlines_ms:
         return NotImplemented
     return len(value)
 
 
-def zrevrange(shard: NodeState, key: bytes, first: bytes, last: bytes, word: bytes) -> Any:
+def zrevrange(node: NodeState, key: bytes, first: bytes, last: bytes, word: bytes) -> Any:
     """ZREVRANGE key start stop WITHSCORES."""
     start, stop = SMALL_INTEGERS.get(first), SMALL_INTEGERS.get(last)
     if start is None or stop is None or word != b"WITHSCORES":
         return NotImplemented
-    value = shard.data.get(key)
+    value = node.data.get(key)
     if value is None:
         return []
-    if not isinstance(value, SortedSet) or shard.access is not None or key in shard.deadlines_ms:
+    if not isinstance(value, SortedSet) or node.access is not None or key in node.deadlines_ms:
         return NotImplemented
     begin, end = slice_of_ranks(start, stop, len(value.scores), True)
     members, scores = value.order_members[begin:end], value.order_scores[begin:end]
     members.reverse()
     scores.reverse()
-    return scored(shard.resp, members, scores)
+    return scored(node.resp, members, scores)
 
 
 SHORT_WAYS: dict[bytes, dict[int, Callable[..., Any]]] = {

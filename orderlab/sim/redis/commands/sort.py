@@ -27,7 +27,7 @@ class _Options:
     store: bytes | None = None
 
 
-def _parse(shard: NodeState, argv: Sequence[bytes], read_only: bool) -> _Options:
+def _parse(node: NodeState, argv: Sequence[bytes], read_only: bool) -> _Options:
     options = _Options()
     at = 2
     while at < len(argv):
@@ -45,12 +45,12 @@ def _parse(shard: NodeState, argv: Sequence[bytes], read_only: bool) -> _Options
         elif word == b"BY" and left >= 1:
             at += 1
             options.by = argv[at]
-            if shard.slots is not None and not _is_constant(options.by):
+            if node.slots is not None and not _is_constant(options.by):
                 raise ErrorReply(b"ERR BY option of SORT denied in cluster mode.")
         elif word == b"GET" and left >= 1:
             at += 1
             options.get.append(argv[at])
-            if shard.slots is not None:
+            if node.slots is not None:
                 raise ErrorReply(b"ERR GET option of SORT denied in cluster mode.")
         else:
             raise ErrorReply(SYNTAX_ERROR)
@@ -74,7 +74,7 @@ def find_keys(argv: Sequence[bytes]) -> Sequence[bytes]:
     return [argv[1], *stored]
 
 
-def _by_pattern(shard: NodeState, pattern: bytes, element: bytes) -> bytes | None:
+def _by_pattern(node: NodeState, pattern: bytes, element: bytes) -> bytes | None:
     """The value that ``pattern`` leads to for ``element``: ``#`` is the element, ``*`` in a key is replaced by it, and
     ``->field`` looks into a hash."""
     if pattern == b"#":
@@ -85,7 +85,7 @@ def _by_pattern(shard: NodeState, pattern: bytes, element: bytes) -> bytes | Non
     after, arrow, hash_field = after.partition(b"->")
     if not hash_field:
         after, hash_field = after + arrow, b""
-    value = shard.lookup(before + element + after)
+    value = node.lookup(before + element + after)
     if hash_field:
         return value.fields.get(hash_field) if isinstance(value, Hash) else None
     return value if isinstance(value, bytes) else None
@@ -102,17 +102,17 @@ def _number(text: bytes) -> float:
     return read[0]
 
 
-def _elements(shard: NodeState, key: bytes) -> tuple[list[bytes], bool]:
+def _elements(node: NodeState, key: bytes) -> tuple[list[bytes], bool]:
     """The elements at ``key``, and whether they have an order of their own."""
-    value = shard.lookup(key)
+    value = node.lookup(key)
     if value is None:
         return [], True
     if isinstance(value, List):
         return list(value), True
     if isinstance(value, SortedSet):
         if not value.skiplist:  # the server converts the value itself, and for good
-            if shard.undo is not None:
-                shard.undo.append((setattr, value, "skiplist", False))
+            if node.undo is not None:
+                node.undo.append((setattr, value, "skiplist", False))
             value.skiplist = True
         return list(value.order_members), True
     if isinstance(value, Set):
@@ -120,7 +120,7 @@ def _elements(shard: NodeState, key: bytes) -> tuple[list[bytes], bool]:
     raise ErrorReply(WRONG_TYPE)
 
 
-def _sorted(shard: NodeState, elements: list[bytes], options: _Options) -> list[bytes]:
+def _sorted(node: NodeState, elements: list[bytes], options: _Options) -> list[bytes]:
     by = options.by
     if options.alpha:
         if by is None:
@@ -129,13 +129,13 @@ def _sorted(shard: NodeState, elements: list[bytes], options: _Options) -> list[
         else:
             keyed = []
             for element in elements:
-                weight = _by_pattern(shard, by, element)
+                weight = _by_pattern(node, by, element)
                 keyed.append(((weight is not None, _collated(weight or b"", options)), element))
         keyed.sort(key=lambda pair: pair[0], reverse=options.descending)
         return [element for _, element in keyed]
     scores = []
     for element in elements:
-        weight = element if by is None else _by_pattern(shard, by, element)
+        weight = element if by is None else _by_pattern(node, by, element)
         scores.append((0.0 if weight is None else _number(weight), element))
     scores.sort(reverse=options.descending)
     return [element for _, element in scores]
@@ -151,44 +151,44 @@ def _page(elements: list[bytes], options: _Options) -> list[bytes]:
     return elements[start:] if options.count < 0 else elements[start : start + options.count]
 
 
-def _sort(shard: NodeState, argv: Sequence[bytes], read_only: bool) -> Reply:
-    options = _parse(shard, argv, read_only)
-    elements, is_ordered = _elements(shard, argv[1])
+def _sort(node: NodeState, argv: Sequence[bytes], read_only: bool) -> Reply:
+    options = _parse(node, argv, read_only)
+    elements, is_ordered = _elements(node, argv[1])
     if options.by is not None and _is_constant(options.by):
         if is_ordered:
             elements = elements[::-1] if options.descending else elements
         else:
             # The order of a set is nobody's promise: sorted, as the server does it in scripts and for STORE.
             options.alpha, options.by = True, None
-            elements = _sorted(shard, elements, options)
+            elements = _sorted(node, elements, options)
     else:
-        elements = _sorted(shard, elements, options)
+        elements = _sorted(node, elements, options)
     page = _page(elements, options)
     replies: list[bytes | None] = list(page)
     if options.get:
-        replies = [_by_pattern(shard, pattern, element) for element in page for pattern in options.get]
-    return replies if options.store is None else _store(shard, options.store, replies)
+        replies = [_by_pattern(node, pattern, element) for element in page for pattern in options.get]
+    return replies if options.store is None else _store(node, options.store, replies)
 
 
-def _store(shard: NodeState, key: bytes, replies: list[bytes | None]) -> int:
+def _store(node: NodeState, key: bytes, replies: list[bytes | None]) -> int:
     if replies:
-        shard.install(key, List(reply or b"" for reply in replies))
-        if key in shard.deadlines_ms:
-            shard.set_deadline(key, None)
-        shard.modified(key, len(replies))
-    elif shard.lookup(key) is not None:
-        shard.remove(key)
-        shard.modified(key)
+        node.install(key, List(reply or b"" for reply in replies))
+        if key in node.deadlines_ms:
+            node.set_deadline(key, None)
+        node.modified(key, len(replies))
+    elif node.lookup(key) is not None:
+        node.remove(key)
+        node.modified(key)
     return len(replies)
 
 
 @command("sort", -2, "write denyoom movablekeys", find_keys, positions=(1, 1, 1))
-def sort(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def sort(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """SORT key [BY pattern] [LIMIT start count] [GET pattern ...] [ASC | DESC] [ALPHA] [STORE destination]."""
-    return _sort(shard, argv, read_only=False)
+    return _sort(node, argv, read_only=False)
 
 
 @command("sort_ro", -2, "readonly movablekeys", (1, 1, 1))
-def sort_ro(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def sort_ro(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """SORT_RO: SORT without STORE."""
-    return _sort(shard, argv, read_only=True)
+    return _sort(node, argv, read_only=True)

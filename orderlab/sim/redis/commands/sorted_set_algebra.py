@@ -49,10 +49,10 @@ class AlgebraRequest:
         return sorted(zip(self.inputs, self.weights, strict=True), key=lambda pair: len(pair[0]))
 
 
-def _read_inputs(shard: NodeState, keys: Sequence[bytes]) -> list[Scores]:
+def _read_inputs(node: NodeState, keys: Sequence[bytes]) -> list[Scores]:
     inputs: list[Scores] = []
     for key in keys:
-        value = shard.lookup(key)
+        value = node.lookup(key)
         if value is None:
             inputs.append({})
         elif isinstance(value, SortedSet):
@@ -64,7 +64,7 @@ def _read_inputs(shard: NodeState, keys: Sequence[bytes]) -> list[Scores]:
     return inputs
 
 
-def _parse(shard: NodeState, argv: Sequence[bytes], count_at: int, allowed: frozenset[bytes]) -> AlgebraRequest:
+def _parse(node: NodeState, argv: Sequence[bytes], count_at: int, allowed: frozenset[bytes]) -> AlgebraRequest:
     """Read ``numkeys key [key ...]`` at ``count_at`` and those options that are ``allowed``."""
     count = integer(argv[count_at])
     if count < 1:
@@ -72,7 +72,7 @@ def _parse(shard: NodeState, argv: Sequence[bytes], count_at: int, allowed: froz
     at = count_at + 1 + count
     if at > len(argv):
         raise ErrorReply(SYNTAX_ERROR)
-    request = AlgebraRequest(_read_inputs(shard, argv[count_at + 1 : at]), [1.0] * count)
+    request = AlgebraRequest(_read_inputs(node, argv[count_at + 1 : at]), [1.0] * count)
     while at < len(argv):
         word = option(argv[at])
         following = len(argv) - at - 1
@@ -129,15 +129,15 @@ def _difference(request: AlgebraRequest) -> dict[bytes, float]:
     return {member: score for member, score in first.items() if not any(member in other for other in others)}
 
 
-def _answer(shard: NodeState, argv: Sequence[bytes], combine: Combine, allowed: frozenset[bytes]) -> Reply:
-    request = _parse(shard, argv, 1, allowed)
+def _answer(node: NodeState, argv: Sequence[bytes], combine: Combine, allowed: frozenset[bytes]) -> Reply:
+    request = _parse(node, argv, 1, allowed)
     scores = combine(request)
     members = by_score(scores)
-    return scored(shard.resp, members, [scores[member] for member in members]) if request.with_scores else members
+    return scored(node.resp, members, [scores[member] for member in members]) if request.with_scores else members
 
 
-def _store(shard: NodeState, argv: Sequence[bytes], combine: Combine, allowed: frozenset[bytes]) -> Reply:
-    return store_result(shard, argv[1], SortedSet.of(combine(_parse(shard, argv, 2, allowed)), shard.encoding_limits))
+def _store(node: NodeState, argv: Sequence[bytes], combine: Combine, allowed: frozenset[bytes]) -> Reply:
+    return store_result(node, argv[1], SortedSet.of(combine(_parse(node, argv, 2, allowed)), node.encoding_limits))
 
 
 _STORE_OPTIONS = frozenset((b"WEIGHTS", b"AGGREGATE"))
@@ -147,44 +147,44 @@ _CARD_OPTIONS = frozenset((b"LIMIT",))
 
 
 @command("zunion", -3, "readonly movablekeys", numbered_keys(1))
-def zunion(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zunion(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZUNION numkeys key [key ...] [WEIGHTS weight ...] [AGGREGATE SUM|MIN|MAX] [WITHSCORES]."""
-    return _answer(shard, argv, _union, _READ_OPTIONS)
+    return _answer(node, argv, _union, _READ_OPTIONS)
 
 
 @command("zinter", -3, "readonly movablekeys", numbered_keys(1))
-def zinter(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zinter(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZINTER numkeys key [key ...] [WEIGHTS weight ...] [AGGREGATE SUM|MIN|MAX] [WITHSCORES]."""
-    return _answer(shard, argv, _intersection, _READ_OPTIONS)
+    return _answer(node, argv, _intersection, _READ_OPTIONS)
 
 
 @command("zdiff", -3, "readonly movablekeys", numbered_keys(1))
-def zdiff(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zdiff(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZDIFF numkeys key [key ...] [WITHSCORES]."""
-    return _answer(shard, argv, _difference, _DIFF_OPTIONS)
+    return _answer(node, argv, _difference, _DIFF_OPTIONS)
 
 
 @command("zunionstore", -4, "write denyoom movablekeys", numbered_keys(2, 1), positions=(1, 1, 1))
-def zunionstore(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zunionstore(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZUNIONSTORE destination numkeys key [key ...] [WEIGHTS weight ...] [AGGREGATE SUM|MIN|MAX]."""
-    return _store(shard, argv, _union, _STORE_OPTIONS)
+    return _store(node, argv, _union, _STORE_OPTIONS)
 
 
 @command("zinterstore", -4, "write denyoom movablekeys", numbered_keys(2, 1), positions=(1, 1, 1))
-def zinterstore(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zinterstore(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZINTERSTORE destination numkeys key [key ...] [WEIGHTS weight ...] [AGGREGATE SUM|MIN|MAX]."""
-    return _store(shard, argv, _intersection, _STORE_OPTIONS)
+    return _store(node, argv, _intersection, _STORE_OPTIONS)
 
 
 @command("zdiffstore", -4, "write denyoom movablekeys", numbered_keys(2, 1), positions=(1, 1, 1))
-def zdiffstore(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zdiffstore(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZDIFFSTORE destination numkeys key [key ...]."""
-    return _store(shard, argv, _difference, frozenset())
+    return _store(node, argv, _difference, frozenset())
 
 
 @command("zintercard", -3, "readonly movablekeys", numbered_keys(1))
-def zintercard(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zintercard(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZINTERCARD numkeys key [key ...] [LIMIT limit]."""
-    request = _parse(shard, argv, 1, _CARD_OPTIONS)
+    request = _parse(node, argv, 1, _CARD_OPTIONS)
     size = len(_intersection(request))
     return min(size, request.limit) if request.limit else size

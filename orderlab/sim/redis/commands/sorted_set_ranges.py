@@ -235,20 +235,20 @@ def _parse_words(words: tuple[bytes, ...], by: str | None, reverse: bool | None,
     return Query(chosen, bool(reverse), Limit(offset, count), with_scores)
 
 
-def _answer(shard: NodeState, key: bytes, query: Query) -> Reply:
-    value = shard.lookup_as(key, SortedSet)
+def _answer(node: NodeState, key: bytes, query: Query) -> Reply:
+    value = node.lookup_as(key, SortedSet)
     if value is None:
         return []
     members, scores = query.select(value)
-    return scored(shard.resp, members, scores) if query.with_scores else members
+    return scored(node.resp, members, scores) if query.with_scores else members
 
 
 @command("zrange", -4, "readonly", (1, 1, 1))
-def zrange(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zrange(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZRANGE key start stop [BYSCORE|BYLEX] [REV] [LIMIT offset count] [WITHSCORES]."""
     if len(argv) == 4:
         first, last = integer(argv[2]), integer(argv[3])
-        value = shard.lookup_as(argv[1], SortedSet)
+        value = node.lookup_as(argv[1], SortedSet)
         if value is None:
             return []
         members = value.order_members
@@ -256,77 +256,77 @@ def zrange(shard: NodeState, argv: Sequence[bytes]) -> Reply:
             return members.copy()
         start, stop = slice_of_ranks(first, last, len(members), False)
         return members[start:stop]
-    return _answer(shard, argv[1], _parse(argv, 2, None, None))
+    return _answer(node, argv[1], _parse(argv, 2, None, None))
 
 
 @command("zrevrange", -4, "readonly", (1, 1, 1))
-def zrevrange(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zrevrange(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZREVRANGE key start stop [WITHSCORES]."""
     if len(argv) == 4:
         first, last = integer(argv[2]), integer(argv[3])
-        value = shard.lookup_as(argv[1], SortedSet)
+        value = node.lookup_as(argv[1], SortedSet)
         if value is None:
             return []
         start, stop = slice_of_ranks(first, last, len(value.scores), True)
         return value.order_members[start:stop][::-1]
-    return _answer(shard, argv[1], _parse(argv, 2, "RANK", True))
+    return _answer(node, argv[1], _parse(argv, 2, "RANK", True))
 
 
 @command("zrangebyscore", -4, "readonly", (1, 1, 1))
-def zrangebyscore(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zrangebyscore(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZRANGEBYSCORE key min max [WITHSCORES] [LIMIT offset count]."""
     if len(argv) == 4:
         low, low_open = score_bound(argv[2])
         high, high_open = score_bound(argv[3])
-        value = shard.lookup_as(argv[1], SortedSet)
+        value = node.lookup_as(argv[1], SortedSet)
         if value is None:
             return []
         start, stop = value.score_slice(low, low_open, high, high_open)
         return value.order_members[start:stop]
-    return _answer(shard, argv[1], _parse(argv, 2, "SCORE", False))
+    return _answer(node, argv[1], _parse(argv, 2, "SCORE", False))
 
 
 @command("zrevrangebyscore", -4, "readonly", (1, 1, 1))
-def zrevrangebyscore(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zrevrangebyscore(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZREVRANGEBYSCORE key max min [WITHSCORES] [LIMIT offset count]."""
-    return _answer(shard, argv[1], _parse(argv, 2, "SCORE", True))
+    return _answer(node, argv[1], _parse(argv, 2, "SCORE", True))
 
 
 @command("zrangebylex", -4, "readonly", (1, 1, 1))
-def zrangebylex(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zrangebylex(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZRANGEBYLEX key min max [LIMIT offset count]."""
-    return _answer(shard, argv[1], _parse(argv, 2, "LEX", False))
+    return _answer(node, argv[1], _parse(argv, 2, "LEX", False))
 
 
 @command("zrevrangebylex", -4, "readonly", (1, 1, 1))
-def zrevrangebylex(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zrevrangebylex(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZREVRANGEBYLEX key max min [LIMIT offset count]."""
-    return _answer(shard, argv[1], _parse(argv, 2, "LEX", True))
+    return _answer(node, argv[1], _parse(argv, 2, "LEX", True))
 
 
 @command("zrangestore", -5, "write denyoom", (1, 2, 1))
-def zrangestore(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zrangestore(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZRANGESTORE destination source min max [BYSCORE|BYLEX] [REV] [LIMIT offset count]."""
     query = _parse_words.__wrapped__(tuple(argv[3:]), None, None, True)
-    source = shard.lookup_as(argv[2], SortedSet)
+    source = node.lookup_as(argv[2], SortedSet)
     result = SortedSet()
     if source is not None:
         members, scores = query.select(source)
-        limits = shard.encoding_limits
+        limits = node.encoding_limits
         if query.is_by_rank and len(members) > limits.zset_max_listpack_entries:
             result.skiplist = True  # by rank the server knows the size beforehand; else it goes member by member
         for member, score in zip(members, scores, strict=True):
             if not result.skiplist:
                 result.make_room(member, limits, None)
             result.insert(member, score, None)
-    return store_result(shard, argv[1], result)
+    return store_result(node, argv[1], result)
 
 
 @command("zcount", 4, "readonly fast", (1, 1, 1))
-def zcount(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zcount(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZCOUNT key min max."""
     chosen = parse_score_range(argv[2], argv[3])
-    value = shard.lookup_as(argv[1], SortedSet)
+    value = node.lookup_as(argv[1], SortedSet)
     if value is None:
         return 0
     start, stop = value.score_slice(*chosen)
@@ -334,48 +334,48 @@ def zcount(shard: NodeState, argv: Sequence[bytes]) -> Reply:
 
 
 @command("zlexcount", 4, "readonly fast", (1, 1, 1))
-def zlexcount(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zlexcount(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZLEXCOUNT key min max."""
     chosen = parse_lex_range(argv[2], argv[3])
-    value = shard.lookup_as(argv[1], SortedSet)
+    value = node.lookup_as(argv[1], SortedSet)
     if value is None:
         return 0
     start, stop = chosen.select(value)
     return stop - start
 
 
-def remove_slice(shard: NodeState, key: bytes, value: SortedSet, start: int, stop: int) -> int:
+def remove_slice(node: NodeState, key: bytes, value: SortedSet, start: int, stop: int) -> int:
     """Remove the ranks ``start, stop``, and the key with the last of them; how many there were."""
     if start >= stop:
         return 0
-    value.remove_slice(start, stop, shard.undo)
+    value.remove_slice(start, stop, node.undo)
     if not value.scores:
-        shard.remove(key)
-    shard.modified(key, stop - start)
+        node.remove(key)
+    node.modified(key, stop - start)
     return stop - start
 
 
 @command("zremrangebyrank", 4, "write", (1, 1, 1))
-def zremrangebyrank(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zremrangebyrank(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZREMRANGEBYRANK key start stop."""
     first, last = integer(argv[2]), integer(argv[3])
-    value = shard.lookup_as(argv[1], SortedSet)
+    value = node.lookup_as(argv[1], SortedSet)
     if value is None:
         return 0
-    return remove_slice(shard, argv[1], value, *slice_of_ranks(first, last, len(value), False))
+    return remove_slice(node, argv[1], value, *slice_of_ranks(first, last, len(value), False))
 
 
 @command("zremrangebyscore", 4, "write", (1, 1, 1))
-def zremrangebyscore(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zremrangebyscore(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZREMRANGEBYSCORE key min max."""
     chosen = parse_score_range(argv[2], argv[3])
-    value = shard.lookup_as(argv[1], SortedSet)
-    return 0 if value is None else remove_slice(shard, argv[1], value, *chosen.select(value))
+    value = node.lookup_as(argv[1], SortedSet)
+    return 0 if value is None else remove_slice(node, argv[1], value, *chosen.select(value))
 
 
 @command("zremrangebylex", 4, "write", (1, 1, 1))
-def zremrangebylex(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zremrangebylex(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZREMRANGEBYLEX key min max."""
     chosen = parse_lex_range(argv[2], argv[3])
-    value = shard.lookup_as(argv[1], SortedSet)
-    return 0 if value is None else remove_slice(shard, argv[1], value, *chosen.select(value))
+    value = node.lookup_as(argv[1], SortedSet)
+    return 0 if value is None else remove_slice(node, argv[1], value, *chosen.select(value))

@@ -21,52 +21,52 @@ _ZADD_OPTIONS = frozenset((b"NX", b"XX", b"GT", b"LT", b"CH", b"INCR"))
 _NO_OPTIONS: frozenset[bytes] = frozenset()
 
 
-def _insert(shard: NodeState, value: SortedSet, member: bytes, score: Score) -> None:
+def _insert(node: NodeState, value: SortedSet, member: bytes, score: Score) -> None:
     """Add a new member, after the change of encoding that it asks for."""
     if not value.skiplist:
-        value.make_room(member, shard.encoding_limits, shard.undo)
-    value.insert(member, score, shard.undo)
+        value.make_room(member, node.encoding_limits, node.undo)
+    value.insert(member, score, node.undo)
 
 
-def _install_new(shard: NodeState, key: bytes, member: bytes) -> SortedSet:
+def _install_new(node: NodeState, key: bytes, member: bytes) -> SortedSet:
     """A new sorted set at ``key``, in the encoding that the server chooses by its first member."""
-    shard.grow(NEW_VALUE_BYTES)
+    node.grow(NEW_VALUE_BYTES)
     value = SortedSet()
-    value.make_room(member, shard.encoding_limits, None)
-    shard.install(key, value)
+    value.make_room(member, node.encoding_limits, None)
+    node.install(key, value)
     return value
 
 
 @command("zadd", -4, "write denyoom fast", (1, 1, 1))
-def zadd(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zadd(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZADD key [NX|XX] [GT|LT] [CH] [INCR] score member [score member ...]."""
     if len(argv) != 4:
-        return _zadd_with_options(shard, argv, _NO_OPTIONS)
+        return _zadd_with_options(node, argv, _NO_OPTIONS)
     key, text, member = argv[1], argv[2], argv[3]
     score: Score = parse_double(text)
     if score is None:
-        return _zadd_with_options(shard, argv, _NO_OPTIONS)
-    value = shard.lookup_as(key, SortedSet)
+        return _zadd_with_options(node, argv, _NO_OPTIONS)
+    value = node.lookup_as(key, SortedSet)
     if value is None:
-        value = _install_new(shard, key, member)
+        value = _install_new(node, key, member)
     old = value.scores.get(member)
     if old is None:
-        _insert(shard, value, member, score)
-        shard.modified(key)
+        _insert(node, value, member, score)
+        node.modified(key)
         return 1
     if old != score:
-        value.move(member, old, score, shard.undo)
-        shard.modified(key)
+        value.move(member, old, score, node.undo)
+        node.modified(key)
     return 0
 
 
 @command("zincrby", 4, "write denyoom fast", (1, 1, 1))
-def zincrby(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zincrby(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZINCRBY key increment member."""
-    return _zadd_with_options(shard, argv, frozenset((b"INCR",)))
+    return _zadd_with_options(node, argv, frozenset((b"INCR",)))
 
 
-def _zadd_with_options(shard: NodeState, argv: Sequence[bytes], implied: frozenset[bytes]) -> Reply:
+def _zadd_with_options(node: NodeState, argv: Sequence[bytes], implied: frozenset[bytes]) -> Reply:
     key = argv[1]
     options = set(implied)
     at = 2
@@ -78,17 +78,17 @@ def _zadd_with_options(shard: NodeState, argv: Sequence[bytes], implied: frozens
         raise ErrorReply(SYNTAX_ERROR)
     _check_options(options, members_count)
     scores = [parse_score(text) for text in argv[at::2]]
-    value = shard.lookup_as(key, SortedSet)
+    value = node.lookup_as(key, SortedSet)
     if value is None:
         if b"XX" in options:
             return None if b"INCR" in options else 0
-        value = _install_new(shard, key, argv[at + 1])
+        value = _install_new(node, key, argv[at + 1])
     if b"INCR" in options:
-        score = _increment(shard, key, value, argv[at + 1], scores[0], options)
-        return None if score is None else double(shard.resp, score)
-    added, updated = _put_all(shard, value, scores, argv[at + 1 :: 2], options)
+        score = _increment(node, key, value, argv[at + 1], scores[0], options)
+        return None if score is None else double(node.resp, score)
+    added, updated = _put_all(node, value, scores, argv[at + 1 :: 2], options)
     if added or updated:
-        shard.modified(key, added + updated)
+        node.modified(key, added + updated)
     return added + updated if b"CH" in options else added
 
 
@@ -102,7 +102,7 @@ def _check_options(options: set[bytes], members_count: int) -> None:
 
 
 def _put_all(
-    shard: NodeState, value: SortedSet, scores: list[float], members: Sequence[bytes], options: set[bytes]
+    node: NodeState, value: SortedSet, scores: list[float], members: Sequence[bytes], options: set[bytes]
 ) -> tuple[int, int]:
     """Put members and scores; how many members were added, and how many got another score."""
     no_new, no_old = b"XX" in options, b"NX" in options
@@ -113,24 +113,24 @@ def _put_all(
         old = current.get(member)
         if old is None:
             if not no_new:
-                _insert(shard, value, member, score)
+                _insert(node, value, member, score)
                 added += 1
         elif old != score and not (no_old or (only_less and score > old) or (only_greater and score < old)):
-            value.move(member, old, score, shard.undo)
+            value.move(member, old, score, node.undo)
             updated += 1
     return added, updated
 
 
 def _increment(
-    shard: NodeState, key: bytes, value: SortedSet, member: bytes, increment: float, options: set[bytes]
+    node: NodeState, key: bytes, value: SortedSet, member: bytes, increment: float, options: set[bytes]
 ) -> float | None:
     """Add to a member's score; the new one, or None if an option forbids it."""
     old = value.scores.get(member)
     if old is None:
         if b"XX" in options:
             return None
-        _insert(shard, value, member, increment)
-        shard.modified(key)
+        _insert(node, value, member, increment)
+        node.modified(key)
         return increment
     if b"NX" in options:
         return None
@@ -140,94 +140,94 @@ def _increment(
     if (b"LT" in options and score >= old) or (b"GT" in options and score <= old):
         return None
     if score != old:
-        value.move(member, old, score, shard.undo)
-        shard.modified(key)
+        value.move(member, old, score, node.undo)
+        node.modified(key)
     return score
 
 
 @command("zrem", -3, "write fast", (1, 1, 1))
-def zrem(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zrem(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZREM key member [member ...]."""
     key = argv[1]
-    value = shard.lookup_as(key, SortedSet)
+    value = node.lookup_as(key, SortedSet)
     if value is None:
         return 0
     removed = 0
     for member in argv[2:]:
-        if value.discard(member, shard.undo):
+        if value.discard(member, node.undo):
             removed += 1
     if removed:
         if not value.scores:
-            shard.remove(key)
-        shard.modified(key, removed)
+            node.remove(key)
+        node.modified(key, removed)
     return removed
 
 
 @command("zcard", 2, "readonly fast", (1, 1, 1))
-def zcard(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zcard(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZCARD key."""
-    value = shard.lookup_as(argv[1], SortedSet)
+    value = node.lookup_as(argv[1], SortedSet)
     return 0 if value is None else len(value.scores)
 
 
 @command("zscore", 3, "readonly fast", (1, 1, 1))
-def zscore(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zscore(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZSCORE key member."""
-    value = shard.lookup_as(argv[1], SortedSet)
+    value = node.lookup_as(argv[1], SortedSet)
     score = None if value is None else value.scores.get(argv[2])
-    return None if score is None else double(shard.resp, score)
+    return None if score is None else double(node.resp, score)
 
 
 @command("zmscore", -3, "readonly fast", (1, 1, 1))
-def zmscore(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zmscore(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZMSCORE key member [member ...]."""
-    value = shard.lookup_as(argv[1], SortedSet)
+    value = node.lookup_as(argv[1], SortedSet)
     if value is None:
         return [None] * (len(argv) - 2)
     scores = map(value.scores.get, argv[2:])
-    return [None if score is None else double(shard.resp, score) for score in scores]
+    return [None if score is None else double(node.resp, score) for score in scores]
 
 
 @command("zrank", 3, "readonly fast", (1, 1, 1))
-def zrank(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zrank(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZRANK key member."""
-    value = shard.lookup_as(argv[1], SortedSet)
+    value = node.lookup_as(argv[1], SortedSet)
     return None if value is None else value.rank(argv[2])
 
 
 @command("zrevrank", 3, "readonly fast", (1, 1, 1))
-def zrevrank(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zrevrank(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZREVRANK key member."""
-    value = shard.lookup_as(argv[1], SortedSet)
+    value = node.lookup_as(argv[1], SortedSet)
     rank = None if value is None else value.rank(argv[2])
     return None if rank is None else len(value) - 1 - rank
 
 
 @command("zrandmember", -2, "readonly", (1, 1, 1))
-def zrandmember(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zrandmember(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZRANDMEMBER key [count [WITHSCORES]]."""
     if len(argv) == 2:
-        value = shard.lookup_as(argv[1], SortedSet)
-        return None if value is None else value.order_members[draw(shard, len(value))]
+        value = node.lookup_as(argv[1], SortedSet)
+        return None if value is None else value.order_members[draw(node, len(value))]
     count = integer_between(argv[2], -INTEGER_MAX, INTEGER_MAX)
     with_scores = len(argv) == 4 and option(argv[3]) == b"WITHSCORES"
     if len(argv) > 3 and not with_scores:
         raise ErrorReply(SYNTAX_ERROR)
     if with_scores and not -INTEGER_MAX // 2 < count <= INTEGER_MAX // 2:
         raise ErrorReply(b"ERR value is out of range")
-    value = shard.lookup_as(argv[1], SortedSet)
+    value = node.lookup_as(argv[1], SortedSet)
     if value is None:
         return []
-    positions = draw_positions(shard, len(value), count)
+    positions = draw_positions(node, len(value), count)
     members = [value.order_members[at] for at in positions]
-    return scored(shard.resp, members, [value.order_scores[at] for at in positions]) if with_scores else members
+    return scored(node.resp, members, [value.order_scores[at] for at in positions]) if with_scores else members
 
 
 @command("zscan", -3, "readonly", (1, 1, 1))
-def zscan(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zscan(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZSCAN key cursor [MATCH pattern] [COUNT count]."""
     cursor = parse_cursor(argv[2])
-    value = shard.lookup_as(argv[1], SortedSet)
+    value = node.lookup_as(argv[1], SortedSet)
     if value is None:
         return [b"0", []]
     options = parse_options(argv, 3)
@@ -250,7 +250,7 @@ def _listpack_text(score: float) -> bytes:
     return double_text(score)
 
 
-def _take(shard: NodeState, key: bytes, value: SortedSet, least: bool, count: int) -> tuple[list[bytes], list[float]]:
+def _take(node: NodeState, key: bytes, value: SortedSet, least: bool, count: int) -> tuple[list[bytes], list[float]]:
     """Remove up to ``count`` members from the end of the least or the greatest score."""
     size = len(value)
     start, stop = (0, min(count, size)) if least else (max(size - count, 0), size)
@@ -258,95 +258,95 @@ def _take(shard: NodeState, key: bytes, value: SortedSet, least: bool, count: in
     if not least:
         members.reverse()
         scores.reverse()
-    remove_slice(shard, key, value, start, stop)
+    remove_slice(node, key, value, start, stop)
     return members, scores
 
 
-def _pop(shard: NodeState, argv: Sequence[bytes], least: bool) -> Reply:
+def _pop(node: NodeState, argv: Sequence[bytes], least: bool) -> Reply:
     if len(argv) > 3:
         raise ErrorReply(SYNTAX_ERROR)
     count = natural(argv[2]) if len(argv) == 3 else 1
     key = argv[1]
-    value = shard.lookup_as(key, SortedSet)
+    value = node.lookup_as(key, SortedSet)
     if value is None or count == 0:
         return []
-    members, scores = _take(shard, key, value, least, count)
+    members, scores = _take(node, key, value, least, count)
     if len(argv) == 2:
-        return [members[0], double(shard.resp, scores[0])]
-    return scored(shard.resp, members, scores)
+        return [members[0], double(node.resp, scores[0])]
+    return scored(node.resp, members, scores)
 
 
 @command("zpopmin", -2, "write fast", (1, 1, 1))
-def zpopmin(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zpopmin(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZPOPMIN key [count]."""
-    return _pop(shard, argv, True)
+    return _pop(node, argv, True)
 
 
 @command("zpopmax", -2, "write fast", (1, 1, 1))
-def zpopmax(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zpopmax(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZPOPMAX key [count]."""
-    return _pop(shard, argv, False)
+    return _pop(node, argv, False)
 
 
-def _first_present(shard: NodeState, keys: Sequence[bytes]) -> tuple[bytes, SortedSet] | None:
+def _first_present(node: NodeState, keys: Sequence[bytes]) -> tuple[bytes, SortedSet] | None:
     """The first of ``keys`` that holds a sorted set; WRONGTYPE if another type comes first."""
     for key in keys:
-        value = shard.lookup_as(key, SortedSet)
+        value = node.lookup_as(key, SortedSet)
         if value is not None:
             return key, value
     return None
 
 
-def _blocking_pop(shard: NodeState, argv: Sequence[bytes], least: bool) -> Reply:
-    deadline_ms = timeout_ms_of(argv[-1], shard.now_ms)
+def _blocking_pop(node: NodeState, argv: Sequence[bytes], least: bool) -> Reply:
+    deadline_ms = timeout_ms_of(argv[-1], node.now_ms)
 
     def serve(key: bytes) -> Reply:
-        if shard.effects is not None:
-            shard.rewritten = (b"ZPOPMIN" if least else b"ZPOPMAX", key)
-        [member], [score] = _take(shard, key, shard.lookup_as(key, SortedSet), least, 1)
-        return [key, member, double(shard.resp, score)]
+        if node.effects is not None:
+            node.rewritten = (b"ZPOPMIN" if least else b"ZPOPMAX", key)
+        [member], [score] = _take(node, key, node.lookup_as(key, SortedSet), least, 1)
+        return [key, member, double(node.resp, score)]
 
-    found = _first_present(shard, argv[1:-1])
+    found = _first_present(node, argv[1:-1])
     if found is None:
-        return shard.wait_for(SortedSet, argv[1:-1], deadline_ms, serve, argv)
+        return node.wait_for(SortedSet, argv[1:-1], deadline_ms, serve, argv)
     return serve(found[0])
 
 
 @command("bzpopmin", -3, "write noscript blocking fast", (1, -2, 1))
-def bzpopmin(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def bzpopmin(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """BZPOPMIN key [key ...] timeout."""
-    return _blocking_pop(shard, argv, True)
+    return _blocking_pop(node, argv, True)
 
 
 @command("bzpopmax", -3, "write noscript blocking fast", (1, -2, 1))
-def bzpopmax(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def bzpopmax(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """BZPOPMAX key [key ...] timeout."""
-    return _blocking_pop(shard, argv, False)
+    return _blocking_pop(node, argv, False)
 
 
-def _multiple_pop(shard: NodeState, argv: Sequence[bytes], count_at: int) -> Reply:
+def _multiple_pop(node: NodeState, argv: Sequence[bytes], count_at: int) -> Reply:
     keys, least, count = multiple_pop_arguments(argv, count_at, (b"MIN", b"MAX"))
-    deadline_ms = timeout_ms_of(argv[1], shard.now_ms) if count_at == 2 else 0
+    deadline_ms = timeout_ms_of(argv[1], node.now_ms) if count_at == 2 else 0
 
     def serve(key: bytes) -> Reply:
-        if shard.effects is not None:
-            shard.rewritten = (b"ZPOPMIN" if least else b"ZPOPMAX", key, b"%d" % count)
-        members, scores = _take(shard, key, shard.lookup_as(key, SortedSet), least, count)
-        return [key, [[member, double(shard.resp, score)] for member, score in zip(members, scores, strict=True)]]
+        if node.effects is not None:
+            node.rewritten = (b"ZPOPMIN" if least else b"ZPOPMAX", key, b"%d" % count)
+        members, scores = _take(node, key, node.lookup_as(key, SortedSet), least, count)
+        return [key, [[member, double(node.resp, score)] for member, score in zip(members, scores, strict=True)]]
 
-    found = _first_present(shard, keys)
+    found = _first_present(node, keys)
     if found is not None:
         return serve(found[0])
-    return shard.wait_for(SortedSet, keys, deadline_ms, serve, argv) if count_at == 2 else None
+    return node.wait_for(SortedSet, keys, deadline_ms, serve, argv) if count_at == 2 else None
 
 
 @command("zmpop", -4, "write movablekeys", numbered_keys(1))
-def zmpop(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def zmpop(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZMPOP numkeys key [key ...] MIN|MAX [COUNT count]."""
-    return _multiple_pop(shard, argv, 1)
+    return _multiple_pop(node, argv, 1)
 
 
 @command("bzmpop", -5, "write blocking movablekeys", numbered_keys(2))
-def bzmpop(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def bzmpop(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """BZMPOP timeout numkeys key [key ...] MIN|MAX [COUNT count]."""
-    return _multiple_pop(shard, argv, 2)
+    return _multiple_pop(node, argv, 2)

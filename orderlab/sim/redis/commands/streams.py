@@ -132,16 +132,16 @@ class _Trimming:
     at: int = 0
     """Where parsing stopped: the place of XADD's identifier."""
 
-    def apply(self, value: Stream, shard: NodeState) -> int:
+    def apply(self, value: Stream, node: NodeState) -> int:
         """Trim; how many entries went."""
         if self.strategy == b"MAXLEN":
-            return value.trim_to_length(self.maxlen, self.is_approximate, self.limit, shard.undo)
+            return value.trim_to_length(self.maxlen, self.is_approximate, self.limit, node.undo)
         if self.strategy == b"MINID":
-            return value.trim_before(self.minid, self.is_approximate, self.limit, shard.undo)
+            return value.trim_before(self.minid, self.is_approximate, self.limit, node.undo)
         return 0
 
 
-def _trimming(shard: NodeState, argv: Sequence[bytes], adds: bool) -> _Trimming:
+def _trimming(node: NodeState, argv: Sequence[bytes], adds: bool) -> _Trimming:
     """Read the options (``streamParseAddOrTrimArgsOrReply``)."""
     found = _Trimming(at=2)
     has_limit = False
@@ -183,13 +183,13 @@ def _trimming(shard: NodeState, argv: Sequence[bytes], adds: bool) -> _Trimming:
         raise ErrorReply(b"ERR syntax error, LIMIT cannot be used without specifying a trimming strategy")
     if not adds and not found.strategy:
         raise ErrorReply(b"ERR syntax error, XTRIM must be called with a trimming strategy")
-    if shard.caller.is_master:
+    if node.caller.is_master:
         found.limit = 0
     elif has_limit:
         if not found.is_approximate:
             raise ErrorReply(b"ERR syntax error, LIMIT cannot be used without the special ~ option")
     elif found.is_approximate:
-        found.limit = min(_APPROXIMATE_NODES * shard.config.stream_node_max_entries or _LIMIT_WITHOUT_NODES, _LIMIT_MAX)
+        found.limit = min(_APPROXIMATE_NODES * node.config.stream_node_max_entries or _LIMIT_WITHOUT_NODES, _LIMIT_MAX)
     return found
 
 
@@ -215,68 +215,68 @@ def _next_added(value: Stream, options: _Trimming, now_ms: int) -> StreamId | No
 
 
 @command("xadd", -5, "write denyoom fast", (1, 1, 1))
-def xadd(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def xadd(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """XADD key [NOMKSTREAM] [MAXLEN|MINID [=|~] threshold [LIMIT count]] *|id field value [field value ...]."""
-    options = _trimming(shard, argv, adds=True)
+    options = _trimming(node, argv, adds=True)
     items = argv[options.at + 1 :]
     if len(items) < 2 or len(items) % 2:
         raise ErrorReply(b"ERR wrong number of arguments for 'xadd' command")
     if options.entry == FIRST_ID and options.has_sequence:
         raise ErrorReply(b"ERR The ID specified in XADD must be greater than 0-0")
     key = argv[1]
-    value = shard.lookup_as(key, Stream)
+    value = node.lookup_as(key, Stream)
     if value is None:
         if not options.creates:
             return None
-        shard.grow(NEW_STREAM_BYTES)
+        node.grow(NEW_STREAM_BYTES)
         value = Stream()
-        shard.install(key, value)
+        node.install(key, value)
     if value.last_id == LAST_ID:
         raise ErrorReply(b"ERR The stream has exhausted the last possible ID, unable to add more items")
-    one = _next_added(value, options, shard.now_ms)
+    one = _next_added(value, options, node.now_ms)
     if one is None:  # 7.0 looks at an errno that it has not set; after an XADD of too small an identifier it says that
         raise ErrorReply(b"ERR Elements are too large to be stored")
     if one <= value.last_id:
         raise ErrorReply(b"ERR The ID specified in XADD is equal or smaller than the target stream top item")
-    config = shard.config
-    value.append(one, tuple(items), shard.undo, config.stream_node_max_bytes, config.stream_node_max_entries)
-    shard.modified(key)
-    options.apply(value, shard)
-    if shard.effects is not None:  # what replicas are told
-        shard.rewritten = (*argv[: options.at], id_text(one), *items)
-    shard.signal(key, Stream)
+    config = node.config
+    value.append(one, tuple(items), node.undo, config.stream_node_max_bytes, config.stream_node_max_entries)
+    node.modified(key)
+    options.apply(value, node)
+    if node.effects is not None:  # what replicas are told
+        node.rewritten = (*argv[: options.at], id_text(one), *items)
+    node.signal(key, Stream)
     return id_text(one)
 
 
 @command("xtrim", -4, "write", (1, 1, 1))
-def xtrim(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def xtrim(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """XTRIM key MAXLEN|MINID [=|~] threshold [LIMIT count]."""
-    options = _trimming(shard, argv, adds=False)
-    value = shard.lookup_as(argv[1], Stream)
+    options = _trimming(node, argv, adds=False)
+    value = node.lookup_as(argv[1], Stream)
     if value is None:
         return 0
-    deleted = options.apply(value, shard)
+    deleted = options.apply(value, node)
     if deleted:
-        shard.modified(argv[1], deleted)
+        node.modified(argv[1], deleted)
     return deleted
 
 
 @command("xdel", -3, "write fast", (1, 1, 1))
-def xdel(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def xdel(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """XDEL key id [id ...]."""
-    value = shard.lookup_as(argv[1], Stream)
+    value = node.lookup_as(argv[1], Stream)
     if value is None:
         return 0
     ids = [parse_id(argument) for argument in argv[2:]]
-    deleted = [one for one in ids if value.delete(one, shard.undo)]
+    deleted = [one for one in ids if value.delete(one, node.undo)]
     if deleted:
-        value.after_deletions(deleted, shard.undo)
-        shard.modified(argv[1], len(deleted))
+        value.after_deletions(deleted, node.undo)
+        node.modified(argv[1], len(deleted))
     return len(deleted)
 
 
 @command("xsetid", -3, "write denyoom fast", (1, 1, 1))
-def xsetid(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def xsetid(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """XSETID key last-id [ENTRIESADDED entries-added] [MAXDELETEDID max-deleted-id]."""
     last = parse_id(argv[2])
     entries_added: int | None = None
@@ -296,14 +296,14 @@ def xsetid(shard: NodeState, argv: Sequence[bytes]) -> Reply:
         else:
             raise ErrorReply(SYNTAX_ERROR)
         at += 2
-    value = existing(shard, argv[1])
+    value = existing(node, argv[1])
     if value.length:
         if last < value.top():
             raise ErrorReply(b"ERR The ID specified in XSETID is smaller than the target stream top item")
         if entries_added is not None and value.length > entries_added:
             raise ErrorReply(b"ERR The entries_added specified in XSETID is smaller than the target stream length")
-    value.set_ids(last, entries_added, max_deleted, shard.undo)
-    shard.altered(argv[1])
+    value.set_ids(last, entries_added, max_deleted, node.undo)
+    node.altered(argv[1])
     return OK
 
 
@@ -311,13 +311,13 @@ def xsetid(shard: NodeState, argv: Sequence[bytes]) -> Reply:
 
 
 @command("xlen", 2, "readonly fast", (1, 1, 1))
-def xlen(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def xlen(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """XLEN key."""
-    value = shard.lookup_as(argv[1], Stream)
+    value = node.lookup_as(argv[1], Stream)
     return 0 if value is None else len(value)
 
 
-def _range(shard: NodeState, argv: Sequence[bytes], is_reversed: bool) -> Reply:
+def _range(node: NodeState, argv: Sequence[bytes], is_reversed: bool) -> Reply:
     start = start_bound(argv[3 if is_reversed else 2])
     end = end_bound(argv[2 if is_reversed else 3])
     count: int | None = None
@@ -325,7 +325,7 @@ def _range(shard: NodeState, argv: Sequence[bytes], is_reversed: bool) -> Reply:
         if option(argv[at]) != b"COUNT" or at + 1 == len(argv):
             raise ErrorReply(SYNTAX_ERROR)
         count = max(integer(argv[at + 1]), 0)
-    value = shard.lookup_as(argv[1], Stream)
+    value = node.lookup_as(argv[1], Stream)
     if value is None:
         return []
     if count == 0:
@@ -345,15 +345,15 @@ def _take(value: Stream, start: StreamId, end: StreamId, count: int, is_reversed
 
 
 @command("xrange", -4, "readonly", (1, 1, 1))
-def xrange_(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def xrange_(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """XRANGE key start end [COUNT count]."""
-    return _range(shard, argv, False)
+    return _range(node, argv, False)
 
 
 @command("xrevrange", -4, "readonly", (1, 1, 1))
-def xrevrange(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def xrevrange(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """XREVRANGE key end start [COUNT count]."""
-    return _range(shard, argv, True)
+    return _range(node, argv, True)
 
 
 def _stream_keys(argv: Sequence[bytes]) -> Sequence[bytes]:
@@ -382,20 +382,20 @@ class Reading:
     keeps_none: bool = False
     """NOACK."""
 
-    def deliver(self, shard: NodeState, key: bytes, value: Stream, group: Group | None, after: StreamId) -> Reply:
+    def deliver(self, node: NodeState, key: bytes, value: Stream, group: Group | None, after: StreamId) -> Reply:
         """The entries behind ``after``; those of a group are pending from now on."""
         start = next_id(after) or FIRST_ID
         entries: list[Reply] = []
         for one, items in value.between(start):
             if group is not None:
-                self._hand_out(shard, value, group, one)
+                self._hand_out(node, value, group, one)
             entries.append([id_text(one), list(items)])
             if len(entries) == self.count:
                 break
         return entries
 
-    def _hand_out(self, shard: NodeState, value: Stream, group: Group, one: StreamId) -> None:
-        undo = shard.undo
+    def _hand_out(self, node: NodeState, value: Stream, group: Group, one: StreamId) -> None:
+        undo = node.undo
         if one > group.last_id:
             read = group.entries_read
             if read != UNKNOWN_READ and not value.has_tombstones_from(one):
@@ -404,9 +404,9 @@ class Reading:
                 read = value.entries_up_to(one)
             group.read_to(one, read, undo)
         if not self.keeps_none:
-            group.put(one, (self.consumer, shard.now_ms, 1), undo)
+            group.put(one, (self.consumer, node.now_ms, 1), undo)
 
-    def history(self, shard: NodeState, value: Stream, group: Group, after: StreamId) -> Reply:
+    def history(self, node: NodeState, value: Stream, group: Group, after: StreamId) -> Reply:
         """What is pending at the consumer behind ``after``; what was deleted since is an identifier alone."""
         start = next_id(after) or FIRST_ID
         found: list[Reply] = []
@@ -418,35 +418,35 @@ class Reading:
                 found.append([id_text(one), None])
             else:
                 _, _, deliveries = group.pending[one]
-                group.put(one, (self.consumer, shard.now_ms, deliveries + 1), shard.undo)
+                group.put(one, (self.consumer, node.now_ms, deliveries + 1), node.undo)
                 found.append([id_text(one), list(items)])
             if len(found) == self.count:
                 break
         return found
 
 
-def _read(shard: NodeState, argv: Sequence[bytes], of_group: bool) -> Reply:
-    reading, timeout_ms = _reading(shard, argv, of_group)
-    groups = _resolve(shard, argv, reading, of_group)
+def _read(node: NodeState, argv: Sequence[bytes], of_group: bool) -> Reply:
+    reading, timeout_ms = _reading(node, argv, of_group)
+    groups = _resolve(node, argv, reading, of_group)
     replies: list[Reply] = []
     for index, key in enumerate(reading.keys):
-        value = shard.lookup(key)
+        value = node.lookup(key)
         if not isinstance(value, Stream):
             continue
         after, group = reading.after[index], groups[index]
         if group is None:
             if value.length and value.top() > after:
-                replies.append([key, reading.deliver(shard, key, value, None, after)])
+                replies.append([key, reading.deliver(node, key, value, None, after)])
             continue
         if after == LAST_ID and not (value.length and value.top() > group.last_id):
             continue
-        shard.altered(key, 1 + group.see(reading.consumer, shard.now_ms, shard.undo))
+        node.altered(key, 1 + group.see(reading.consumer, node.now_ms, node.undo))
         if after != LAST_ID:
-            replies.append([key, reading.history(shard, value, group, after)])
+            replies.append([key, reading.history(node, value, group, after)])
         else:
-            replies.append([key, reading.deliver(shard, key, value, group, group.last_id)])
+            replies.append([key, reading.deliver(node, key, value, group, group.last_id)])
     if replies:
-        return mapping(shard.resp, [part for pair in replies for part in pair]) if shard.resp == 3 else replies
+        return mapping(node.resp, [part for pair in replies for part in pair]) if node.resp == 3 else replies
     if timeout_ms is not None:
         reading.count = reading.count or _COUNT_WHEN_BLOCKED
         keys = reading.keys
@@ -455,19 +455,19 @@ def _read(shard: NodeState, argv: Sequence[bytes], of_group: bool) -> Reply:
             after_of.setdefault(key, after)
         if not of_group:  # $ means the end of the stream as it is now
             argv = (*argv[: len(argv) - len(keys)], *map(id_text, reading.after))
-        return shard.wait_for(
-            Stream, keys, timeout_ms, lambda key: serve_reader(shard, reading, key, after_of[key]), argv
+        return node.wait_for(
+            Stream, keys, timeout_ms, lambda key: serve_reader(node, reading, key, after_of[key]), argv
         )
     return None
 
 
-def serve_reader(shard: NodeState, reading: Reading, key: bytes, after: StreamId) -> Reply:
-    """The reply to a client that waits to read ``key``; the shard's NOT_YET if there is nothing for it. Raises
+def serve_reader(node: NodeState, reading: Reading, key: bytes, after: StreamId) -> Reply:
+    """The reply to a client that waits to read ``key``; the node's NOT_YET if there is nothing for it. Raises
     ErrorReply."""
-    value = shard.lookup(key)
+    value = node.lookup(key)
     if not isinstance(value, Stream):
         if reading.group is None:
-            return shard.not_yet
+            return node.not_yet
         raise ErrorReply(b"UNBLOCKED the stream key no longer exists")
     group: Group | None = None
     if reading.group is not None:
@@ -476,14 +476,14 @@ def serve_reader(shard: NodeState, reading: Reading, key: bytes, after: StreamId
             raise ErrorReply(b"NOGROUP the consumer group this client was blocked on no longer exists")
         after = group.last_id
     if value.last_id <= after:
-        return shard.not_yet
+        return node.not_yet
     if group is not None:
-        shard.altered(key, 1 + group.see(reading.consumer, shard.now_ms, shard.undo))
-    entries = reading.deliver(shard, key, value, group, after)
-    return {key: entries} if shard.resp == 3 else [[key, entries]]
+        node.altered(key, 1 + group.see(reading.consumer, node.now_ms, node.undo))
+    entries = reading.deliver(node, key, value, group, after)
+    return {key: entries} if node.resp == 3 else [[key, entries]]
 
 
-def _reading(shard: NodeState, argv: Sequence[bytes], of_group: bool) -> tuple[Reading, int | None]:
+def _reading(node: NodeState, argv: Sequence[bytes], of_group: bool) -> tuple[Reading, int | None]:
     """Read the options; the timeout is None without BLOCK."""
     timeout_ms: int | None = None
     count, at = 0, 1
@@ -494,10 +494,10 @@ def _reading(shard: NodeState, argv: Sequence[bytes], of_group: bool) -> tuple[R
             raise ErrorReply(SYNTAX_ERROR)
         word, left = option(argv[at]), len(argv) - 1 - at
         if word == b"BLOCK" and left:
-            if shard.runs_script:
+            if node.runs_script:
                 raise ErrorReply(b"ERR %b command is not allowed with BLOCK option from scripts" % c_text(argv[0]))
             at += 1
-            timeout_ms = timeout_ms_of(argv[at], shard.now_ms, in_seconds=False)
+            timeout_ms = timeout_ms_of(argv[at], node.now_ms, in_seconds=False)
         elif word == b"COUNT" and left:
             at += 1
             count = max(integer(argv[at]), 0)
@@ -524,11 +524,11 @@ def _reading(shard: NodeState, argv: Sequence[bytes], of_group: bool) -> tuple[R
     return Reading(keys, [], count, group, consumer, keeps_none), timeout_ms
 
 
-def _resolve(shard: NodeState, argv: Sequence[bytes], reading: Reading, of_group: bool) -> list[Group | None]:
+def _resolve(node: NodeState, argv: Sequence[bytes], reading: Reading, of_group: bool) -> list[Group | None]:
     """Read the identifiers, and find the groups."""
     groups: list[Group | None] = []
     for key, argument in zip(reading.keys, argv[len(argv) - len(reading.keys) :], strict=True):
-        value = shard.lookup_as(key, Stream)
+        value = node.lookup_as(key, Stream)
         group: Group | None = None
         if reading.group is not None:
             group = None if value is None else value.groups.get(reading.group)
@@ -561,23 +561,23 @@ def _resolve(shard: NodeState, argv: Sequence[bytes], reading: Reading, of_group
 
 
 @command("xread", -4, "readonly blocking movablekeys", _stream_keys)
-def xread(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def xread(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """XREAD [COUNT count] [BLOCK milliseconds] STREAMS key [key ...] id [id ...]."""
-    return _read(shard, argv, False)
+    return _read(node, argv, False)
 
 
 @command("xreadgroup", -7, "write blocking movablekeys", _stream_keys)
-def xreadgroup(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def xreadgroup(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """XREADGROUP GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key ...] id [id ...]."""
-    return _read(shard, argv, True)
+    return _read(node, argv, True)
 
 
 # -- what a stream tells of itself -----------------------------------------------------------------------------
 
 
-def existing(shard: NodeState, key: bytes) -> Stream:
+def existing(node: NodeState, key: bytes) -> Stream:
     """The stream at ``key``. Raises ErrorReply if there is none."""
-    value: Stream | None = shard.lookup_as(key, Stream)
+    value: Stream | None = node.lookup_as(key, Stream)
     if value is None:
         raise ErrorReply(NO_SUCH_KEY)
     return value
@@ -592,9 +592,9 @@ def wrong_subcommand(argv: Sequence[bytes]) -> ErrorReply:
 
 
 @command("xinfo|stream", -3, "readonly", (2, 2, 1))
-def xinfo_stream(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def xinfo_stream(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """XINFO STREAM key [FULL [COUNT count]]."""
-    value = existing(shard, argv[2])
+    value = existing(node, argv[2])
     is_full, count = len(argv) > 3, _SHOWN_ENTRIES
     if is_full:
         if len(argv) not in (4, 6) or option(argv[3]) != b"FULL" or (len(argv) == 6 and option(argv[4]) != b"COUNT"):
@@ -611,19 +611,19 @@ def xinfo_stream(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     ]
     if is_full:
         facts += (b"entries", _take(value, FIRST_ID, LAST_ID, count))
-        facts += (b"groups", [_whole_group(shard, value, name, count) for name in sorted(value.groups)])
+        facts += (b"groups", [_whole_group(node, value, name, count) for name in sorted(value.groups)])
     else:
         ends = [next(map(shown, value.between(is_reversed=is_reversed)), None) for is_reversed in (False, True)]
         facts += (b"groups", len(value.groups), b"first-entry", ends[0], b"last-entry", ends[1])
-    return mapping(shard.resp, facts)
+    return mapping(node.resp, facts)
 
 
-def _whole_group(shard: NodeState, value: Stream, name: bytes, count: int) -> Reply:
+def _whole_group(node: NodeState, value: Stream, name: bytes, count: int) -> Reply:
     group = value.groups[name]
     pending = [[id_text(one), *group.pending[one]] for one in group.ids[: count or None]]
     consumers = [
         mapping(
-            shard.resp,
+            node.resp,
             [
                 *(b"name", consumer, b"seen-time", group.seen_ms[consumer], b"pel-count", len(ids)),
                 *(b"pending", [[id_text(one), *group.pending[one][1:]] for one in ids[: count or None]]),
@@ -633,7 +633,7 @@ def _whole_group(shard: NodeState, value: Stream, name: bytes, count: int) -> Re
     ]
     read: Reply = None if group.entries_read == UNKNOWN_READ else group.entries_read
     return mapping(
-        shard.resp,
+        node.resp,
         [
             *(b"name", name, b"last-delivered-id", id_text(group.last_id), b"entries-read", read),
             *(b"lag", value.lag_of(group), b"pel-count", len(group.ids), b"pending", pending, b"consumers", consumers),
@@ -642,12 +642,12 @@ def _whole_group(shard: NodeState, value: Stream, name: bytes, count: int) -> Re
 
 
 @command("xinfo|groups", 3, "readonly", (2, 2, 1))
-def xinfo_groups(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def xinfo_groups(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """XINFO GROUPS key."""
-    value = existing(shard, argv[2])
+    value = existing(node, argv[2])
     return [
         mapping(
-            shard.resp,
+            node.resp,
             [
                 *(b"name", name, b"consumers", len(group.consumers), b"pending", len(group.ids)),
                 *(b"last-delivered-id", id_text(group.last_id)),
@@ -660,13 +660,13 @@ def xinfo_groups(shard: NodeState, argv: Sequence[bytes]) -> Reply:
 
 
 @command("xinfo|consumers", 4, "readonly", (2, 2, 1))
-def xinfo_consumers(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def xinfo_consumers(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """XINFO CONSUMERS key group."""
-    value = existing(shard, argv[2])
+    value = existing(node, argv[2])
     group = value.groups.get(argv[3])
     if group is None:
         raise ErrorReply(b"NOGROUP No such consumer group '%b' for key name '%b'" % (c_text(argv[3]), c_text(argv[2])))
     return [
-        mapping(shard.resp, [b"name", name, b"pending", len(ids), b"idle", max(shard.now_ms - group.seen_ms[name], 0)])
+        mapping(node.resp, [b"name", name, b"pending", len(ids), b"idle", max(node.now_ms - group.seen_ms[name], 0)])
         for name, ids in sorted(group.consumers.items())
     ]

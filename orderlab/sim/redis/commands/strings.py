@@ -28,127 +28,127 @@ _NO_OPTIONS = ExpireOptions()
 
 
 @command("get", 2, "readonly fast", (1, 1, 1))
-def get(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def get(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """GET key."""
-    value = shard.lookup(argv[1])
+    value = node.lookup(argv[1])
     if value is None or type(value) is bytes:
         return value
     raise ErrorReply(WRONG_TYPE)
 
 
-def put_string(shard: NodeState, key: bytes, value: bytes, keeps_deadline: bool = False) -> None:
+def put_string(node: NodeState, key: bytes, value: bytes, keeps_deadline: bool = False) -> None:
     """Let ``key`` hold the string ``value``, whatever it held before; by default its deadline goes (``setKey``)."""
-    if shard.undo is None and not shard.string_encodings and shard.access is None and shard.on_presence is None:
-        shard.data[key] = value
+    if node.undo is None and not node.string_encodings and node.access is None and node.on_presence is None:
+        node.data[key] = value
     else:
-        if shard.access is not None:
-            shard.lookup(key)
-        shard.install(key, value)
-    if key in shard.deadlines_ms and (not keeps_deadline or shard.is_expired(key)):
-        shard.set_deadline(key, None)
-    shard.modified(key)
+        if node.access is not None:
+            node.lookup(key)
+        node.install(key, value)
+    if key in node.deadlines_ms and (not keeps_deadline or node.is_expired(key)):
+        node.set_deadline(key, None)
+    node.modified(key)
 
 
 @command("set", -3, "write denyoom", (1, 1, 1))
-def set_(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def set_(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]."""
     if len(argv) == 3:
-        put_string(shard, argv[1], argv[2])
+        put_string(node, argv[1], argv[2])
         return OK
-    if len(argv) == 5 and argv[3] == b"EX" and _put_for_seconds(shard, argv[1], argv[2], argv[4]):
+    if len(argv) == 5 and argv[3] == b"EX" and _put_for_seconds(node, argv[1], argv[2], argv[4]):
         return OK
     options = parse_string_options(argv, 3, of_set=True)
-    return _set(shard, b"set", argv[1], argv[2], options)
+    return _set(node, b"set", argv[1], argv[2], options)
 
 
-def _put_for_seconds(shard: NodeState, key: bytes, value: bytes, seconds: bytes) -> bool:
+def _put_for_seconds(node: NodeState, key: bytes, value: bytes, seconds: bytes) -> bool:
     """The short way of SET ... EX, which scripts take most: False if it does not apply."""
-    plain = shard.undo is None and shard.access is None and not shard.string_encodings and shard.on_presence is None
+    plain = node.undo is None and node.access is None and not node.string_encodings and node.on_presence is None
     if not plain or not seconds.isdigit() or seconds[0] == 48 or len(seconds) > _SECONDS_DIGITS_MAX:
         return False
-    shard.data[key] = value
-    shard.deadlines_ms[key] = int(seconds) * 1000 + shard.now_ms
-    shard.modified(key)
+    node.data[key] = value
+    node.deadlines_ms[key] = int(seconds) * 1000 + node.now_ms
+    node.modified(key)
     return True
 
 
-def _set(shard: NodeState, name: bytes, key: bytes, value: bytes, options: ExpireOptions) -> Reply:
-    deadline_ms = None if options.unit is None else deadline_of(shard, name, options)
+def _set(node: NodeState, name: bytes, key: bytes, value: bytes, options: ExpireOptions) -> Reply:
+    deadline_ms = None if options.unit is None else deadline_of(node, name, options)
     old: Reply = None
     if options.get:
-        old = shard.lookup_as(key, bytes)
-    if (options.nx or options.xx) and (shard.lookup(key) is None) is options.xx:
+        old = node.lookup_as(key, bytes)
+    if (options.nx or options.xx) and (node.lookup(key) is None) is options.xx:
         return old
-    put_string(shard, key, value, options.keepttl)
+    put_string(node, key, value, options.keepttl)
     if deadline_ms is not None:
-        shard.set_deadline(key, deadline_ms)
+        node.set_deadline(key, deadline_ms)
     return old if options.get else OK
 
 
 @command("setex", 4, "write denyoom", (1, 1, 1))
-def setex(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def setex(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """SETEX key seconds value."""
-    return _set(shard, b"setex", argv[1], argv[3], ExpireOptions(b"EX", argv[2]))
+    return _set(node, b"setex", argv[1], argv[3], ExpireOptions(b"EX", argv[2]))
 
 
 @command("psetex", 4, "write denyoom", (1, 1, 1))
-def psetex(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def psetex(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """PSETEX key milliseconds value."""
-    return _set(shard, b"psetex", argv[1], argv[3], ExpireOptions(b"PX", argv[2]))
+    return _set(node, b"psetex", argv[1], argv[3], ExpireOptions(b"PX", argv[2]))
 
 
 @command("setnx", 3, "write denyoom fast", (1, 1, 1))
-def setnx(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def setnx(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """SETNX key value."""
-    if shard.lookup(argv[1]) is not None:
+    if node.lookup(argv[1]) is not None:
         return 0
-    put_string(shard, argv[1], argv[2])
+    put_string(node, argv[1], argv[2])
     return 1
 
 
 @command("getset", 3, "write denyoom fast", (1, 1, 1))
-def getset(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def getset(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """GETSET key value."""
-    old = shard.lookup_as(argv[1], bytes)
-    put_string(shard, argv[1], argv[2])
+    old = node.lookup_as(argv[1], bytes)
+    put_string(node, argv[1], argv[2])
     return old
 
 
 @command("getdel", 2, "write fast", (1, 1, 1))
-def getdel(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def getdel(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """GETDEL key."""
-    old = shard.lookup_as(argv[1], bytes)
+    old = node.lookup_as(argv[1], bytes)
     if old is not None:
-        shard.remove(argv[1])
-        shard.modified(argv[1])
+        node.remove(argv[1])
+        node.modified(argv[1])
     return old
 
 
 @command("getex", -2, "write fast", (1, 1, 1))
-def getex(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def getex(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """GETEX key [EX s | PX ms | EXAT s | PXAT ms | PERSIST]."""
     key = argv[1]
     options = parse_string_options(argv, 2, of_set=False) if len(argv) > 2 else _NO_OPTIONS
-    value = shard.lookup_as(key, bytes)
+    value = node.lookup_as(key, bytes)
     if value is None:
         return None
     if options.unit is not None:
-        deadline_ms = deadline_of(shard, b"getex", options)
-        if options.unit in (b"EXAT", b"PXAT") and has_passed(shard, deadline_ms):
-            shard.remove(key)
+        deadline_ms = deadline_of(node, b"getex", options)
+        if options.unit in (b"EXAT", b"PXAT") and has_passed(node, deadline_ms):
+            node.remove(key)
         else:
-            shard.set_deadline(key, deadline_ms)
-        shard.modified(key)
-    elif options.persist and key in shard.deadlines_ms:
-        shard.set_deadline(key, None)
-        shard.modified(key)
+            node.set_deadline(key, deadline_ms)
+        node.modified(key)
+    elif options.persist and key in node.deadlines_ms:
+        node.set_deadline(key, None)
+        node.modified(key)
     return value
 
 
 @command("mget", -2, "readonly fast", (1, -1, 1))
-def mget(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def mget(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """MGET key [key ...]. A key of another type counts as missing."""
-    values = map(shard.lookup, argv[1:])
+    values = map(node.lookup, argv[1:])
     return [value if type(value) is bytes else None for value in values]
 
 
@@ -158,69 +158,69 @@ def _check_pairs(argv: Sequence[bytes], name: bytes) -> None:
 
 
 @command("mset", -3, "write denyoom", (1, -1, 2))
-def mset(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def mset(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """MSET key value [key value ...]."""
     _check_pairs(argv, b"mset")
     for at in range(1, len(argv), 2):
-        put_string(shard, argv[at], argv[at + 1])
+        put_string(node, argv[at], argv[at + 1])
     return OK
 
 
 @command("msetnx", -3, "write denyoom", (1, -1, 2))
-def msetnx(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def msetnx(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """MSETNX key value [key value ...]: all or none."""
     _check_pairs(argv, b"msetnx")
-    if any(shard.lookup(key) is not None for key in argv[1::2]):
+    if any(node.lookup(key) is not None for key in argv[1::2]):
         return 0
     for at in range(1, len(argv), 2):
-        put_string(shard, argv[at], argv[at + 1])
+        put_string(node, argv[at], argv[at + 1])
     return 1
 
 
 # -- parts of a string -------------------------------------------------------------------------------------
 
 
-def check_length(shard: NodeState, length: int) -> None:
+def check_length(node: NodeState, length: int) -> None:
     """Refuse a string longer than ``proto-max-bulk-len``; the stream of a master is obeyed."""
-    if length > shard.config.proto_max_bulk_len and not shard.caller.is_master:
+    if length > node.config.proto_max_bulk_len and not node.caller.is_master:
         raise ErrorReply(TOO_LONG)
 
 
 @command("strlen", 2, "readonly fast", (1, 1, 1))
-def strlen(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def strlen(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """STRLEN key."""
-    return len(shard.lookup_as(argv[1], bytes) or b"")
+    return len(node.lookup_as(argv[1], bytes) or b"")
 
 
 @command("append", 3, "write denyoom fast", (1, 1, 1))
-def append(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def append(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """APPEND key value."""
     key = argv[1]
-    old = shard.lookup_as(key, bytes)
+    old = node.lookup_as(key, bytes)
     if old is None:
-        shard.install(key, argv[2])
-        shard.modified(key)
+        node.install(key, argv[2])
+        node.modified(key)
         return len(argv[2])
-    check_length(shard, len(old) + len(argv[2]))
+    check_length(node, len(old) + len(argv[2]))
     new = old + argv[2]
-    put_raw(shard, key, new)
+    put_raw(node, key, new)
     return len(new)
 
 
-def put_raw(shard: NodeState, key: bytes, value: bytes) -> None:
+def put_raw(node: NodeState, key: bytes, value: bytes) -> None:
     """Put an edited string in place; the server leaves it in the raw encoding."""
-    if shard.undo is not None:
-        shard.grow(len(value))  # the journal keeps the old one
-    shard.install(key, value)
-    shard.set_string_encoding(key, b"raw")
-    shard.modified(key)
+    if node.undo is not None:
+        node.grow(len(value))  # the journal keeps the old one
+    node.install(key, value)
+    node.set_string_encoding(key, b"raw")
+    node.modified(key)
 
 
 @command("getrange", 4, "readonly", (1, 1, 1))
-def getrange(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def getrange(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """GETRANGE key start end."""
     start, end = integer(argv[2]), integer(argv[3])
-    value = shard.lookup_as(argv[1], bytes)
+    value = node.lookup_as(argv[1], bytes)
     if value is None or (start < 0 and end < 0 and start > end):
         return b""
     length = len(value)
@@ -230,73 +230,73 @@ def getrange(shard: NodeState, argv: Sequence[bytes]) -> Reply:
 
 
 @command("substr", 4, "readonly", (1, 1, 1))
-def substr(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def substr(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """SUBSTR key start end: the old name of GETRANGE."""
-    return getrange(shard, argv)
+    return getrange(node, argv)
 
 
 @command("setrange", 4, "write denyoom", (1, 1, 1))
-def setrange(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def setrange(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """SETRANGE key offset value."""
     key, value = argv[1], argv[3]
     offset = integer(argv[2])
     if offset < 0:
         raise ErrorReply(b"ERR offset is out of range")
-    old = shard.lookup_as(key, bytes) or b""
+    old = node.lookup_as(key, bytes) or b""
     if not value:
         return len(old)
-    check_length(shard, offset + len(value))
-    shard.grow(offset + len(value) - len(old))
+    check_length(node, offset + len(value))
+    node.grow(offset + len(value) - len(old))
     new = b"%b%b%b" % (old[:offset].ljust(offset, b"\0"), value, old[offset + len(value) :])
-    put_raw(shard, key, new)
+    put_raw(node, key, new)
     return len(new)
 
 
-def _add(shard: NodeState, key: bytes, amount: int) -> int:
-    old = shard.lookup_as(key, bytes)
+def _add(node: NodeState, key: bytes, amount: int) -> int:
+    old = node.lookup_as(key, bytes)
     value = 0 if old is None else parse_integer(old)
     if value is None:
         raise ErrorReply(NOT_AN_INTEGER)
     value += amount
     if not INTEGER_MIN <= value <= INTEGER_MAX:
         raise ErrorReply(b"ERR increment or decrement would overflow")
-    shard.install(key, b"%d" % value)
-    shard.modified(key)
+    node.install(key, b"%d" % value)
+    node.modified(key)
     return value
 
 
 @command("incr", 2, "write denyoom fast", (1, 1, 1))
-def incr(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def incr(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """INCR key."""
-    return _add(shard, argv[1], 1)
+    return _add(node, argv[1], 1)
 
 
 @command("decr", 2, "write denyoom fast", (1, 1, 1))
-def decr(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def decr(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """DECR key."""
-    return _add(shard, argv[1], -1)
+    return _add(node, argv[1], -1)
 
 
 @command("incrby", 3, "write denyoom fast", (1, 1, 1))
-def incrby(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def incrby(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """INCRBY key increment."""
-    return _add(shard, argv[1], integer(argv[2]))
+    return _add(node, argv[1], integer(argv[2]))
 
 
 @command("decrby", 3, "write denyoom fast", (1, 1, 1))
-def decrby(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def decrby(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """DECRBY key decrement."""
     amount = integer(argv[2])
     if amount == INTEGER_MIN:
         raise ErrorReply(b"ERR decrement would overflow")
-    return _add(shard, argv[1], -amount)
+    return _add(node, argv[1], -amount)
 
 
 @command("incrbyfloat", 3, "write denyoom fast", (1, 1, 1))
-def incrbyfloat(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def incrbyfloat(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """INCRBYFLOAT key increment, in 80-bit long doubles as a server on x86-64 computes."""
     key = argv[1]
-    old = shard.lookup_as(key, bytes)
+    old = node.lookup_as(key, bytes)
     value: LongDouble | None = parse_long_double(b"0" if old is None else old)
     amount = parse_long_double(argv[2])
     if value is None or amount is None:
@@ -306,10 +306,10 @@ def incrbyfloat(shard: NodeState, argv: Sequence[bytes]) -> Reply:
         raise ErrorReply(b"ERR increment would produce NaN or Infinity")
     assert not isinstance(total, float)
     text = long_double_text(total)
-    shard.install(key, text)
+    node.install(key, text)
     if parse_integer(text) is not None:
-        shard.set_string_encoding(key, b"embstr")  # the server does not look for an integer here
-    shard.modified(key)
+        node.set_string_encoding(key, b"embstr")  # the server does not look for an integer here
+    node.modified(key)
     return text
 
 
@@ -356,9 +356,9 @@ def _walk_back(one: bytes, other: bytes, table: list[list[int]]) -> tuple[bytes,
 
 
 @command("lcs", -3, "readonly", (1, 2, 1))
-def lcs(shard: NodeState, argv: Sequence[bytes]) -> Reply:
+def lcs(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """LCS key1 key2 [LEN] [IDX] [MINMATCHLEN n] [WITHMATCHLEN]."""
-    values = [shard.lookup(key) for key in argv[1:3]]
+    values = [node.lookup(key) for key in argv[1:3]]
     if any(value is not None and not isinstance(value, bytes) for value in values):
         raise ErrorReply(b"ERR The specified keys must contain string values")
     one, other = (value if isinstance(value, bytes) else b"" for value in values)
@@ -377,10 +377,10 @@ def lcs(shard: NodeState, argv: Sequence[bytes]) -> Reply:
     if {b"LEN", b"IDX"} <= given:
         raise ErrorReply(b"ERR If you want both the length and indexes, please just use IDX.")
     cells = (len(one) + 1) * (len(other) + 1)
-    if cells * _CELL_BYTES > shard.config.proto_max_bulk_len:
+    if cells * _CELL_BYTES > node.config.proto_max_bulk_len:
         raise ErrorReply(b"ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len")
     if cells > _CELLS_BEFORE_COUNTED:
-        shard.grow(64 * cells)  # a table is slow and large here: a script that asks for many is stopped
+        node.grow(64 * cells)  # a table is slow and large here: a script that asks for many is stopped
     table = _table(one, other)
     if b"LEN" in given:
         return table[-1][-1]
@@ -392,4 +392,4 @@ def lcs(shard: NodeState, argv: Sequence[bytes]) -> Reply:
         if length >= shortest:
             ends: list[Reply] = [[i, i + length - 1], [j, j + length - 1]]
             ranges.append([*ends, length] if b"WITHMATCHLEN" in given else ends)
-    return mapping(shard.resp, [b"matches", ranges, b"len", table[-1][-1]])
+    return mapping(node.resp, [b"matches", ranges, b"len", table[-1][-1]])

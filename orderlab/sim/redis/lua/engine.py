@@ -62,7 +62,7 @@ NaN, go back to Lua, which alone sees their sign."""
 COMPILED_FREE: Final = 100_000_000
 """Instructions that compiling a client's script may take, however few its run may."""
 COMPILED_MAX: Final = 256
-"""Scripts that are kept for the next shard that loads them."""
+"""Scripts that are kept for the next node that loads them."""
 NO_ARGUMENTS = b"ERR Please specify at least one argument for this redis lib call"
 NOT_TEXT = b"ERR Lua redis lib command arguments must be strings or integers"
 MANY_ARGUMENTS: Final = 60
@@ -92,11 +92,11 @@ class CompiledScript:
 class LuaEngine:
     """One Lua state. It runs one script at a time; not reentrant, as the server's is not."""
 
-    def __init__(self, shard: NodeState, limits: Limits, files: tuple[str, ...]) -> None:
-        self.shard = shard
+    def __init__(self, node: NodeState, limits: Limits, files: tuple[str, ...]) -> None:
+        self.node = node
         """The one that runs in it now, or ran last."""
         self.owner: NodeState | None = None
-        """The shard whose script changed a setting of the state, which lasts: no other may run in it."""
+        """The node whose script changed a setting of the state, which lasts: no other may run in it."""
         self.compiled: dict[bytes, CompiledScript] = {}
         """Functions by the SHA1 of the script, for the other shards that load it."""
         self.limits = limits
@@ -227,32 +227,30 @@ class LuaEngine:
         values: Sequence[bytes],
         number: int,
     ) -> Reply:
-        shard = self.shard = run.shard
+        node = self.node = run.node
         self._run = run
         self._is_plain = is_plain = (
-            shard.effects is None and not run.watched and not shard.master_link_down and not shard.scripts_may_call_all
+            node.effects is None and not run.watched and not node.master_link_down and not node.scripts_may_call_all
         )
-        time_us = shard.now_ms * 1000 + shard.now_us if is_plain else -1
+        time_us = node.now_ms * 1000 + node.now_us if is_plain else -1
         if time_us >= TIME_US_MAX:
             time_us = -1
         self._begin()
         self._argument_bytes_left = self._argument_bytes_max
-        resp, database = shard.resp, shard.database
-        shard.resp = 2
-        shard.work_max = shard.work + self._work_max
+        resp, database = node.resp, node.database
+        node.resp = 2
+        node.work_max = node.work + self._work_max
         try:
             fast_path, outcome = self._fast_path, NotImplemented
             if number and is_plain and fast_path is not None and not self._is_recording and watchdog.current is None:
-                outcome = fast_path.run(
-                    shard, number, time_us, key_count, values, not run.read_only and shard.is_calm()
-                )
+                outcome = fast_path.run(node, number, time_us, key_count, values, not run.read_only and node.is_calm())
             if outcome is NotImplemented:
                 outcome = self._run_by_lupa(name, kind, function, key_count, values, time_us)
             return self._reply(outcome, name, resp)
         except lupa.LuaError as error:
             raise self._failure(error, name) from None
         finally:
-            self._end(shard, resp, database)
+            self._end(node, resp, database)
 
     def run_calls(
         self, run: ScriptRun, numbers: dict[bytes, int], commands: Sequence[Sequence[bytes]], replies: list[Reply]
@@ -262,28 +260,28 @@ class LuaEngine:
         what is done once here does not change between them. ``numbers``: those of scripts without flags, by their SHA1.
 
         Raises as ``run``, but for ErrorReply."""
-        shard = run.shard
-        fast_path, time_us = self._fast_path, shard.now_ms * 1000 + shard.now_us
+        node = run.node
+        fast_path, time_us = self._fast_path, node.now_ms * 1000 + node.now_us
         if fast_path is None or self._is_recording or watchdog.current is not None or time_us >= TIME_US_MAX:
             return
         call_script, bytes_max, work_max = fast_path.call_script, self._argument_bytes_max, self._work_max
         now: Any = time_us
-        resp, database = shard.resp, shard.database
+        resp, database = node.resp, node.database
         self._take_turn()
-        self.shard, self._run, self._is_plain = shard, run, True
+        self.node, self._run, self._is_plain = node, run, True
         self._argument_bytes_left = bytes_max
         try:
             for argv in commands:
-                if not shard.is_calm():
+                if not node.is_calm():
                     break
                 self._begin()
                 run.wrote = False
-                shard.growth_left = GROWTH_MAX_BYTES
-                shard.resp = 2
-                begun = shard.work
-                shard.work_max = begun + work_max
+                node.growth_left = GROWTH_MAX_BYTES
+                node.resp = 2
+                begun = node.work
+                node.work_max = begun + work_max
                 try:
-                    outcome = call_script(shard, argv, numbers, now)
+                    outcome = call_script(node, argv, numbers, now)
                     if outcome is NotImplemented:
                         break
                     replies.append(self._reply(outcome, argv[1], resp))
@@ -291,17 +289,13 @@ class LuaEngine:
                     raise self._failure(error, argv[1]) from None
                 except ErrorReply as refusal:
                     replies.append(refusal)
-                if (
-                    shard.work - begun >= CHARGED
-                    or self._argument_bytes_left != bytes_max
-                    or shard.database != database
-                ):
-                    self._end(shard, resp, database)
+                if node.work - begun >= CHARGED or self._argument_bytes_left != bytes_max or node.database != database:
+                    self._end(node, resp, database)
                     self._run = run
                     self._argument_bytes_left = bytes_max
         finally:
-            self._end(shard, resp, database)
-            shard.work += fast_path.take_units()
+            self._end(node, resp, database)
+            node.work += fast_path.take_units()
             self._turn.append(True)
 
     def _reply(self, outcome: Any, name: bytes, resp: int) -> Reply:
@@ -320,16 +314,16 @@ class LuaEngine:
         self.sandbox.clean()
         return self._stopped if self._stopped is not None else _broken(name, str(error).encode())
 
-    def _end(self, shard: NodeState, resp: int, database: int) -> None:
-        shard.resp = resp
-        if shard.database != database:
-            shard.use(database)
-        shard.script_line = self._run = None
-        work = shard.work - shard.work_max + self._work_max
+    def _end(self, node: NodeState, resp: int, database: int) -> None:
+        node.resp = resp
+        if node.database != database:
+            node.use(database)
+        node.script_line = self._run = None
+        work = node.work - node.work_max + self._work_max
         if work >= CHARGED:
-            shard.charged += work // CHARGED
-        shard.work_max = UNCOUNTED
-        shard.work += (self._argument_bytes_max - self._argument_bytes_left) // CALL_BYTES
+            node.charged += work // CHARGED
+        node.work_max = UNCOUNTED
+        node.work += (self._argument_bytes_max - self._argument_bytes_left) // CALL_BYTES
 
     def _run_by_lupa(
         self, name: bytes, kind: str, function: Any, key_count: int, values: Sequence[bytes], time_us: int
@@ -340,7 +334,7 @@ class LuaEngine:
         if (
             is_large
             or self._memory_used() > self._memory_max
-            or (self.shard.effects is not None) is not self._is_recording
+            or (self.node.effects is not None) is not self._is_recording
         ):
             self._adapt(size)
         runner = self._runners[kind].get(key_count)
@@ -415,7 +409,7 @@ class LuaEngine:
             self.sandbox.clean()
             if size > ARGUMENT_BYTES_MAX:
                 self.sandbox.allow_more(2 * size)
-        self._is_recording = self.shard.effects is not None
+        self._is_recording = self.node.effects is not None
         self.sandbox.function("set_recording")(self._is_recording)
         if self._fast_path is not None:
             self._fast_path.set_recording(self._is_recording)
@@ -440,7 +434,7 @@ class LuaEngine:
         if kind:
             _, *items = outcome
             return items if float not in map(type, items) else [_item(item) for item in items]
-        reader = ResultReader(resp, self.shard.resp)
+        reader = ResultReader(resp, self.node.resp)
         if kind is None:
             return self._tree(outcome, reader)
         if outcome[1] == b"boolean":
@@ -478,8 +472,8 @@ class LuaEngine:
             "prepare": self._prepare,
             "set_resp": self._set_resp,
             "note_setting": self._note_setting,
-            "random": lambda: self.shard.lua_random.draw(),
-            "seed_random": lambda seed: self.shard.lua_random.seed(seed),
+            "random": lambda: self.node.lua_random.draw(),
+            "seed_random": lambda seed: self.node.lua_random.seed(seed),
             "command_exists": lambda *argv: find(argv) is not None,
         }
 
@@ -536,16 +530,16 @@ class LuaEngine:
             if left < 0:
                 return self._limit(b"bytes handed to redis.call")
             run: Any = self._run
-            shard = self.shard
+            node = self.node
             if len(argv) > MANY_ARGUMENTS:
-                shard.spend(len(argv) * UNITS_PER_ARGUMENT)
+                node.spend(len(argv) * UNITS_PER_ARGUMENT)
             found = self._find_plain(argv[0]) if self._is_plain else None
             if found is None:
                 reply = run.call(argv)
             else:  # what is left of the checks of ScriptRun.call, without the call
                 handler, least, most, is_write = found
                 if least <= len(argv) <= most and (run.wrote or not is_write):
-                    reply = handler(shard, argv)
+                    reply = handler(node, argv)
                 else:
                     reply = run.call(argv)
             return reply if type(reply) is int else self._answer(reply)
@@ -555,18 +549,18 @@ class LuaEngine:
     def _answer(self, reply: Reply) -> Any:
         """What Lua receives for a reply."""
         try:
-            shard = self.shard
+            node = self.node
             kind = type(reply)
             if kind is bytes:
                 length = len(cast(bytes, reply))
                 if length > LONG_REPLY:
                     if length >= REPLY_BYTES_MAX:
                         return None, b"full"
-                    shard.spend(length // BYTES_PER_UNIT)
+                    node.spend(length // BYTES_PER_UNIT)
                 return reply
             if kind is list:
-                shard.spend(len(cast("list[Reply]", reply)) * UNITS_PER_ITEM)
-            return None if reply is OK else self._writer.write(reply, shard.resp)
+                node.spend(len(cast("list[Reply]", reply)) * UNITS_PER_ITEM)
+            return None if reply is OK else self._writer.write(reply, node.resp)
         except BaseException as error:
             return self._refuse(error)
 
@@ -583,7 +577,7 @@ class LuaEngine:
         """Before the first write that goes straight to its command: whether nothing can refuse it, which the run then
         notes."""
         run = self._run
-        if run is None or run.read_only or not run.shard.is_calm():
+        if run is None or run.read_only or not run.node.is_calm():
             return False
         run.wrote = True
         return True
@@ -614,14 +608,14 @@ class LuaEngine:
         return self._call(*argv)
 
     def _line(self, line: int) -> None:
-        self.shard.script_line = line
+        self.node.script_line = line
 
     def _limit(self, limit: bytes) -> tuple[None, bytes]:
         self._stopped = ScriptTimeout(limit.decode())
         return None, b"abort"
 
     def _charge(self) -> None:
-        self.shard.charged += 1
+        self.node.charged += 1
 
     def _prepare(self, chunk: bytes) -> tuple[bytes | None, bool, bytes | None]:
         try:
@@ -631,12 +625,12 @@ class LuaEngine:
         return prepared.changed, prepared.assigns_globals, None
 
     def _set_resp(self, version: int) -> None:
-        self.shard.resp = version
+        self.node.resp = version
         if self._fast_path is not None:
             self._fast_path.set_resp(version)
 
     def _note_setting(self) -> None:
-        self.owner = self.shard
+        self.owner = self.node
 
 
 def _set_point() -> str:

@@ -3,7 +3,7 @@ share.
 
 Every server has a Lua state of its own, but what a script leaves behind in it for the next one is little: the settings
 of cjson and of the collector. So shards that one thread uses share a state until a script changes a setting. From then
-on that state is the shard's alone whose script did so, and the others go on in a new one. What it saves are the caches
+on that state is the node's alone whose script did so, and the others go on in a new one. What it saves are the caches
 of the processor: the nodes of a simulated cluster take turns.
 """
 
@@ -113,17 +113,17 @@ def parse_shebang(source: bytes) -> Shebang:
 
 
 class SharedLua:
-    """Hands out Lua states with the settings of a new one. No script of a shard may run within a script of another that
+    """Hands out Lua states with the settings of a new one. No script of a node may run within a script of another that
     shares."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self._state: LuaEngine | None = None
 
-    def state(self, shard: NodeState) -> LuaEngine:
-        """A state in which no script has changed a setting yet, for ``shard`` among others."""
+    def state(self, node: NodeState) -> LuaEngine:
+        """A state in which no script has changed a setting yet, for ``node`` among others."""
         if self._state is None or self._state.owner is not None:
-            self._state = LuaEngine(shard, self.limits, SCRIPT_FILES)
+            self._state = LuaEngine(node, self.limits, SCRIPT_FILES)
         return self._state
 
 
@@ -159,9 +159,9 @@ class FunctionLibraries:
     Two functions of a library may not differ in case alone: a 7.0.15 server takes them and dies when it drops them.
     """
 
-    def __init__(self, shard: NodeState, limits: Limits) -> None:
-        self._shard = shard
-        self._engine = LuaEngine(shard, limits, FUNCTION_FILES)
+    def __init__(self, node: NodeState, limits: Limits) -> None:
+        self._shard = node
+        self._engine = LuaEngine(node, limits, FUNCTION_FILES)
         self.libraries: dict[bytes, Library] = {}
         self.functions: dict[bytes, Function] = {}
 
@@ -263,23 +263,23 @@ class Script:
 
 
 class LuaHost:
-    """Runs scripts and functions on ``shard``; its scripts in a state of ``lua``, by default one that no other shard
+    """Runs scripts and functions on ``node``; its scripts in a state of ``lua``, by default one that no other node
     uses."""
 
-    def __init__(self, shard: NodeState, limits: Limits | None = None, lua: SharedLua | None = None) -> None:
-        self.shard = shard
+    def __init__(self, node: NodeState, limits: Limits | None = None, lua: SharedLua | None = None) -> None:
+        self.node = node
         self.scripts: dict[bytes, Script] = {}
         self._numbers: dict[bytes, int] = {}
         """Of those without flags, as the state knows them."""
         self._lua = lua or SharedLua(limits)
-        self._engine = self._lua.state(shard)
+        self._engine = self._lua.state(node)
         self._functions: FunctionLibraries | None = None
 
     @property
     def functions(self) -> FunctionLibraries:
         """The function libraries; their Lua state is made when it is first needed."""
         if self._functions is None:
-            self._functions = FunctionLibraries(self.shard, self._lua.limits)
+            self._functions = FunctionLibraries(self.node, self._lua.limits)
         return self._functions
 
     def load(self, source: bytes) -> Script:
@@ -304,12 +304,12 @@ class LuaHost:
         self.scripts.clear()
         self._numbers.clear()
         self._engine.compiled.clear()
-        self._engine = self._lua.state(self.shard)
+        self._engine = self._lua.state(self.node)
 
     def _settle(self) -> None:
-        """Leave the Lua state if it has become another shard's."""
-        if self._engine.owner is not None and self._engine.owner is not self.shard:
-            self._engine = self._lua.state(self.shard)
+        """Leave the Lua state if it has become another node's."""
+        if self._engine.owner is not None and self._engine.owner is not self.node:
+            self._engine = self._lua.state(self.node)
             for script in self.scripts.values():
                 script.compiled = self._engine.compile_script(script.sha, parse_shebang(script.source).body)
                 if script.flags is None:
@@ -335,28 +335,28 @@ class LuaHost:
 
     def run(self, script: Script, key_count: int, values: Sequence[bytes], read_only: bool) -> Reply:
         """Run a script of this host on ``values``, the keys before the arguments. Raises as ``evalsha``."""
-        shard = self.shard
+        node = self.node
         if self._engine.owner is not None:
             self._settle()
-        run = ScriptRun.begin(shard, script.flags, read_only, values[:key_count] if shard.slots is not None else ())
+        run = ScriptRun.begin(node, script.flags, read_only, values[:key_count] if node.slots is not None else ())
         compiled = script.compiled
         return self._engine.run(run, script.sha, "script", compiled.function, key_count, values, compiled.number)
 
     def run_calls(self, commands: Sequence[Sequence[bytes]]) -> list[Reply]:
         """Run the calls of loaded scripts that ``commands`` begin with, for a calm node of which no effects are
         recorded; up to the first that is not usual. What each replies, an ErrorReply too. Raises as ``evalsha``."""
-        shard = self.shard
+        node = self.node
         if self._engine.owner is not None:
             self._settle()
         replies: list[Reply] = []
-        if not shard.master_link_down:
-            self._engine.run_calls(ScriptRun(shard, False), self._numbers, commands, replies)
+        if not node.master_link_down:
+            self._engine.run_calls(ScriptRun(node, False), self._numbers, commands, replies)
         return replies
 
 
-def host_of(shard: NodeState) -> LuaHost:
-    """The host of ``shard``, started when it is first needed."""
-    host = shard.lua_host
+def host_of(node: NodeState) -> LuaHost:
+    """The host of ``node``, started when it is first needed."""
+    host = node.lua_host
     if host is None:
-        host = shard.lua_host = LuaHost(shard, lua=cast("SharedLua | None", shard.shared_lua))
+        host = node.lua_host = LuaHost(node, lua=cast("SharedLua | None", node.shared_lua))
     return cast(LuaHost, host)

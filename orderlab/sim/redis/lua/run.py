@@ -68,7 +68,7 @@ class ScriptFlags:
 
 
 class ScriptRun:
-    """A script that is running on ``shard``. ``call`` is ``redis.call`` without Lua around it."""
+    """A script that is running on ``node``. ``call`` is ``redis.call`` without Lua around it."""
 
     allow_oom = False
     allow_cross_slot = True
@@ -80,55 +80,55 @@ class ScriptRun:
     """A write command got past its checks: from here on no condition of the node stops the script, and it cannot be
     killed. True even if the command then failed or changed nothing."""
 
-    def __init__(self, shard: NodeState, read_only: bool) -> None:
-        self.shard = shard
-        self.client = shard.caller
+    def __init__(self, node: NodeState, read_only: bool) -> None:
+        self.node = node
+        self.client = node.caller
         self.read_only = read_only
-        self.watched = shard.interrupt is not None or shard.slots is not None
+        self.watched = node.interrupt is not None or node.slots is not None
         """Whether a call needs more than the plain checks."""
 
     @classmethod
     def begin(
-        cls, shard: NodeState, flags: ScriptFlags | None, read_only: bool, keys: Sequence[bytes] = ()
+        cls, node: NodeState, flags: ScriptFlags | None, read_only: bool, keys: Sequence[bytes] = ()
     ) -> ScriptRun:
         """Check that the script may run at all. ``flags`` is None for a script without a shebang; ``read_only`` is
         True for EVAL_RO and its kin; ``keys`` are the declared ones.
 
         Raises ErrorReply.
         """
-        run = cls(shard, read_only)
-        if flags is None and shard.slots is None and not shard.master_link_down:  # by far the most frequent
+        run = cls(node, read_only)
+        if flags is None and node.slots is None and not node.master_link_down:  # by far the most frequent
             return run
-        is_stale = shard.is_stale()
+        is_stale = node.is_stale()
         if flags is None:
             if is_stale:
                 raise ErrorReply(conditions.MASTER_DOWN)
         else:
-            if flags.no_cluster and shard.slots is not None:
+            if flags.no_cluster and node.slots is not None:
                 raise ErrorReply(NO_CLUSTER)
             if is_stale and not flags.allow_stale:
                 raise ErrorReply(STALE_SCRIPT)
             if not flags.no_writes:
-                cls._check_writes(shard, run.client, read_only)
-            if shard.is_out_of_memory and not (flags.allow_oom or flags.no_writes):
+                cls._check_writes(node, run.client, read_only)
+            if node.is_out_of_memory and not (flags.allow_oom or flags.no_writes):
                 raise ErrorReply(OUT_OF_MEMORY)
             run.read_only = read_only or flags.no_writes
             run.allow_oom = flags.allow_oom
             run.allow_cross_slot = flags.allow_cross_slot_keys
-        if shard.slots is not None and keys:
+        if node.slots is not None and keys:
             run.slot = hash_slot(keys[0])
         return run
 
     @staticmethod
-    def _check_writes(shard: NodeState, client: Client, read_only: bool) -> None:
-        if shard.is_read_only_replica() and not client.is_master:
+    def _check_writes(node: NodeState, client: Client, read_only: bool) -> None:
+        if node.is_read_only_replica() and not client.is_master:
             raise ErrorReply(READ_ONLY_REPLICA)
-        disk_error = shard.write_disk_error()
+        disk_error = node.write_disk_error()
         if disk_error is not None and not client.is_master:
             raise ErrorReply(disk_error.of_script())
         if read_only:
             raise ErrorReply(WRITES_IN_RO)
-        if shard.lacks_replicas():
+        if node.lacks_replicas():
             raise ErrorReply(conditions.NO_REPLICAS)
 
     def call(self, argv: Sequence[bytes]) -> Reply:
@@ -137,7 +137,7 @@ class ScriptRun:
         Raises ErrorReply (the message a script sees, without the place that Lua adds), UnsupportedCommand,
         ScriptKilled, NodeCrashed; the last three are not for the script to catch.
         """
-        shard = self.shard
+        node = self.node
         if self.watched:
             return self._call_watched(argv)
         command = SPELLINGS.get(argv[0])
@@ -148,11 +148,11 @@ class ScriptRun:
         if command.is_write:
             if not self.wrote:
                 self._check_first_write(command)
-        elif shard.master_link_down:
+        elif node.master_link_down:
             self._check_stale(command)
-        if shard.effects is None:
-            return command.handler(shard, argv)
-        return carry_out(shard, command, argv)
+        if node.effects is None:
+            return command.handler(node, argv)
+        return carry_out(node, command, argv)
 
     def _call_watched(self, argv: Sequence[bytes]) -> Reply:
         """The same with an abort point before, and with the checks of a cluster node.
@@ -160,10 +160,10 @@ class ScriptRun:
         ``call`` repeats what both need, in the same order, so that a run of a plain node pays for neither in each of
         its calls.
         """
-        shard, index = self.shard, self.calls
+        node, index = self.node, self.calls
         self.calls += 1
-        if shard.interrupt is not None:
-            verdict = shard.interrupt(index, argv)
+        if node.interrupt is not None:
+            verdict = node.interrupt(index, argv)
             if verdict is Abort.CRASH:
                 raise NodeCrashed
             if verdict is Abort.KILL and not self.wrote:  # SCRIPT KILL is refused to a script that has written
@@ -176,17 +176,17 @@ class ScriptRun:
         if command.is_write:
             if not self.wrote:
                 self._check_first_write(command)
-        elif shard.master_link_down:
+        elif node.master_link_down:
             self._check_stale(command)
-        if shard.slots is not None and not self.client.is_master:
+        if node.slots is not None and not self.client.is_master:
             self._check_slot(command, argv)
-        return carry_out(shard, command, argv)
+        return carry_out(node, command, argv)
 
     def _resolve(self, argv: Sequence[bytes]) -> Command:
         """The command behind ``argv``, if a script may call it."""
         command = find(argv)
         if command is None:
-            arity = None if self.shard.scripts_may_call_all else refused_to_scripts(argv)
+            arity = None if self.node.scripts_may_call_all else refused_to_scripts(argv)
             if arity is not None:
                 fits = len(argv) == arity or len(argv) >= -arity > 0
                 raise ErrorReply(NOT_FROM_SCRIPT if fits else WRONG_ARGUMENT_COUNT)
@@ -196,7 +196,7 @@ class ScriptRun:
             if not command.admits(len(argv)):
                 raise ErrorReply(WRONG_ARGUMENT_COUNT)
             if "noscript" in command.flags:
-                if not self.shard.scripts_may_call_all:
+                if not self.node.scripts_may_call_all:
                     raise ErrorReply(NOT_FROM_SCRIPT)
                 if command.name.partition(b"|")[0] in NEVER_NESTED:
                     raise UnsupportedCommand(f"{command.name.decode().upper()} within a script")
@@ -205,36 +205,36 @@ class ScriptRun:
         return command
 
     def _check_stale(self, command: Command) -> None:
-        if self.shard.is_stale() and "stale" not in command.flags:
+        if self.node.is_stale() and "stale" not in command.flags:
             raise ErrorReply(STALE)
 
     def _check_first_write(self, command: Command) -> None:
-        shard = self.shard
+        node = self.node
         # ``wrote`` is set even if the command then fails or changes nothing: ``scriptCall`` notes a write before it
         # calls it, and no condition is asked from then on, lest a script be stopped in the middle of its writes.
-        if shard.is_calm() and not self.read_only:
+        if node.is_calm() and not self.read_only:
             self.wrote = True
             return
         self._check_stale(command)
         if self.read_only:
             raise ErrorReply(READ_ONLY_SCRIPT)
         is_master = self.client.is_master
-        if shard.is_read_only_replica() and not is_master:
+        if node.is_read_only_replica() and not is_master:
             raise ErrorReply(conditions.READ_ONLY)
-        refusal = shard.persistence_refusal()
+        refusal = node.persistence_refusal()
         if refusal is not None:
             raise ErrorReply(refusal)
-        if shard.is_out_of_memory and command.denies_oom and not self.allow_oom and not is_master:
+        if node.is_out_of_memory and command.denies_oom and not self.allow_oom and not is_master:
             raise ErrorReply(conditions.OUT_OF_MEMORY)
         self.wrote = True
 
     def _check_slot(self, command: Command, argv: Sequence[bytes]) -> None:
-        slots = self.shard.slots
+        slots = self.node.slots
         assert slots is not None
         keys = command.find_keys(argv)
         if not keys:
             return
-        refusal = slots.refusal(self.shard, keys, self.client.asking)
+        refusal = slots.refusal(self.node, keys, self.client.asking)
         if refusal is not None:
             raise ErrorReply(refusal.to_script())
         if not self.allow_cross_slot:

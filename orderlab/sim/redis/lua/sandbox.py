@@ -95,11 +95,11 @@ class FastPath(NamedTuple):
     """The functions of ``call.c``: scripts into Lua, and their calls to the commands, without lupa."""
 
     run: Callable[[Any, int, int, int, Sequence[bytes], bool], Any]
-    """The shard, the script's number, the time in us or -1, the number of keys, keys and arguments, whether nothing can
+    """The node, the script's number, the time in us or -1, the number of keys, keys and arguments, whether nothing can
     refuse writes -> what ``run.lua`` returns, with the list of an array of texts and whole numbers; NotImplemented if
     lupa has to run it. Raises lupa.LuaError."""
     call_script: Callable[[Any, Sequence[bytes], dict[bytes, int], int], Any]
-    """The shard, a line EVALSHA ..., numbers of scripts by their SHA1, the time -> the same, where nothing can refuse
+    """The node, a line EVALSHA ..., numbers of scripts by their SHA1, the time -> the same, where nothing can refuse
     writes. The bytes that its calls have taken of ``argument_bytes_max`` are told by ``take_units`` unless ``_spend``
     of LuaEngine was told of some."""
     take_units: Callable[[], int]

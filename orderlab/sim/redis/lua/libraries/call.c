@@ -94,7 +94,7 @@ typedef struct {
     /* of the run that `run` or `call_script` carries out: */
     int is_running, resp, may_write, has_written, is_write_noted, is_budget_known, was_settled;
     long long time_us, units;
-    PyObject *shard;
+    PyObject *node;
     Py_ssize_t spent, budget;
 } FastPath;
 
@@ -287,7 +287,7 @@ static PyObject *call_command(FastPath *fast, lua_State *L, int count) {
         return NULL;
     if (!fast->is_budget_known && !settle(fast))
         return NULL;
-    PyObject *given[SHORT_ARGUMENTS_MAX + 1], **words = given + 1, *result = NULL; /* a place before them for what is called, and the shard */
+    PyObject *given[SHORT_ARGUMENTS_MAX + 1], **words = given + 1, *result = NULL; /* a place before them for what is called, and the node */
     Py_ssize_t size = PyBytes_GET_SIZE(command->text) + (count > FEW_ARGUMENTS ? (count - FEW_ARGUMENTS) * EXTRA_ARGUMENT_BYTES : 0);
     int made_count = 1;
     for (int i = 1; i < count; i++) {
@@ -319,12 +319,12 @@ static PyObject *call_command(FastPath *fast, lua_State *L, int count) {
     fast->spent += size + fast->call_bytes;
     fast->budget -= size + fast->call_bytes;
     if (count <= SHORT_WORDS_MAX && command->short_ways[count]) {
-        words[0] = fast->shard;
+        words[0] = fast->node;
         result = PyObject_Vectorcall(command->short_ways[count], words, (size_t)count | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
     }
     if (result == Py_NotImplemented || (!result && !PyErr_Occurred())) {
         Py_XDECREF(result);
-        PyObject *argv = PyTuple_New(count), *arguments[3] = {NULL, fast->shard, argv};
+        PyObject *argv = PyTuple_New(count), *arguments[3] = {NULL, fast->node, argv};
         if (argv) {
             PyTuple_SET_ITEM(argv, 0, Py_NewRef(command->text));
             for (int i = 1; i < count; i++)
@@ -599,9 +599,9 @@ static FastPath *fast_path_of(PyObject *capsule) {
     return PyCapsule_GetPointer(capsule, NULL);
 }
 
-/* Runs the job for a shard; what _result of LuaEngine takes, or NotImplemented if lupa has to run it. NULL with an exception. `is_calm`: nothing
+/* Runs the job for a node; what _result of LuaEngine takes, or NotImplemented if lupa has to run it. NULL with an exception. `is_calm`: nothing
    can refuse its writes. What the calls have taken is added up for take_units where `is_one_of_many`, else LuaEngine is told. */
-static PyObject *run_job(FastPath *fast, Job *job, PyObject *shard, long long time_us, int is_calm, int is_one_of_many) {
+static PyObject *run_job(FastPath *fast, Job *job, PyObject *node, long long time_us, int is_calm, int is_one_of_many) {
     Py_ssize_t size = 0;
     for (Py_ssize_t i = 0; i < job->count; i++)
         size += PyBytes_CheckExact(job->values[i]) ? PyBytes_GET_SIZE(job->values[i]) : VALUE_BYTES_MAX + 1;
@@ -609,7 +609,7 @@ static PyObject *run_job(FastPath *fast, Job *job, PyObject *shard, long long ti
     if (size > VALUE_BYTES_MAX || job->key_count < 0 || job->key_count > job->count || fast->is_running || fast->is_recording || !fast->answer
         || !numbers || numbers[0] != 'C' || numbers[1] || lua.gc(fast->main, GC_COUNT, 0) >= fast->memory_kilobytes_max)
         Py_RETURN_NOTIMPLEMENTED;
-    fast->shard = shard;
+    fast->node = node;
     fast->time_us = time_us;
     fast->spent = fast->has_written = fast->is_write_noted = fast->was_settled = 0;
     fast->budget = fast->budget_max;
@@ -619,7 +619,7 @@ static PyObject *run_job(FastPath *fast, Job *job, PyObject *shard, long long ti
     fast->is_running = 1;
     int top = lua.gettop(fast->main), status = carry_out(fast->main, job);
     fast->is_running = 0;
-    fast->shard = NULL;
+    fast->node = NULL;
     if (status) {
         size_t length = 0;
         const char *text = lua.gettop(fast->main) > top && lua.type(fast->main, -1) == STRING ? lua.tolstring(fast->main, -1, &length) : NULL;
@@ -644,7 +644,7 @@ static PyObject *run_job(FastPath *fast, Job *job, PyObject *shard, long long ti
     return job->result;
 }
 
-/* run(shard, number, time_us, key_count, values, is_calm): as run_job. time_us is -1 where TIME is a command like any other. */
+/* run(node, number, time_us, key_count, values, is_calm): as run_job. time_us is -1 where TIME is a command like any other. */
 static PyObject *run(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
     FastPath *fast = fast_path_of(self);
     if (!fast || count != 6)
@@ -661,7 +661,7 @@ static PyObject *run(PyObject *self, PyObject *const *arguments, Py_ssize_t coun
     return run_job(fast, &job, arguments[0], time_us, arguments[5] == Py_True, 0);
 }
 
-/* call_script(shard, argv, numbers, time_us): the same for a line EVALSHA sha number-of-keys ..., while nothing can refuse its writes.
+/* call_script(node, argv, numbers, time_us): the same for a line EVALSHA sha number-of-keys ..., while nothing can refuse its writes.
    NotImplemented for all other lines too, and for scripts whose number is not in `numbers`. */
 static PyObject *call_script(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
     FastPath *fast = fast_path_of(self);

@@ -199,7 +199,7 @@ function host.set_limits(instructions, seconds, memory_bytes, argument_bytes)
   instructions_max, seconds_max, memory_max, arguments_max = instructions, seconds, memory_bytes, argument_bytes
 end
 
--- The time of the shard in microseconds, while nothing but the keyspace concerns the calls of a run; else nil.
+-- The time of the node in microseconds, while nothing but the keyspace concerns the calls of a run; else nil.
 function host.time()
   return time
 end
