@@ -27,7 +27,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "properties": ("properties", "sim", "model"),
     # the notation of the setting `faults`, in which a question about random ones writes what it draws
-    "spark_sweeps": ("spark_sweeps", "model", "sim.systems", "sim.engine", "sim.faults"),
+    "spark_sweeps": ("spark_sweeps", "model", "sim.systems", "sim.engine", "sim.faults", "sim.fault_schedule"),
 }
 """What a room may import, as prefixes of modules. The command line and the public modules (`orderlab/*.py`) may import
 all. Of `model.protocol` sim may know how packet identifiers count: arithmetic that brokers do and specifications state,

@@ -38,7 +38,6 @@ LONG_FILES = frozenset(
         "model/explorer/compiled/expressions.py",
         "model/spec/declarative.py",
         "model/streams/protocols.py",
-        "sim/faults.py",
         "sim/redis/commands/streams.py",
         "sim/redis/lua/engine.py",
         "sim/servers/redis.py",

@@ -13,7 +13,7 @@ from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.history.events import EventKind
 from orderlab.model.verdict import Outcome, Verdict
 from orderlab.properties.simulation import Cause, Shrunk, _Search, located, shrunk
-from orderlab.sim.faults import parse_faults
+from orderlab.sim.fault_schedule import parse_faults
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
 from orderlab.sim.systems.whereabouts import STAGES, FeedWatch, Reached, Wanted, Watch, _turned, _Watched
 

@@ -433,7 +433,7 @@ def test_a_risk_question_is_not_answered_by_runs_that_judge_nothing():
 
 
 def test_drawn_faults_are_faults_of_the_system_and_the_same_every_time():
-    from orderlab.sim.faults import parse_faults
+    from orderlab.sim.fault_schedule import parse_faults
 
     asked = Risk.model_validate(
         {"kind": "risk", "faults": ["redis-stall:1", "lost-puback"], "mean_faults": 4, "from": 0.1, "to": 0.5,

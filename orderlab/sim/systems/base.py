@@ -27,7 +27,7 @@ from orderlab.sim.engine.clock import Clock, Station, Waits
 from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.engine.recorder import HistoryRecorder
 from orderlab.sim.engine.statistics import DeliveryHistogram, LatencyHistogram
-from orderlab.sim.faults import schedule as schedule_faults
+from orderlab.sim.fault_schedule import schedule as schedule_faults
 from orderlab.sim.kafka.broker import BrokerCosts, KafkaCluster, ReplicaSettings
 from orderlab.sim.kafka.consumer_group import Consumer, ConsumerGroup, ConsumerSettings
 from orderlab.sim.kafka.producer import Producer, ProducerSettings, partitions_for_rows

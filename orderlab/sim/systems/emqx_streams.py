@@ -28,7 +28,7 @@ from orderlab.sim.engine.clock import Clock, Station, call_at
 from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.engine.recorder import HistoryRecorder
 from orderlab.sim.engine.statistics import LatencyHistogram
-from orderlab.sim.faults import parse_faults
+from orderlab.sim.fault_schedule import parse_faults
 from orderlab.sim.streams.keys import HashedLevels, LearnedPatterns, level_hash
 from orderlab.sim.streams.ordered_store import MemoryStore
 from orderlab.sim.streams.shard import Dropped, Iterator, Message, Schema, Shard

@@ -33,7 +33,7 @@ from orderlab.sim.engine.clock import Clock, Station, Waits, call_at
 from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.engine.recorder import HistoryRecorder
 from orderlab.sim.engine.statistics import LatencyHistogram
-from orderlab.sim.faults import parse_faults
+from orderlab.sim.fault_schedule import parse_faults
 from orderlab.sim.mqtt.sessions import EPOCH_MS
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.replies import ErrorReply, Reply

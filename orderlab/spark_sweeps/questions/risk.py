@@ -21,7 +21,7 @@ from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.engine.statistics import Interval, clopper_pearson
-from orderlab.sim.faults import parse_faults
+from orderlab.sim.fault_schedule import parse_faults
 from orderlab.spark_sweeps.questions.asking import AnswerTable, Ask, insist_on_judgement
 
 TAIL = 1e-12

@@ -232,7 +232,7 @@ def test_out_of_memory_is_decided_when_a_script_begins() -> None:
     shard.execute((b"PING",))
     refused = shard.begin_script(None)
     for number in range(900):
-        refused.shard.data.pop(b"key%d" % number)
+        refused.node.data.pop(b"key%d" % number)
     assert shard.is_out_of_memory
     with pytest.raises(Exception, match="OOM"):
         refused.call((b"SET", b"k", b"v"))

@@ -7,7 +7,7 @@ import pytest
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.errors import InputError
 from orderlab.model.history.events import EventKind
-from orderlab.sim.faults import draw_faults, parse_rates
+from orderlab.sim.fault_schedule import draw_faults, parse_rates
 from orderlab.sim.kafka.consumer_group import ConsumerSettings
 from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 
