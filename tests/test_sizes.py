@@ -41,7 +41,6 @@ LONG_FILES = frozenset(
         "sim/redis/commands/streams.py",
         "sim/redis/lua/engine.py",
         "sim/servers/redis.py",
-        "sim/systems/base.py",
         "sim/systems/emqx_streams.py",
         "sim/systems/zaqar.py",
     }
@@ -55,7 +54,6 @@ LONG_FUNCTIONS = frozenset(
         "model/checkers/subscriptions.py:_observe",
         "properties/contracts/sequential/search.py:explore",
         "sim/streams/shard.py:_walk",
-        "sim/systems/base.py:_assemble",
     }
 )
 

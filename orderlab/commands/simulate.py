@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from orderlab.properties.simulation import Shrunk
     from orderlab.report.progress import ProgressLine
     from orderlab.report.report import Subject
-    from orderlab.sim.systems.base import SimulationProgress
+    from orderlab.sim.systems.running import SimulationProgress
     from orderlab.sim.systems.settings import Settings
     from orderlab.sim.systems.sustainable import RateTrial
 

@@ -20,7 +20,7 @@ from orderlab.report.verdicts import print_verdicts, print_witness
 from orderlab.report.words import counted
 from orderlab.sim.costs import load_costs
 from orderlab.sim.costs.fit import Measured
-from orderlab.sim.systems.base import SimulationProgress
+from orderlab.sim.systems.running import SimulationProgress
 from orderlab.sim.systems.sustainable import RateTrial
 
 BAR = 24

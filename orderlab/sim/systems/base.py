@@ -1,19 +1,11 @@
 """What every simulated system is assembled from and how it is run: brokers, Kafka, clients and faults around any
-session store; and sessions in a Redis Cluster, as most systems have them; and how settings become the behaviour of
-clients: schedules, QoS, RETAIN, slow readers, who comes and goes.
-"""
+session store."""
 
 from __future__ import annotations
 
-import ctypes
-import gc
-import hashlib
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from random import Random
-from typing import Any, Generic, Literal, TypeVar
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +13,6 @@ import simpy
 
 from orderlab.model.history.events import EventBatch, EventKind, Names, NameTable
 from orderlab.sim.costs import Costs, load_costs
-from orderlab.sim.drivers.blocking import BlockingDriver, PoolSettings
-from orderlab.sim.drivers.pipelined import PipelinedDriver, PipelineSettings
 from orderlab.sim.engine.clock import Clock, Station, Waits
 from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.engine.recorder import HistoryRecorder
@@ -33,180 +23,41 @@ from orderlab.sim.kafka.consumer_group import Consumer, ConsumerGroup, ConsumerS
 from orderlab.sim.kafka.producer import Producer, ProducerSettings, partitions_for_rows
 from orderlab.sim.mqtt.broker.broker import MqttBroker
 from orderlab.sim.mqtt.broker.node import BrokerSettings
-from orderlab.sim.mqtt.broker.session_lifecycle import expire_sessions
 from orderlab.sim.mqtt.clients import (
     NAME_BYTES,
-    BurstSchedule,
     Clients,
-    Ints,
     PublishersAndWills,
     QosLevels,
     Schedule,
     ScheduleWithWills,
     WillMessages,
-    draw_levels,
     numbered_names,
-    parse_shares,
 )
 from orderlab.sim.mqtt.connections import UNLIMITED, ConnectionTable, InflightWindows, ReplayFilter, TrimTracker
 from orderlab.sim.mqtt.links import PublishWindows, SocketBuffers
 from orderlab.sim.mqtt.ownership import LateOwnership, Rule
 from orderlab.sim.mqtt.ports import Persistence, SessionStore, StoreDriver
-from orderlab.sim.mqtt.sessions import EPOCH_MS, Inbound, StoredSessions
-from orderlab.sim.mqtt.topics import Matches, RetainedByTopic, RetainHandling, SubscriptionTrie
-from orderlab.sim.mqtt.wills import publish_wills
+from orderlab.sim.mqtt.sessions import Inbound, StoredSessions
+from orderlab.sim.mqtt.topics import Matches, SubscriptionTrie
 from orderlab.sim.mqtt.world import SLICE_US, DeliveryState, KafkaTopics, Measurements, Storage, Traffic, World
-from orderlab.sim.redis.lua.host import SharedLua
-from orderlab.sim.servers.redis import ClusterRules, Follower, MovingSlots, RedisNode
+from orderlab.sim.servers.redis import MovingSlots
 from orderlab.sim.stores.binding import load_binding
+from orderlab.sim.systems.behaviour import levels_of, retaining_of, schedule_of, set_off
 from orderlab.sim.systems.report import Measured, figures, measure
+from orderlab.sim.systems.running import SimulationProgress, rare_collections
 from orderlab.sim.systems.series import Series
-from orderlab.sim.systems.settings import FENCED, STORES, ClientSettings, DeviceSettings, RedisSettings
-
-FLUSHED_AFTER_US = 30_000_000
-"""When Linux writes back a page that nobody asks it to: vm.dirty_expire_centisecs, 30 s by default."""
+from orderlab.sim.systems.settings import FENCED, DeviceSettings
 
 OVERFLOWS = ("trimmed", "dropped_at_full_sockets")
 GIVEN_UP = ("saves_given_up", "downlinks_given_up", "publishes_given_up")
 """What is counted where a message is lost since there was no room for it, or no answer in time."""
 
 
-@dataclass(frozen=True)
-class RedisSessions:
-    """Store, nodes, and the scripts by the digest under which EVALSHA finds them."""
-
-    env: Clock
-    store: StoredSessions
-    nodes: list[RedisNode]
-    by_digest: dict[bytes, bytes]
-
-    @classmethod
-    def assemble(cls, env: Clock, settings: RedisSettings, costs: Costs, lengths: tuple[int, int]) -> RedisSessions:
-        """``lengths``: of the names of clients and of topics."""
-        store = StoredSessions(
-            load_binding(STORES[settings.scripts]), settings.redis_nodes, settings.limit, settings.qos,
-            settings.payload_bytes, lengths, None if settings.expiry_s is None else settings.expiry_s * 1000,
-        )  # fmt: skip
-        scripts = store.binding.scripts
-        if settings.inbound == "fenced":
-            scripts += tuple(script for script in load_binding(FENCED).scripts if script not in scripts)
-        sources = [script.source for script in scripts]
-        lag_ms, sync = settings.redis_replica_lag_ms, settings.appendfsync
-        lua = SharedLua()
-        min_lag_s = settings.min_replicas_lag_s
-        rules = ClusterRules(
-            round(settings.cluster_node_timeout_s * 1e6), settings.full_coverage,
-            None if min_lag_s is None else round(min_lag_s * 1e6), round(settings.resync_s * 1e6),
-        )  # fmt: skip
-        nodes = [
-            RedisNode(
-                env, f"redis-{number}", costs.redis, sources, EPOCH_MS * 1000,
-                None if lag_ms is None else round(lag_ms * 1000), "no" if sync == "off" else sync, lua, rules,
-            )
-            for number in range(settings.redis_nodes)
-        ]  # fmt: skip
-        if sync == "no":
-            for node in nodes:
-                node.file = Follower(FLUSHED_AFTER_US, sources, lua)
-        return cls(env, store, nodes, {hashlib.sha1(source).hexdigest().encode(): source for source in sources})
-
-
-@dataclass(frozen=True)
-class PipelinedRedis:
-    """Redis behind one connection per broker and node, as Lettuce has it."""
-
-    sessions: RedisSessions
-    settings: PipelineSettings
-
-    @property
-    def store(self) -> StoredSessions:
-        return self.sessions.store
-
-    @property
-    def nodes(self) -> list[RedisNode]:
-        return self.sessions.nodes
-
-    def driver(self, cpu: Station, one_way_us: Callable[[], int]) -> PipelinedDriver:
-        """A client whose work is part of the broker's costs per message, so ``cpu`` is not charged for it."""
-        sessions = self.sessions
-        return PipelinedDriver(sessions.env, sessions.nodes, self.settings, sessions.by_digest, one_way_us)
-
-
-@dataclass(frozen=True)
-class BlockingRedis:
-    """Redis behind pools of blocking connections, as Jedis has it."""
-
-    sessions: RedisSessions
-    settings: PoolSettings
-    call_us: float
-    """CPU per round trip, beside what the broker's stages cost anyway."""
-
-    @property
-    def store(self) -> StoredSessions:
-        return self.sessions.store
-
-    @property
-    def nodes(self) -> list[RedisNode]:
-        return self.sessions.nodes
-
-    def driver(self, cpu: Station, one_way_us: Callable[[], int]) -> BlockingDriver:
-        """``cpu`` works for every round trip."""
-        sessions = self.sessions
-        return BlockingDriver(
-            sessions.env, sessions.nodes, self.settings, sessions.by_digest, one_way_us, cpu, self.call_us
-        )
-
-
 NAMED_MAX = 10_000
 """Up to so many publishers the history holds names."""
 
 
-@dataclass(frozen=True, slots=True)
-class SimulationProgress:
-    """Virtual time, messages published and delivered so far, and the wall time that it took."""
-
-    simulated_s: float
-    total_s: float
-    messages: int
-    wall_s: float
-
-
 TOPIC_PREFIX = b"p/"
-NEW_OBJECTS = 50_000
-"""Between two collections; Python's own 700 would look at every batch of messages under way again and again."""
-
-
-KEPT_BYTES = 64 << 20
-MAPPED_BYTES = 4 << 20
-
-
-def keep_freed_memory() -> None:
-    """Let the C library, if it is glibc, give back no memory that a batch of rows will ask for again: columns of half a
-    megabyte came and went, and with each its pages, a seventh of all that a run touches."""
-    with suppress(OSError, AttributeError):
-        library = ctypes.CDLL(None)
-        for option, size in ((_M_TRIM_THRESHOLD, KEPT_BYTES), (_M_MMAP_THRESHOLD, MAPPED_BYTES)):
-            library.mallopt(option, size)
-
-
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-"""Of ``malloc.h``."""
-
-
-@contextmanager
-def rare_collections() -> Iterator[None]:
-    """Let Python's cyclic garbage collector pass over what exists now until the end, and look at what comes less often:
-    millions of objects stay to the end of a run, and few cycles come up. From here on freed memory stays with the
-    process."""
-    keep_freed_memory()
-    thresholds = gc.get_threshold()
-    gc.freeze()
-    gc.set_threshold(NEW_OBJECTS, *thresholds[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
-        gc.unfreeze()
 
 
 def collector_pauses(world: World, broker: MqttBroker, settings: DeviceSettings) -> Generator[simpy.Event, Any, None]:
@@ -303,7 +154,6 @@ class DeviceSystem(Generic[S]):
     def _assemble(self) -> World:
         settings, env, costs = self.settings, self.env, self.costs
         network, watched = costs.network, self._watched()
-        count = settings.publishers + watched
         draw = (settings.brokers, self.streams, network.floor_us, network.median_us, network.sigma)
         publishers = Clients.draw("p", settings.publishers, *draw)
         subscribers = Clients.draw("s", self._subscriber_count(), *draw)
@@ -311,14 +161,7 @@ class DeviceSystem(Generic[S]):
         if watched:
             publishers = PublishersAndWills.of(publishers, watched)
             topic_rows = np.concatenate((topic_rows, numbered_names(b"w/", watched)))
-        kafka_costs = BrokerCosts(**costs.kafka.model_dump(exclude={"record_overhead_bytes"}))
-        replicas = ReplicaSettings(
-            settings.min_insync_replicas,
-            settings.unclean_election,
-            round(settings.replica_lag_max_s * 1e6),
-            round(settings.offsets_lag_ms * 1000),
-        )
-        kafka = KafkaCluster(env, settings.kafka_brokers, kafka_costs, replicas)
+        kafka = self._kafka()
         persistence = self._persistence((NAME_BYTES, topic_rows.shape[1]))
         store = persistence.store
         trie: SubscriptionTrie[int] = SubscriptionTrie()
@@ -328,7 +171,6 @@ class DeviceSystem(Generic[S]):
         schedule = schedule_of(settings, publishers, self.streams, self.end_us)
         if watched:
             schedule = ScheduleWithWills(schedule, settings.publishers)
-        topic_of = np.arange(count)
         subscriber_count = len(subscribers)
         measuring = self.begin_us, self.end_us, schedule.published_us
         world = World(
@@ -336,31 +178,7 @@ class DeviceSystem(Generic[S]):
             costs,
             self.streams,
             self.recorder,
-            traffic=Traffic(
-                publishers,
-                subscribers,
-                schedule,
-                topics,
-                topic_of,
-                matches=Matches(trie, topics),
-                qos=self._levels(),
-                expiry_us=self.expiry_us,
-                session_expiry_us=None if settings.session_expiry_s is None else round(settings.session_expiry_s * 1e6),
-                retaining=retaining_of(settings, schedule, topics, topic_of, self.expiry_us, self.streams),
-                resubscribes=settings.resubscribe,
-                keep_alive_us=round((settings.server_keep_alive_s or settings.keep_alive_s) * 1e6) or None,
-                wills=None
-                if settings.will_delay_s is None
-                else WillMessages(round(settings.will_delay_s * 1e6), watched, settings.publishers),
-                publish_windows=PublishWindows(settings.server_receive_maximum)
-                if settings.server_receive_maximum < UNLIMITED
-                else None,
-                last_sent_us=np.zeros(count, np.int64) if settings.holds_publishers_up else None,
-                sockets=SocketBuffers(settings.socket_packets, settings.on_full_socket == "read-anew")
-                if settings.socket_packets
-                else None,
-                topic_prefix=TOPIC_PREFIX if self.has_numbered_topics and not watched else None,
-            ),
+            traffic=self._traffic(publishers, subscribers, schedule, topics, Matches(trie, topics)),
             kafka=KafkaTopics(
                 kafka,
                 all_partitions=kafka.create_topic("msg.all", settings.partitions),
@@ -400,6 +218,50 @@ class DeviceSystem(Generic[S]):
         schedule_faults(world, settings.faults, settings.fault_rates, self.end_us, self.over_us)
         set_off(world, settings)
         return world
+
+    def _kafka(self) -> KafkaCluster:
+        settings = self.settings
+        kafka_costs = BrokerCosts(**self.costs.kafka.model_dump(exclude={"record_overhead_bytes"}))
+        replicas = ReplicaSettings(
+            settings.min_insync_replicas,
+            settings.unclean_election,
+            round(settings.replica_lag_max_s * 1e6),
+            round(settings.offsets_lag_ms * 1000),
+        )
+        return KafkaCluster(self.env, settings.kafka_brokers, kafka_costs, replicas)
+
+    def _traffic(
+        self, publishers: Clients, subscribers: Clients, schedule: Schedule, topics: list[bytes], matches: Matches
+    ) -> Traffic:
+        settings, watched = self.settings, self._watched()
+        count = settings.publishers + watched
+        topic_of = np.arange(count)
+        wills = None
+        if settings.will_delay_s is not None:
+            wills = WillMessages(round(settings.will_delay_s * 1e6), watched, settings.publishers)
+        return Traffic(
+            publishers,
+            subscribers,
+            schedule,
+            topics,
+            topic_of,
+            matches=matches,
+            qos=self._levels(),
+            expiry_us=self.expiry_us,
+            session_expiry_us=None if settings.session_expiry_s is None else round(settings.session_expiry_s * 1e6),
+            retaining=retaining_of(settings, schedule, topics, topic_of, self.expiry_us, self.streams),
+            resubscribes=settings.resubscribe,
+            keep_alive_us=round((settings.server_keep_alive_s or settings.keep_alive_s) * 1e6) or None,
+            wills=wills,
+            publish_windows=PublishWindows(settings.server_receive_maximum)
+            if settings.server_receive_maximum < UNLIMITED
+            else None,
+            last_sent_us=np.zeros(count, np.int64) if settings.holds_publishers_up else None,
+            sockets=SocketBuffers(settings.socket_packets, settings.on_full_socket == "read-anew")
+            if settings.socket_packets
+            else None,
+            topic_prefix=TOPIC_PREFIX if self.has_numbered_topics and not watched else None,
+        )
 
     def _inbound(self, store: SessionStore) -> Inbound | None:
         where = getattr(self.settings, "inbound", "memory")
@@ -617,128 +479,3 @@ def _in_turns(members: list[Consumer], brokers: int) -> list[Consumer]:
     over the brokers."""
     per_broker = len(members) // brokers
     return [members[broker * per_broker + number] for number in range(per_broker) for broker in range(brokers)]
-
-
-def schedule_of(settings: ClientSettings, publishers: Clients, streams: RandomStreams, until_us: int) -> Schedule:
-    """Who publishes when. Raises InputError for more bursts than are kept."""
-    if settings.publish_on_s is None or settings.publish_off_s is None:
-        return Schedule(publishers, settings.rate, streams)
-    on_us, off_us = settings.publish_on_s * 1e6, settings.publish_off_s * 1e6
-    return BurstSchedule(publishers, settings.rate, streams, on_us, off_us, settings.publish_pattern, until_us)
-
-
-def levels_of(settings: ClientSettings, publishers: int, subscribers: int, streams: RandomStreams) -> QosLevels:
-    """The QoS of each publisher and of each subscription."""
-
-    def draw(text: str, count: int, name: str) -> Ints | int:
-        return draw_levels(parse_shares(name, text), count, streams, name) if text else settings.qos
-
-    return QosLevels(
-        draw(settings.publish_qos, publishers, "publish_qos"),
-        draw(settings.subscription_qos, subscribers, "subscription_qos"),
-        settings.outgoing_qos,
-    )
-
-
-def retaining_of(
-    settings: ClientSettings,
-    schedule: Schedule,
-    topics: list[bytes],
-    topic_of: Ints,
-    expiry_us: int | None,
-    streams: RandomStreams,
-) -> RetainedByTopic | None:
-    """Who sets RETAIN, if anybody does."""
-    count = round(settings.retained_share * schedule.count)
-    if not count:
-        return None
-    by_publisher = streams.vector_stream("retained").permutation(np.arange(schedule.count) < count)
-    return RetainedByTopic(
-        by_publisher, topics, topic_of, RetainHandling(settings.retain_handling), settings.retain_as_published,
-        settings.retained_clear_every, schedule, expiry_us,
-    )  # fmt: skip
-
-
-def set_off(world: World, settings: ClientSettings) -> None:
-    """Let subscribers come and go, read slowly, and lose their sessions."""
-    Reconnects(
-        world, settings.offline_share, settings.online_s, settings.offline_s, settings.clean_start_share,
-        settings.takeover_share, settings.reconnect_pattern, settings.goodbye_share,
-    ).start()  # fmt: skip
-    count = round(settings.slow_share * len(world.traffic.subscribers))
-    if count:
-        slow = world.streams.vector_stream("slow").permutation(len(world.traffic.subscribers))[:count]
-        world.traffic.slow_readers.slow_down(slow.tolist(), round(settings.slow_read_ms * 1000))
-    expire_sessions(world)
-    publish_wills(world, settings.wills)
-
-
-class Reconnects:
-    """``share`` of the subscribers alternate between times with and without a connection: ``exponential`` around the
-    given means; ``regular``, exactly as long; ``together``, all connections lost at the same instants, exponential
-    times without. Of their connects ``clean_start_share`` ask for a new session, and ``takeover_share`` come before the
-    old connection is gone. Of the ends of their connections ``goodbye_share`` are a DISCONNECT with Reason Code 0.
-    """
-
-    def __init__(
-        self,
-        world: World,
-        share: float,
-        online_s: float,
-        offline_s: float,
-        clean_start_share: float = 0.0,
-        takeover_share: float = 0.0,
-        pattern: Literal["exponential", "regular", "together"] = "exponential",
-        goodbye_share: float = 0.0,
-    ) -> None:
-        self.goodbye_share = goodbye_share
-        self.world = world
-        self.clean_start_share = clean_start_share
-        self.takeover_share = takeover_share
-        self.pattern = pattern
-        wills = world.traffic.wills
-        self.count = round(share * (len(world.traffic.subscribers) - (0 if wills is None else wills.count)))
-        self.online_us = round(online_s * 1e6)
-        self.offline_us = offline_s * 1e6
-
-    def start(self) -> None:
-        """Let the first ``count`` subscribers, who begin with a connection, come and go."""
-        self.world.introduce(np.arange(self.count), np.zeros(self.count, np.int64))
-        for subscriber in range(self.count):
-            self.world.env.process(self._live(subscriber))
-
-    def _live(self, subscriber: int) -> Generator[simpy.Event, Any, None]:
-        world = self.world
-        stream = world.streams.stream(f"reconnects/{subscriber}")
-        if self.pattern == "regular":
-            yield world.env.timeout(int(stream.uniform(0, self.online_us)))
-        while True:
-            yield world.env.timeout(self._until_loss(stream))
-            if world.is_draining:
-                return  # who is here stays, so that the backlog can empty
-            if not world.delivery.connections.connected[subscriber]:
-                continue  # a fault was faster
-            if self.takeover_share and stream.random() < self.takeover_share:
-                self._take_over(subscriber, stream)
-                continue
-            world.disconnect(subscriber, says_goodbye=bool(self.goodbye_share) and stream.random() < self.goodbye_share)
-            away_us = self.offline_us if self.pattern == "regular" else stream.expovariate(1 / self.offline_us)
-            yield world.env.timeout(int(away_us))
-            if not world.delivery.connections.connected[subscriber]:
-                world.next_broker(stream.randrange(len(world.brokers))).connect(subscriber, self._starts_clean(stream))
-
-    def _until_loss(self, stream: Random) -> int:
-        if self.pattern == "together":
-            return int(self.online_us - self.world.env.now % self.online_us)
-        return int(self.online_us if self.pattern == "regular" else stream.expovariate(1 / self.online_us))
-
-    def _starts_clean(self, stream: Random) -> bool:
-        return bool(self.clean_start_share) and stream.random() < self.clean_start_share
-
-    def _take_over(self, subscriber: int, stream: Random) -> None:
-        """Connect anew; the broker that had the client closes the old connection (MQTT-3.1.4-3)."""
-        world = self.world
-        world.count("takeovers")
-        world.disconnect(subscriber, is_noticed=False)
-        old = int(world.traffic.subscribers.broker[subscriber])
-        world.next_broker(old).connect(subscriber, self._starts_clean(stream))

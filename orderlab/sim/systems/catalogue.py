@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.history.events import EventBatch, Names
 from orderlab.sim.systems import emqx_streams, tbmq_application, tbmq_fan_out, tbmq_p2p, tbmq_prototype, zaqar
-from orderlab.sim.systems.base import SimulationProgress
+from orderlab.sim.systems.running import SimulationProgress
 from orderlab.sim.systems.series import Series, Slices
 from orderlab.sim.systems.settings import Settings, make_settings
 

@@ -32,8 +32,8 @@ from orderlab.sim.fault_schedule import parse_faults
 from orderlab.sim.streams.keys import HashedLevels, LearnedPatterns, level_hash
 from orderlab.sim.streams.ordered_store import MemoryStore
 from orderlab.sim.streams.shard import Dropped, Iterator, Message, Schema, Shard
-from orderlab.sim.systems.base import SimulationProgress, rare_collections
 from orderlab.sim.systems.report import latency, warm_up
+from orderlab.sim.systems.running import SimulationProgress, rare_collections
 from orderlab.sim.systems.series import Slices
 from orderlab.sim.systems.settings import RATE_MIN, Settings
 

@@ -26,7 +26,9 @@ from orderlab.sim.mqtt.sessions import EPOCH_MS, NUMBER_BYTES
 from orderlab.sim.mqtt.world import World
 from orderlab.sim.servers.postgres import CleanUp, MessageRow, PostgresServer, PostgresSessions
 from orderlab.sim.servers.redis import RedisNode
-from orderlab.sim.systems.base import BlockingRedis, DeviceSystem, PipelinedRedis, RedisSessions, SimulationProgress
+from orderlab.sim.systems.base import DeviceSystem
+from orderlab.sim.systems.redis_sessions import BlockingRedis, PipelinedRedis, RedisSessions
+from orderlab.sim.systems.running import SimulationProgress
 from orderlab.sim.systems.settings import RATE_MIN, DeviceSettings, RedisSettings
 
 

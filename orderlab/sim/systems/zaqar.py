@@ -38,8 +38,8 @@ from orderlab.sim.mqtt.sessions import EPOCH_MS
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import Shard
-from orderlab.sim.systems.base import SimulationProgress, rare_collections
 from orderlab.sim.systems.report import latency, warm_up
+from orderlab.sim.systems.running import SimulationProgress, rare_collections
 from orderlab.sim.systems.series import Slices
 from orderlab.sim.systems.settings import Settings
 
