@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from orderlab.model.errors import InputError
-from orderlab.properties.contracts.sequential.validation import contract_of, never_passed
+from orderlab.properties.contracts.sequential.validation import asks_clients_for_time, contract_of, never_passed
 from orderlab.sim.stores.binding import load_binding
 from orderlab.sim.stores.binding.loader import check_store
-from orderlab.sim.stores.binding.templates import Vocabulary, compile_template, names_in
+from orderlab.sim.stores.binding.templates import Vocabulary, compile_template
 
 LUA = Path(__file__).parents[3] / "orderlab" / "lua"
 RIGHT = """
@@ -379,15 +379,20 @@ OF_A_CONTRACT = [
     ('"job_queue"', '"jobqueue"', 'specification: unknown value "jobqueue"; did you mean "job_queue"?'),
     (
         '"job_queue"',
-        '"locks"',
-        'specification: unknown value "locks"; give session, pending, feed, job_queue, or FILE.py:Class',
+        '"cache"',
+        'specification: unknown value "cache"; give session, pending, feed, job_queue, limiter, lock, or FILE.py:Class',
     ),
+    ('"job_queue"', '"locks"', 'specification: unknown value "locks"; did you mean "lock"?'),
     (
         'specification = "job_queue"\n',
         "",
         "specification: missing, and add is no operation of a session; add specification",
     ),
-    ("{queue}:jobs", "{<queue>}:jobs", "what is the same in every call is written without < >"),
+    (
+        "{queue}:jobs",
+        "{<queue>}:jobs",
+        "what is the same in every call is plain text: write queue without < >; known here: ",
+    ),
 ]
 
 
@@ -411,19 +416,45 @@ def test_a_script_is_no_store(tmp_path: Path) -> None:
 
 
 PASSED = [
-    ("<delay_ms>", {"delay_ms"}),
-    ("at <now_ms|add:delay_ms>", {"delay_ms"}),
-    ("<now_ms | milliseconds | sub:delay_ms>", {"delay_ms"}),
-    ("<key.jobs>", set()),
-    ("<<delay_ms>", set()),
-    ("delay_ms", set()),
-    ("<delay_ms_2>", set()),
+    ('args = ["<delay_ms>"]', {"delay_ms"}),
+    ('args = ["at <now_ms|add:delay_ms>"]', {"now_ms", "delay_ms"}),
+    ('args = ["<delay_ms|or:key>"]', {"delay_ms", "key"}),
+    ('args = ["<delay_ms|or:keys>"]', {"delay_ms"}),
+    ('args = [{ json = { at = ["<delay_ms>"] } }]', {"delay_ms"}),
+    ('args = ["<<delay_ms>", "delay_ms"]', set()),
+    ('keys = ["fixed"]\nargs = ["<key.fixed>"]', set()),
+    ('keys = ["named"]', {"key"}),
+    ('args = ["<key.named>"]', {"key"}),
+    ('args = ["named", "jobs"]', set()),
+    ('reply = { value = "<delay_ms>" }', set()),
+    ('reply = { words = { "1" = "<key>" } }', set()),
+]
+STEPS = [
+    ('{ command = ["GET", "fixed"], capture = "key" }, { command = ["SET", "a", "<key>"] }', set()),
+    ('{ command = ["GET", "<key>"], capture = "key" }, { command = ["SET", "a", "<key>"] }', {"key"}),
+    ('{ command = ["GET", "a"] }, { command = ["GET", "b"], when = "delay_ms" }', {"delay_ms"}),
+    ('{ transaction = [{ command = ["SET", "a", "<delay_ms>"] }] }', {"delay_ms"}),
 ]
 
 
-@pytest.mark.parametrize(("template", "passed"), PASSED)
-def test_what_a_template_passes_is_what_its_parser_reads(template: str, passed: set[str]) -> None:
-    assert {"delay_ms", "key"} & names_in(template) == passed
+@pytest.mark.parametrize(
+    ("call", "passed"),
+    [(f'script = "add.lua"\n{call}', passed) for call, passed in PASSED]
+    + [(f"steps = [{steps}]", passed) for steps, passed in STEPS],
+)
+def test_what_a_store_passes_is_what_the_parser_of_its_templates_reads(
+    tmp_path: Path, call: str, passed: set[str]
+) -> None:
+    (tmp_path / "add.lua").write_text("return 1")
+    (tmp_path / "store.toml").write_text(
+        f'specification = "job_queue"\n[keys]\nfixed = "{{q}}:base"\nnamed = "{{q}}:<key>"\n[operations.add]\n{call}\n'
+    )
+    binding = load_binding(tmp_path)
+    assert binding.operations["add"].reads == passed
+    assert asks_clients_for_time(binding) == ("now_ms" in passed)
+    contract = contract_of(binding)
+    assert bool(contract.delay_ms) == ("delay_ms" in passed)
+    assert bool(contract.key) == ("key" in passed)
 
 
 def test_a_field_that_nothing_passes_is_a_gap(tmp_path: Path) -> None:

@@ -34,8 +34,6 @@ from orderlab.properties.witness.shortening import shortened
 from orderlab.properties.witness.witness import Explanation
 from orderlab.sim.redis.backends import Backend, KernelBackend
 from orderlab.sim.stores.binding.binding import Binding
-from orderlab.sim.stores.binding.loader import passed_fields
-from orderlab.sim.stores.binding.schema import ContractStore
 from orderlab.sim.stores.bound import CpuBudget
 
 SKEW_MS = 700
@@ -160,12 +158,8 @@ def validate_contract(
 
 def never_passed(binding: Binding, contract: Contract) -> Iterator[str]:
     """The fields of the contract's operations that no template of the store reads, in words."""
-    assert isinstance(binding.store, ContractStore)
-    for operation, read in passed_fields(binding.store).items():
-        known = {
-            *contract.optional.get(operation, ()),
-            *(contract.operations.get(operation, ()) if read is None else read),
-        }
+    for operation, bound in binding.operations.items():
+        known = {*contract.optional.get(operation, ()), *bound.reads}
         left = [one for one in contract.operations.get(operation, ()) if one not in known]
         if left:
             yield (
@@ -206,8 +200,8 @@ def run_of(binding: Binding, clients: int = 0) -> ContractRun:
 
 
 def asks_clients_for_time(binding: Binding) -> bool:
-    """Whether any template passes on the client's clock."""
-    return any("<now_ms" in text for text in binding.templates)
+    """Whether any call reads the client's clock."""
+    return any("now_ms" in bound.reads for bound in binding.operations.values())
 
 
 def note_growth(growth: Growth, reruns: ContractReruns, findings: Findings) -> None:

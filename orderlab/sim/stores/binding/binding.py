@@ -125,24 +125,6 @@ class Binding:
         return {name: tuple(fields) for name, fields in self.contract.operations.items()}
 
     @property
-    def templates(self) -> tuple[str, ...]:
-        """Every template of its calls, as it is written."""
-        found: list[str] = []
-
-        def collect(value: Any) -> None:
-            if isinstance(value, str):
-                found.append(value)
-            elif isinstance(value, dict):
-                for inner in value.values():
-                    collect(inner)
-            elif isinstance(value, list):
-                for inner in value:
-                    collect(inner)
-
-        collect(self.store.model_dump(include={"keys", "operations", "message"}, warnings=False))
-        return tuple(found)
-
-    @property
     def keys(self) -> Mapping[str, Template]:
         """The store's keys by name, as templates."""
         return self._compiler.keys

@@ -39,7 +39,6 @@ from orderlab.sim.stores.binding.session import (
     Specification,
     Store,
 )
-from orderlab.sim.stores.binding.templates import names_in
 
 FILE_NAME = "store.toml"
 SCRIPT_SIZE_MAX = 1 << 20
@@ -79,10 +78,13 @@ def load_binding(
     files.check_all_used()
     for script in scripts:
         check_syntax(script)
-    contract = None
+    binding = Binding(file.parent, place, store, tuple(scripts))
     if isinstance(store, ContractStore):
-        contract = _made(_contract_class(store.specification, place, folders, trust_adapter), place, store)
-    binding = Binding(file.parent, place, store, tuple(scripts), None, contract)
+        kind = _contract_class(store.specification, place, folders, trust_adapter)
+        # What its calls read is known when they are compiled, for which the contract must say what its fields are.
+        binding = replace(binding, contract=_made(kind, place, store, dict.fromkeys(store.operations)))
+        passed = {name: one.reads for name, one in binding.operations.items()}
+        binding = replace(binding, contract=_made(kind, place, store, passed))
     assert binding.operations  # compiles every template, so that a mistake shows now
     if store.adapter is None:
         return binding
@@ -241,43 +243,13 @@ def _contract_class(reference: str, place: str, folders: list[Path], trusted: bo
     return getattr(importlib.import_module(module), name)
 
 
-def passed_fields(store: ContractStore) -> dict[str, frozenset[str] | None]:
-    """The operations of a store, and the names that the templates of each read; None where only its adapter knows."""
-    if store.adapter is not None:
-        return dict.fromkeys(store.operations)
-    keys = {name: names_in(text) for name, text in store.keys.items()}
-    return {
-        name: frozenset(
-            field
-            for text in _texts(bound.model_dump(warnings=False))
-            for field in (*names_in(text), *keys.get(text, ()))
-        )
-        for name, bound in store.operations.items()
-    }
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Every text within plain values; the field that something is done ``each`` of as a template."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for name, inner in value.items():
-            yield from (f"<{inner}>",) if name == "each" else _texts(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _texts(inner)
-
-
-def _made(kind: Any, place: str, store: ContractStore) -> Any:
-    """An instance of a contract's class, in which at least ``operations`` can be read."""
+def _made(kind: Any, place: str, store: ContractStore, bound: Mapping[str, frozenset[str] | None]) -> Any:
+    """An instance of a contract's class, in which at least ``operations`` can be read. ``bound``: the operations of the
+    store, and the fields that the calls of each read, as far as known."""
     promises = getattr(kind, "promises_table", None)
     if promises is None and store.promises:
         raise InputError(f"{place}: promises: {store.specification} leaves nothing to settle; remove the table")
-    settled = (
-        {}
-        if promises is None
-        else {"promises": check_promises(promises, store.promises, place), "bound": passed_fields(store)}
-    )
+    settled = {} if promises is None else {"promises": check_promises(promises, store.promises, place), "bound": bound}
     try:
         contract = kind(**settled)
         for name, fields in contract.operations.items():

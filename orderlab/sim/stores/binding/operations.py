@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from orderlab.model.errors import InputError, did_you_mean
@@ -95,6 +95,8 @@ class OperationBinding:
     """The step that it begins again from."""
     value: Evaluate | None = None
     """What it replies with; None: the reply of its last call."""
+    reads: frozenset[str] = frozenset()
+    """Names of the fields that its calls depend on: what no call reads, its callers have no choice in."""
 
     @property
     def needs_connection(self) -> bool:
@@ -183,11 +185,16 @@ class OperationCompiler:
         vocabulary = Vocabulary((*self.common, *self.fields[name]), {})
         if table.batch_max == 1:
             vocabulary = vocabulary.with_fields(*_MESSAGE_ONLY)
-        compiled = []
+        compiled: list[StepBinding] = []
+        reads: set[str] = set()
+        captures: set[str] = set()
         for index, step in enumerate(steps):
             here = place if table.steps is None else f"{place}.steps[{index}]"
+            vocabulary = replace(vocabulary, read=set())
             compiled.append(self._step(name, step, vocabulary, here, table.read_only))
+            reads |= self._with_those_of_keys(vocabulary.read) - captures
             if step.capture is not None:
+                captures.add(step.capture)
                 vocabulary = vocabulary.with_fields(step.capture)
         if not compiled:
             raise InputError(f"{place}.steps: empty; name a script or a command")
@@ -204,6 +211,7 @@ class OperationCompiler:
                 table.tries,
                 _checked_start(table, compiled, place),
                 None if value is None else compile_template(value, vocabulary, f"{place}.reply.value").value,
+                frozenset(reads),
             )
         if (watching := [f"steps[{at}]" for at, step in enumerate(steps) if step.watch or step.transaction]) != []:
             raise InputError(
@@ -226,6 +234,7 @@ class OperationCompiler:
         for name in (step.each, step.when, step.unless):
             if name is not None and name not in base.fields:
                 raise InputError(f'{place}: unknown list "{name}"; {did_you_mean(name, base.fields)}')
+            base.read.update(() if name is None else (name,))
         vocabulary = self._inside(base, step.each)
         kinds = [kind for kind in KINDS_OF_CALL if getattr(step, kind) is not None]
         if len(kinds) != 1:
@@ -297,7 +306,15 @@ class OperationCompiler:
         for name, template in self.keys.items():
             if template.names <= set(vocabulary.fields):
                 computed[f"key.{name}"] = template.value
-        return Vocabulary(vocabulary.fields, computed)
+        return replace(vocabulary, computed=computed)
+
+    def _with_those_of_keys(self, names: Iterable[str]) -> set[str]:
+        """``names``, those of keys (``key.NAME``) replaced by what their templates read."""
+        found: set[str] = set()
+        for name in names:
+            key = self.keys.get(name.removeprefix("key.")) if name.startswith("key.") else None
+            found |= {name} if key is None else key.names
+        return found
 
     def _all_messages(self, scope: Scope) -> list[Any]:
         return [self.codec.encode(inner) for inner in element_scopes(scope, "messages")]
@@ -331,6 +348,7 @@ class OperationCompiler:
                     f'{place}.each: unknown list "{item.each}"; {did_you_mean(item.each, vocabulary.fields)}'
                 )
             each = item.each
+            vocabulary.read.add(each)
             inner = self._list(item.items, self._inside(vocabulary, each), f"{place}.items", named)
             return lambda scope: [value for one in element_scopes(scope, each) for value in inner(one)], False
         if isinstance(item, JsonArgument):

@@ -15,7 +15,7 @@ import math
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from orderlab.model.errors import InputError, did_you_mean
@@ -223,6 +223,8 @@ class Vocabulary:
 
     fields: tuple[str, ...]
     computed: Mapping[str, Evaluate]
+    read: set[str] = field(default_factory=set)
+    """Names that what was compiled so far reads, wherever in a placeholder they stand."""
 
     @property
     def known(self) -> tuple[str, ...]:
@@ -231,17 +233,18 @@ class Vocabulary:
 
     def with_fields(self, *more: str) -> Vocabulary:
         """The same with further fields."""
-        return Vocabulary((*self.fields, *more), self.computed)
+        return Vocabulary((*self.fields, *more), self.computed, self.read)
 
     def find(self, name: str, place: str) -> Evaluate:
         """How to evaluate ``name``. Raises InputError when it is unknown."""
+        self.read.add(name)
         if name in self.computed:
             return self.computed[name]
         if name in self.fields:
             return lambda scope: scope[name]
         cure = did_you_mean(name, tuple(dict.fromkeys(self.known)))
         if not cure.endswith("?"):
-            cure += "; what is the same in every call is written without < >"
+            cure = f"what is the same in every call is plain text: write {name} without < >; {cure}"
         raise InputError(f'{place}: unknown field "{name}"; {cure}')
 
 
@@ -341,16 +344,6 @@ def _joined(parts: list[Evaluate], place: str) -> Callable[[Scope], bytes]:
 
 def _too_long(place: str) -> InputError:
     return InputError(f"{place}: makes a value of more than {VALUE_BYTES_MAX >> 20} MiB; give a shorter template")
-
-
-def names_in(text: str) -> frozenset[str]:
-    """Every name that a template may read: of its placeholders, and what their filters are given."""
-    found: set[str] = set()
-    for match in _TOKEN.finditer(text):
-        if match[1] is not None:
-            name, *filters = _parts(match[1])
-            found |= {name, *(one.partition(":")[2] for one in filters)}
-    return frozenset(found)
 
 
 def _parts(placeholder: str) -> list[str]:
