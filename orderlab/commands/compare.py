@@ -67,7 +67,7 @@ def compare(
 
     Exit code 0: the table is there, whatever laws it says are broken; 2: the input is unusable.
     """
-    from orderlab.model.files import checked_place
+    from orderlab.model.files import checked_place, read_text
     from orderlab.properties.contracts.kind import kind_of, row_of
     from orderlab.properties.side_by_side import Table, check_systems, system_row
     from orderlab.properties.validation.effort import effort_named, name_of_effort
@@ -87,7 +87,7 @@ def compare(
         kind_of(binding).terms(binding)
     if note is not None:
         checked_place(f"--note {note}", note, is_read_again=True)
-    if note is not None and (not note.is_file() or not all(mark in note.read_text() for mark in MARKS)):
+    if note is not None and not (note.is_file() and all(mark in read_text(note) for mark in MARKS)):
         raise InputError(f"--note {note}: it has no marks; it needs the lines {MARKS[0]} and {MARKS[1]}")
     made = []
     for name in chosen:
@@ -105,6 +105,7 @@ def compare(
 
 def _print(table: Table, wanted: Sequence[Wanted], note: Path | None, as_json: bool) -> None:
     """Print the table, and write it wherever else it is wanted."""
+    from orderlab.model.files import read_text
     from orderlab.report.output import write_files
     from orderlab.report.side_by_side import markdown, page, print_table, put
     from orderlab.report.terminal import WIDTH_IN_PIPE
@@ -113,7 +114,7 @@ def _print(table: Table, wanted: Sequence[Wanted], note: Path | None, as_json: b
     forms = {"json": lambda: text + "\n", "html": lambda: page(table), "markdown": lambda: markdown(table) + "\n"}
     files = [(one.file, forms[one.form]()) for one in wanted]
     if note is not None:
-        files.append((note, put(note.read_text(), table)))
+        files.append((note, put(read_text(note), table)))
     write_files(files)
     if as_json:
         typer.echo(text)

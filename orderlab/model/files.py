@@ -219,6 +219,14 @@ def read_json(path: Path, cure: str = "name a JSON file") -> Any:
     return json_of(_content(path), str(path), cure)
 
 
+def read_text(path: Path) -> str:
+    """The text of a file in UTF-8. Raises InputError."""
+    try:
+        return _content(path).decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
+
+
 def _content(path: Path) -> bytes:
     try:
         return path.read_bytes()

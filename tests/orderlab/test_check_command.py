@@ -13,6 +13,7 @@ from orderlab.cli import application
 from orderlab.model.errors import InputError
 from orderlab.model.history.disk import write_history
 from orderlab.model.history.notation import parse_history
+from tests.in_process import orderlab
 
 GOOD = "S + P1 A1 P2 A2 D1#1 D2#2 K#1 K#2"
 BAD = "S + P1 A1 P2 A2 D2#1 D1#2 K#1 K#2"
@@ -229,3 +230,13 @@ def test_a_type_that_is_no_word_is_one_line(tmp_path):
     edn = tmp_path / "h.edn"
     edn.write_text("{:process 0 :type {:a 1} :f :read}")
     assert ":type must be one of" in str(check(edn).exception)
+
+
+def test_long_numbers_of_a_log_are_one_line(tmp_path):
+    log = tmp_path / "h.log"
+    for number, value in (("0", "0x" + "f" * 4000), ("0", "9" * 5000), ("9" * 5000, "1")):
+        log.write_text(f"INFO u - {number} :invoke :read nil\nINFO u - {number} :ok :read {value}\n")
+        ended = orderlab("check", log, "--model", "register")
+        assert (ended.returncode, ended.stdout, len(ended.stderr.splitlines())) == (2, "", 1)
+    log.write_text("INFO u - 0 :invoke :read nil\nINFO u - 0 :ok :read 0x" + "f" * 3000)
+    assert orderlab("check", log, "--model", "register").returncode == 1, "what can be shown is read"

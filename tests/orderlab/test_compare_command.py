@@ -60,6 +60,13 @@ def test_a_wrong_flag_is_one_line(arguments: tuple[str, ...], said: str) -> None
     assert said in done.stderr
 
 
+def test_a_note_that_is_no_text_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "note.md").write_bytes(b"\xff")
+    done = orderlab("compare", "--stores", "lua/pending", "--systems", "none", "--note", tmp_path / "note.md")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "not UTF-8 at byte 0" in done.stderr
+
+
 def test_the_tables_are_compared_and_the_seed_decides(tmp_path: Path) -> None:
     def told(name: str, stores: str) -> Table:
         done = orderlab(

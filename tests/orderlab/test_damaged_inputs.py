@@ -91,12 +91,34 @@ EDN = """{:index 0, :type :invoke, :process 0, :f :send, :key nil, :value [[:sen
 {:index 2, :type :invoke, :process 1, :f :poll, :value [[:poll]], :time 30}
 {:index 3, :type :ok, :process 1, :f :poll, :value [[:poll {0 [[0 1]]}]], :time 40}
 """
+LINES = (
+    "0 :invoke :write 1",
+    "1 :invoke :read nil",
+    "0 :ok :write 1",
+    "1 :ok :read 1",
+    "0 :invoke :cas [1 2]",
+    "0 :info :cas :timed-out",
+)
+
+
+def checkpoint(folder: Path) -> Path:
+    """An exploration that was ended early."""
+    orderlab("explore", "two-phase-commit", "--max-states", "30", "--checkpoint", folder / "c.checkpoint")
+    return folder / "c.checkpoint"
+
+
 INPUTS = {
     "session": a_store("session", "counter"),
     "lock": a_store("lock", "mutual-exclusion"),
     "job queue": a_store("job_queue", "no-loss"),
     **{form: a_history(form) for form in ("jsonl", "csv", "parquet")},
     "log in EDN": written("log.edn", EDN, "check"),
+    "log of lines": written(
+        "etcd.log", "".join(f"INFO  jepsen.util - {line}\n" for line in LINES), "check", "--model", "cas-register"
+    ),
+    "checkpoint": Input(
+        checkpoint, lambda file: ["explore", "two-phase-commit", "--checkpoint", file, "--max-states", "60"]
+    ),
     "settings": written("s.toml", SMALL, "simulate", "tbmq-p2p", "--json", "--config"),
     "costs": Input(
         lambda folder: Path(shutil.copy(ROOT / "orderlab" / "sim" / "costs" / "cluster.toml", folder / "c.toml")),

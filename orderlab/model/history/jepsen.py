@@ -177,7 +177,7 @@ def read_log_lines(path: Path | str) -> OperationLog:
             raise InputError(
                 f"{place}: unknown type :{found['type']}; it is one of {', '.join(f':{name}' for name in _TYPES)}"
             )
-        process = _process(place, int(found["process"]))
+        process = _process(place, int(found["process"][:_DIGITS_MAX]))
         events.append(_Event(process, kind, found["function"], None, _value(place, kind, found["rest"]), number))
     if not events:
         raise InputError(f"{path}: no operations; expected lines like INFO  jepsen.util - 0 :invoke :read nil")
@@ -232,7 +232,9 @@ _SYMBOLIC = {
 _CONSTANTS = {"nil": None, "true": True, "false": False}
 _CHARACTERS = {"newline": "\n", "return": "\r", "space": " ", "tab": "\t"}
 _DIGITS_MAX = 4300
-"""Of an integer: Python reads no more, as the time that it takes grows with their square."""
+"""Of an integer: Python reads and writes no more, as the time that it takes grows with their square."""
+_HEXADECIMAL_MAX = 3500
+"""They become fewer than 4,300 decimal ones, which a witness may show."""
 
 
 class EdnError(ValueError):
@@ -345,8 +347,9 @@ def _atom(kind: str, token: str, offset: int) -> Any:
         return _ESCAPE.sub(lambda found: _unescaped(found[1], offset), token[1:-1])
     if kind == "pattern":
         return token[2:-1]
-    if kind in ("integer", "ratio") and len(token) > _DIGITS_MAX:
-        raise EdnError(f"a number of {len(token)} digits; {_DIGITS_MAX} are read", offset)
+    digits_max = _HEXADECIMAL_MAX if kind == "hexadecimal" else _DIGITS_MAX
+    if kind in ("integer", "hexadecimal", "ratio") and len(token) > digits_max:
+        raise EdnError(f"a number of {len(token)} digits; {digits_max} are read", offset)
     if kind == "integer":
         return int(token.rstrip("NM"))
     if kind == "hexadecimal":

@@ -1,0 +1,98 @@
+"""What an output option of any command names stays what it is unless it is a plain file: a device is written into or
+refused, a link is followed. Every option that takes a path or a text is told here to be an output or none, so that a
+new one cannot be forgotten.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import typing
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from orderlab.commands import COMMANDS
+from orderlab.model.history.disk import write_history
+from orderlab.model.history.notation import parse_history
+from tests.in_process import orderlab
+
+LOCK = "validate lua/lock --trust-adapter --effort 0.01 --law one-slot --backend kernel"
+SIMULATE = "simulate tbmq-p2p --set duration_s=0.05 --set publishers=2"
+OUTPUTS = {
+    "validate --report": f"{LOCK} --report json=OUT",
+    "compare --report": "compare --stores lua/limiter --systems none --trust-adapter --effort 0.01 --report json=OUT",
+    "compare --note": "compare --stores lua/limiter --systems none --trust-adapter --effort 0.01 --note OUT",
+    "mutate --out": "mutate lua/lock --trust-adapter --limit 1 --effort 0.01 --out OUT",
+    "replay --export": "replay TRACE --trust-adapter --export mermaid=OUT",
+    "explore --checkpoint": "explore two-phase-commit --max-states 10 --checkpoint OUT",
+    "explore --graph": "explore two-phase-commit --graph OUT",
+    "explore --report": "explore two-phase-commit --report json=OUT",
+    "simulate --history": f"{SIMULATE} --history OUT",
+    "simulate --trace": f"{SIMULATE} --trace OUT",
+    "simulate --timeline": f"{SIMULATE} --timeline OUT",
+    "simulate --report": f"{SIMULATE} --report json=OUT",
+    "calibrate --out": "calibrate auto --calls 1000 --out OUT",
+    "check --report": "check HISTORY --law fifo --report json=OUT",
+    "sweep --output": "sweep spark_sweeps/examples/cluster_rows.toml --engine pool --output OUT",
+}
+"""By command and parameter, a call that writes there."""
+SUFFIX = {"explore --graph": ".dot", "simulate --history": ".jsonl", "simulate --timeline": ".html"} | {
+    "calibrate --out": ".toml"
+}
+NO_OUTPUTS = """
+validate --effort --backend --law --base; specimens --effort; compare --stores --systems --effort; mutate --only
+--effort; replay --store --law --base --backend; explore --settings --engine --law --constraint; simulate --settings
+--config --trace-window --against; calibrate --base; check --model --law --master; sweep --master --engine --costs;
+bench --part
+"""
+
+
+def options_of(command: str) -> set[str]:
+    """The options of a command that take a path or a text."""
+    function = getattr(import_module(f"orderlab.commands.{command}"), command)
+    found = set()
+    for name, hint in typing.get_type_hints(function, include_extras=True).items():
+        kind, *about = typing.get_args(hint) if typing.get_origin(hint) is typing.Annotated else (hint,)
+        if about and type(about[0]).__name__ == "OptionInfo" and any(one in str(kind) for one in ("Path", "str")):
+            found.add(f"{command} --{name.replace('_', '-')}")
+    return found
+
+
+def test_every_option_is_known_to_write_or_not_to() -> None:
+    told = set(OUTPUTS)
+    for line in NO_OUTPUTS.replace("\n", " ").split(";"):
+        command, *options = line.split()
+        told |= {f"{command} {option}" for option in options}
+    assert set().union(*map(options_of, COMMANDS)) == told
+
+
+def called(option: str, folder: Path, out: Path) -> tuple[int, list[str]]:
+    words = OUTPUTS[option].replace("OUT", str(out))
+    if "HISTORY" in words:
+        write_history(parse_history("S + P1 A1 D1#1 K#1"), folder / "h.jsonl")
+    if "TRACE" in words:
+        orderlab("validate", "lua/specimens/lock-release-any", "--trust-adapter", "--effort", "0.01", "--law",
+                 "own-release", "--backend", "kernel", "--report", f"json={folder / 'trace.json'}")  # fmt: skip
+    ended = orderlab(*words.replace("HISTORY", f"{folder}/h.jsonl").replace("TRACE", f"{folder}/trace.json").split())
+    return ended.returncode, ended.stderr.splitlines()
+
+
+@pytest.mark.parametrize("option", OUTPUTS)
+def test_a_device_and_what_leads_to_it_stay(option: str, tmp_path: Path) -> None:
+    """The device is full: what tries to write into it is told so, in one line."""
+    device, link = tmp_path / "full", tmp_path / f"link{SUFFIX.get(option, '.json')}"
+    try:
+        os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 7))
+    except PermissionError:
+        pytest.xfail("only root makes device nodes")
+    link.symlink_to("full")
+    code, lines = called(option, tmp_path, link)
+    assert stat.S_ISCHR(device.stat().st_mode)
+    assert link.is_symlink()
+    assert code == 2, lines
+    assert len(lines) == 1, lines
+    assert link.name in lines[0], "refused for what it is, or for what it says when it is written into"
+    left = {one.name for one in tmp_path.iterdir()} - {"h.jsonl", "trace.json"}
+    assert left == {"full", link.name}
