@@ -303,12 +303,13 @@ class SessionJudge(Judge):
                 return
             if id(finding) in self._in_vain or finding.kind in self.kinds[law]:
                 continue
-            found = with_passing(finding.trace, law, self.modulus, self.small, self.large)
+            is_short = not self.only_first
+            found = with_passing(finding.trace, law, self.modulus, self.small, self.large, is_short)
             self._in_vain[id(finding)] = finding
             if found is not None:
                 broken = self.large.law_broken(found, law)
                 self.kinds[law].add(finding.kind)
-                self.tell(replace(finding, trace=self._short_at_scale(found, law), text=broken[1] if broken else ""))
+                self.tell(replace(finding, trace=found, text=broken[1] if broken else ""))
             yield
 
     def reproduced(self, finding: Finding) -> Trace | None:
@@ -329,15 +330,11 @@ class SessionJudge(Judge):
     def _short(self, found: Trace, law: str) -> Trace:
         """A trace on the scripts as they are, made short."""
         if any(isinstance(step, Churn) for step in found.steps):
-            return self._short_at_scale(found, law)
+            return found if self.only_first else with_fewer_steps(found, law, self.large)
         broken = self.large.law_broken(found, law)
         if broken and is_endless(Finding(law, broken[1], found, "")):
             return minimise(found, law, self.large, ENDLESS_STEPS)
         return minimise(found, law, self.large, wording=wording(broken[1]) if broken else "")
-
-    def _short_at_scale(self, found: Trace, law: str) -> Trace:
-        """What tens of thousands of messages pass or wait in: its own steps were made few in the small world."""
-        return found if self.only_first else with_fewer_steps(found, law, self.large)
 
     def small_scope(self, law: str) -> Witness | None:
         """What breaks the law on the scripts with few identifiers, told on these."""

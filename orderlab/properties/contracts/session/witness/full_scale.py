@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 
 from orderlab.model.contracts.session.steps import Churn, Interleave, Publication, Quiesce, Save, Step, Trace
 from orderlab.properties.contracts.session.subject import Reruns
@@ -17,13 +18,13 @@ from orderlab.properties.contracts.session.witness.plainer import renumbered, wi
 LONG_MS = 604_800_000
 """A default interval that outlasts whatever passes."""
 PERFORMANCES = 3
-"""Plans that are carried out at full scale although the law is not broken there: each takes seconds."""
+"""Plans that are carried out at full scale at most: each takes seconds, and the first usually breaks the law."""
 
 
 def at_full_scale(trace: Trace, law: str, modulus: int, small: Reruns, large: Reruns) -> Trace | None:
     """The trace with the messages that must pass so that it breaks ``law`` on the unscaled store; None: it does not."""
     found = as_it_stands(trace, law, modulus, large)
-    return found or with_passing(trace, law, modulus, small, large)
+    return found or with_passing(trace, law, modulus, small, large, is_short=False)
 
 
 def as_it_stands(trace: Trace, law: str, modulus: int, large: Reruns) -> Trace | None:
@@ -31,11 +32,18 @@ def as_it_stands(trace: Trace, law: str, modulus: int, large: Reruns) -> Trace |
     return _first_broken(_unscaled(trace, modulus), law, large)
 
 
-def with_passing(trace: Trace, law: str, modulus: int, small: Reruns, large: Reruns) -> Trace | None:
-    """The trace with what must pass in it, or wait, for ``law`` to be broken on the unscaled store."""
+def with_passing(
+    trace: Trace, law: str, modulus: int, small: Reruns, large: Reruns, is_short: bool = True
+) -> Trace | None:
+    """The trace with what must pass in it, or wait, for ``law`` to be broken on the unscaled store.
+
+    It is made short in rehearsal (``is_short``), so that it is carried out at full scale once.
+    """
     if trace.modulus == modulus:
         return None
-    return _first_broken(_rehearsed(trace, law, modulus, small, large), law, large)
+    plans = _rehearsed(trace, law, modulus, small, large)
+    made = (one for plan in plans for one in (_with_fewer_first(plan, law, large) if is_short else (plan,)))
+    return _first_broken(made if large.rehearsal is None else islice(made, PERFORMANCES), law, large)
 
 
 def _first_broken(candidates: Iterable[Trace], law: str, large: Reruns) -> Trace | None:
@@ -51,29 +59,47 @@ def with_fewer_steps(trace: Trace, law: str, large: Reruns) -> Trace:
 
     Tried in rehearsal, and carried out at full scale once; the trace as it is if that does not break the law.
     """
+    return next((one for one in _with_fewer_first(trace, law, large) if large.law_broken(one, law) is not None), trace)
+
+
+def _with_fewer_first(trace: Trace, law: str, large: Reruns) -> Iterator[Trace]:
+    """With as few steps as break the law in rehearsal, if that is fewer; then the trace as it is."""
     rehearsal = large.rehearsal
-    if rehearsal is None or sum(isinstance(step, Churn) for step in trace.steps) != 1:
-        return trace
+    if rehearsal is not None and sum(isinstance(step, Churn) for step in trace.steps) == 1:
+        steps = _fewest(trace, law, rehearsal)
+        if steps != trace.steps:
+            fewer = replace(trace, steps=steps)
+            plain = with_plain_payloads(renumbered(fewer))
+            modulus = rehearsal.subject.binding.modulus
+            is_as_good = rehearsal.law_broken(_in_rehearsal(plain, modulus), law) is not None
+            yield plain if is_as_good else fewer
+    yield trace
+
+
+def _fewest(trace: Trace, law: str, rehearsal: Reruns) -> tuple[Step, ...]:
+    """The steps of which none can be left out in rehearsal; all of them if they do not break the law there."""
     modulus = rehearsal.subject.binding.modulus
 
     def cut(steps: tuple[Step, ...]) -> tuple[Step, ...] | None:
         """As far as it takes in rehearsal, or None."""
-        fewer = tuple(_scaled_down(step, trace.modulus, modulus) for step in steps)
-        broken = rehearsal.law_broken(replace(trace, steps=fewer, modulus=modulus), law)
+        broken = rehearsal.law_broken(_in_rehearsal(replace(trace, steps=steps), modulus), law)
         return None if broken is None else steps[: broken[0]]
 
     best, at = trace.steps, 0
     if cut(best) is None:
-        return trace
+        return best
     while at < len(best):
         shorter = next((taken for candidate in _without(best, at) if (taken := cut(candidate))), None)
         at = at + 1 if shorter is None else 0
         best = shorter or best
-    if best == trace.steps:
-        return trace
-    found = replace(trace, steps=best)
-    told = (with_plain_payloads(renumbered(found)), found)
-    return next((one for one in told if large.law_broken(one, law) is not None), trace)
+    return best
+
+
+def _in_rehearsal(trace: Trace, modulus: int) -> Trace:
+    """A trace at full scale with fewer identifiers."""
+    return replace(
+        trace, steps=tuple(_scaled_down(step, trace.modulus, modulus) for step in trace.steps), modulus=modulus
+    )
 
 
 def _without(steps: tuple[Step, ...], at: int) -> Iterator[tuple[Step, ...]]:
@@ -121,13 +147,9 @@ def _rehearsed(trace: Trace, law: str, modulus: int, small: Reruns, large: Rerun
     if rehearsal is None:
         yield from plans
         return
-    performed = 0
     for tried, plan in zip(_plans(trace, rehearsal.subject.binding.modulus, counters, small), plans, strict=True):
         if rehearsal.law_broken(tried, law) is not None:
             yield plan
-            performed += 1
-            if performed == PERFORMANCES:
-                return
 
 
 def _plans(trace: Trace, modulus: int, counters: list[int], small: Reruns) -> Iterator[Trace]:
