@@ -24,13 +24,14 @@ BENCHMARKS = {
     "mutants": "benchmarks.mutants",
     "bugs": "benchmarks.bugs",
     "startup": "benchmarks.startup",
+    "validation": "benchmarks.validation",
     "streams": "benchmarks.streams",
 }
 """Name -> module with ``run() -> report`` and ``TO_REACH`` (figure -> comparison and bound)."""
-PARTED = ("sweep",)
+PARTED = ("sweep", "validation")
 """Those whose ``run`` takes ``parts``: figures to be measured alone."""
-QUICK = ("mutants", "bugs")
-"""Those whose ``run`` takes ``quick``: fewer seeds and less time for each search."""
+QUICK = ("mutants", "bugs", "validation")
+"""Those whose ``run`` takes ``quick``: fewer seeds, less time for each search, less effort."""
 ALL = "all"
 
 
@@ -49,7 +50,7 @@ def bench(
     if name not in (ALL, *BENCHMARKS):
         raise InputError(f"bench {name}: no such benchmark; {did_you_mean(name, (*BENCHMARKS, ALL))}")
     if part and name not in PARTED:
-        raise InputError(f"bench {name}: --part {part[0]}: only {', '.join(PARTED)} has parts; leave it out")
+        raise InputError(f"bench {name}: --part {part[0]}: only {' and '.join(PARTED)} have parts; leave it out")
     if not Path(__file__).parents[2].joinpath("benchmarks", "__init__.py").is_file():
         raise InputError(
             f"bench {name}: the benchmarks are no part of an installation; run it in a clone of the repository"
@@ -83,4 +84,6 @@ def figures_table(measured: Mapping[str, Any], to_reach: Mapping[str, tuple[str,
         bound = to_reach.get(figure)
         verdict = "" if bound is None else "reached" if is_reached(value, bound) else "not reached"
         table.add_row(figure, f"{value:g}", "" if bound is None else f"{bound[0]} {bound[1]:g}", verdict)
+    for what, name in measured["detail"].get("dearest", {}).items():
+        table.add_row(f"dearest at {what}", name, "", "")
     return table

@@ -54,7 +54,7 @@ def test_only_a_benchmark_with_parts_has_parts(
     monkeypatch.setattr("orderlab.commands.bench.importlib.import_module", lambda name: module)
     bench("sweep", as_json=True, part=["efficiency_1s"])
     assert asked == [["efficiency_1s"]]
-    with pytest.raises(InputError, match=r"^bench kernel: --part x: only sweep has parts"):
+    with pytest.raises(InputError, match=r"^bench kernel: --part x: only sweep and validation have parts"):
         bench("kernel", part=["x"])
 
 

@@ -20,6 +20,7 @@ from orderlab.properties.comparison.change import Comparison, Difference, Rollin
 from orderlab.properties.contracts.sequential.comparison import ProductSearch, compare_contracts
 from orderlab.properties.contracts.sequential.run import ContractRun
 from orderlab.properties.contracts.sequential.validation import contract_of
+from orderlab.properties.contracts.sequential.witness import ContractReruns, explain
 from orderlab.properties.harness.recording import LuaLine
 from orderlab.properties.witness.witness import Explanation
 from orderlab.report.subjects import subject_of_comparison, where_the_change_is
@@ -424,3 +425,14 @@ def test_where_harm_is_noticed_is_a_related_line(tmp_path: Path) -> None:
     assert [(one.path, one.line, one.role) for one in told["related"]] == [
         (str(release), 2, "noticed here, by DEL {lock}")
     ]
+
+
+def test_of_a_long_witness_states_are_noted_at_its_ends() -> None:
+    """Hundreds of steps with the whole state after each are megabytes that nobody reads."""
+    lock = store("lock")
+    contract = contract_of(lock)
+    reruns = ContractReruns(lambda: ContractRun(lock, contract, KernelBackend(), contract.clients))
+    acquire = next(iter(contract.calls(0, ())))
+    explained = explain(reruns, reruns.trace([Begin(0, acquire)] * 200))
+    assert len(explained.told) == len(explained.keyspaces) == len(explained.states) == 200
+    assert [at for at, keys in enumerate(explained.keyspaces) if keys is None] == list(range(30, 170))

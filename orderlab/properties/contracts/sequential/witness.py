@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from orderlab.model.contracts.contract import ALL_OR_NOTHING, Call, Contract, Discrepancy, Failed, shown
 from orderlab.model.contracts.judge import TooManyStates
@@ -245,16 +246,24 @@ def told_report(step: ClientStep, report: Report) -> str:
     return f"replied {report.reply if isinstance(report.reply, Failed) else repr(report.reply)}"
 
 
+TOLD_AT_ENDS = 30
+"""Steps at either end of a witness whose states and keys are noted."""
+
+
 def explain(reruns: ContractReruns, trace: ContractTrace) -> Explanation:
     """Run a witness once more and take notes."""
     run = reruns.run
-    told, states, keyspaces, ran = [], [], [], []
+    told: list[str] = []
+    states: list[str] = []
+    ran: list[tuple[tuple[Path, int], ...]] = []
+    keyspaces: list[FrozenKeyspace | None] = []
     before: FrozenKeyspace = run.backend.keyspace()
     report, operation = Report(), ""
     pending: dict[int, str] = {}
     served, serving = dict.fromkeys(range(len(run.clients)), run.binding), run.binding
-    for step in trace.steps:
-        before = run.backend.keyspace()
+    for at, step in enumerate(trace.steps):
+        is_told = min(at, len(trace.steps) - 1 - at) < TOLD_AT_ENDS
+        before = run.backend.keyspace() if is_told else before
         report = run.perform(step)
         if isinstance(step, Begin):
             pending[step.client], served[step.client] = step.call.name, run.served(step.served_by)
@@ -262,6 +271,10 @@ def explain(reruns: ContractReruns, trace: ContractTrace) -> Explanation:
             operation, serving = pending[step.client], served[step.client]
         told.append(told_report(step, report))
         ran.append(lines_run(serving, [record_of(operation, b"", report.effects)]) if report.effects else ())
+        if not is_told:  # what hundreds of things look like after each of hundreds of steps nobody reads
+            states.append(states[-1])
+            keyspaces.append(None)
+            continue
         states.append(
             "; ".join(sorted(shown(state) for state in run.judge.states()))
             if report.violation is None
