@@ -20,7 +20,7 @@ from orderlab.sim.stores.binding import (
     ReplyMismatch,
     Saved,
 )
-from orderlab.sim.stores.binding.replies import ReplyReader, compile_reply
+from orderlab.sim.stores.binding.replies import ReplyReader, ValueReader, compile_reply, paths_of
 from orderlab.sim.stores.binding.session import ReplyTable
 from orderlab.sim.stores.binding.templates import Vocabulary, packed_codec
 
@@ -230,3 +230,51 @@ def test_the_argument_of_a_decoder_may_be_a_member_of_a_json_text() -> None:
 def test_an_argument_that_nothing_is_called_is_refused() -> None:
     with pytest.raises(InputError, match='"begin" is no number, column or field; did you mean "began"'):
         reader("fetch", shape="records", columns=["ttl", "began"], fields={"remaining_ms": "ttl|subtract:begin"})
+
+
+@pytest.mark.parametrize(
+    ("members", "reply", "told"),
+    [
+        (["job.id"], b'{"job":{"id":"a"}}', "a"),
+        (["job.id", "token", "gone"], b'{"job":{"id":"a"},"token":3.0}', ("a", 3, None)),
+        (["jobs.1.id", "jobs.2.id"], b'{"jobs":[{"id":"a"},{"id":"b"}]}', ("b", None)),
+        (["0", "1"], b'["\xff", true]', (b"\xff", 1)),
+        (["job", "list"], b'{"job":{"id":"a"},"list":[1,[null]]}', ('{"id":"a"}', (1, (None,)))),
+        (["half"], b'{"half":0.5}', "0.5"),
+        (["job.id", "token"], b"null", None),
+        (["job.id"], None, None),
+        (["job.id"], b"no json", "no json"),
+        (["job.id"], b"[" * 100_000, "[" * 100_000),
+        (["job.id"], 7, 7),
+    ],
+)
+def test_members_of_a_json_reply(members: list[str], reply: Any, told: object) -> None:
+    read = ValueReader({}, None, paths_of(members, "here")).read(reply, {}, 1)
+    assert read.reply == told
+    assert type(read.reply) is type(told)
+
+
+@pytest.mark.parametrize(
+    ("reply", "told"),
+    [(1, "ok"), (b"1", "ok"), (None, "nothing"), (0, "lost"), (b"stale", "lost"), ([1, 2], "lost"), ([], "lost")],
+)
+def test_a_word_for_anything_else(reply: Any, told: object) -> None:
+    words = {"1": "ok", "nil": "nothing"}
+    assert ValueReader(words, "lost").read(reply, {}, 1).reply == told
+    assert ValueReader({}, "lost").read(reply, {}, 1).reply == "lost"
+    assert isinstance(ValueReader(words, "lost").read(ErrorReply(b"ERR no"), {}, 1), Failed)
+
+
+def test_a_word_is_for_the_member_that_is_taken() -> None:
+    reader_ = ValueReader({"1": "ok"}, "lost", paths_of(["done"], "here"))
+    assert [reader_.read(one, {}, 1).reply for one in (b'{"done":true}', b'{"done":false}', b"{}")] == [
+        "ok",
+        "lost",
+        "lost",
+    ]
+
+
+@pytest.mark.parametrize("member", ["", ".", "job.", "job..id"])
+def test_a_member_with_an_empty_part_is_refused(member: str) -> None:
+    with pytest.raises(InputError, match=r"here\[1\]: .* has an empty part; write names with a dot between"):
+        paths_of(["job", member], "here")

@@ -7,9 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from orderlab.model.errors import InputError, did_you_mean
-from orderlab.sim.stores.binding.replies import ReplyReader, ValueReader, compile_reply
+from orderlab.sim.stores.binding.replies import ReplyReader, ValueReader, compile_reply, paths_of
 from orderlab.sim.stores.binding.results import Call, CommandCall, Fields, Message, Script, ScriptCall, TransactionCall
-from orderlab.sim.stores.binding.schema import ContractOperation, ContractStore, JsonArgument, Repeated, StepTable
+from orderlab.sim.stores.binding.schema import (
+    ContractOperation,
+    ContractStore,
+    JsonArgument,
+    Repeated,
+    StepTable,
+    ValueReply,
+)
 from orderlab.sim.stores.binding.session import (
     COMMON_FIELDS,
     LISTS,
@@ -199,8 +206,9 @@ class OperationCompiler:
         if not compiled:
             raise InputError(f"{place}.steps: empty; name a script or a command")
         if isinstance(table, ContractOperation):
-            value_reader = ValueReader(dict(table.reply.words) if table.reply else {})
-            value = table.reply.value if table.reply else None
+            told = table.reply or ValueReply()
+            members = paths_of(told.members or (), f"{place}.reply.members")
+            value_reader, value = ValueReader(dict(told.words), told.otherwise, members), told.value
             return OperationBinding(
                 name,
                 tuple(compiled),

@@ -6,7 +6,7 @@ A reply is first split into rows (one per message), then each attribute of the r
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -29,9 +29,11 @@ from orderlab.sim.stores.binding.templates import (
     DECODERS,
     Filter,
     Unpack,
+    dump_json,
     find_filter,
     load_json,
     number,
+    to_bytes,
     to_text,
 )
 
@@ -47,6 +49,10 @@ class ValueReader:
 
     words: Mapping[str, str]
     """Reply as text -> what the contract calls it; ``nil`` for a null reply."""
+    otherwise: str | None = None
+    """What the contract calls a reply that is none of ``words``; None: it stays as it is."""
+    members: tuple[tuple[str, ...], ...] = ()
+    """Paths to what is taken of a JSON text: one gives a value, more a tuple of them."""
     table: ClassVar[ReplyTable] = ReplyTable(shape="ignored")
     """Says that it tells nothing that a contract of the suite speaks of."""
 
@@ -58,10 +64,57 @@ class ValueReader:
         """The value that ``reply`` stands for."""
         if isinstance(reply, Exception):
             return Failed(reply.message if isinstance(reply, ErrorReply) else str(reply).encode())
-        value = plain(reply)
-        if self.words and not isinstance(value, tuple):
-            value = self.words.get("nil" if value is None else str(value), value)
+        value = self._taken(reply) if self.members and isinstance(reply, bytes) else plain(reply)
+        other = value if self.otherwise is None else self.otherwise
+        if isinstance(value, tuple):
+            return ContractReply(other)
+        if self.words or self.otherwise is not None:
+            value = self.words.get("nil" if value is None else str(value), other)
         return ContractReply(value)
+
+    def _taken(self, reply: bytes) -> object:
+        """The members of a JSON text. What is no JSON stays as it is: ``words``, or else the contract, speaks of it."""
+        try:
+            whole = load_json(reply)
+        except (ValueError, RecursionError):
+            return plain(reply)
+        found = [_plain_json(_member(whole, path)) for path in self.members]
+        return None if whole is None else found[0] if len(found) == 1 else tuple(found)
+
+
+def paths_of(members: Iterable[str], place: str) -> tuple[tuple[str, ...], ...]:
+    """The paths that ``members`` write. Raises InputError for one with an empty part."""
+    for at, member in enumerate(members):
+        if not all(member.split(".")):
+            raise InputError(
+                f'{place}[{at}]: "{member}" has an empty part; write names with a dot between, such as job.id'
+            )
+    return tuple(tuple(member.split(".")) for member in members)
+
+
+def _member(value: Any, path: Iterable[str]) -> Any:
+    """What lies at ``path`` within a value of JSON, None where nothing does."""
+    for name in path:
+        if isinstance(value, dict):
+            value = value.get(name)
+        elif isinstance(value, list) and name.isascii() and name.isdigit() and int(name) < len(value):
+            value = value[int(name)]
+        else:
+            return None
+    return value
+
+
+def _plain_json(value: Any) -> object:
+    """A value of JSON as replies are plain: whole numbers are integers, true and false 1 and 0, objects stay JSON."""
+    if isinstance(value, list):
+        return tuple(map(_plain_json, value))
+    if isinstance(value, str):
+        return plain(to_bytes(value))
+    if isinstance(value, dict):
+        return plain(dump_json(value))
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else plain(to_text(value))
+    return int(value) if isinstance(value, bool) else value
 
 
 def plain(reply: Reply) -> object:

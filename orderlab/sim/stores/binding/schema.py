@@ -106,6 +106,10 @@ class ValueReply(Table):
     """How the reply of an operation with a contract of its own becomes a plain value."""
 
     words: dict[str, str] = {}
+    otherwise: str | None = None
+    """The word for a reply, nil included, that ``words`` does not name."""
+    members: list[str] | None = Field(None, min_length=1)
+    """What is taken of a JSON text, by names and indices with dots between them (``jobs.0.id``)."""
     value: str | None = None
     """Template over the fields and what was captured, in place of the last call's reply."""
 
