@@ -436,3 +436,14 @@ def test_of_a_long_witness_states_are_noted_at_its_ends() -> None:
     explained = explain(reruns, reruns.trace([Begin(0, acquire)] * 200))
     assert len(explained.told) == len(explained.keyspaces) == len(explained.states) == 200
     assert [at for at, keys in enumerate(explained.keyspaces) if keys is None] == list(range(30, 170))
+
+
+def test_other_tokens_make_no_new_finding_of_an_old_one(tmp_path: Path) -> None:
+    """The old store's tokens are not those of the new one, so that no witness of either replays on the other."""
+    old = store("specimens/lock-release-any")
+    acquire = next(one for one in old.scripts if one.name == "acquire.lua")
+    by_two = acquire.source.replace(b"redis.call('INCR', KEYS[2])", b"redis.call('INCRBY', KEYS[2], 2)")
+    assert by_two != acquire.source
+    found = compare_contracts(old, old.with_sources({"acquire.lua": by_two}), LITTLE, laws=["own-release"])
+    assert (found.newly_broken, found.fixed, found.rolling.broken) == ((), (), ())
+    assert {one.law for one in found.still_broken} == {"own-release"}

@@ -9,7 +9,7 @@ replies.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -64,7 +64,7 @@ from orderlab.properties.contracts.sequential.validation import (
 )
 from orderlab.properties.contracts.sequential.witness import ContractPerformer, ContractReruns, PlainerCalls, explain
 from orderlab.properties.harness.recording import SCRIPT_CALLS
-from orderlab.properties.validation.findings import Finding, Findings
+from orderlab.properties.validation.findings import Finding, Findings, wording
 from orderlab.properties.witness.confirmation import Confirmer
 from orderlab.properties.witness.shortening import shortened
 from orderlab.properties.witness.witness import Witness
@@ -222,8 +222,17 @@ class MixReruns(ContractReruns):
         found = super().broken(steps)
         if found is None:
             return None
-        plain = tuple(replace(one, served_by="") if isinstance(one, Begin) else one for one in steps[: found[0]])
+        plain = _served_by_one(steps[: found[0]])
         return None if any(one.broken(plain) is not None for one in self.alone) else found
+
+    def is_taken_alone(self, trace: ContractTrace) -> bool:
+        """Whether clients could take the steps on each version alone, which then breaks no law by them."""
+        plain = replace(trace, steps=_served_by_one(trace.steps))
+        return all(one.takes(plain) for one in self.alone)
+
+
+def _served_by_one(steps: Sequence[ClientStep]) -> tuple[ClientStep, ...]:
+    return tuple(replace(one, served_by="") if isinstance(one, Begin) else one for one in steps)
 
 
 def compare_contracts(
@@ -262,7 +271,9 @@ def compare_contracts(
         if not (_is_troubled(one.trace) and operation_of(one.trace.steps) in broken_by)
     )
     known = {one.law for one in newly}
-    rolling = search.rolling_upgrade([one.law for one in after.results if one.law not in known])
+    rolling = search.rolling_upgrade(
+        [one.law for one in after.results if one.law not in known], before.seen | after.seen
+    )
     gaps = list(after.gaps)
     if _contract_text(old) != _contract_text(new):
         gaps.append("the contract differs as well: each version was judged by its own, both together by the new one")
@@ -432,8 +443,12 @@ class ProductSearch:
                     f"before {then / one.calls:.2f} and {us_then / one.calls / 1000:.3f} ms, over {one.calls:,} calls"
                 )
 
-    def rolling_upgrade(self, laws: Sequence[str]) -> RollingUpgrade:
-        """Both versions on the same data: what neither breaks alone, with its shortest steps."""
+    def rolling_upgrade(self, laws: Sequence[str], seen: Set[tuple[str, str]] = frozenset()) -> RollingUpgrade:
+        """Both versions on the same data: what neither breaks alone, with its shortest steps.
+
+        ``seen``: law and wording of what one of them was seen to break. Where the two tell other tokens, no client can
+        take the same steps on either alone, and then that is what is seen again.
+        """
         if has_library(self.old) or has_library(self.new):
             return RollingUpgrade(
                 gaps=("a rolling upgrade was not searched: a node has one version of a library at a time",)
@@ -446,7 +461,7 @@ class ProductSearch:
         reruns = MixReruns(make, [self._reruns(one, self.contract) for one in (self.old, self.new)])
         findings = self._searched(make, reruns, laws, "rolling upgrade", until=ROLLING_BY)
         confirmer = Confirmer(self.backend, ContractPerformer(mixed, self.contract), CpuBudget())
-        broken = [change for law in laws for change in self._in_the_mix(reruns, findings, law, confirmer)]
+        broken = [change for law in laws for change in self._in_the_mix(reruns, findings, law, confirmer, seen)]
         work = findings.work
         scope = (
             f"rolling upgrade, each call served by either version: {work['steps']:,} steps, {work['states']:,} "
@@ -454,10 +469,14 @@ class ProductSearch:
         )
         return RollingUpgrade(tuple(broken), (scope,), tuple(f"rolling upgrade: {gap}" for gap in findings.gaps))
 
-    def _in_the_mix(self, reruns: MixReruns, findings: Findings, law: str, confirmer: Confirmer) -> Iterator[Change]:
+    def _in_the_mix(
+        self, reruns: MixReruns, findings: Findings, law: str, confirmer: Confirmer, seen: Set[tuple[str, str]]
+    ) -> Iterator[Change]:
         """The first that stands; what an upgrade breaks before what a rollback does."""
         for one in sorted(findings.by_law.get(law, ()), key=_upgrades_first)[:TRIED_MAX]:
             if reruns.law_broken(one.trace, law) is None:
+                continue
+            if (law, wording(one.text)) in seen and not reruns.is_taken_alone(one.trace):
                 continue
             self.progress(f"rolling upgrade: a witness of {law}")
             trace: ContractTrace = shortened(one.trace, law, reruns, PlainerCalls())
