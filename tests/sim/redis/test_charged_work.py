@@ -24,6 +24,8 @@ def evaluate(shard: Shard, script: str) -> Reply:
 
 
 LONG_CALLS = {
+    "a structure of a long text": "local s = string.rep('x', 1e6) for i = 1, N do struct.pack('s', s) end",
+    "a long error reply": "local s = string.rep('x', 1e6) for i = 1, N do redis.error_reply(s) end",
     "byte with many results": "local s = string.rep('x', 1e5) for i = 1, N do string.byte(s, 1, 7000) end",
     "unpack without bounds": "local t = {} for i = 1, 7000 do t[i] = 1 end for i = 1, N do rawequal(unpack(t)) end",
     "a long number": "local s = string.rep('1', 1e5) for i = 1, N do tonumber(s) end",

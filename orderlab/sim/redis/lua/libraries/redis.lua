@@ -202,6 +202,7 @@ end
 
 -- "-CODE text", "CODE text" and "text" (luaPushErrorBuff): a lone word gets the code ERR.
 local function with_code(text)
+  host.spend_bytes(#text * 4)
   text = match(text, "^[^%z]*")
   local last = #text
   while last > 0 and (byte(text, last) == 10 or byte(text, last) == 13) do

@@ -37,6 +37,9 @@ function struct.pack(...)
   for i = 2, count do
     local value = arguments[i]
     local kind = type(value)
+    if kind == "string" then
+      host.spend_bytes(#value)
+    end
     if kind == "number" and (value == 0 or value ~= value) then
       value = value .. "" -- Python would not see the sign
     end
