@@ -12,7 +12,7 @@ from orderlab.model.verdict import Outcome
 from orderlab.program import EXIT, TRUSTED
 from orderlab.properties.witness.telling import left_out, places_told
 from orderlab.report.report import Change, Finding, Subject
-from orderlab.report.words import counted, holding, one_line, undecided, untested, why_untested
+from orderlab.report.words import AS_BEFORE, as_before, counted, holding, one_line, undecided, untested, why_untested
 
 STYLE = {Outcome.HOLDS: "green", Outcome.VIOLATED: "bold red", Outcome.UNKNOWN: "yellow"}
 WIDTH_IN_PIPE = 140
@@ -68,6 +68,8 @@ def summary(subject: Subject) -> Iterator[tuple[str, str]]:
         yield f"  vacuous, not put to the test: {', '.join(vacuous)}", "dim"
         for because, names in why_untested(subject).items():
             yield f"    {', '.join(names)}: {because}", "dim"
+    for because, names in as_before(subject).items():
+        yield f"  {', '.join(names)}: {because}", "dim"
     if apart:
         yield f"  not applicable: {', '.join(f'{law} ({because})' for law, because in apart)}", "dim"
 
@@ -134,7 +136,8 @@ def law_table(subject: Subject) -> Table:
     for heading in ("law", "verdict", "put to the test"):
         table.add_column(heading, no_wrap=True, justify="right" if "test" in heading else "left")
     for law in subject.laws:
-        verdict = Text(str(law.outcome), STYLE[law.outcome]) if law.is_applicable else Text("not applicable", "dim")
+        told = str(law.outcome) if law.is_applicable else f"{law.outcome} before" if AS_BEFORE in law.because else ""
+        verdict = Text(told or "not applicable", STYLE[law.outcome] if law.is_applicable else "dim")
         table.add_row(one_line(law.law), verdict, "" if law.tested is None else f"{law.tested:,}")
     return table
 

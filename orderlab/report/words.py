@@ -103,9 +103,22 @@ def undecided(subject: Subject) -> list[tuple[str, str]]:
     return [(", ".join(laws), because) for because, laws in found.items()]
 
 
+AS_BEFORE = "before as well"
+"""In the reason of a law that a comparison leaves out, as the old scripts fare no better under it."""
+
+
+def as_before(subject: Subject) -> dict[str, list[str]]:
+    """Laws that a change left as they were, broken or undecided: reason → laws."""
+    found: dict[str, list[str]] = {}
+    for law in subject.laws:
+        if not law.is_applicable and AS_BEFORE in law.because:
+            found.setdefault(law.because, []).append(law.law)
+    return found
+
+
 def untested(subject: Subject) -> tuple[list[str], list[tuple[str, str]]]:
     """Laws that nothing put to the test, and those that do not apply, with the reason."""
-    apart = [law for law in subject.laws if not law.is_applicable]
+    apart = [law for law in subject.laws if not law.is_applicable and AS_BEFORE not in law.because]
     vacuous = [law.law for law in apart if law.because.startswith("vacuous")]
     return vacuous, [(law.law, law.because) for law in apart if law.law not in vacuous]
 

@@ -402,3 +402,24 @@ def test_explore_and_simulate_and_check_report_too(form: str, tmp_path: Path) ->
     )
     assert run("check", str(log), "--model", "register", "--report", f"{form}={file}")[0] == 1
     assert "linearizab" in file.read_text()
+
+
+def test_what_was_broken_before_is_not_called_inapplicable() -> None:
+    judged = [
+        ("exclusive-lease", Outcome.VIOLATED, "broken before as well"),
+        ("order", Outcome.UNKNOWN, "undecided before as well: the steps ran out"),
+        ("wake-up", Outcome.UNKNOWN, "no client waits"),
+    ]
+    laws = tuple(
+        JudgedLaw(law=law, statement="", outcome=outcome, because=because, is_applicable=False)
+        for law, outcome, because in judged
+    )
+    subject = Subject(name="queue", kind="comparison", outcome=Outcome.HOLDS, laws=laws)
+    told = [line for line, _ in summary(subject)]
+    assert "  exclusive-lease: broken before as well" in told
+    assert "  order: undecided before as well: the steps ran out" in told
+    assert [line for line in told if "not applicable" in line] == ["  not applicable: wake-up (no client waits)"]
+    console = Console(file=io.StringIO(), width=140)
+    print_subject(console, subject, 0, "quick", verbose=True)
+    rows = [line for line in console.file.getvalue().splitlines() if "exclusive-lease" in line]
+    assert any("violated before" in row for row in rows)

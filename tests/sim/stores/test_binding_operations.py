@@ -22,6 +22,7 @@ from orderlab.sim.stores.binding import (
     ScriptCall,
     load_binding,
 )
+from orderlab.sim.stores.binding.results import ContractReply
 
 LUA = Path(__file__).parents[3] / "lua"
 TWO = (Message(b"a", b"t/1", 2, 5000, time_ms=9, properties=(("k", "v"),)), Message(b'"\xff'))
@@ -305,3 +306,14 @@ def test_a_call_may_hang_on_a_field(tmp_path: Path, clean_start: int, calls: lis
 def test_a_store_is_named_after_its_folder_wherever_one_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parents[3] / "lua" / "pending")
     assert load_binding(Path()).name == "pending"
+
+
+@pytest.mark.parametrize(
+    ("last", "replies", "told"), [("unless", [b"x"], None), ("when", [None], None), ("when", [b"x", b"y"], "y")]
+)
+def test_a_skipped_last_step_answers_with_nil(
+    tmp_path: Path, last: str, replies: list[bytes | None], told: object
+) -> None:
+    steps = f'{{ command = ["GET", "a"], capture = "held" }}, {{ command = ["GET", "b"], {last} = "held" }}'
+    (tmp_path / "store.toml").write_text(f'specification = "lock"\n[operations.acquire]\nsteps = [{steps}]\n')
+    assert load_binding(tmp_path).step("acquire", {}, replies) == ContractReply(told)
