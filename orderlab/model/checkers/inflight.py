@@ -41,10 +41,10 @@ from orderlab.model.history.events import (
     Names,
 )
 from orderlab.model.machine_code import njit
+from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.model.verdict import Verdict
 
 LAWS = ("packet-id", "receive-maximum")
-PROTOCOL_MAXIMUM = 65_535
 _ROWS_PER_CHUNK = 1 << 16
 
 # Words of an entry: one per (subscriber, packet identifier) that was ever in use. None is ever removed: identifiers
@@ -127,7 +127,7 @@ def _sent(state: Any, row: Any, entry: Any, session: Any, packet_id: Any, event_
     if entry[_SENT_IN] != session[_CONNECTION]:
         entry[_SENT_IN] = session[_CONNECTION]
         session[_HERE] += 1
-    if session[_LIMIT] < 65535:
+    if session[_LIMIT] < MODULUS:
         numbers[_MET_MAXIMUM] += 1
     if session[_HERE] > session[_LIMIT]:
         numbers[_FOUND_MAXIMUM] += 1
@@ -190,7 +190,7 @@ class InflightChecker:
 
     laws = LAWS
 
-    def __init__(self, names: Names, receive_maximum: int = PROTOCOL_MAXIMUM) -> None:
+    def __init__(self, names: Names, receive_maximum: int = MODULUS) -> None:
         self._names, self._usual = names, receive_maximum
         self._new_session = np.array([0, receive_maximum, 0, 0, 0], np.int64)
         self._state = InflightArrays(

@@ -37,6 +37,7 @@ from orderlab.model.checkers.untested import RowsSeen, with_reasons
 from orderlab.model.checkers.witness_rows import Judge, complete, rows_around
 from orderlab.model.errors import InputError
 from orderlab.model.history.events import STORE_KINDS, EventBatch, EventKind, Names
+from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.model.verdict import UNFINISHED, Outcome, Verdict
 
 
@@ -127,7 +128,7 @@ class Question:
     model: str | None = None
     drain_bound_us: int | None = None
     expiry_tolerance_us: int = 0
-    receive_maximum: int = inflight.PROTOCOL_MAXIMUM
+    receive_maximum: int = MODULUS
     """Of connections whose rows do not say."""
     budget_s: float | None = None
     is_feed: bool = False

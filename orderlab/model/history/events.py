@@ -19,6 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from orderlab.model.protocol.packet_id import MODULUS
+
 IntArray = npt.NDArray[Any]
 
 
@@ -106,13 +108,13 @@ COLUMNS: dict[str, ColumnSpec] = {
     "qos": ColumnSpec(np.int8, pa.int8(), highest=2),
     "subscriber": ColumnSpec(np.int32, _NAME, "clients", highest=2**31 - 1),
     "sequence": ColumnSpec(np.int64, pa.int64(), highest=2**62),
-    "packet_id": ColumnSpec(np.int32, pa.int32(), lowest=1, highest=65535),
+    "packet_id": ColumnSpec(np.int32, pa.int32(), lowest=1, highest=MODULUS),
     "dup": ColumnSpec(np.int8, pa.bool_(), highest=1),
     "retained": ColumnSpec(np.int8, pa.bool_(), highest=1),
     "expiry_interval_us": ColumnSpec(np.int64, pa.int64()),
     "delivered_qos": ColumnSpec(np.int8, pa.int8(), highest=2),
     "session": ColumnSpec(np.int64, pa.int64()),
-    "receive_maximum": ColumnSpec(np.int32, pa.int32(), lowest=1, highest=65535),
+    "receive_maximum": ColumnSpec(np.int32, pa.int32(), lowest=1, highest=MODULUS),
     "will_delay_us": ColumnSpec(np.int64, pa.int64()),
     "connection": ColumnSpec(np.int32, pa.int32(), lowest=1, highest=2**31 - 1),
     "reason_code": ColumnSpec(np.int16, pa.int16(), highest=255),

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.model.spec.transition_system import (
     Invariant,
     Label,
@@ -46,8 +47,8 @@ class HandshakeScope(BaseModel):
 
     messages: int = Field(3, ge=1, le=64)
     qos: Literal[1, 2] = 2
-    identifiers: int = Field(3, ge=1, le=65535)
-    receive_maximum: int = Field(2, ge=1, le=65535)
+    identifiers: int = Field(3, ge=1, le=MODULUS)
+    receive_maximum: int = Field(2, ge=1, le=MODULUS)
     disconnects: int = Field(1, ge=0, le=4)
     takeovers: int = Field(0, ge=0, le=3)
     limit: int = Field(6, ge=1)

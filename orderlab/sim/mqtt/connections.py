@@ -15,6 +15,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.sim.engine.packs import any_of
 from orderlab.sim.mqtt.clients import Ints
 from orderlab.sim.mqtt.links import Links
@@ -455,7 +456,7 @@ class TrimTracker:
         self._live.pop(subscriber, None)
 
 
-UNLIMITED = 65_535
+UNLIMITED = MODULUS
 """The default of the protocol, and what packet identifiers allow at all."""
 
 

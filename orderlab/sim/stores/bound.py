@@ -13,6 +13,7 @@ from orderlab.child import asked_to_end
 from orderlab.model.contracts.session.capabilities import Capabilities
 from orderlab.model.contracts.steps import Fault
 from orderlab.model.errors import InputError
+from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.redis.conditions import NodeCrashed, ScriptTimeout
 from orderlab.sim.redis.replies import ErrorReply, Reply
@@ -79,7 +80,7 @@ class CpuBudget:
             raise BudgetExceeded
 
 
-EVERYTHING = 65535
+EVERYTHING = MODULUS
 """A page size that no queue exceeds."""
 
 Interruption = Callable[[int], None]

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.files import read_toml
+from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.sim.costs import first_error
 from orderlab.sim.mqtt.clients import Pattern, parse_shares
 from orderlab.sim.mqtt.connections import UNLIMITED
@@ -200,7 +201,7 @@ class DeviceSettings(ClientSettings):
     idempotent: bool = False
     max_poll_records: int = Field(default=1000, ge=1)
     payload_bytes: int = Field(default=62, ge=NUMBER_BYTES, le=1_000_000)
-    limit: int = Field(default=10_000, ge=1, le=65_535)
+    limit: int = Field(default=10_000, ge=1, le=MODULUS)
     """Messages kept per session."""
     faults: str = ""
     """``name@seconds:target:duration``, separated by blanks; target and duration may be left out."""

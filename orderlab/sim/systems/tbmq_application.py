@@ -20,6 +20,7 @@ from orderlab.sim.kafka.producer import Producer, partitions_for_rows
 from orderlab.sim.mqtt.application.broker import ApplicationBroker, ApplicationDelivery
 from orderlab.sim.mqtt.application.sessions import Applications, Queue
 from orderlab.sim.mqtt.clients import QosLevels, numbered_names
+from orderlab.sim.mqtt.connections import UNLIMITED
 from orderlab.sim.mqtt.ports import Persistence, StoreDriver
 from orderlab.sim.mqtt.world import World
 from orderlab.sim.servers.redis import RedisNode
@@ -49,7 +50,7 @@ class ApplicationSettings(DeviceSettings):
     """Of the Kafka topic of an application."""
     shared_partitions: int = Field(default=12, ge=1, le=1000)
     """Of the Kafka topic of a group: more members than partitions are idle."""
-    receive_maximum: int = Field(default=1000, ge=1, le=65_535)
+    receive_maximum: int = Field(default=1000, ge=1, le=UNLIMITED)
     application_us: float = Field(default=10.0, ge=0, le=1e9)
     """What an application takes for one message, one after the other."""
 

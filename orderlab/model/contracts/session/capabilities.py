@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from orderlab.model.contracts.session.spec import MODULUS
+from orderlab.model.protocol.packet_id import MODULUS
 
 
 class Capabilities(NamedTuple):

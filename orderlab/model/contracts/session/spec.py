@@ -13,10 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.model.spec.transition_system import Invariant, Label, Law, Sometimes, StepInvariant, TransitionSystem
-
-MODULUS = 65535
-"""Packet identifiers are 1..65535 (2.2.1)."""
 
 LONGEST_INTERVAL_S = 4_294_967_295
 """A Message Expiry Interval is a four-byte integer (3.3.2.3.3)."""

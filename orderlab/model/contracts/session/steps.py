@@ -14,6 +14,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from orderlab.model.contracts.steps import Fault
 from orderlab.model.errors import InputError
+from orderlab.model.protocol.packet_id import MODULUS
 
 SCHEMA = 1
 """Number of the JSON form (``notes/semantics.md``)."""
@@ -230,7 +231,7 @@ class Trace:
     steps: tuple[Step, ...]
     clients: tuple[bytes, ...] = (b"c1", b"c2")
     default_expiry_ms: int = 604_800_000
-    modulus: int = 65535
+    modulus: int = MODULUS
     store: str = ""
     """Folder of the store it was found on, as the user named it."""
     law: str = ""

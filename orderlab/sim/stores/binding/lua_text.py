@@ -12,6 +12,7 @@ from typing import Any
 from lupa import lua51
 
 from orderlab.model.errors import InputError
+from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.results import Script
 from orderlab.sim.stores.binding.session import Store
@@ -125,7 +126,6 @@ def _other_line(script: Script, path: Path, line: int) -> str:
     return str(number) if other == path else f"{number} of {other.name}"
 
 
-FULL_MODULUS = 65535
 TELLING = 256
 """A modulus below this is a number like any other: it says nothing about the literals that equal it."""
 _FOLLOWS = re.compile(r"[<:]\s*modulus\s*(?:[|>]|$)")
@@ -158,7 +158,7 @@ def scale(binding: Binding, modulus: int) -> tuple[Binding, list[RewrittenLine]]
     return scaled, list(dict.fromkeys(rewritten))  # a file that several scripts include is told once
 
 
-def scale_source(source: bytes, modulus: int, full: int = FULL_MODULUS) -> bytes:
+def scale_source(source: bytes, modulus: int, full: int = MODULUS) -> bytes:
     """``source`` with its literals scaled; everything else byte for byte."""
     parts = []
     for token in tokens(source):

@@ -13,6 +13,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
+from orderlab.model.protocol.packet_id import MODULUS
+
 
 class Table(BaseModel):
     """A TOML table in which every key must be known."""
@@ -153,7 +155,7 @@ class ContractStore(Table):
     specimen: SpecimenTable | None = None
     message: None = None
     adapter: None = None
-    modulus: int = Field(65535, ge=1, le=65535)
+    modulus: int = Field(MODULUS, ge=1, le=MODULUS)
     fixed: Fixed = Fixed()
 
 

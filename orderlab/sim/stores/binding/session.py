@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field
 
+from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.sim.stores.binding.results import (
     Assigned,
     Cleared,
@@ -156,7 +157,7 @@ class Store(Table):
     includes: dict[str, str] = Field(default_factory=dict)
     """Folders beside the store's own that its scripts may include files of, by the name of each."""
     specification: Specification = "session"
-    modulus: int = Field(65535, ge=1, le=65535)
+    modulus: int = Field(MODULUS, ge=1, le=MODULUS)
     assumptions: list[str] = Field(default_factory=list)
     adapter: str | None = None
     keys: dict[str, str] = Field(default_factory=dict)
@@ -208,7 +209,7 @@ def refused(operation: str, word: str) -> Result:
 
 def _assigned(row: Values) -> Assigned:
     packet_id, sequence = _integer(row.get("packet_id")), _integer(row.get("sequence"))
-    if packet_id is not None and not 0 <= packet_id <= 65535:
+    if packet_id is not None and not 0 <= packet_id <= MODULUS:
         raise ValueError(
             f"a packet identifier is a number from 1 to 65535, 0 for a message that was not kept, not {packet_id}"
         )

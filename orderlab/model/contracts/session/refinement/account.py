@@ -13,6 +13,7 @@ from orderlab.model.contracts.contract import Discrepancy
 from orderlab.model.contracts.session.capabilities import Capabilities
 from orderlab.model.contracts.session.spec import FOREVER_MS, Entry, Kind, Session, lifetime, next_packet_id
 from orderlab.model.contracts.session.steps import Answer, Interleave, Publication, Save, Step
+from orderlab.model.history.topics import LONGEST
 
 Fate = Literal["acknowledged", "expired", "trimmed", "cleared", "refused"]
 
@@ -127,8 +128,6 @@ def labels_of(listing: Sequence[ObservedMessage]) -> list[int | None]:
 
 ACCUSING = frozenset(("all-or-nothing", "bounded"))
 """Laws that any input can break."""
-LONGEST_STRING = 65535
-"""Bytes of a string of MQTT (1.5.4)."""
 
 
 def forbidden_in(step: Step, store: Capabilities) -> str:
@@ -172,7 +171,7 @@ def is_interval(interval_ms: object) -> bool:
 def _is_no_string(text: bytes) -> bool:
     """Whether MQTT has no such string: no UTF-8, too long, or with a NUL in it (1.5.4)."""
     try:
-        return "\0" in text.decode() or len(text) > LONGEST_STRING
+        return "\0" in text.decode() or len(text) > LONGEST
     except UnicodeDecodeError:
         return True
 

@@ -16,7 +16,6 @@ from hypothesis.stateful import RuleBasedStateMachine
 
 from orderlab.model.contracts.contract import Discrepancy
 from orderlab.model.contracts.session.contract import SessionTerms
-from orderlab.model.contracts.session.spec import MODULUS
 from orderlab.model.contracts.session.steps import (
     Acknowledge,
     Clear,
@@ -36,6 +35,7 @@ from orderlab.model.contracts.session.steps import (
 )
 from orderlab.model.contracts.steps import Fault
 from orderlab.model.errors import InputError
+from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.subject import Reruns, Subject
