@@ -13,7 +13,10 @@ come. They return the counts of violations.
 
 from __future__ import annotations
 
+import json
 import os
+import sys
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -27,8 +30,9 @@ PLANTED = {"fifo": 1, "at-least-once": 1, "exactly-once": 1}
 """Violations per block."""
 
 
-def block(number: int, publishes: int) -> dict[str, Any]:
-    """The rows of the `number`-th run of publishes as columns; blocks continue each other's sequences and times."""
+def block(number: int, publishes: int, planted: Collection[str] = tuple(PLANTED)) -> dict[str, Any]:
+    """The rows of the `number`-th run of publishes as columns; blocks continue each other's sequences and times.
+    ``planted``: the laws that it breaks, once each."""
     rng = np.random.default_rng(number)
     per_fifo = publishes // FIFOS
     fifo = rng.permutation(np.repeat(np.arange(FIFOS), per_fifo))
@@ -56,7 +60,7 @@ def block(number: int, publishes: int) -> dict[str, Any]:
             times.append(when)
             dup.append(np.full(len(rows), flag))
     at, what, who, which, flags = (np.concatenate(parts) for parts in (times, kinds, subscriber, message, dup))
-    at, what, who, which, flags = _plant(fifo, sequence, publishes, at, what, who, which, flags)
+    at, what, who, which, flags = _plant(planted, fifo, publishes, at, what, who, which, flags)
     order = np.argsort(at, kind="stable")
     which = which[order]
     rows = len(order)
@@ -73,16 +77,19 @@ def block(number: int, publishes: int) -> dict[str, Any]:
     }
 
 
-def _plant(fifo: Any, sequence: Any, publishes: int, at: Any, what: Any, who: Any, which: Any, flags: Any) -> Any:
+def _plant(
+    planted: Collection[str], fifo: Any, publishes: int, at: Any, what: Any, who: Any, which: Any, flags: Any
+) -> Any:
     """A swap and a loss at QoS 1, a repeat at QoS 2, each on the first lane of a logical FIFO."""
     lane_rows = slice(2 * publishes, 3 * publishes)  # the deliveries of lane 0, message by message
     quiet = what[lane_rows] == EventKind.DELIVER
     ones = [rows for rows in _messages_of(fifo, (0, 2)) if quiet[rows[:3]].all()]
     swap, lost = ones[0][:2], ones[-1][2]
     first, second = (2 * publishes + row for row in swap)
-    at[first], at[second] = at[second], at[first]
-    twice = 2 * publishes + _messages_of(fifo, (1,))[0][0]
-    keep = np.arange(len(at)) != 2 * publishes + lost
+    if "fifo" in planted:
+        at[first], at[second] = at[second], at[first]
+    twice = np.array([2 * publishes + _messages_of(fifo, (1,))[0][0]][: "exactly-once" in planted], np.int64)
+    keep = (np.arange(len(at)) != 2 * publishes + lost) | ("at-least-once" not in planted)
     extra = [np.append(column[keep], column[twice]) for column in (what, who, which, flags)]
     return np.append(at[keep], at[twice] + 20_000), *extra
 
@@ -138,12 +145,12 @@ def duckdb_checker(path: str) -> Any:
     connection = duckdb.connect(config={"threads": 1})
     connection.register("events_arrow", events)
     connection.execute("create table events as select * from events_arrow")
+    return lambda: _duckdb_counts(connection)
 
-    def check() -> Counts:
-        fifo, lost, twice = connection.execute(DUCKDB).fetchall()[0]
-        return int(fifo), int(lost), int(twice)
 
-    return check
+def _duckdb_counts(connection: Any) -> Counts:
+    fifo, lost, twice = connection.execute(DUCKDB).fetchall()[0]
+    return int(fifo), int(lost), int(twice)
 
 
 def polars_checker(path: str) -> Any:
@@ -152,37 +159,55 @@ def polars_checker(path: str) -> Any:
     import polars as pl
 
     events = pl.read_ipc(path).rechunk()
+    return lambda: _polars_counts(events.lazy())
+
+
+def _polars_counts(frame: Any) -> Counts:
+    import polars as pl
+
     lane = (pl.col("publisher").cast(pl.Int64) * 2**34 + pl.col("subscriber").cast(pl.Int64) * 4 + pl.col("qos")).alias(
         "lane"
     )
     message = (pl.col("topic").cast(pl.Int64) * 2**32 + pl.col("sequence")).alias("message")
     delivered = pl.col("kind") == 2
-
-    def check() -> Counts:
-        frame = events.lazy()
-        arrivals = (
-            frame.filter(pl.col("kind").is_in([2, 6, 7]))
-            .group_by(lane, message)
-            .agg(
-                pl.col("topic", "sequence").first(),
-                pl.col("event_id").filter(delivered).min().alias("first_event"),
-                (delivered & (pl.col("dup") == 0)).sum().alias("undupped"),
-                pl.col("publisher").first(),
-                pl.col("qos").first(),
-            )
-            .collect()
+    arrivals = (
+        frame.filter(pl.col("kind").is_in([2, 6, 7]))
+        .group_by(lane, message)
+        .agg(
+            pl.col("topic", "sequence").first(),
+            pl.col("event_id").filter(delivered).min().alias("first_event"),
+            (delivered & (pl.col("dup") == 0)).sum().alias("undupped"),
+            pl.col("publisher").first(),
+            pl.col("qos").first(),
         )
-        acknowledged = (
-            frame.filter(pl.col("kind") == 1).select("publisher", "topic", "qos", "sequence").unique().collect()
-        )
-        ordered = arrivals.lazy().filter(pl.col("first_event").is_not_null()).sort("first_event")
-        highest = pl.col("sequence").cum_max().over("lane", "topic")
-        fifo = ordered.filter(highest > pl.col("sequence")).select(pl.len()).collect().item()
-        sizes = acknowledged.group_by("publisher", "topic", "qos").len("messages")
-        lanes = arrivals.select("lane", "publisher", "topic", "qos").unique()
-        owed = lanes.join(sizes, on=["publisher", "topic", "qos"])["messages"].sum()
-        came = arrivals.join(acknowledged, on=["publisher", "topic", "qos", "sequence"], how="semi").height
-        twice = arrivals.filter((pl.col("qos") == 2) & (pl.col("undupped") > 1))["undupped"]
-        return int(fifo), int(owed) - came, int(twice.sum()) - len(twice)
+        .collect()
+    )
+    acknowledged = frame.filter(pl.col("kind") == 1).select("publisher", "topic", "qos", "sequence").unique().collect()
+    ordered = arrivals.lazy().filter(pl.col("first_event").is_not_null()).sort("first_event")
+    highest = pl.col("sequence").cum_max().over("lane", "topic")
+    fifo = ordered.filter(highest > pl.col("sequence")).select(pl.len()).collect().item()
+    sizes = acknowledged.group_by("publisher", "topic", "qos").len("messages")
+    lanes = arrivals.select("lane", "publisher", "topic", "qos").unique()
+    owed = lanes.join(sizes, on=["publisher", "topic", "qos"])["messages"].sum()
+    came = arrivals.join(acknowledged, on=["publisher", "topic", "qos", "sequence"], how="semi").height
+    twice = arrivals.filter((pl.col("qos") == 2) & (pl.col("undupped") > 1))["undupped"]
+    return int(fifo), int(owed) - came, int(twice.sum()) - len(twice)
 
-    return check
+
+def main(engine: str, path: str) -> None:
+    """A whole process of a peer: the counts of a Parquet file, with one thread."""
+    if engine == "duckdb":
+        import duckdb
+
+        connection = duckdb.connect(config={"threads": 1})
+        connection.execute(f"create view events as select * from '{path}'")
+        print(json.dumps(_duckdb_counts(connection)))
+    else:
+        os.environ["POLARS_MAX_THREADS"] = "1"
+        import polars as pl
+
+        print(json.dumps(_polars_counts(pl.scan_parquet(path))))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

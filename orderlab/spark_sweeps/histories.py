@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 
 from orderlab.model.checkers.delivery import laws as delivery
 from orderlab.model.checkers.delivery.laws import DeliveryChecker, delivery_verdicts
-from orderlab.model.checkers.findings import VACUOUS, Finding, Partial, are_of_faults, is_about, tell
+from orderlab.model.checkers.findings import VACUOUS, Finding, Partial, are_of_faults, first_publish, is_about, tell
 from orderlab.model.checkers.judge import PASSES, PIPELINE_LAWS, WHOLE_LAWS, Question, judge, judge_again, passes_for
 from orderlab.model.checkers.untested import RowsSeen, with_reasons
 from orderlab.model.checkers.witness_rows import ROWS_WHOLE, complete, joined, last, rows_around
@@ -279,11 +279,13 @@ def judge_rows(task: Task, place: str, rows: Iterable[pa.RecordBatch]) -> PartRe
 def rows_about(findings: list[Finding], path: str) -> list[pa.RecordBatch]:
     """The rows of a file that a witness shows: none after the last event that breaks a law."""
     ends = [finding.event_id for finding in findings]
-    found = []
+    found: list[pa.RecordBatch] = []
     with marked_errors():
         reader = open_history(path)
         for batch in reader:
             about = are_of_faults(batch) | (sum(is_about(finding, batch, reader.names) for finding in findings) > 0)
+            if not found:
+                about[first_publish(batch)] = True
             if about.any():
                 found.append(to_arrow(batch.select(about), reader.names))
             if all(end is not None and end < batch.event_id[-1] for end in ends):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.checkers import TO_REACH, compared, linearizability, queue_history
+from benchmarks.checkers import TO_REACH, WHOLE, compared, linearizability, queue_history, whole
 from benchmarks.checkers_history import PLANTED, arrow, block
 from orderlab.model.checkers.linearizability.decide import decide
 from orderlab.model.checkers.linearizability.operations import operations_of_history
@@ -40,4 +40,12 @@ def test_the_queue_history_is_a_history_of_a_queue():
 
 
 def test_the_figures_are_named():
-    assert set(TO_REACH) == {"fifo_vs_best", "queue_linearizability_ops_per_s"}
+    assert set(TO_REACH) == {"fifo_vs_best", *WHOLE, "queue_linearizability_ops_per_s"}
+
+
+@pytest.mark.exhaustive
+def test_whole_processes_find_what_was_planted(monkeypatch):
+    monkeypatch.setattr("benchmarks.timing.ROUNDS_MIN", 1)
+    figures, detail = whole(20_000, rounds=1)
+    assert set(figures) == set(WHOLE)
+    assert [told["violations"] for told in detail.values()] == [[0, 0, 0], [2, 2, 1]]

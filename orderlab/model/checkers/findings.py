@@ -184,6 +184,7 @@ _SUBSCRIPTION_KINDS = (EventKind.SUBSCRIBE, EventKind.UNSUBSCRIBE)
 _OF_SESSION = frozenset(kind.label for kind in (*_SESSION_KINDS, *_SUBSCRIPTION_KINDS))
 _CONNECTIONS = frozenset(kind.label for kind in (EventKind.CONNECT, EventKind.DISCONNECT))
 _PUBLISHES = frozenset(kind.label for kind in _MESSAGE_KINDS)
+_PUBLISH = EventKind.PUBLISH.label
 _ANSWERS = (EventKind.RECEIVE, EventKind.RELEASE, EventKind.ACKNOWLEDGE)
 
 
@@ -198,7 +199,10 @@ def tell(verdicts: Iterable[Verdict], batches: Iterable[EventBatch], names: Name
     faults: list[Mapping[str, Any]] = []
     healed: list[int] = []
     """Faults so far, and where in between all of them had healed."""
+    published: Mapping[str, Any] | None = None
     for batch in batches:
+        if published is None:
+            published = next((describe_event(batch, row, names) for row in first_publish(batch)), None)
         for row in np.flatnonzero(are_of_faults(batch)).tolist():
             if batch.kind[row] == EventKind.FAULT:
                 faults.append(describe_event(batch, row, names))
@@ -212,10 +216,25 @@ def tell(verdicts: Iterable[Verdict], batches: Iterable[EventBatch], names: Name
     for index, events in told.items():
         finding = verdicts[index].witness
         assert isinstance(finding, Finding)
-        shown = (*_shortened(events, finding), *_struck(faults, healed, events, finding))
+        kept = _shortened(events, finding)
+        if published is not None and _lacks_publishes(finding, kept, published):
+            kept = (published, *kept)
+        shown = (*kept, *_struck(faults, healed, events, finding))
         events_in_order = tuple(sorted(shown, key=lambda event: int(event["event_id"])))
         verdicts[index] = replace(verdicts[index], witness=replace(finding, events=events_in_order))
     return verdicts
+
+
+def first_publish(batch: EventBatch) -> list[int]:
+    """The first PUBLISH row, if there is one."""
+    found: list[int] = np.flatnonzero(batch.kind == EventKind.PUBLISH)[:1].tolist()
+    return found
+
+
+def _lacks_publishes(finding: Finding, kept: Iterable[Mapping[str, Any]], published: Mapping[str, Any]) -> bool:
+    """Whether nothing shows that publishes were recorded: that of a message none is told says something only then."""
+    is_before = finding.event_id is None or published["event_id"] < finding.event_id
+    return finding.sequence is not None and is_before and all(one["kind"] != _PUBLISH for one in kept)
 
 
 def _struck(

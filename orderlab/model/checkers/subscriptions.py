@@ -469,6 +469,9 @@ class SubscriptionChecker:
         self._tally = LawTally(dict.fromkeys(LAWS, 0))
         self._waiting = np.zeros((0, 13), np.int64)
         """Doubts that a SUBSCRIBE row may still excuse."""
+        self._held: list[tuple[EventBatch, IntArray]] = []
+        """The same without their columns: where nobody tells of subscriptions there are as many as deliveries."""
+        self._now_us = -1
         self._first_subscribe = self._cut_us = -1
         """The first SUBSCRIBE row, and when the recording was cut; -1: not yet."""
         self._excused = dict.fromkeys(LAWS, 0)
@@ -536,17 +539,28 @@ class SubscriptionChecker:
         if len(cut):
             self._cut_us = int(part.time_us[cut[0]])
         if numbers[_DOUBTS]:
-            doubts = self._state.doubts[: int(numbers[_DOUBTS])]
-            columns = [getattr(part, name)[doubts[:, _ROW]] for name in _OF_DOUBTS]
-            self._waiting = np.concatenate([self._waiting, np.column_stack([doubts, *columns])])
-        if not len(self._waiting):
+            self._held.append((part, self._state.doubts[: int(numbers[_DOUBTS])].copy()))
+        now_us = self._now_us = int(part.time_us[-1])
+        if not len(subscribed):
+            while self._held and int(self._held[0][0].time_us[-1]) + SUBSCRIBE_LASTS_US < now_us:
+                self._count(self._tally, *self._held.pop(0))
             return
+        self._waiting = self._all_waiting()
+        self._held.clear()
         self._excuse(part, subscribed)
-        waiting = self._waiting
-        can_wait = (waiting[:, _WHY] != _ABOVE) & (waiting[:, _TIME] + SUBSCRIBE_LASTS_US >= int(part.time_us[-1]))
-        can_wait &= self._state.sessions[waiting[:, _WHO], _CONNECTION] == waiting[:, _IN]
-        self._waiting = waiting[can_wait]
-        self._count(self._tally, waiting[~can_wait])
+        can_wait = self._can_wait(self._waiting, now_us)
+        self._count(self._tally, None, self._waiting[~can_wait])
+        self._waiting = self._waiting[can_wait]
+
+    def _all_waiting(self) -> IntArray:
+        """What a SUBSCRIBE row may still excuse, with columns."""
+        return np.concatenate([self._waiting, *(_with_columns(part, doubts) for part, doubts in self._held)])
+
+    def _can_wait(self, doubts: IntArray, now_us: int) -> npt.NDArray[np.bool_]:
+        """Which doubts a SUBSCRIBE row from now on may excuse."""
+        can_wait = (doubts[:, _WHY] != _ABOVE) & (doubts[:, _TIME] + SUBSCRIBE_LASTS_US >= now_us)
+        can_wait &= self._state.sessions[doubts[:, _WHO], _CONNECTION] == doubts[:, _IN]
+        return np.asarray(can_wait, np.bool_)
 
     def _excuse(self, part: EventBatch, subscribed: IntArray) -> None:
         rows = subscribed[:, 0]
@@ -594,10 +608,12 @@ class SubscriptionChecker:
         level = doubt[_LEVEL] if doubt[_LEVEL] >= 0 else doubt[_QOS]
         return bool(doubt[_WHY] <= _ENDED or granted < 0 or level == min(doubt[_QOS], granted))
 
-    def _count(self, tally: LawTally, doubts: IntArray) -> None:
-        """Take doubts for violations."""
+    def _count(self, tally: LawTally, part: EventBatch | None, doubts: IntArray) -> None:
+        """Take doubts for violations. ``part``: whose rows they are of, None if they have their columns."""
         for law, broken in _by_law(doubts):
-            if len(broken):
+            if len(broken) and part is not None:  # in the order of their rows
+                tally.breaks(law, self._finding(_with_columns(part, broken[:1])[0]), len(broken))
+            elif len(broken):
                 tally.breaks(law, self._finding(broken[np.argmin(broken[:, _EVENT])]), len(broken))
 
     def _finding(self, doubt: IntArray) -> Finding:
@@ -621,14 +637,17 @@ class SubscriptionChecker:
 
     def partial(self) -> Partial:
         """The result of the rows seen, as if the history ended here."""
-        numbers, waiting = self._state.numbers, self._waiting
+        numbers, waiting = self._state.numbers, self._all_waiting()
         tally = LawTally(dict(self._tally.antecedents), dict(self._tally.violations), dict(self._tally.findings))
+        can_wait = self._can_wait(waiting, self._now_us)
+        self._count(tally, None, waiting[~can_wait])
+        waiting = waiting[can_wait]
         undecided = (
             waiting[:, _TIME] + SUBSCRIBE_LASTS_US >= self._cut_us
             if self._cut_us >= 0
             else np.zeros(len(waiting), np.bool_)
         )
-        self._count(tally, waiting[~undecided])
+        self._count(tally, None, waiting[~undecided])
         open_of = {law: len(of_law) for law, of_law in _by_law(waiting[undecided])}
         for law, met in zip(LAWS, (int(numbers[_DELIVERED]), int(numbers[_MET_QOS])), strict=True):
             tally.meets(law, met - self._excused[law] - open_of[law])
@@ -643,6 +662,11 @@ class SubscriptionChecker:
         ):  # the client has no SUBSCRIBE row: that others have one says something
             tally.findings["subscribed"] = replace(first, other_event_id=self._first_subscribe)
         return tally.partial()
+
+
+def _with_columns(part: EventBatch, doubts: IntArray) -> IntArray:
+    """Doubts with the columns of their rows."""
+    return np.column_stack([doubts, *(getattr(part, name)[doubts[:, _ROW]] for name in _OF_DOUBTS)])
 
 
 def _by_law(doubts: IntArray) -> list[tuple[str, IntArray]]:

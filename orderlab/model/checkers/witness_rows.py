@@ -99,7 +99,7 @@ def rows_around(
         seen += len(batch)
         whole = None if whole is None or seen > ROWS_WHOLE else [*whole, batch]
         for at, finding in findings.items():
-            kept[at].append(batch.select(_around(finding, batch, names, seen == len(batch))))
+            kept[at].append(batch.select(_around(finding, batch, names)))
             if sum(map(len, kept[at])) > 4 * ROWS_AROUND:
                 kept[at] = [last(joined(kept[at]), finding)]
     if whole is not None:
@@ -107,25 +107,29 @@ def rows_around(
     return {at: (last(joined(rows), findings[at]), names) for at, rows in kept.items()}
 
 
-def _around(finding: Finding, batch: EventBatch, names: Names, is_first: bool) -> Any:
+def _around(finding: Finding, batch: EventBatch, names: Names) -> Any:
     """A mask of the rows of the clients that a finding names, of its message, and of the whole recording."""
     about = is_about(finding, batch, names) | np.isin(batch.kind, _OF_ALL)
     clients = {finding.subscriber, *(event.get("subscriber") for event in finding.events)} - {None}
     codes = [one if isinstance(one, int) else names.clients.code_of.get(str(one), -2) for one in clients]
     about |= np.isin(batch.subscriber, codes)
-    if is_first:  # that publishes were recorded at all
-        about[np.flatnonzero(batch.kind == EventKind.PUBLISH)[:1]] = True
     if finding.event_id is not None:
         about &= batch.event_id <= finding.event_id
+    about[first_of_kinds(batch)] = True  # that such rows were recorded at all, be it later
     return about
 
 
 def last(rows: EventBatch, finding: Finding) -> EventBatch:
     """The last of the rows, and those that are shown."""
     kept = np.isin(rows.event_id, _ids(finding)) | np.isin(rows.kind, _OF_ALL)
-    kept[:1] = True
+    kept[first_of_kinds(rows)] = True
     kept[-ROWS_AROUND:] = True
     return rows.select(kept)
+
+
+def first_of_kinds(rows: EventBatch) -> IntArray:
+    """The first row of each kind."""
+    return np.unique(rows.kind, return_index=True)[1]
 
 
 def _completed(

@@ -358,7 +358,7 @@ def test_the_rows_of_a_witness_break_its_law_by_themselves(number, whole, monkey
     """Also where the history is too long to be looked through whole."""
     if not whole:
         monkeypatch.setattr(witness_rows, "ROWS_WHOLE", 0)
-        monkeypatch.setattr(witness_rows, "ROWS_AROUND", 60)
+        monkeypatch.setattr(witness_rows, "ROWS_AROUND", 400)
     good = 0
     for seed in range(number):
         for flaw in FLAWS:
