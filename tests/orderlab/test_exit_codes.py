@@ -121,7 +121,7 @@ def test_replay(code: Code, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bro
 def test_sweep(code: Code, monkeypatch: pytest.MonkeyPatch, violated: int, failed: int, rows: int, told: int) -> None:
     counts = SimpleNamespace(violated=violated, failed=failed, rows=rows)
     summary = SimpleNamespace(counts=counts, runs=5, unknown=0, vacuous=0, folder=None, to_json=lambda: {})
-    monkeypatch.setattr("orderlab.spark_sweeps.runs.job.run_sweep", lambda *_, **__: summary)
+    monkeypatch.setattr("orderlab.spark_sweeps.runs.job.run_loaded", lambda *_, **__: summary)
     file = next(
         file for file in sorted((ROOT / "spark_sweeps/examples").glob("*.toml")) if "[question]" not in file.read_text()
     )
