@@ -66,6 +66,9 @@ class ConnectionTable:
     """When each subscriber lost its last connection."""
     arrived_us: npt.NDArray[np.int64] = field(init=False)
     """When the last packet that was sent over each subscriber's connection arrives."""
+    removed_from_us: npt.NDArray[np.int64] = field(init=False)
+    """From when the store is asked to remove what each subscriber acknowledged last, and by which broker."""
+    removed_by: npt.NDArray[np.int64] = field(init=False)
     fetching: set[int] = field(default_factory=set)
     """Subscribers that have connected and whose backlog is on its way from the store."""
     beginning: set[int] = field(default_factory=set)
@@ -95,8 +98,11 @@ class ConnectionTable:
     """(message, subscriber) → the session that the message was routed for, from its save until it is acknowledged."""
     losses: int = 0
     """Connections lost so far, of all subscribers."""
-    on_the_way: dict[int, tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = field(default_factory=dict)
-    """Packets that were written to sockets and whose answers are not here: whose, and over which connections."""
+    on_the_way: dict[int, tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]] = field(
+        default_factory=dict
+    )
+    """Packets that were written to sockets and whose answers are not taken in: whose, over which connections, and when
+    answers are here. Those of packets that were written together are taken in with the last of them."""
     links: Links = field(default_factory=Links)
     """Those that are cut, slow, or dead."""
     _answered_us: dict[int, int] = field(default_factory=dict)
@@ -107,6 +113,8 @@ class ConnectionTable:
         self.connection_number = np.zeros(len(self.connected), np.int64)
         self.lost_us = np.zeros(len(self.connected), np.int64)
         self.arrived_us = np.zeros(len(self.connected), np.int64)
+        self.removed_from_us = np.zeros(len(self.connected), np.int64)
+        self.removed_by = np.full(len(self.connected), -1)
         self.session_number = np.ones(len(self.connected), np.int64)
         self.exists = np.ones(len(self.connected), np.bool_)
 
@@ -129,15 +137,30 @@ class ConnectionTable:
         self.to_wake.discard(subscriber)
         self.held_back.pop(subscriber, None)
 
-    def note_sent(self, subscribers: npt.NDArray[np.int64], connections: npt.NDArray[np.int64]) -> int:
+    def note_sent(
+        self,
+        subscribers: npt.NDArray[np.int64],
+        connections: npt.NDArray[np.int64],
+        answered_us: npt.NDArray[np.int64],
+    ) -> int:
         """The number under which packets are on the way that are written to sockets now."""
         self._sent += 1
-        self.on_the_way[self._sent] = (subscribers, connections)
+        self.on_the_way[self._sent] = (subscribers, connections, answered_us)
         return self._sent
+
+    def all_read_us(self, subscriber: int) -> float:
+        """When all answers are taken in that came before the subscriber's last connection ended: 0, if they are. Its
+        session must not be read before: what is acknowledged would go again."""
+        latest = 0.0
+        for whose, over, answered in self.on_the_way.values():
+            mine = (whose == subscriber) & (over < self.connection_number[subscriber])
+            if mine.any() and self.got_through(whose[mine], over[mine], answered[mine]).any():
+                latest = max(latest, float(answered.max()))
+        return latest
 
     def has_packets_on_the_way(self) -> bool:
         """Whether a packet waits to be read or answered on a connection that is not lost."""
-        return any((self.connection_number[whose] == over).any() for whose, over in self.on_the_way.values())
+        return any((self.connection_number[whose] == over).any() for whose, over, _ in self.on_the_way.values())
 
     def waiting_on_dead_links(self) -> list[int]:
         """The subscribers whose connection is dead on the way, that nobody has noticed, and that packets were sent

@@ -238,7 +238,7 @@ class Watch:
         sockets = [reached.place for reached in one.way if reached.stage == "socket"]
         is_on_the_way = any(
             (np.isin(whose, one.subscribers) & (table.connection_number[whose] == over)).any()
-            for whose, over in table.on_the_way.values()
+            for whose, over, _ in table.on_the_way.values()
         )
         return held + (sockets[-1:] if is_on_the_way and self._is_in_flight(one) else [])
 

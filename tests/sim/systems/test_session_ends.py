@@ -103,6 +103,14 @@ def test_a_takeover_keeps_session_and_laws(given, broken):
     assert counts["delivered"] >= counts["published"] == met["at-least-once"]
 
 
+def test_a_quick_takeover_gets_again_what_is_pushed_late_unless_the_last_token_is_asked_for():
+    """The message is read from the store at one broker, acknowledged there, and comes to the next, where the client is
+    by then, by way of a downlink (MQTT-4.4.0-1)."""
+    awaited = {"scripts": "session", "removals": "awaited", "takeover_share": 1.0}
+    assert run(2, **awaited)[1] == {"retransmission"}
+    assert not run(2, **awaited, handover="before-commit")[1]
+
+
 def pushed_late(scripts, way):
     """What is written of a message that was routed for the first session, read and acknowledged there, and pushed in
     the second; and what the history would say of its session."""

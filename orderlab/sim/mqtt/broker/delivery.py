@@ -112,7 +112,25 @@ class Delivery:
 
         # A PUBLISH whose PUBREC has come is acknowledged and must not go again (MQTT-4.3.3-3, MQTT-4.4.0-1): whoever
         # got the PUBREC finishes before the session is read, as a broker does that is asked to give a client up.
-        table.when_released(subscriber, ask)
+        def read() -> None:
+            table.when_released(subscriber, ask)
+
+        def in_turn() -> None:
+            asked_us = int(table.removed_from_us[subscriber])
+            if asked_us > self.node.env.now:
+                call_at(self.node.env, asked_us, read)
+            else:
+                read()
+
+        # A broker takes in answers in groups, and works at them: what a client says here is worked off in its order all
+        # the same, the CONNECT behind what came before.
+        read_us = table.all_read_us(subscriber)
+        if read_us > self.node.env.now:
+            call_at(self.node.env, read_us, in_turn)
+        elif table.removed_by[subscriber] == self.node.number:
+            in_turn()
+        else:
+            read()
 
     def _caught_up(
         self, subscriber: int, found: Sequence[StoredMessage], waiting: Deliveries = NO_DELIVERIES, newest: int = 0
@@ -362,7 +380,7 @@ class Delivery:
         table, subscribers = self.table, sent[:, SUBSCRIBER]
         answered = table.answers_in_order(subscribers, self._answered_us(sent, arrived))
         losses, connections = table.losses, table.connection_number[subscribers]
-        number = table.note_sent(subscribers, connections)
+        number = table.note_sent(subscribers, connections, answered)
         sessions = table.session_number[subscribers] if self.world.ownership is not None else NO_SESSIONS
 
         def reached() -> None:

@@ -433,7 +433,7 @@ class Qos2Sender:
     def _arrive(self, deliveries: Deliveries, connections: Ints, arrived: Ints, answered: Ints) -> None:
         """Let PUBRELs reach their subscribers, and the PUBCOMPs come back."""
         node, world, table, subscribers = self.node, self.world, self.table, deliveries[:, SUBSCRIBER]
-        number = table.note_sent(subscribers, connections)
+        number = table.note_sent(subscribers, connections, answered)
         sessions = table.session_number[subscribers]
 
         def over() -> None:

@@ -97,6 +97,7 @@ class Removals:
         subscribers = acknowledged[:, SUBSCRIBER]
         here = self._leave(acknowledged, table.session_number[subscribers].tolist())
         table.complete(acknowledged)
+        table.removed_from_us[subscribers], table.removed_by[subscribers] = done, node.number
         if node.settings.awaits_removals:
             table.note_releasing(here.subscribers, node.number)
         if here.messages:
