@@ -25,6 +25,10 @@ WOKEN = (
 )
 
 
+SMALLEST = 2
+"""Operations of two clients in every order, from every opening: where less was seen no law holds."""
+
+
 class Scope(NamedTuple):
     """How small a world is explored."""
 
@@ -35,9 +39,25 @@ class Scope(NamedTuple):
     faults: int = 1
     """On one path."""
     share: float = 1.0
-    """Of all the steps that exploration may take."""
+    """Of all the steps that exploration may take; of none where it is always explored to its end."""
     opening: Opening | None = None
     """What happens before; None: the store is empty."""
+    operations: int | None = None
+    """Of all clients together; None: as many as each of them may."""
+
+    @property
+    def is_smallest(self) -> bool:
+        """Whether no law holds unless it was explored to its end."""
+        return self.operations == SMALLEST
+
+    @property
+    def level(self) -> str:
+        """How much is explored, wherever it begins."""
+        each = (
+            f"{self.steps_per_client} operations each" if self.operations is None else f"{self.operations} operations"
+        )
+        trouble = "" if not self.faults else f", {self.faults} trouble"
+        return f"{self.clients} client{'s' if self.clients > 1 else ''}, {each}{trouble}"
 
 
 @dataclass(frozen=True)
@@ -67,7 +87,10 @@ class SequentialTerms:
         """What is explored, with each one's share of the steps."""
         few, clients, openings = self.contract.steps_per_client, self.contract.clients, self.contract.openings()
         rest = 0.4 if openings else 1.0
+        begins = (None, *openings)
         return (
+            *(self._plain(one, SMALLEST, share=0.0) for one in begins),
+            *(self._plain(one, 4, share=0.3 / len(begins)) for one in begins),
             Scope(f"one client, {few + 1} operations", 1, few + 1, share=0.2 * rest),
             Scope(f"{clients} clients, {few} operations each", clients, few, share=0.6 * rest),
             Scope(f"{clients} clients without faults", clients, few, waits=3, faults=0, share=0.2 * rest),
@@ -82,6 +105,12 @@ class SequentialTerms:
                 for one in openings
             ),
         )
+
+    @staticmethod
+    def _plain(opening: Opening | None, operations: int, share: float) -> Scope:
+        """Two clients whom nothing befalls, not even time."""
+        where = "" if opening is None else f", {opening.name}"
+        return Scope(f"2 clients, {operations} operations{where}", 2, 2, 0, 0, share, opening, operations)
 
     def reads(self, data: Mapping[str, Any]) -> bool:
         """Whether the JSON is a trace of this kind: it names its contract."""

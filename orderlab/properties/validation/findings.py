@@ -76,6 +76,15 @@ class Finding:
         return kind_of(self.law, self.text, self.trace.steps[-1] if self.trace.steps else None)
 
 
+class Explored(NamedTuple):
+    """A scope that was explored from one beginning."""
+
+    level: str
+    """How much of it, wherever it begins."""
+    is_exhausted: bool
+    steps: int
+
+
 @dataclass
 class Findings:
     """The candidates for each law, the shortest first, and the work that was done."""
@@ -100,6 +109,7 @@ class Findings:
     cut: dict[str, str] = field(default_factory=dict)
     """The same of each search that ended before all was seen: a later round may go further."""
 
+    explored: list[Explored] = field(default_factory=list)
     interrupted: str = ""
     """Where it was that the user did not want to wait for the rest, in words."""
 

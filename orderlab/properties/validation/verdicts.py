@@ -70,6 +70,8 @@ class LawResult:
             return self.not_applicable
         if self.outcome is Outcome.UNKNOWN:
             return self.verdict.not_covered[-1]
+        if self.outcome is Outcome.HOLDS:
+            return self.verdict.how
         return str(getattr(self.verdict.witness, "text", ""))
 
 

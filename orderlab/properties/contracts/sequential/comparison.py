@@ -50,12 +50,11 @@ from orderlab.properties.comparison.change import (
     sorted_by,
 )
 from orderlab.properties.contracts.sequential.crowds import crowd
-from orderlab.properties.contracts.sequential.run import ContractRun, Report, RunState
+from orderlab.properties.contracts.sequential.run import ClientState, ContractRun, Report, RunState
 from orderlab.properties.contracts.sequential.search import Search, explore, operation_of, walk
 from orderlab.properties.contracts.sequential.validation import (
     LENGTH,
     SKEW_MS,
-    STEPS,
     WALKS,
     asks_clients_for_time,
     contract_of,
@@ -92,6 +91,16 @@ class Pair(NamedTuple):
     def key(self) -> object:
         """The same for pairs with the same future."""
         return self.new.key, self.old.key
+
+    @property
+    def clients(self) -> tuple[ClientState, ...]:
+        """Both have seen the same so far."""
+        return self.new.clients
+
+    @property
+    def beside_clients(self) -> object:
+        """Everything but what they know."""
+        return self.new.beside_clients, self.old.beside_clients
 
 
 @dataclass
@@ -376,13 +385,7 @@ class ProductSearch:
     def _search(self, make: Callable[[int], ContractRun], search: Search, what: str, is_at_length: bool) -> None:
         for scope in self.terms.scopes:
             self.progress(f"{what}: {scope.name}")
-            explore(
-                make(scope.clients),
-                scope,
-                search,
-                int(STEPS * self.effort * scope.share),
-                f"every interleaving of {scope.name}",
-            )
+            explore(make(scope.clients), scope, search, self.effort)
         self.progress(f"{what}: random walks")
         walk(make(0), search, self.seed, max(int(WALKS * self.effort), 10), LENGTH)
         if is_at_length:

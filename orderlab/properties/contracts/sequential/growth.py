@@ -140,10 +140,12 @@ class Growth:
     """Keys that grew, but that whoever writes to them keeps within a bound of its own."""
     writer: Writer | None = None
     """Of the key that grows most."""
+    broken: tuple[tuple[ClientStep, ...], Report] | None = None
+    """All steps up to one that breaks another law, and what it did."""
 
 
 def measure(make: Callable[[], ContractRun], is_over: Callable[[], bool]) -> Growth:
-    """Take the rounds and compare. Nothing is said of a store that breaks another law on the way."""
+    """Take the rounds and compare. Nothing is said of the growth of a store that breaks another law on the way."""
     found = Growth()
     for rounds in ROUNDS:
         try:
@@ -166,7 +168,7 @@ def _compared(run: ContractRun, checkpoints: tuple[int, ...], is_over: Callable[
             return Growth(why_not="the cap on the time was reached")
         calls = rounds.take()
         if calls is None:
-            return Growth(why_not="another law is broken on the way")
+            return Growth(why_not="another law is broken on the way", broken=rounds.broken)
         if number in checkpoints:
             keyspaces.append(run.backend.keyspace())
             measured.append(Measured(number, rounds.size, _bytes_of(keyspaces[-1]), calls))
@@ -215,6 +217,9 @@ class Rounds:
     first: list[Noted] = field(default_factory=list)
     """The steps of the first round."""
     is_first: bool = True
+    steps: list[ClientStep] = field(default_factory=list)
+    broken: tuple[tuple[ClientStep, ...], Report] | None = None
+    """All steps up to one that breaks a law, and what it did."""
     grew: int = 0
     """Calls with which the contract's state grew, since the first measurement."""
     left_out: int = 0
@@ -256,6 +261,9 @@ class Rounds:
 
     def _perform(self, step: ClientStep) -> Report:
         report = self.run.perform(step)
+        self.steps.append(step)
+        if report.violation is not None:
+            self.broken = tuple(self.steps), report
         if self.is_first:
             states = (
                 "; ".join(sorted(map(repr, self.run.judge.states())))
@@ -268,7 +276,7 @@ class Rounds:
     def _call(self, number: int, call: Call) -> list[Effect] | None:
         """What an operation called; None when its reply breaks a law. One that makes a full state grow is taken
         back."""
-        size, noted = self.size, len(self.first)
+        size, noted, taken = self.size, len(self.first), len(self.steps)
         before = self.run.state if size >= self.room else None
         report = self._perform(Begin(number, call))
         effects = list(report.effects)
@@ -277,13 +285,13 @@ class Rounds:
             effects += report.effects
         if self.run.clients[number].waits is not None:  # nobody else comes who might end the wait
             self._perform(Die(number))
-        if report.violation is not None:
+        if self.broken is not None:
             return None
         if self.size > size:
             if before is not None:
                 self.run.go_to(before)
                 self.left_out += 1
-                del self.first[noted:]
+                del self.first[noted:], self.steps[taken:]
                 return []
             self.grew += self.is_later
         return effects

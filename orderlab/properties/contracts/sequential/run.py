@@ -73,6 +73,11 @@ class RunState(NamedTuple):
         clients = tuple(one._replace(replies=_hashable(one.replies)) if one.replies else one for one in self.clients)
         return frozenset(self.keyspace.items()), self.now_ms, self.judged, clients, self.line, self.watches
 
+    @property
+    def beside_clients(self) -> object:
+        """Everything but what they know."""
+        return self._replace(clients=())
+
 
 def _hashable(reply: Any) -> Any:
     """A reply, or several, as a value: what a call replied with may be an array, or arrays within one."""

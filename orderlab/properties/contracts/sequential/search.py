@@ -19,7 +19,7 @@ from orderlab.model.contracts.steps import REPLY_LOST, Begin, ClientStep, Die, F
 from orderlab.properties.contracts.sequential.run import ContractRun, Report, RunState
 from orderlab.properties.contracts.sequential.witness import ContractReruns, discrepancies_of
 from orderlab.properties.harness.recording import SCRIPT_CALLS, record_of
-from orderlab.properties.validation.findings import Findings
+from orderlab.properties.validation.findings import Explored, Findings
 from orderlab.sim.redis.error_conditions import (
     CRASHED,
     KILLED,
@@ -44,6 +44,10 @@ CUT = (
     "{}: not carried on {} times, where operations had overlapped for so long that more states explained them than "
     "are kept"
 )
+STEPS = 6_000
+"""Steps of the exhaustive scopes for each unit of effort (``orderlab.properties.validation.effort``)."""
+SMALLEST_STEPS = 4_000
+"""Of one of the smallest scopes, whatever the effort: many times what two operations take."""
 WAITS_MAX = 8
 """Moments that are visited from one state."""
 REFUSALS = (OUT_OF_MEMORY, READ_ONLY)
@@ -145,13 +149,14 @@ def troubles_of(effects: Sequence[Effect], is_over: bool) -> Iterator[Fault]:
 
 def moves(run: ContractRun, scope: Scope, troubled: int, calls_max: int | None = CALLS_MAX) -> Iterator[ClientStep]:
     """What clients can do next, without what goes wrong: see ``explore`` for that."""
+    is_full = scope.operations is not None and sum(one.begun for one in run.clients) >= scope.operations
     for number, client in enumerate(run.clients):
         if client.pending is not None:
             if client.waits is None:
                 yield Resume(number)
             if troubled < scope.faults:
                 yield Die(number)
-        elif client.begun < scope.steps_per_client:
+        elif client.begun < scope.steps_per_client and not is_full:
             calls = run.judge.asked.calls(number, client.seen)[:calls_max]
             if client.retry is not None and client.retry not in calls:
                 calls.insert(0, client.retry)
@@ -204,14 +209,29 @@ def opened(
     return tuple(steps)
 
 
-def explore(run: ContractRun, scope: Scope, search: Search, steps_max: int, name: str) -> None:
+def is_idle_step(run: ContractRun, before: RunState, after: RunState, step: ClientStep) -> bool:
+    """Whether an operation was begun and ended and all is as before, what its client finds worth trying included: then
+    whatever may follow may follow without it."""
+    if not isinstance(step, Begin) or after.clients[step.client].pending is not None:
+        return False
+    if before.beside_clients != after.beside_clients:
+        return False
+    asked = run.judge.asked
+    then, now = (list(asked.calls(step.client, one.clients[step.client].seen)) for one in (before, after))
+    return then == now
+
+
+def explore(run: ContractRun, scope: Scope, search: Search, effort: float) -> None:
     """Every interleaving of ``scope``, breadth first, so that what is found first is shortest.
 
-    Work is counted in steps carried out; beyond ``steps_max`` the rest is left out, which the gaps tell. Raises
-    BudgetExceeded once what was found is noted.
+    Work is counted in steps carried out; beyond what ``effort`` allows the rest is left out, which the gaps tell.
+    Raises BudgetExceeded once what was found is noted.
     """
+    name = f"every interleaving of {scope.name}"
+    steps_max = SMALLEST_STEPS if scope.is_smallest else int(STEPS * effort * scope.share)
     opening = opened(run, scope.opening, lambda way, report: search.note(way, report, name))
     if opening is None:
+        search.findings.explored.append(Explored(scope.level, True, 0))
         return
     nodes = [Node(run.state, 0, 0, -1, None)]
     numbers = {(nodes[0].state.key, 0, 0): 0}
@@ -245,7 +265,7 @@ def explore(run: ContractRun, scope: Scope, search: Search, steps_max: int, name
             return report
         state = run.state
         key = (state.key, waits, troubled)
-        if key not in numbers:
+        if key not in numbers and not (scope.faults == 0 and is_idle_step(run, nodes[at].state, state, step)):
             numbers[key] = len(nodes)
             nodes.append(Node(state, waits, troubled, at, step))
             queue.append(numbers[key])
@@ -274,6 +294,7 @@ def explore(run: ContractRun, scope: Scope, search: Search, steps_max: int, name
             reach(at, Wait(ms), node.waits + 1, node.troubled)
     search.findings.work["states"] += len(nodes)
     search.count_tests(run, steps)
+    search.findings.explored.append(Explored(scope.level, not (queue or cut), steps))
     if cut:
         search.findings.gaps.append(CUT.format(name, cut))
     if queue:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
 from orderlab.model.contracts.contract import ALL_OR_NOTHING, Contract, Discrepancy
-from orderlab.model.contracts.sequential import BOUNDED, NO_RESIDUE, WAKE_UP, SequentialTerms
+from orderlab.model.contracts.sequential import BOUNDED, NO_RESIDUE, WAKE_UP, Scope, SequentialTerms
 from orderlab.model.contracts.steps import ContractTrace
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
@@ -20,12 +20,13 @@ from orderlab.properties.contracts.sequential.witness import (
     ContractPerformer,
     ContractReruns,
     PlainerCalls,
+    discrepancies_of,
     explain,
     told_report,
 )
 from orderlab.properties.harness.recording import LuaLine, script_of
 from orderlab.properties.validation.effort import STANDARD, witness_steps
-from orderlab.properties.validation.findings import Finding, Findings
+from orderlab.properties.validation.findings import Explored, Finding, Findings
 from orderlab.properties.validation.isolated import Runaway, isolated, unjudged
 from orderlab.properties.validation.validation import Analysis, Schedule, Validation, run_rounds
 from orderlab.properties.validation.verdicts import Judge, LawResult, Progress
@@ -38,8 +39,6 @@ from orderlab.sim.stores.bound import CpuBudget
 
 SKEW_MS = 700
 """By how much the second client's clock is ahead of the server's, where a store asks its clients for the time."""
-STEPS = 6_000
-"""Steps of the exhaustive scopes for each unit of effort (``orderlab.properties.validation.effort``)."""
 WALKS, LENGTH = 30, 40
 """Random walks for each unit of effort, and how long they are."""
 COUNTING = "counting; the steps are one round"
@@ -125,17 +124,12 @@ def validate_contract(
     judge = ContractJudge(terms, binding, seed, reruns, findings, budget, backend, progress, only_first or any_law)
     judge.any_law = any_law
 
-    def explored(scope: Any) -> Analysis:
-        name = f"every interleaving of {scope.name}"
-        return Analysis(
-            scope.name,
-            lambda now, done: explore(make(scope.clients), scope, search, int(STEPS * now * scope.share), name),
-        )
+    def explored(scope: Scope) -> Analysis:
+        return Analysis(scope.name, lambda now, done: explore(make(scope.clients), scope, search, now))
 
     def grown(now: float, done: float) -> None:
-        if {NO_RESIDUE, BOUNDED} & findings.wanted:
-            judge.growth = measure(make, lambda: budget.is_past)
-            note_growth(judge.growth, reruns, findings)
+        judge.growth = measure(make, lambda: budget.is_past)
+        note_growth(judge.growth, reruns, findings)
         if WAKE_UP in findings.wanted and not findings.coverage[WAKE_UP]:
             findings.not_applicable[WAKE_UP] = "no client waited without a timeout"
         for one in contract.laws:
@@ -206,13 +200,16 @@ def asks_clients_for_time(binding: Binding) -> bool:
 
 def note_growth(growth: Growth, reruns: ContractReruns, findings: Findings) -> None:
     """What the keys hold after more and more rounds, and the calls of one operation. It takes many rounds to see it, so
-    that a replay of one breaks nothing."""
+    that a replay of one breaks nothing. What breaks another law on the way is a finding as any other."""
     trace = reruns.trace([one.step for one in growth.round])
     if growth.is_of_contract:
         findings.not_applicable[NO_RESIDUE] = growth.why_not
     elif growth.why_not:
         findings.untested[NO_RESIDUE] = growth.why_not
     findings.coverage[NO_RESIDUE] += growth.tested
+    if growth.broken is not None:
+        steps, report = growth.broken
+        findings.add(discrepancies_of(report), reruns.trace(steps), "what grows")
     findings.notes += [f"{key} grew to the end; whoever adds to it keeps it to so many things" for key in growth.capped]
     for law, text in ((NO_RESIDUE, growth.keys), (BOUNDED, growth.calls)):
         if text:
@@ -277,7 +274,14 @@ class ContractJudge(Judge):
         """What breaks without anything being stopped is not about atomicity, and breaks its own law."""
         if law == ALL_OR_NOTHING and not self.witnesses.get(law):
             self.findings.by_law.pop(law, None)
-        return super().result(law)
+        result = super().result(law)
+        if result.outcome is not Outcome.HOLDS:
+            return result
+        how, is_enough = looked_at(self.terms.scopes, self.findings.explored)
+        if is_enough:
+            return replace(result, verdict=replace(result.verdict, how=how))
+        gaps = (*result.verdict.not_covered, f"too little was seen for any law to hold: {how}")
+        return replace(result, verdict=replace(result.verdict, outcome=Outcome.UNKNOWN, not_covered=gaps))
 
     def explain(self, finding: Finding) -> Explanation:
         """What the steps do; of what was counted, what one round does, and the keys before the first and after the
@@ -296,6 +300,23 @@ class ContractJudge(Judge):
             return LuaLine()
         _, path, line = script.place_of(writer.effect.line)
         return LuaLine(path, line, "", script.text_of(writer.effect.line))
+
+
+def looked_at(scopes: Sequence[Scope], explored: Sequence[Explored]) -> tuple[str, bool]:
+    """Which scopes were explored to their end and where others stopped, in one line; and whether the smallest all came
+    to theirs, without which no law holds."""
+    told = []
+    for level in dict.fromkeys(scope.level for scope in scopes):
+        wanted = sum(scope.level == level for scope in scopes)
+        known = [one for one in explored if one.level == level]
+        stopped = [one for one in known if not one.is_exhausted]
+        if len(known) - len(stopped) == wanted:
+            told.append(f"all runs of {level}")
+        else:
+            begun = f"in {len(known) - len(stopped)} of {wanted} situations, else " if wanted > 1 else ""
+            told.append(f"{level}: {begun}stopped after {sum(one.steps for one in stopped):,} steps")
+    levels = [scope.level for scope in scopes if scope.is_smallest]
+    return "; ".join(told), sum(one.is_exhausted for one in explored if one.level in levels) == len(levels)
 
 
 def is_counted(finding: Finding) -> bool:

@@ -150,7 +150,9 @@ def test_what_was_planted_goes_even_if_a_deadline_was_set_on_it() -> None:
 def test_a_cap_says_what_it_cut_off_and_lets_nothing_hold_that_was_not_tried() -> None:
     found = validate_contract(load_binding(LUA / "lock", trust_adapter=True), FEW, budget_s=1e-9)
     assert {result.outcome for result in found.results} == {Outcome.UNKNOWN}
-    assert any(gap.startswith(f"the cap of 1e-09 s cut off the round {FEW} in: one client") for gap in found.gaps)
+    assert any(
+        gap.startswith(f"the cap of 1e-09 s cut off the round {FEW} in: 2 clients, 2 operations") for gap in found.gaps
+    )
 
 
 def test_a_cap_that_is_not_reached_changes_nothing() -> None:
@@ -200,7 +202,7 @@ def test_what_never_ends_costs_many_steps_and_shows_nothing_of_the_contract() ->
     terms = SequentialTerms(contract)
     reruns = ContractReruns(lambda: ContractRun(binding, contract, KernelBackend(), 1))
     search = Search(reruns, Findings(frozenset(terms.laws)))
-    explore(reruns.run, next(one for one in terms.scopes if one.clients == 1), search, 2, "one client")
+    explore(reruns.run, next(one for one in terms.scopes if one.clients == 1), search, 0.002)
     calls, rest = divmod(search.findings.work["steps"], LIMIT_WORK)
     assert (calls, rest, search.findings.coverage["specification"]) == (
         2,

@@ -193,3 +193,10 @@ def test_nothing_is_measured_once_another_law_is_broken() -> None:
 
 def test_the_size_of_a_state_is_how_many_values_it_is_made_of() -> None:
     assert [size_of(one) for one in (0, (), (1, 2), ((1, "a"), frozenset({2})), {"a": (1, 2)})] == [1, 0, 2, 3, 3]
+
+
+def test_a_law_that_is_broken_while_growth_is_measured_is_told() -> None:
+    again = "token = (token - 1) % 64 + 1\nredis.call('SET', KEYS[1], token, 'PX', ARGV[1])\n"
+    (found,) = validate_contract(lock(again), 0.01, 0, ["fencing"]).results
+    assert found.outcome is Outcome.VIOLATED
+    assert found.witnesses[0].finding.analysis == "what grows"

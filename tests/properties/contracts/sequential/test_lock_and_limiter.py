@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from orderlab.model.verdict import Outcome
+from orderlab.properties.contracts.sequential import search
 from orderlab.properties.contracts.sequential.validation import validate_contract
+from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 
-EFFORT = 0.2
+EFFORT = 0.1
 STORE = """
 specification = "{specification}"
 [promises]
@@ -69,14 +71,19 @@ TWO = 'tokens = "caller"\nholders = 2'
 FROM_FIRST = 'window = "from the first hit"'
 
 
-def broken_laws(folder: Path, specification: str, promises: str, scripts: dict[str, str]) -> set[str]:
-    """The laws that a store of these scripts breaks, those of the contract alone."""
+def store_of(folder: Path, specification: str, promises: str, scripts: dict[str, str]) -> Binding:
+    """A store of these scripts."""
     operations = "".join(OPERATION.format(name=name, args=ARGS[name]) for name in scripts)
     filled = STORE.format(specification=specification, promises=promises, operations=operations)
     (folder / "store.toml").write_text(filled)
     for name, text in scripts.items():
         (folder / f"{name}.lua").write_text(text)
-    binding = load_binding(folder)
+    return load_binding(folder)
+
+
+def broken_laws(folder: Path, specification: str, promises: str, scripts: dict[str, str]) -> set[str]:
+    """The laws that a store of these scripts breaks, those of the contract alone."""
+    binding = store_of(folder, specification, promises, scripts)
     assert binding.contract is not None
     own = {one.name for one in binding.contract.laws}
     results = validate_contract(binding, EFFORT).results
@@ -137,3 +144,17 @@ def test_its_neighbour_is_told(
     tmp_path: Path, specification: str, promises: str, scripts: dict[str, str], flaw: dict[str, str], law: str
 ) -> None:
     assert law in broken_laws(tmp_path, specification, promises, {**scripts, **flaw})
+
+
+def test_nothing_holds_where_the_smallest_scopes_did_not_come_to_their_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    binding = store_of(tmp_path, "lock", COUNTING, COUNTED)
+    laws = ["mutual-exclusion"]
+    (kept,) = validate_contract(binding, 0.01, laws=laws).results
+    assert (kept.outcome, kept.because.partition("; ")[0]) == (Outcome.HOLDS, "all runs of 2 clients, 2 operations")
+    assert "2 clients, 2 operations each, 1 trouble: in 0 of 3 situations, else stopped after " in kept.because
+    monkeypatch.setattr(search, "SMALLEST_STEPS", 10)
+    (cut,) = validate_contract(binding, 0.01, laws=laws).results
+    assert cut.outcome is Outcome.UNKNOWN
+    assert "2 clients, 2 operations: in 0 of 4 situations, else stopped after " in cut.because
