@@ -7,7 +7,8 @@ come) are their ``Promises``.
 Where the promises leave a choice open, so does the specification:
 
 - a job whose lease has lapsed, or whose delay is over, stays where it is until some call moves it; from then on it may
-  be handed out before or after any other of its priority;
+  be handed out before or after any other of its priority, but before none that is better, and where take itself moves
+  it, after none that is worse;
 - its late holder may still complete it, as long as nobody else was given it;
 - in the very millisecond of a deadline both sides of it are right.
 """
@@ -297,12 +298,15 @@ class JobQueue(Contract):
         return not state.is_paused and any(self._waits(one) and self._is_moved(one) for one in state.jobs)
 
     def _handed_out(self, state: Queue) -> list[Job]:
-        """Every job that may be handed out next."""
+        """Every job that may be handed out next: none before a better one that is in line, or that take moves."""
         line = state.of(WAITING)
-        best = min((self._rank(one) for one in line), default=0)
+        back = [one for one in state.jobs if one.status != WAITING and self._waits(one)]
+        joining = [one for one in back if self._is_moved(one)]
+        sure = [*line, *(joining if len(joining) <= self.promises.batch else ())]
+        best = min((self._rank(one) for one in sure), default=None)
         first = next((one for one in line if self._rank(one) == best and not one.is_free), None)
         in_turn = [one for one in line if self._rank(one) == best and (one.is_free or one is first)]
-        return in_turn + [one for one in state.jobs if one.status != WAITING and self._waits(one)]
+        return in_turn + [one for one in back if best is None or self._rank(one) <= best]
 
     def _rank(self, job: Job) -> int:
         """By which those in line are handed out, the least first."""
@@ -586,8 +590,10 @@ class JobQueue(Contract):
             if job is None or job.status not in (WAITING, DELAYED):
                 return None
             if job.status == DELAYED:
-                return job.is_over or job.until_ms == now_ms
-            return job in self._handed_out(before) if len(before.of(WAITING)) > 1 else None
+                late = job if job.is_over else job._replace(is_over=job.until_ms == now_ms)
+                return late.is_over and late in self._handed_out(before.with_job(late))
+            others = len(before.of(WAITING)) > 1 or any(one.is_over for one in before.of(DELAYED))
+            return job in self._handed_out(before) if others else None
         due = [one for one in before.of(DELAYED) if one.is_over and self._is_moved(one)]
         return False if due and not before.of(WAITING) else None
 

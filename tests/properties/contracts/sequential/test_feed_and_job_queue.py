@@ -11,7 +11,7 @@ import pytest
 
 from orderlab.model.contracts.contract import AnyOf, Call, Failed, Reply
 from orderlab.model.contracts.feed.contract import BAD_MARKERS, FeedStore, Promises
-from orderlab.model.contracts.job_queue import DEAD, LEASED, Job, JobQueue
+from orderlab.model.contracts.job_queue import DEAD, DELAYED, LEASED, Job, JobQueue, Queue
 from orderlab.model.contracts.job_queue import Promises as QueuePromises
 from orderlab.model.contracts.sequential import BOUNDED, NO_RESIDUE, SequentialTerms
 from orderlab.model.contracts.steps import Begin
@@ -367,3 +367,24 @@ def test_nothing_of_a_job_that_was_cleaned_is_left(key: str, laws: set[str]) -> 
         violation = run.perform(Begin(0, run.contract.calls(0, run.clients[0].seen)[at])).violation
         broken |= set() if violation is None else set(violation.laws)
     assert broken == laws
+
+
+@pytest.mark.parametrize(
+    ("waits", "due", "promotes", "handed_out"),
+    [
+        (0, 1, "take", {"waits"}),  # a job that comes back is not better for it
+        (1, 0, "take", {"due"}),
+        (1, 0, "promote", {"waits", "due"}),  # nobody has let it join yet, or somebody did
+        (0, 0, "take", {"waits", "due"}),
+    ],
+)
+def test_a_delay_that_is_over_gives_no_precedence_and_takes_none(
+    waits: int, due: int, promotes: Any, handed_out: set[str]
+) -> None:
+    queue = JobQueue(QueuePromises(priority="low first", promotes=promotes, tells=("job",), tokens="caller"))
+    jobs = (Job("waits", priority=waits), Job("due", DELAYED, due, until_ms=5, is_over=True))
+    state, take = Queue(jobs), Call.of("take", token="t", lease_ms=1000)
+    fits = [reply for reply, _ in queue.outcomes(state, take, 9) if isinstance(reply, AnyOf)]
+    assert {name for name in ("waits", "due") if any(one.accepts((name,)) for one in fits)} == handed_out
+    if promotes == "take":
+        assert {name for name in ("waits", "due") if queue.order(state, take, (name,), 9)} == handed_out
