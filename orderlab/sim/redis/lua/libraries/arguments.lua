@@ -4,6 +4,16 @@
 local host = ...
 local error, tonumber, type = error, tonumber, type
 local floor, ceil, huge = math.floor, math.ceil, math.huge
+local find, charge = string.find, host.charge
+
+local FEW = 64 -- digits that are not counted
+
+-- Before a number is read: a blank or a digit of it takes as long as an instruction, and other texts end at once.
+local function charge_digits(text)
+  if type(text) == "string" and #text > FEW and find(text, "^[%s%d%.%+%-nN]") then
+    charge(#text)
+  end
+end
 
 local function bad_argument(number, text)
   error("bad argument #" .. number .. " to '?' (" .. text .. ")")
@@ -16,6 +26,7 @@ end
 -- `count` is the number of arguments given.
 local function check_number(value, number, count)
   local kind = type(value)
+  charge_digits(value)
   local result = (kind == "number" or kind == "string") and tonumber(value)
   if not result then
     wrong_type(number, "number", value, count)
@@ -54,6 +65,7 @@ end
 -- lua_tonumber and a C cast to int, without a complaint: what is no number counts as 0, what does not fit is the smallest.
 local function as_int(value)
   local kind = type(value)
+  charge_digits(value)
   value = to_integer((kind == "number" or kind == "string") and tonumber(value) or 0)
   return value >= -2147483648 and value <= 2147483647 and value or -2147483648
 end
@@ -61,6 +73,7 @@ end
 host.as_int = as_int
 host.bad_argument = bad_argument
 host.wrong_type = wrong_type
+host.charge_digits = charge_digits
 host.check_number = check_number
 host.check_integer = check_integer
 host.check_int = check_int

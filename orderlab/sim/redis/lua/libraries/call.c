@@ -934,14 +934,14 @@ static int keep(lua_State *L) {
 
 /* Counted functions ------------------------------------------------------------------------------------------------ */
 
-/* gate(f, counted, least, charge): f itself, a function of C without upvalues. With at least so many arguments, one of them long, counted is called
-   instead; a long result of f is charged, if there is a charge. */
-enum { GATED_BYTES = 64 };
+/* gate(f, counted, least, charge, first): f itself, a function of C without upvalues. With at least so many arguments, and one of them from the first on
+   long, or many, counted is called instead; a long result of f is charged, if there is a charge. */
+enum { GATED_BYTES = 64, GATED_ARGUMENTS = 64 };
 
 static int gated(lua_State *L) {
     int count = lua.gettop(L), is_measured = count >= (int)lua.tonumber(L, UPVALUE(3));
-    for (int place = 1; is_measured && place <= count; place++) {
-        if (lua.type(L, place) != STRING || lua.objlen(L, place) <= GATED_BYTES)
+    for (int place = (int)lua.tonumber(L, UPVALUE(5)); is_measured && place <= count; place++) {
+        if (count <= GATED_ARGUMENTS && (lua.type(L, place) != STRING || lua.objlen(L, place) <= GATED_BYTES))
             continue;
         lua.pushvalue(L, UPVALUE(2));
         lua.insert(L, 1);
@@ -958,8 +958,8 @@ static int gated(lua_State *L) {
 }
 
 static int gate(lua_State *L) {
-    lua.settop(L, 4);
-    lua.pushcclosure(L, gated, 4);
+    lua.settop(L, 5);
+    lua.pushcclosure(L, gated, 5);
     return 1;
 }
 

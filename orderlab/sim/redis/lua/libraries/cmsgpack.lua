@@ -6,6 +6,9 @@ local bad_argument, check_integer, check_string = host.bad_argument, host.check_
 local error, next, rawget, select, type, unpack = error, next, rawget, select, type, unpack
 local char, floor, huge, concat = string.char, math.floor, math.huge, table.concat
 
+local charge = host.charge
+
+local SHORT, BYTES_PER_INSTRUCTION = 1000, 64 -- of texts
 local NESTING_MAX = 16
 local ARGUMENTS_MAX = 4000 -- as many again must find room on the stack of a C function
 
@@ -102,6 +105,9 @@ end
 function put_value(value, level)
   local kind = type(value)
   if kind == "string" then
+    if #value > SHORT then
+      charge(#value / BYTES_PER_INSTRUCTION)
+    end
     put(head(#value, 0xa0, 31, 0xd9, 0xda, 0xdb))
     put(value)
   elseif kind == "number" then

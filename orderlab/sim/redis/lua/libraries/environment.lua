@@ -5,11 +5,11 @@ local host = ...
 local collectgarbage, error, getmetatable, next, select, setmetatable = collectgarbage, error, getmetatable, next, select, setmetatable
 local tonumber, type = tonumber, type
 local getinfo, concat = debug.getinfo, table.concat
-local protect = host.protect
+local charge_digits, protect = host.charge_digits, host.protect
 local note_setting = host.python.note_setting
 local globals, libraries, host_functions = host.globals, host.libraries, host.functions
 
-for _, name in ipairs({ "_VERSION", "assert", "gcinfo", "ipairs", "rawequal", "select", "tostring", "type" }) do
+for _, name in ipairs({ "_VERSION", "assert", "gcinfo", "ipairs", "rawequal", "tostring", "type" }) do
   globals[name] = _G[name]
 end
 
@@ -18,6 +18,7 @@ local pause, step_multiplier = 200, 200
 
 function globals.collectgarbage(...)
   local option, value = ...
+  charge_digits(value)
   if option == "stop" or option == "restart" then
     return 0
   elseif option == "setpause" then

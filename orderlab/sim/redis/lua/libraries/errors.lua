@@ -6,7 +6,7 @@ local error, getmetatable, select, tonumber, tostring = error, getmetatable, sel
 local type, unpack, xpcall = type, unpack, xpcall
 local floor = math.floor
 local getinfo, match = debug.getinfo, string.match
-local aborted, check_abort, is_aborting = host.aborted, host.check_abort, host.is_aborting
+local aborted, charge, check_abort, is_aborting = host.aborted, host.charge, host.check_abort, host.is_aborting
 local globals = host.globals
 
 host.functions = {} -- what scripts see of these files: C functions on the server
@@ -124,6 +124,8 @@ local function final_error(err)
   return err
 end
 
+local SHORT, BYTES_PER_INSTRUCTION = 1000, 64 -- of texts that a place is put in front of
+
 -- Raising -------------------------------------------------------------------------------------------------------------
 
 -- The place in front of an error of `level`, as luaL_where gives it: what a host function calls on its way is no level of the server's.
@@ -152,6 +154,12 @@ end
 function globals.error(...)
   local message, level = ...
   local kind = type(level)
+  if type(message) == "string" and #message > SHORT then
+    charge(#message / BYTES_PER_INSTRUCTION)
+  end
+  if kind == "string" then
+    charge(#level)
+  end
   if level ~= nil and not (kind == "number" or kind == "string" and tonumber(level)) then
     error(message, level) -- a bad argument
   end

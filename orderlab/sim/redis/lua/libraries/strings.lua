@@ -7,11 +7,15 @@ local error, select, tonumber, type = error, select, tonumber, type
 local byte, char, concat, find, match, sub = string.byte, string.char, table.concat, string.find, string.match, string.sub
 local unpack = unpack
 local check_int, check_integer, check_string = host.check_int, host.check_integer, host.check_string
+local charge, charge_digits = host.charge, host.charge_digits
 local bad_argument, check_memory, spend_bytes = host.bad_argument, host.check_memory, host.spend_bytes
 local python_find = host.python.find
 local library = host.libraries.string
 
-local LONG = 65536 -- bytes from which on it counts what a call walks through
+local LONG = 65536 -- bytes from which on it counts what a call is given, whatever it does with them
+local SCANNED = 2048 -- from which on it counts what it walks through
+local FEW = 64 -- bytes, arguments, results
+local COPIED, TRIED = 64, 32 -- bytes are copied, or a pattern tried at them, in the time of an instruction
 local MATCHING = 32 -- bytes are copied in the time in which a pattern is tried at one
 
 -- The matcher ---------------------------------------------------------------------------------------------------------
@@ -482,6 +486,59 @@ local function find_plain(...)
   return at + 1, at + #wanted
 end
 
+-- What a pattern walks through in a text of `length` bytes, from the place that a script names.
+local function charge_walk(length, from, stop)
+  from = tonumber(from) or 1
+  if from < 0 then
+    from = from + length + 1
+  end
+  local walked = (stop or length) - (from > 1 and from or 1)
+  if walked > SCANNED then
+    charge(walked / TRIED)
+  end
+end
+
+local function found(length, from, ...)
+  local _, stop = ...
+  charge_walk(length, from, stop)
+  return ...
+end
+
+local function matched(text, from, start, stop, ...)
+  charge_walk(#text, from, stop)
+  if start and select("#", ...) == 0 then
+    return sub(text, start, stop)
+  elseif start then
+    return ...
+  end
+  return nil
+end
+
+-- As `f` of string.find, match, gmatch and gsub does it.
+local function walk(name, f, ...)
+  local text, pattern, from = ...
+  local length = #text
+  charge_digits(from)
+  if name == "gsub" then
+    if length > SCANNED and length <= LONG then
+      charge(length / (byte(pattern, 1) == CARET and COPIED or TRIED))
+    end
+    local result, count = f(...)
+    if #result > SCANNED then
+      charge(#result / COPIED)
+    end
+    return result, count
+  elseif length <= SCANNED or length > LONG then
+    return f(...)
+  elseif name == "find" then
+    return found(length, from, f(...))
+  elseif name == "match" and not find(pattern, "%z") then
+    return matched(text, from, find(text, pattern, from))
+  end
+  charge(length / TRIED)
+  return f(...)
+end
+
 local function counted(name, f)
   local slow, is_find = counting[name], name == "find"
   return function(...)
@@ -501,12 +558,12 @@ local function counted(name, f)
         and (is_plain or not find(match(pattern, "^[^%z]*"), SPECIALS)) then
       return find_plain(...)
     elseif is_find and is_plain then
-      return f(...)
+      return walk(name, f, ...)
     end
     if length > (vetted[pattern] or vet(pattern)) then
       return slow(...)
     end
-    return f(...)
+    return walk(name, f, ...)
   end
 end
 
@@ -516,11 +573,19 @@ end
 
 -- What copies -----------------------------------------------------------------------------------------------------------
 
+local function charge_long(size)
+  if size > LONG then
+    spend_bytes(size)
+  else
+    charge(size / COPIED)
+  end
+end
+
 local function with_length(f)
   return function(...)
     local text = ...
-    if type(text) == "string" and #text > LONG then
-      spend_bytes(#text)
+    if type(text) == "string" and #text > SCANNED then
+      charge_long(#text)
     end
     return f(...)
   end
@@ -532,21 +597,21 @@ end
 
 -- What takes long although little is given or comes back -----------------------------------------------------------------
 
-local charge = host.charge
-local FEW = 64 -- bytes, results
 local RESULTS_MAX = 8000
 local FORMATTED_PER_NUMBER = 420 -- characters that one number can take
 local format = string.format
 
--- `f`, or `counted` where one of so many arguments is long. C looks faster.
-local function gate(f, counted, least, charge_result)
-  local gated = host.gate and host.gate(f, counted, least, charge_result) or counted
+-- `f`, or `counted` where there are so many arguments and one of them, from the place `first` on, is long, or there are many. C looks faster.
+local function gate(f, counted, least, charge_result, first)
+  local gated = host.gate and host.gate(f, counted, least, charge_result, first or 1) or counted
   host.functions[gated] = true
   return gated
 end
 
 local function count_bytes(...)
   local text, first, last = ...
+  charge_digits(first)
+  charge_digits(last)
   if last ~= nil and type(text) == "string" and #text > FEW then
     local size, from, to = #text, tonumber(first) or 1, tonumber(last) or 1
     from, to = from < 0 and from + size + 1 or from, to < 0 and to + size + 1 or to
@@ -558,15 +623,59 @@ local function count_bytes(...)
   return byte(...)
 end
 
+-- `f` of which the arguments from `first` to `last` (without it: all) are numbers.
+local function counting_numbers(f, first, last)
+  return function(...)
+    local count = select("#", ...)
+    if count > FEW then
+      charge(count / 4)
+    end
+    local arguments = { ... }
+    for i = first, last or count do
+      charge_digits(arguments[i])
+    end
+    return f(...)
+  end
+end
+
+for _, name in ipairs({ "abs", "acos", "asin", "atan", "atan2", "ceil", "cos", "cosh", "deg", "exp", "floor", "fmod", "frexp", "ldexp",
+  "log", "log10", "max", "min", "mod", "modf", "pow", "rad", "sin", "sinh", "sqrt", "tan", "tanh" }) do
+  local f = math[name]
+  host.libraries.math[name] = f and gate(f, counting_numbers(f, 1), 1)
+end
+library.char = gate(char, counting_numbers(char, 1), 1)
+host.globals.select = gate(select, counting_numbers(select, 1, 1), 1)
+
+local function charge_copy(size)
+  charge(size / COPIED)
+end
+
+local sub_numbers = counting_numbers(sub, 2)
+
+local function count_sub(...)
+  local text = sub_numbers(...)
+  if #text > FEW then
+    charge_copy(#text)
+  end
+  return text
+end
+
+library.sub = gate(sub, count_sub, 2, charge_copy, 2)
+
 library.byte = gate(byte, count_bytes, 3)
 
 local function count_formatted(...)
   local pattern = ...
   local quotes = type(pattern) == "string" and find(pattern, "%%%d*q")
-  if quotes then
+  local numbers = type(pattern) == "string" and find(pattern, "%%[^%%sq]*[cdiouxXeEfgG]")
+  if quotes or numbers then
+    local arguments = { ... }
     for i = 2, select("#", ...) do
-      local text = select(i, ...)
-      if type(text) == "string" and #text > FEW then
+      local text = arguments[i]
+      if numbers then
+        charge_digits(text)
+      end
+      if quotes and type(text) == "string" and #text > FEW then
         check_memory(#text)
         charge(#text)
       end
@@ -597,15 +706,18 @@ local INTEGERS = 2 ^ 32 -- the count is a C int
 local rep = string.rep
 
 function library.rep(...)
-  local text, count = ...
-  count = tonumber(count)
+  local text, given = ...
+  local count = tonumber(given)
+  if count ~= given then
+    charge_digits(given)
+  end
   if count and type(text) == "string" then
     count = count % INTEGERS
     if text == "" then
       return ""
-    elseif count < INTEGERS / 2 and #text * count > LONG then
+    elseif count < INTEGERS / 2 and #text * count > SCANNED then
       check_memory(#text * count)
-      spend_bytes(#text * count)
+      charge_long(#text * count)
     end
   end
   return rep(...)

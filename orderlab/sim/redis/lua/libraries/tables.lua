@@ -2,9 +2,10 @@
 
 local host = ...
 
-local collectgarbage, error, next, rawget, select, type, unpack = collectgarbage, error, next, rawget, select, type, unpack
+local collectgarbage, error, next, rawget, select = collectgarbage, error, next, rawget, select
+local tonumber, type, unpack = tonumber, type, unpack
 local getinfo = debug.getinfo
-local check_int, wrong_type = host.check_int, host.wrong_type
+local charge_digits, check_int, wrong_type = host.charge_digits, host.check_int, host.wrong_type
 local charge, contents, spend_bytes, spend_steps = host.charge, host.contents, host.spend_bytes, host.spend_steps
 local library = host.libraries.table
 
@@ -170,14 +171,26 @@ function library.sort(...)
 end
 
 local concat = table.concat
-local ITEM_BYTES = 16
+local ITEM_BYTES, SHORT_LIST = 16, 64
+local LONG_BYTES, BYTES_PER_INSTRUCTION = 65536, 64
 
 function library.concat(...)
-  local t = ...
+  local t, _, first, last = ...
+  charge_digits(first)
+  charge_digits(last)
   if type(t) == "table" then
-    spend_bytes(#t * ITEM_BYTES)
+    local items = (tonumber(last) or #t) - (tonumber(first) or 1)
+    if items > LONG_BYTES / ITEM_BYTES then
+      spend_bytes(#t * ITEM_BYTES)
+    elseif items > SHORT_LIST then
+      charge(items * ITEM_BYTES / BYTES_PER_INSTRUCTION)
+    end
   end
   local text = concat(...)
-  spend_bytes(#text)
+  if #text > LONG_BYTES then
+    spend_bytes(#text)
+  elseif #text > FEW then
+    charge(#text / BYTES_PER_INSTRUCTION)
+  end
   return text
 end
