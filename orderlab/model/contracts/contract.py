@@ -210,6 +210,11 @@ class Contract:
     steps_per_client: ClassVar[int] = 3
     """Operations of each client in the exhaustive scopes."""
 
+    @property
+    def clocks_agree(self) -> bool:
+        """Whether a store may assume that its clients' clocks are the server's; no client's is ahead then."""
+        return False
+
     def initial(self) -> State:
         """The state of an empty store."""
         raise NotImplementedError

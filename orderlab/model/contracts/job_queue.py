@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from orderlab.model.contracts.contract import (
     AnyOf,
@@ -53,10 +53,17 @@ class Promises(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    tokens: Literal["store", "caller"] = "store"
-    """Who chooses the token of a lease."""
+    tokens: Literal["store", "caller", "worker", "none"] = "store"
+    """Who chooses the token of a lease; "worker": its caller, one for all its jobs; "none": there is none, and whoever
+    names a leased job counts as its holder."""
+    clocks: Literal["any", "agree"] = "any"
+    """Whether the clocks of clients may differ from the server's; "agree": the store assumes that they do not."""
     recovers: Literal["take", "recover"] = "take"
     """Which operation brings jobs back whose lease has lapsed."""
+    recovers_after: Literal[1, 2] = 1
+    """How many calls of recover it takes; 2: the first marks a job, and the second brings it back."""
+    fails: Literal["told", "any"] = "told"
+    """What fail replies; "any": nothing that means anything."""
     promotes: Literal["take", "promote"] = "take"
     """Which operation lets jobs join the line whose delay is over."""
     batch: int = Field(100, ge=1, le=1000)
@@ -80,6 +87,14 @@ class Promises(BaseModel):
     dead_key: Literal["any", "free", "held"] = "any"
     """Whether another job may be added under the deduplication key of one that is dead; "any": nothing is promised."""
 
+    @model_validator(mode="after")
+    def _fit_together(self) -> Promises:
+        if self.tokens == "none" and "token" in self.tells:
+            raise ValueError('tells names a token, and tokens = "none" says that there is none')
+        if self.recovers_after > 1 and self.recovers != "recover":
+            raise ValueError('recovers_after counts calls of recover: say recovers = "recover"')
+        return self
+
 
 class Job(NamedTuple):
     """One job."""
@@ -93,6 +108,10 @@ class Job(NamedTuple):
     """Of its delay or its lease."""
     is_over: bool = False
     """The delay or the lease is."""
+    marks: int = 0
+    """Calls of recover that found the lease lapsed, at least."""
+    marks_max: int = 0
+    """At most: a store may mark what is still leased, to bring it back later."""
     token: Reply = None
     """Of its last lease."""
     used: tuple[Reply, ...] = ()
@@ -153,6 +172,10 @@ class JobQueue(Contract):
     promises_table: ClassVar[type[Promises]] = Promises
     clients: ClassVar[int] = 2
     steps_per_client: ClassVar[int] = 4
+
+    @property
+    def clocks_agree(self) -> bool:
+        return self.promises.clocks == "agree"
 
     def __init__(self, promises: Promises | None = None, bound: Bound | None = None) -> None:
         self.promises = promises or Promises()
@@ -242,9 +265,10 @@ class JobQueue(Contract):
             until_ms = now_ms + call["lease_ms"]
             leased = job._replace(
                 status=LEASED, is_free=True, until_ms=until_ms, is_over=False, attempts=job.attempts + 1,
+                marks=0, marks_max=0,
                 used=(*job.used, job.token)[-4:] if job.token is not None else job.used,
             )  # fmt: skip
-            given = call["token"] if self.promises.tokens == "caller" else None
+            given = call["token"] if self.promises.tokens != "store" else None
             yield self._handing(job, given), self._leasing(state, leased, given)
 
     def _handing(self, job: Job, given: Reply) -> AnyOf:
@@ -281,7 +305,11 @@ class JobQueue(Contract):
         """It can be handed out, now or once some call has moved it."""
         if job.status == WAITING or (job.status == DELAYED and job.is_over):
             return True
-        return job.status == LEASED and job.is_over and not self._is_spent(job)
+        return job.status == LEASED and job.is_over and not self._is_spent(job) and self._is_given_up(job)
+
+    def _is_given_up(self, job: Job) -> bool:
+        """As many calls of recover may have marked the leased job as it takes; where one does, none is waited for."""
+        return self.promises.recovers_after == 1 or job.marks_max >= self.promises.recovers_after
 
     def _is_moved(self, job: Job) -> bool:
         """take itself moves it."""
@@ -323,7 +351,9 @@ class JobQueue(Contract):
         if job is None or job.is_over:
             yield "lost", state
         if job is not None:
-            yield "ok", state.with_job(job._replace(until_ms=now_ms + call["lease_ms"], is_over=False))
+            marks_max = min(job.marks_max, self.promises.recovers_after - 1)
+            until_ms = now_ms + call["lease_ms"]
+            yield "ok", state.with_job(job._replace(until_ms=until_ms, is_over=False, marks=0, marks_max=marks_max))
 
     def _complete(self, state: Queue, call: Call, now_ms: int) -> Iterator[Outcome]:
         job = self._holding(state, call)
@@ -334,6 +364,10 @@ class JobQueue(Contract):
             yield "ok", state.with_job(Job(job.name, COMPLETED)) if kept else state.without(job.name)
 
     def _fail(self, state: Queue, call: Call, now_ms: int) -> Iterator[Outcome]:
+        for reply, after in self._failed(state, call, now_ms):
+            yield reply if self.promises.fails == "told" else anything(), after
+
+    def _failed(self, state: Queue, call: Call, now_ms: int) -> Iterator[Outcome]:
         job = self._holding(state, call)
         if job is None or job.is_over:
             yield "lost", state
@@ -350,6 +384,14 @@ class JobQueue(Contract):
 
     def _recover(self, state: Queue, call: Call, now_ms: int) -> Iterator[Outcome]:
         lapsed = [one for one in state.jobs if one.status == LEASED and one.is_over]
+        after = self.promises.recovers_after
+        if after > 1:
+            is_each = len(lapsed) <= self.promises.batch
+            for one in state.of(LEASED):
+                most = after if one.is_over else after - 1
+                marks = one.marks + (one.is_over and is_each)
+                state = state.with_job(one._replace(marks=marks, marks_max=min(one.marks_max + 1, most)))
+            lapsed = [one for one in state.of(LEASED) if one.is_over and one.marks >= after]
         yield anything(0), self._moved(state, lapsed)
 
     def _promote(self, state: Queue, call: Call, now_ms: int) -> Iterator[Outcome]:
@@ -360,7 +402,9 @@ class JobQueue(Contract):
         for one in due if len(due) <= self.promises.batch else ():
             dead = one.status == LEASED and self._is_spent(one)
             state = state.with_job(
-                one._replace(status=DEAD if dead else WAITING, is_free=True, until_ms=0, is_over=False)
+                one._replace(
+                    status=DEAD if dead else WAITING, is_free=True, until_ms=0, is_over=False, marks=0, marks_max=0
+                )
             )
         return state
 
@@ -419,7 +463,8 @@ class JobQueue(Contract):
         taken = [
             (one.call, told) for one in reversed(seen) if one.call.name == "take" and (told := self._told(one.reply))
         ][:2]
-        token = f"t{client}.{sum(one.call.name == 'take' for one in seen)}"
+        fixed = {"worker": f"w{client}", "none": ""}
+        token = fixed.get(self.promises.tokens, f"t{client}.{sum(one.call.name == 'take' for one in seen)}")
         take = Call.of("take", token=token, lease_ms=self.promises.lease_ms)
         middle = self.promises.priorities[len(self.promises.priorities) // 2]
         plain = Call.of(
@@ -468,7 +513,7 @@ class JobQueue(Contract):
         keyed: tuple[int, str, Mapping[str, Any]] = (0, "add", {"key": self.key, "delay_ms": delay_ms})
         first = (keyed, delay_ms + 1) if "promote" not in self.bound else ((0, "add", {"delay_ms": 0}),)
         back: tuple[tuple[int, str, Mapping[str, Any]], ...] = (
-            ((1, "recover", {}),) if self.promises.recovers == "recover" else ()
+            ((1, "recover", {}),) * self.promises.recovers_after if self.promises.recovers == "recover" else ()
         )
         ripe: tuple[tuple[int, str, Mapping[str, Any]], ...] = (
             ((1, "promote", {}),) if self.promises.promotes == "promote" else ()
@@ -490,7 +535,7 @@ class JobQueue(Contract):
             Opening("with a lease that has lapsed", (*taken, lease_ms + 1)),
             Opening(
                 "with a job that has come back to another",
-                (*taken, lease_ms + 1, (1, "add", {"delay_ms": 0}), (1, "recover", {})),
+                (*taken, lease_ms + 1, (1, "add", {"delay_ms": 0}), *(back or ((1, "recover", {}),))),
             ),
             Opening("with a job that has come to its end", (keyed, delay_ms + 1, (0, "take", {}), (0, "complete", {}))),
             *([Opening("with a job that is dead", dead)] if 0 < most <= 4 else []),
@@ -553,8 +598,12 @@ class JobQueue(Contract):
     def exclusive_lease(self, before: Queue, call: Call, reply: Reply, now_ms: int) -> bool | None:
         if call.name == "take" and (told := self._told(reply)):
             job = before.job(told.get("job"))
-            return None if job is None or job.status != LEASED else job.is_over or job.until_ms == now_ms
-        if call.name not in ("heartbeat", "complete", "fail"):
+            return (
+                None
+                if job is None or job.status != LEASED
+                else (job.is_over or job.until_ms == now_ms) and self._is_given_up(job)
+            )
+        if call.name not in ("heartbeat", "complete", "fail") or (call.name == "fail" and self.promises.fails == "any"):
             return None
         job = self._holding(before, call)
         if job is None:

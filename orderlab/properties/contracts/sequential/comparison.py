@@ -337,7 +337,8 @@ class ProductSearch:
         )
         self.contract = contract_of(new)
         self.terms = SequentialTerms(self.contract)
-        self.skews = (0, SKEW_MS) if asks_clients_for_time(old) or asks_clients_for_time(new) else ()
+        asks = asks_clients_for_time(old) or asks_clients_for_time(new)
+        self.skews = (0, SKEW_MS) if asks and not self.contract.clocks_agree else ()
         self.clients = max(3, self.contract.clients)
         self.scope: list[str] = []
         self.gaps: list[str] = []

@@ -189,7 +189,7 @@ def run_of(binding: Binding, clients: int = 0) -> ContractRun:
     """The store on a kernel of its own, under so many clients (as many as random walks have, unless said), one of whose
     clocks may be ahead. Raises InputError when the binding names no contract."""
     contract = contract_of(binding)
-    skews = (0, SKEW_MS) if asks_clients_for_time(binding) else ()
+    skews = (0, SKEW_MS) if asks_clients_for_time(binding) and not contract.clocks_agree else ()
     return ContractRun(binding, contract, KernelBackend(), clients or max(3, contract.clients), skews)
 
 

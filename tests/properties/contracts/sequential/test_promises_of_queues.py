@@ -1,0 +1,131 @@
+"""What a job queue may promise of tokens, clocks, marks and replies: one queue in other projects' styles, and slips."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from orderlab.model.contracts.contract import Call
+from orderlab.model.contracts.job_queue import LEASED, WAITING, Job, JobQueue, Promises, Queue
+from orderlab.model.errors import InputError
+from orderlab.model.verdict import Outcome
+from orderlab.properties.contracts.sequential.validation import SKEW_MS, run_of, validate_contract
+from orderlab.sim.stores.binding.loader import load_binding
+
+REGISTRY = Path(__file__).parent / "registry-queue"
+FEW = 0.05
+Edits = Mapping[str, Mapping[str, str]]
+OWNER = "redis.call('HGET', KEYS[3], id) ~= ARGV[3] or "
+UNOWNED: Edits = {"settle.lua": {OWNER: ""}, "store.toml": {'tokens = "caller"': 'tokens = "none"'}}
+ANYBODY: Edits = {"settle.lua": {OWNER + "till < now": "redis.call('HEXISTS', KEYS[2], id) == 0"}}
+WORKER: Edits = {"store.toml": {'tokens = "caller"': 'tokens = "worker"'}}
+SILENT: Edits = {"settle.lua": {"return 'dead'": "return 0", "return 'retried'": "return 7"}}
+TIME, NOW = "local t = redis.call('TIME')\n", "local now = t[1] * 1000 + math.floor(t[2] / 1000)"
+ASKING = "local now = tonumber(ARGV[#ARGV])"
+CLOCKS: Edits = {
+    **{name: {TIME: "", NOW: ASKING} for name in ("settle.lua", "cleanup.lua", "dequeue.lua")},
+    "store.toml": {
+        '"<lease_ms>"]': '"<lease_ms>", "<now_ms>"]',
+        '"<token>", "0"]': '"<token>", "0", "<now_ms>"]',
+        'args = ["50"]': 'args = ["50", "<now_ms>"]',
+    },
+}
+MARKS: Edits = {
+    "cleanup.lua": {
+        "for i, id in ipairs(ids) do\n": "for i, id in ipairs(ids) do\n"
+        "  if redis.call('SADD', KEYS[6], id) == 0 then\n  redis.call('SREM', KEYS[6], id)\n",
+        "else redis.call('RPUSH', KEYS[1], id) end\n": "else redis.call('RPUSH', KEYS[1], id) end\n  end\n",
+    },
+    "settle.lua": {"if what ==": "redis.call('SREM', KEYS[7], id)\nif what =="},
+    "store.toml": {
+        "[operations.add]": 'marked = "rq:{d}:marked"\n[operations.add]',
+        '"failed", "tries"]': '"failed", "tries", "marked"]',
+    },
+}
+
+
+def promising(text: str) -> Edits:
+    return {"store.toml": {"[promises]\n": f"[promises]\n{text}\n"}}
+
+
+def edited(folder: Path, *edits: Edits) -> None:
+    """Write the queue with these edits."""
+    for path in REGISTRY.iterdir():
+        text = path.read_text()
+        for edit in edits:
+            for find, replace in edit.get(path.name, {}).items():
+                assert find in text, find
+                text = text.replace(find, replace, 1 if find == "if what ==" else -1)
+        (folder / path.name).write_text(text)
+
+
+def broken(folder: Path, *edits: Edits, laws: Sequence[str] | None = None) -> set[str]:
+    """Of these laws, or of all, those that the queue with these edits breaks."""
+    edited(folder, *edits)
+    found = validate_contract(load_binding(folder), FEW, laws=laws, only_first=laws is not None)
+    return {one.law for one in found.results if one.outcome is Outcome.VIOLATED}
+
+
+SOUND: Mapping[str, tuple[Edits, ...]] = {
+    "worker": (WORKER,),
+    "none": (UNOWNED,),
+    "silent": (SILENT, promising('fails = "any"')),
+    "clocks": (CLOCKS, promising('clocks = "agree"')),
+    "marks": (MARKS, promising("recovers_after = 2")),
+}
+SLIPS: Mapping[str, tuple[tuple[Edits, ...], str]] = {
+    "worker": ((WORKER, {"settle.lua": {OWNER: ""}}), "exclusive-lease"),
+    "none": (({"store.toml": UNOWNED["store.toml"]}, ANYBODY), "exclusive-lease"),
+    "silent": (
+        (SILENT, promising('fails = "any"'), {"settle.lua": {"redis.call('RPUSH', KEYS[1], id)\n": ""}}),
+        "no-loss",
+    ),
+    "untold": ((SILENT,), "specification"),
+    "clocks": ((CLOCKS,), "exclusive-lease"),
+    "marks": ((promising("recovers_after = 2"),), "exclusive-lease"),
+}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("promise", SOUND)
+def test_a_queue_that_keeps_its_promise_breaks_nothing(promise: str, tmp_path: Path) -> None:
+    assert broken(tmp_path, *SOUND[promise]) == set()
+
+
+@pytest.mark.parametrize(
+    "promise", [pytest.param(one, marks=[pytest.mark.exhaustive] if one == "clocks" else []) for one in SLIPS]
+)
+def test_a_queue_that_does_not_is_told(promise: str, tmp_path: Path) -> None:
+    edits, law = SLIPS[promise]
+    assert broken(tmp_path, *edits, laws=[law]) == {law}
+
+
+@pytest.mark.parametrize(("text", "skews"), [('clocks = "agree"', {0}), ('clocks = "any"', {0, SKEW_MS})])
+def test_a_clock_is_ahead_unless_clocks_agree(text: str, skews: set[int], tmp_path: Path) -> None:
+    edited(tmp_path, CLOCKS, promising(text))
+    binding = load_binding(tmp_path)
+    assert set(run_of(binding).skews_ms) == skews
+
+
+def test_a_job_is_marked_first_and_then_brought_back() -> None:
+    contract = JobQueue(Promises(recovers="recover", recovers_after=2))
+    state = Queue((Job("j1", LEASED, until_ms=10, token="t", attempts=1),))
+    told = []
+    for _ in range(2):
+        state = contract.elapse(state, 11)
+        take = Call.of("take", token="u", lease_ms=10)
+        told.append([reply for reply, _ in contract.outcomes(state, take, 11)])
+        ((_, state),) = contract.outcomes(state, Call.of("recover"), 11)
+    assert told == [[None], [None]]
+    assert [one.status for one in state.jobs] == [WAITING]
+
+
+@pytest.mark.parametrize("text", ['tokens = "none"\ntells = ["job", "token"]', "recovers_after = 2"])
+def test_promises_that_contradict_each_other_are_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "store.toml").write_text(
+        f'specification = "job_queue"\n[promises]\n{text}\n[operations.add]\ncommand = ["PING"]\n'
+    )
+    with pytest.raises(InputError, match=r"tokens|recovers"):
+        load_binding(tmp_path)
