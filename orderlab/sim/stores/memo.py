@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from math import inf
 from typing import Any
 
 from orderlab.model.contracts.steps import Fault
@@ -17,10 +18,20 @@ from orderlab.sim.redis.lua.sandbox import Limits
 from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.stores.binding.binding import NEW, OLD, Binding
 from orderlab.sim.stores.binding.results import Fields, Result
-from orderlab.sim.stores.bound import EVERYTHING, SAMPLE, BoundStore, Interruption
+from orderlab.sim.stores.bound import EVERYTHING, SAMPLE, BoundStore, BudgetExceeded, Interruption
 from orderlab.sim.stores.faults import condition
 
+LARGE = 2_500
+"""Members of a keyspace that a sound store does not come to in a search: a batch of those that only pass, thrice."""
 Frozen = tuple[tuple[bytes, Any], ...]
+
+
+def _members(entry: tuple[str, Any, int | None]) -> int:
+    """Of one key, as it is frozen: what a list holds, or the part of another value that holds the most."""
+    held = entry[1]
+    if not isinstance(held, tuple):
+        return 1
+    return max(len(held), *(len(part) for part in held if isinstance(part, tuple)), 1)
 
 
 class ValueBackend(KernelBackend):
@@ -53,6 +64,9 @@ class MemoStore(BoundStore):
         """``limits`` that stop scripts soon: then it does not matter how many have to be stopped."""
         self.has_lost_scripts = False
         """The next operation finds a node that knows none of the scripts."""
+        self.carried_left = inf
+        """Members of large keyspaces (``LARGE``) that may still be noted; then BudgetExceeded is raised. Each operation
+        on one copies all of it twice, and what is noted stays."""
         super().__init__(binding, self.kernel, default_expiry_ms)
         if limits is not None:
             self.endless_max = 1 << 31
@@ -81,6 +95,11 @@ class MemoStore(BoundStore):
         items = tuple(frozen.items())
         number = self._numbers.get(items)
         if number is None:
+            size = sum(map(_members, frozen.values()))
+            if size > LARGE:
+                self.carried_left -= size
+                if self.carried_left < 0:
+                    raise BudgetExceeded
             number = self._numbers[items] = len(self._frozen)
             self._frozen.append(frozen)
         return number

@@ -11,11 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from orderlab.application import make
-from orderlab.model.contracts.session.steps import Acknowledge, Fetch, Interleave, Publication, Save, Trace
+from orderlab.model.contracts.session.steps import Acknowledge, Churn, Fetch, Interleave, Publication, Save, Trace
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.comparison.base import base_of, old_store
-from orderlab.properties.comparison.change import KINDS
+from orderlab.properties.comparison.change import KINDS, Cap
 from orderlab.properties.contracts.session.comparison import comparison
 from orderlab.properties.contracts.session.comparison.comparison import (
     Comparison,
@@ -25,14 +25,15 @@ from orderlab.properties.contracts.session.comparison.comparison import (
     has_same_text,
 )
 from orderlab.properties.contracts.session.comparison.product import ComparedSubject
-from orderlab.properties.contracts.session.subject import Prepared, Subject
-from orderlab.properties.contracts.session.validation.machine import run_machine
+from orderlab.properties.contracts.session.subject import Prepared, Reruns, Subject
+from orderlab.properties.contracts.session.validation.machine import near_the_wrap, run_machine
 from orderlab.properties.contracts.session.witness.plainer import PlainerSessions
-from orderlab.properties.validation.findings import Findings
+from orderlab.properties.validation.findings import Finding, Findings
 from orderlab.report.report import Change, Report
 from orderlab.report.subjects import subject_of_comparison
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
+from orderlab.sim.stores.bound import BudgetExceeded
 
 ROOT = Path(__file__).parents[3]
 SESSION = ROOT / "lua" / "session"
@@ -56,7 +57,7 @@ def edited(folder: Path, script: str, old: str, new: str) -> Binding:
 
 
 def differences(old: Binding, new: Binding, effort: float = LITTLE) -> tuple[Difference, ...]:
-    return Search(old, new, effort, 0, lambda text: None).differences()
+    return Search(old, new, effort, 0, lambda text: None, Cap(None)).differences()
 
 
 @pytest.fixture
@@ -142,7 +143,7 @@ def test_each_difference_has_a_short_witness_that_shows_it(name: str, tmp_path: 
 @pytest.mark.parametrize(("reply", "differs"), [("live and (1) or 0", False), ("live and 2 or 0", True)])
 def test_a_long_run_compares_queues_of_thousands(reply: str, differs: bool, tmp_path: Path) -> None:
     new = edited(tmp_path / "new", "acknowledge.lua", "live and 1 or 0", reply)
-    search = Search(load_binding(SESSION), new, LITTLE, 0, lambda text: None)
+    search = Search(load_binding(SESSION), new, LITTLE, 0, lambda text: None, Cap(None))
     search.take_long_run()
     assert (len(search.gaps), len(search.scope)) == ((1, 0) if differs else (0, 1))
 
@@ -305,6 +306,31 @@ def test_what_differs_beyond_the_wrap_alone_is_found_on_the_scripts_as_they_are(
     run_machine(ComparedSubject(new, 0, remembers=True, old=old), findings, 1)
     assert {kind for kind, found in findings.by_law.items() if found} == kinds
     assert findings.gaps == []
+
+
+def test_keys_that_grow_with_what_has_passed_do_not_make_a_comparison_long(tmp_path: Path) -> None:
+    """A round of all identifiers on such a store copies all that has stayed with each of its operations."""
+    new = edited(tmp_path / "new", "save.lua", "send('ZREM', index, members)\n", "")
+    search = Search(load_binding(SESSION), new, LITTLE, 0, lambda text: None, Cap(None))
+    store = search.large.store
+    store.carried_left = store.other.carried_left = 20_000
+    with pytest.raises(BudgetExceeded):
+        Prepared(search.large, near_the_wrap(search.large))
+    assert store.carried_left < 0 <= store.other.carried_left
+    Prepared(search.large, (Save((Publication(1, b"x"),)), Fetch()))  # what is small is carried out all the same
+
+
+def test_what_shows_after_a_round_of_identifiers_is_told_as_it_was_found_once_the_steps_are_used_up(
+    tmp_path: Path,
+) -> None:
+    new = edited(tmp_path / "new", "clear.lua", "return meta and 1 or 0", "return 1")
+    search = Search(load_binding(SESSION), new, LITTLE, 0, lambda text: None, Cap(None))
+    one = Publication(1, b"x")
+    trace = search.large.trace((Save((one,)), Churn(65_000, by_expiry=True), Fetch()))
+    finding = Finding("reply", "fetch replies otherwise", trace, "the state machine")
+    search.of_many.allow(0)
+    assert search.with_fewer(finding, Reruns(search.large)) == (trace, finding.text)
+    assert [gap for gap in search.gaps if finding.text in gap]
 
 
 @pytest.mark.parametrize("remembers", [True, False])

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from orderlab.model.contracts.session.contract import SCOPES
-from orderlab.model.contracts.session.steps import Trace, told_step
+from orderlab.model.contracts.session.steps import Churn, Trace, told_step
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.properties.comparison.change import (
@@ -36,16 +36,20 @@ from orderlab.properties.contracts.session.validation.scenarios import run_scena
 from orderlab.properties.contracts.session.validation.validation import SessionValidation, is_counted, validate
 from orderlab.properties.contracts.session.validation.walks import walk_about
 from orderlab.properties.contracts.session.witness.explanation import explain
-from orderlab.properties.contracts.session.witness.full_scale import as_it_stands
+from orderlab.properties.contracts.session.witness.full_scale import as_it_stands, with_fewer_steps
 from orderlab.properties.contracts.session.witness.plainer import minimise
 from orderlab.properties.validation.effort import QUICK, STATES, WALKS, count
 from orderlab.properties.validation.findings import Finding, Findings
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.lua_text import RewrittenLine
+from orderlab.sim.stores.bound import BudgetExceeded
 
 CHEAPER = 0.05
 """By which part the commands or the time of an operation must differ to be told."""
+PASSING_STEPS = 5_000
+"""For making short what shows after a round of all identifiers only, for all such differences together: one round at
+full scale, and as many steps in rehearsal."""
 
 
 def compare(
@@ -125,6 +129,9 @@ class Search:
         self.gaps: list[str] = []
         self.large = ComparedSubject(new, seed, remembers=True, old=old)
         self.small = small_world(self.large, self.findings)
+        self.of_many = Reruns(self.large)
+        """Of traces in which all identifiers pass; what it may take is shared by all differences."""
+        self.of_many.allow(PASSING_STEPS)
         self._alone: dict[int, tuple[Reruns, ...]] = {}
 
     def differences(self) -> tuple[Difference, ...]:
@@ -160,17 +167,25 @@ class Search:
             how_far = "all of it" if done.complete else f"to depth {done.depth}"
             self.scope.append(f"scope {scope.name}: {done.space.count:,} pairs of keyspaces, {how_far}")
         self.progress("both: state machine")
-        run_machine(self.large, findings, count(1, self.effort))
-        self.scope.append(
-            "the state machine on the scripts as they are, from an empty store and from near the wrap of the "
-            "identifiers"
-        )
+        places = "from an empty store and from near the wrap of the identifiers"
+        try:
+            run_machine(self.large, findings, count(1, self.effort))
+        except BudgetExceeded:
+            if self.large.store.carried_left >= 0 and self.large.store.other.carried_left >= 0:
+                raise
+            places = "as far as the steps went"
+            self.gaps.append(
+                "the state machine did not come past the wrap of the identifiers: keys grow with what has passed"
+            )
+        self.scope.append(f"the state machine on the scripts as they are, {places}")
         if any(not bound.is_atomic for bound in self.new.operations.values()):
             self.gaps.append("operations of several calls were compared without others between their calls")
 
     def _difference(self, found: Finding, on_small: Reruns, on_large: Reruns) -> Difference:
         self.progress(f"both: a witness of {found.law}")
         is_small = found.trace.modulus != self.new.modulus
+        if any(isinstance(step, Churn) for step in found.trace.steps):
+            return self._told(*self.with_fewer(found, on_large), found.law)
         trace = minimise(found.trace, found.law, on_small if is_small else on_large, wording=found.kind.wording)
         lines: tuple[RewrittenLine, ...] = ()
         if is_small:
@@ -180,10 +195,31 @@ class Search:
             else:
                 trace = minimise(full, found.law, on_large)
         shown = (on_small if lines else on_large).law_broken(trace, found.law)
+        return self._told(trace, shown[1] if shown else found.text, found.law, lines)
+
+    def with_fewer(self, found: Finding, on_large: Reruns) -> tuple[Trace, str]:
+        """Without the messages that pass, if it shows so; else with fewer steps around them, as far as the steps go
+        that all such differences share. And the words."""
+        law, trace = found.law, found.trace
+        without = replace(trace, steps=tuple(step for step in trace.steps if not isinstance(step, Churn)))
+        try:
+            if on_large.law_broken(without, law, found.kind.wording) is not None:
+                trace = minimise(without, law, on_large, wording=found.kind.wording)
+                shown = on_large.law_broken(trace, law)
+            else:
+                trace = with_fewer_steps(trace, law, self.of_many)
+                shown = self.of_many.law_broken(trace, law)
+        except BudgetExceeded:
+            self.gaps.append(f"as it was found, not made short, for it takes too many steps: {found.text}")
+            return found.trace, found.text
+        return trace, shown[1] if shown else found.text
+
+    def _told(self, trace: Trace, text: str, kind: str, lines: tuple[RewrittenLine, ...] = ()) -> Difference:
+        """With what either version answers."""
         trace = replace(trace, law="", store=str(self.new.path), seed=self.seed)
         new, old = self._plain(trace.modulus)
         return Difference(
-            found.law, shown[1] if shown else found.text, trace,
+            kind, text, trace,
             tuple(told_step(step, trace) for step in trace.steps), explain(new, trace), explain(old, trace),
             laws_at_the_end(new, trace), laws_at_the_end(old, trace), lines,
         )  # fmt: skip

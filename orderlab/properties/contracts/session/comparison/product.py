@@ -21,11 +21,16 @@ from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.subject import DEFAULT_EXPIRY_MS, SMALL_LIMITS, Subject
 from orderlab.properties.contracts.session.witness.explanation import tell
 from orderlab.sim.redis.backends.backend import FIRST_MS
+from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.lua_text import scale
 from orderlab.sim.stores.binding.results import Failed, Fields, Result
 from orderlab.sim.stores.bound import EVERYTHING, Interruption, keeps_sent
 from orderlab.sim.stores.memo import MemoStore
+
+CARRIED = 1_000_000
+"""Members of large keyspaces that a comparison notes of each store on the scripts as they are: where what has passed
+stays in keys, a round of all identifiers would take ten times as many."""
 
 
 class Noted(NamedTuple):
@@ -48,7 +53,7 @@ class ComparedStore(ProductStore):
 
     def __init__(self, binding: Binding, other: MemoStore) -> None:
         self.differences: list[Noted] = []
-        self._apart: dict[tuple[int, int], tuple[str, str] | None] = {}
+        self._alike: dict[tuple[int, int], bool] = {}
         self._listings_of_both: dict[tuple[int, int, bytes], tuple[Result, list[Noted]]] = {}
         super().__init__(binding, other)
 
@@ -57,24 +62,30 @@ class ComparedStore(ProductStore):
         other = self.other
         other.set_now(self._now_ms)
         other._fault, other.has_lost_scripts = self._fault, self.has_lost_scripts
-        were_alike = self._difference_of_keys() is None
+        were_alike = self._holds_alike()
         try:
             mine = MemoStore.perform(self, operation, client, fields, between)
         finally:
             theirs = other.perform(operation, client, fields, between)
         if told(mine) != told(theirs):
             self.differences.append(Noted(REPLY, _of_replies(operation, mine, theirs)))
-        elif were_alike and (found := self._difference_of_keys()) is not None:
-            kind, text = found
-            self.differences.append(Noted(kind, f"{operation} leaves {text}"))
+        elif were_alike and not self._holds_alike():
+            found = first_difference(*self._both_hold())  # in words, which of thousands of members are long
+            if found is not None:
+                kind, text = found
+                self.differences.append(Noted(kind, f"{operation} leaves {text}"))
         return mine
 
-    def _difference_of_keys(self) -> tuple[str, str] | None:
-        """The kind and the words of the first key that the two do not hold alike."""
+    def _both_hold(self) -> tuple[FrozenKeyspace, FrozenKeyspace]:
+        return MemoStore.frozen(self, self._at), self.other.frozen(self.other._at)
+
+    def _holds_alike(self) -> bool:
+        """Whether no key differs between the two."""
         pair = self._at, self.other._at
-        if pair not in self._apart:
-            self._apart[pair] = first_difference(MemoStore.frozen(self, pair[0]), self.other.frozen(pair[1]))
-        return self._apart[pair]
+        if pair not in self._alike:
+            mine, theirs = self._both_hold()
+            self._alike[pair] = mine == theirs
+        return self._alike[pair]
 
     def set_default_expiry(self, ms: int) -> None:
         """Of both."""
@@ -157,6 +168,8 @@ class ComparedSubject(Subject):
             kept = keeps_sent(self._store)
             self._store.capabilities = self._store.capabilities._replace(keeps_sent=kept)
             other.capabilities = self._store.capabilities
+            if not self.rewritten:
+                self._store.carried_left = other.carried_left = CARRIED
         assert isinstance(self._store, ComparedStore)
         return self._store
 
