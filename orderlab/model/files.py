@@ -11,6 +11,7 @@ import re
 import shutil
 import stat
 import tempfile
+import time
 import tomllib
 from collections.abc import Iterator
 from functools import cache
@@ -26,6 +27,8 @@ except ImportError:  # Windows, where a command says so in one line before it wr
 
 PART = ".orderlab-part"
 """How the name of a file ends that is being written."""
+LOCK_TRIES = 100
+"""A millisecond apart."""
 
 
 class WholeFile:
@@ -90,13 +93,24 @@ def _new_part(folder: Path, name: str) -> Any:
     _remove_abandoned(folder)
     while True:
         part = tempfile.NamedTemporaryFile("w+b", dir=folder, prefix=f".{name[:100]}.", suffix=PART, delete=False)  # noqa: SIM115 - closed at its end
-        if flock is None:
-            return part
-        with contextlib.suppress(OSError):  # a file system without locks: then nothing is found abandoned there either
-            flock(part.fileno(), LOCK_EX)
-        if os.fstat(part.fileno()).st_nlink:
+        if flock is None or _is_kept(part.fileno()):
             return part
         part.close()  # found by another process before it was locked
+
+
+def _is_kept(descriptor: int) -> bool:
+    """Lock a new part. Returns whether it is still there: who looks for abandoned ones locks each for a moment, and
+    may have found it first. It is not waited for long, for a descriptor may lead to what others have locked."""
+    for _ in range(LOCK_TRIES):
+        try:
+            flock(descriptor, LOCK_EX | LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.001)
+            continue
+        except OSError:  # a file system without locks: then nothing is found abandoned there either
+            pass
+        break
+    return os.fstat(descriptor).st_nlink > 0
 
 
 @cache
