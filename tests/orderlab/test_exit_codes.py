@@ -285,7 +285,12 @@ PROGRAMS = [
     path.relative_to(ROOT) for room in ("model", "sim", "properties", "spark_sweeps", "benchmarks", "tests/laboratory")
     for path in sorted((ROOT / room).rglob("*.py")) if '__name__ == "__main__"' in path.read_text()
 ]  # fmt: skip
-MEASURED_BY_A_PARENT = ("benchmarks/checkers.py", "spark_sweeps/packaging.py", "spark_sweeps/main.py")
+MEASURED_BY_A_PARENT = (
+    "benchmarks/checkers.py",
+    "benchmarks/checkers_history.py",
+    "spark_sweeps/packaging.py",
+    "spark_sweeps/main.py",
+)
 
 
 def test_every_program_ends_as_the_command_line_does() -> None:

@@ -1,6 +1,6 @@
 """`expiry`, seen from outside: deadlines that a history shows to be broken.
 
-A message's deadline is the time of its first publish row with an expiry interval, and without DUP, plus that interval.
+A message's deadline is the time of its first publish row plus its expiry interval.
 
 1. Its first delivery to a subscriber comes at or after the deadline (MQTT-3.3.2-5). Repeats may come later: the
    standard speaks of delivery that has not *started*. DUP on the first row at QoS 1 or 2 proves that it had, by a
@@ -89,9 +89,7 @@ def _observe(
     met, found = 0, 0
     for row in range(len(kind)):
         what = kind[row]
-        if what == PUBLISH:
-            if dup[row] > 0 or expiry_interval_us[row] < 0 or time_us[row] > _CLOCK_ENDS - expiry_interval_us[row]:
-                continue
+        if what == PUBLISH and expiry_interval_us[row] >= 0 and time_us[row] <= _CLOCK_ENDS - expiry_interval_us[row]:
             slot = slot_of(deadlines, fifo_of_row[row], sequence[row])
             if deadlines[slot, 2] < 0:
                 deadlines[slot, 0] = fifo_of_row[row]
@@ -101,7 +99,7 @@ def _observe(
                 used[0] += 1
         elif what in (CONNECT, DISCONNECT):
             _follow(connections[subscriber[row]], what, time_us[row])
-        elif what in (DELIVER, EXPIRE) and used[0] > 0:  # before that nothing has a deadline
+        elif what in (DELIVER, EXPIRE):
             first = what == DELIVER and (retained[row] > 0 or add(delivered, lane_of_row[row], sequence[row], 0) != 1)
             message = deadlines[slot_of(deadlines, fifo_of_row[row], sequence[row])]
             deadline = message[2]
@@ -151,17 +149,7 @@ class ExpiryChecker:
         self._connections = rows_with_room(self._connections, int(batch.subscriber.max(initial=-1)) + 1)
         self._connections[known:] = -1
         for start in range(0, len(batch), ROWS_PER_CHUNK):
-            rows = slice(start, min(start + ROWS_PER_CHUNK, len(batch)))
-            if self._used[0] or batch.expiry_interval_us[rows].max(initial=-1) >= 0:
-                self._observe_chunk(batch, rows)
-            else:
-                self._follow_connections(batch, rows)
-
-    def _follow_connections(self, batch: EventBatch, rows: slice) -> None:
-        """All that there is to take in before the first deadline."""
-        kind = batch.kind[rows]
-        for row in (rows.start + np.flatnonzero((kind == CONNECT) | (kind == DISCONNECT))).tolist():
-            _follow(self._connections[batch.subscriber[row]], batch.kind[row], batch.time_us[row])
+            self._observe_chunk(batch, slice(start, min(start + ROWS_PER_CHUNK, len(batch))))
 
     def _observe_chunk(self, batch: EventBatch, rows: slice) -> None:
         kind = batch.kind[rows]

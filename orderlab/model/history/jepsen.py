@@ -185,7 +185,7 @@ def read_log_lines(path: Path | str) -> OperationLog:
 
 
 def _value(place: str, kind: EventKind, rest: str | None) -> Any:
-    """The first value of what follows the function. After a failure anything more is a reason, in whatever words."""
+    """The first value of what follows the function. After a failure a keyword, and anything more, is a reason."""
     values: list[Any] = []
     try:
         for _, value in read_values(rest or ""):
@@ -202,7 +202,8 @@ def _value(place: str, kind: EventKind, rest: str | None) -> Any:
         if kind in (EventKind.INVOKE, EventKind.OK):
             raise InputError(f"{place}: more than one value: {rest!r}")
         return None
-    return values[0] if values else None
+    is_reason = kind not in (EventKind.INVOKE, EventKind.OK) and bool(values) and isinstance(values[0], Keyword)
+    return values[0] if values and not is_reason else None
 
 
 _TOKEN = re.compile(
