@@ -62,7 +62,6 @@ from orderlab.model.contracts.session.steps import (
     Wait,
 )
 from orderlab.model.contracts.steps import Fault
-from orderlab.properties.contracts.sequential.machine import ContractMachine, ContractViolated, contract_machine
 from orderlab.properties.contracts.session.machines.concurrent_writers import ConcurrentWriters, OperationsInTrouble
 from orderlab.properties.contracts.session.machines.hostile_clients import HostileClients
 from orderlab.properties.contracts.session.machines.on_store import on_backend, on_kernel
@@ -70,6 +69,7 @@ from orderlab.properties.contracts.session.machines.queue import PacketIdentifie
 from orderlab.properties.contracts.session.machines.session import SessionMachine, Sessions
 from orderlab.properties.contracts.session.machines.store import LawViolated, StoreMachine
 from orderlab.properties.contracts.session.subject import Subject
+from orderlab.properties.engine.machine import ContractMachine, ContractViolated, contract_machine
 from orderlab.properties.machines.feed import FeedMachine, feed_machine
 from orderlab.properties.machines.handshake import HandshakeBothWays
 from orderlab.properties.machines.tally import initialize, rule

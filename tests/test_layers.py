@@ -58,6 +58,7 @@ KINDS_OF_STORES = (
     "model.contracts.sequential",
     "properties.contracts.session",
     "properties.contracts.sequential",
+    "properties.engine",
 )
 """What nobody imports but each kind itself and the table of the kinds; the public modules (`orderlab/*.py`) are facades
 over them."""

@@ -52,7 +52,7 @@ LONG_FUNCTIONS = frozenset(
         "model/checkers/delivery/event_pass.py:observe_rows",
         "model/checkers/retransmission.py:_observe",
         "model/checkers/subscriptions.py:_observe",
-        "properties/contracts/sequential/search.py:explore",
+        "properties/engine/search.py:explore",
         "sim/streams/shard.py:_walk",
     }
 )

@@ -14,7 +14,7 @@ import pytest
 
 from orderlab import cli
 from orderlab.child import asked_to_end
-from orderlab.properties.contracts.sequential import validation
+from orderlab.properties.engine import validation
 from tests.in_process import orderlab
 
 ROOT = Path(__file__).parents[2]

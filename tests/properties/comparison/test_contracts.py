@@ -17,10 +17,10 @@ from orderlab.model.contracts.job_queue import JobQueue
 from orderlab.model.contracts.steps import Begin
 from orderlab.model.verdict import Outcome
 from orderlab.properties.comparison.change import Comparison, Difference, RollingUpgrade
-from orderlab.properties.contracts.sequential.comparison import ProductSearch, compare_contracts
-from orderlab.properties.contracts.sequential.run import ContractRun
-from orderlab.properties.contracts.sequential.validation import contract_of
-from orderlab.properties.contracts.sequential.witness import ContractReruns, explain
+from orderlab.properties.engine.comparison import ProductSearch, compare_contracts
+from orderlab.properties.engine.run import ContractRun
+from orderlab.properties.engine.validation import contract_of
+from orderlab.properties.engine.witness import ContractReruns, explain
 from orderlab.properties.harness.recording import LuaLine
 from orderlab.properties.witness.witness import Explanation
 from orderlab.report.subjects import subject_of_comparison, where_the_change_is

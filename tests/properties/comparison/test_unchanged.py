@@ -16,9 +16,9 @@ import pytest
 from orderlab.model.verdict import Outcome
 from orderlab.properties.comparison.change import Comparison, sorted_by
 from orderlab.properties.contracts.kind import kind_of
-from orderlab.properties.contracts.sequential.run import ContractRun
-from orderlab.properties.contracts.sequential.validation import COUNTING, contract_of, is_counted, validate_contract
-from orderlab.properties.contracts.sequential.witness import ContractReruns
+from orderlab.properties.engine.run import ContractRun
+from orderlab.properties.engine.validation import COUNTING, contract_of, is_counted, validate_contract
+from orderlab.properties.engine.witness import ContractReruns
 from orderlab.properties.validation.findings import wording
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.binding import Binding

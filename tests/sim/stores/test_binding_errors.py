@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from orderlab.model.errors import InputError
-from orderlab.properties.contracts.sequential.validation import asks_clients_for_time, contract_of, never_passed
+from orderlab.properties.engine.validation import asks_clients_for_time, contract_of, never_passed
 from orderlab.sim.stores.binding import load_binding
 from orderlab.sim.stores.binding.loader import check_store
 from orderlab.sim.stores.binding.templates import Vocabulary, compile_template

@@ -1,1 +1,1 @@
-"""Stores judged by a contract alone: runs, searches, witnesses and verdicts that are generic in the contract."""
+"""Stores judged by a sequential specification: their kind, and the workloads of those that have one."""

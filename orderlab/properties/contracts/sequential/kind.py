@@ -12,15 +12,15 @@ from orderlab.model.contracts.sequential import SequentialTerms
 from orderlab.model.contracts.steps import ContractTrace, told_step
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.kind import Progress
-from orderlab.properties.contracts.sequential.run import ContractRun
-from orderlab.properties.contracts.sequential.validation import (
+from orderlab.properties.engine.run import ContractRun
+from orderlab.properties.engine.validation import (
     ContractValidation,
     contract_of,
     laws_of,
     validate_contract,
     validate_isolated,
 )
-from orderlab.properties.contracts.sequential.witness import discrepancies_of, passes_by_waiting, told_report
+from orderlab.properties.engine.witness import discrepancies_of, passes_by_waiting, told_report
 from orderlab.properties.mutants.mutant import Result
 from orderlab.properties.profiles import Profile
 from orderlab.properties.validation.effort import QUICK, STANDARD, THOROUGH
@@ -89,7 +89,7 @@ class SequentialKind:
     ) -> Comparison:
         """Judge a change of scripts, in a process of its own."""
         from orderlab.properties.comparison.change import compare_isolated
-        from orderlab.properties.contracts.sequential.comparison import compare_contracts
+        from orderlab.properties.engine.comparison import compare_contracts
 
         return compare_isolated(
             old, new, lambda: compare_contracts(old, new, effort, seed, backend, progress, laws, budget_s)
@@ -203,7 +203,7 @@ def judge_beside(original: Binding, mutated: Binding, seed: int, effort: float) 
     """The judgement on a mutant that survived the first round: equivalent where it replies and leaves what the original
     does, or where it breaks no law and no client hears another reply, in the same steps of either. Outside of these
     steps nothing is claimed."""
-    from orderlab.properties.contracts.sequential.comparison import ProductSearch
+    from orderlab.properties.engine.comparison import ProductSearch
 
     began_cpu_s = time.process_time()
     search = ProductSearch(original, mutated, effort, seed, None, lambda text: None)

@@ -17,7 +17,7 @@ from orderlab.model.contracts.feed.contract import START, FeedStore, payload_of
 from orderlab.model.contracts.job_queue import JobQueue
 from orderlab.model.contracts.judge import Judge, Violation
 from orderlab.model.contracts.steps import REPLY_LOST, Begin, Die, Fault, Resume, Wait
-from orderlab.properties.contracts.sequential.run import ClientState, ContractRun, Report
+from orderlab.properties.engine.run import ClientState, ContractRun, Report
 from orderlab.properties.harness.recording import record_of
 from orderlab.properties.side_by_side import (
     CALLS_MAX,

@@ -9,7 +9,7 @@ import pytest
 from orderlab.model.contracts import judge
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
-from orderlab.properties.contracts.sequential.validation import validate_contract
+from orderlab.properties.engine.validation import validate_contract
 from orderlab.sim.stores.binding.loader import load_binding
 
 TOML = (

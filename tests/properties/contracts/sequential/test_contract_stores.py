@@ -11,15 +11,15 @@ from orderlab.model.contracts.sequential import SequentialTerms
 from orderlab.model.contracts.steps import Begin, Die, Fault, Resume, Wait, from_json, to_json
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
-from orderlab.properties.contracts.sequential.run import LIMIT_WORK, ContractRun
-from orderlab.properties.contracts.sequential.search import Search, explore, troubles_of
-from orderlab.properties.contracts.sequential.validation import (
+from orderlab.properties.engine.run import LIMIT_WORK, ContractRun
+from orderlab.properties.engine.search import Search, explore, troubles_of
+from orderlab.properties.engine.validation import (
     ContractValidation,
     contract_of,
     validate_contract,
     validate_isolated,
 )
-from orderlab.properties.contracts.sequential.witness import ContractReruns
+from orderlab.properties.engine.witness import ContractReruns
 from orderlab.properties.validation.findings import Findings
 from orderlab.properties.witness.witness import story_lines
 from orderlab.report.subjects import subject_of_store

@@ -17,13 +17,13 @@ from orderlab.model.contracts.sequential import BOUNDED, NO_RESIDUE, SequentialT
 from orderlab.model.contracts.steps import Begin
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
-from orderlab.properties.contracts.sequential import growth, validation
-from orderlab.properties.contracts.sequential.crowds import crowd
-from orderlab.properties.contracts.sequential.growth import measure
-from orderlab.properties.contracts.sequential.run import ContractRun
-from orderlab.properties.contracts.sequential.search import Search, opened
-from orderlab.properties.contracts.sequential.validation import contract_of, note_growth, run_of, validate_contract
-from orderlab.properties.contracts.sequential.witness import ContractReruns
+from orderlab.properties.engine import growth, validation
+from orderlab.properties.engine.crowds import crowd
+from orderlab.properties.engine.growth import measure
+from orderlab.properties.engine.run import ContractRun
+from orderlab.properties.engine.search import Search, opened
+from orderlab.properties.engine.validation import contract_of, note_growth, run_of, validate_contract
+from orderlab.properties.engine.witness import ContractReruns
 from orderlab.properties.validation.findings import Findings
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.binding import Binding

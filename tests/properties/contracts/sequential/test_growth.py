@@ -9,10 +9,10 @@ import pytest
 
 from orderlab.model.contracts.contract import size_of
 from orderlab.model.verdict import Outcome
-from orderlab.properties.contracts.sequential import growth
-from orderlab.properties.contracts.sequential.growth import Growth, measure
-from orderlab.properties.contracts.sequential.run import ContractRun
-from orderlab.properties.contracts.sequential.validation import contract_of, validate_contract
+from orderlab.properties.engine import growth
+from orderlab.properties.engine.growth import Growth, measure
+from orderlab.properties.engine.run import ContractRun
+from orderlab.properties.engine.validation import contract_of, validate_contract
 from orderlab.properties.validation.verdicts import LawResult
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.binding import Binding

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from orderlab.model.verdict import Outcome
-from orderlab.properties.contracts.sequential import search
-from orderlab.properties.contracts.sequential.validation import validate_contract
+from orderlab.properties.engine import search
+from orderlab.properties.engine.validation import validate_contract
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 

@@ -11,7 +11,7 @@ from orderlab.model.contracts.contract import Call
 from orderlab.model.contracts.job_queue import LEASED, WAITING, Job, JobQueue, Promises, Queue
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
-from orderlab.properties.contracts.sequential.validation import SKEW_MS, run_of, validate_contract
+from orderlab.properties.engine.validation import SKEW_MS, run_of, validate_contract
 from orderlab.sim.stores.binding.loader import load_binding
 
 REGISTRY = Path(__file__).parent / "registry-queue"

@@ -12,9 +12,9 @@ from hypothesis.stateful import run_state_machine_as_test
 from orderlab.machines import contract_machine, load_binding
 from orderlab.model.contracts.sequential import SequentialTerms
 from orderlab.model.verdict import Outcome
-from orderlab.properties.contracts.sequential.search import Search, walk
-from orderlab.properties.contracts.sequential.validation import run_of, validate_contract
-from orderlab.properties.contracts.sequential.witness import ContractReruns
+from orderlab.properties.engine.search import Search, walk
+from orderlab.properties.engine.validation import run_of, validate_contract
+from orderlab.properties.engine.witness import ContractReruns
 from orderlab.properties.validation.findings import Findings
 from orderlab.sim.stores.binding.binding import Binding
 

@@ -12,8 +12,8 @@ from orderlab.model.contracts.contract import Call
 from orderlab.model.contracts.steps import Begin, Die, Fault, Resume, Wait
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
-from orderlab.properties.contracts.sequential.run import ContractRun
-from orderlab.properties.contracts.sequential.validation import validate_contract
+from orderlab.properties.engine.run import ContractRun
+from orderlab.properties.engine.validation import validate_contract
 from orderlab.sim.live import ServerProcess
 from orderlab.sim.redis.backends import Backend, KernelBackend, ServerBackend
 from orderlab.sim.redis.replies import ErrorReply

@@ -11,10 +11,10 @@ from orderlab.model.contracts.sequential import Scope
 from orderlab.model.contracts.steps import Begin, ContractTrace, Die, Fault, Resume, Wait
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.sequential.kind import SEQUENTIAL
-from orderlab.properties.contracts.sequential.run import ContractRun
-from orderlab.properties.contracts.sequential.search import moments, moves
-from orderlab.properties.contracts.sequential.validation import contract_of
-from orderlab.properties.contracts.sequential.witness import ContractPerformer
+from orderlab.properties.engine.run import ContractRun
+from orderlab.properties.engine.search import moments, moves
+from orderlab.properties.engine.validation import contract_of
+from orderlab.properties.engine.witness import ContractPerformer
 from orderlab.properties.witness.confirmation import Confirmer
 from orderlab.sim.redis.backends import KernelBackend, open_backend
 from orderlab.sim.redis.error_conditions import CRASHED

@@ -4,9 +4,9 @@ import pytest
 
 from orderlab.model.contracts.steps import Begin
 from orderlab.properties.contracts.kind import kind_of
-from orderlab.properties.contracts.sequential.run import ContractRun
 from orderlab.properties.contracts.sequential.side_by_side import faults, measured, workload_of
-from orderlab.properties.contracts.sequential.validation import contract_of
+from orderlab.properties.engine.run import ContractRun
+from orderlab.properties.engine.validation import contract_of
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.loader import load_binding
 from tests.in_process import ROOT

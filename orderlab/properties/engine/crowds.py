@@ -12,8 +12,8 @@ from collections.abc import Callable
 from orderlab.model.contracts.contract import Crowd, Discrepancy, Failed
 from orderlab.model.contracts.sequential import BOUNDED
 from orderlab.model.contracts.steps import OWN_ERROR, Begin, ClientStep, Fault, Resume, Wait
-from orderlab.properties.contracts.sequential.run import ContractRun, Report, RunState
-from orderlab.properties.contracts.sequential.search import Search
+from orderlab.properties.engine.run import ContractRun, Report, RunState
+from orderlab.properties.engine.search import Search
 from orderlab.properties.harness.recording import record_of
 
 AT_LENGTH = "counting at length"

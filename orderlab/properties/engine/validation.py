@@ -12,11 +12,11 @@ from orderlab.model.contracts.sequential import BOUNDED, NO_RESIDUE, WAKE_UP, Sc
 from orderlab.model.contracts.steps import ContractTrace
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
-from orderlab.properties.contracts.sequential.crowds import AT_LENGTH, crowd
-from orderlab.properties.contracts.sequential.growth import Growth, Writer, measure
-from orderlab.properties.contracts.sequential.run import ContractRun
-from orderlab.properties.contracts.sequential.search import Search, explore, walk
-from orderlab.properties.contracts.sequential.witness import (
+from orderlab.properties.engine.crowds import AT_LENGTH, crowd
+from orderlab.properties.engine.growth import Growth, Writer, measure
+from orderlab.properties.engine.run import ContractRun
+from orderlab.properties.engine.search import Search, explore, walk
+from orderlab.properties.engine.witness import (
     ContractPerformer,
     ContractReruns,
     PlainerCalls,

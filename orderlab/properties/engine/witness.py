@@ -22,7 +22,7 @@ from orderlab.model.contracts.steps import (
     Wait,
     fault_of,
 )
-from orderlab.properties.contracts.sequential.run import BESIDE_SERVERS, LIMIT_WORD, ContractRun, Report
+from orderlab.properties.engine.run import BESIDE_SERVERS, LIMIT_WORD, ContractRun, Report
 from orderlab.properties.harness.recording import LuaLine, line_to_look_at, lines_run, record_of
 from orderlab.properties.validation.findings import wording
 from orderlab.properties.witness.witness import Explanation

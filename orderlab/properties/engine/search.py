@@ -16,8 +16,8 @@ from orderlab.model.contracts.contract import ALL_OR_NOTHING, SPECIFICATION, Dis
 from orderlab.model.contracts.judge import TooManyStates
 from orderlab.model.contracts.sequential import BOUNDED, ONE_SLOT, WAKE_UP, Scope
 from orderlab.model.contracts.steps import REPLY_LOST, Begin, ClientStep, Die, Fault, Resume, Wait
-from orderlab.properties.contracts.sequential.run import ContractRun, Report, RunState
-from orderlab.properties.contracts.sequential.witness import ContractReruns, discrepancies_of
+from orderlab.properties.engine.run import ContractRun, Report, RunState
+from orderlab.properties.engine.witness import ContractReruns, discrepancies_of
 from orderlab.properties.harness.recording import SCRIPT_CALLS, record_of
 from orderlab.properties.validation.findings import Explored, Findings
 from orderlab.sim.redis.error_conditions import (

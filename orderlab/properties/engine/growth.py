@@ -17,8 +17,8 @@ from typing import NamedTuple
 from orderlab.model.contracts.contract import Call
 from orderlab.model.contracts.judge import TooManyStates
 from orderlab.model.contracts.steps import Begin, ClientStep, Die, Resume, Wait
-from orderlab.properties.contracts.sequential.run import ContractRun, Report
-from orderlab.properties.contracts.sequential.search import moments
+from orderlab.properties.engine.run import ContractRun, Report
+from orderlab.properties.engine.search import moments
 from orderlab.properties.harness.keyspace import bytes_in
 from orderlab.properties.harness.recording import REMOVING, Record, record_of
 from orderlab.sim.redis.shard import Effect, FrozenKeyspace

@@ -49,10 +49,10 @@ from orderlab.properties.comparison.change import (
     no_longer_known,
     sorted_by,
 )
-from orderlab.properties.contracts.sequential.crowds import crowd
-from orderlab.properties.contracts.sequential.run import ClientState, ContractRun, Report, RunState
-from orderlab.properties.contracts.sequential.search import Search, explore, operation_of, walk
-from orderlab.properties.contracts.sequential.validation import (
+from orderlab.properties.engine.crowds import crowd
+from orderlab.properties.engine.run import ClientState, ContractRun, Report, RunState
+from orderlab.properties.engine.search import Search, explore, operation_of, walk
+from orderlab.properties.engine.validation import (
     LENGTH,
     SKEW_MS,
     WALKS,
@@ -61,7 +61,7 @@ from orderlab.properties.contracts.sequential.validation import (
     is_counted,
     validate_contract,
 )
-from orderlab.properties.contracts.sequential.witness import ContractPerformer, ContractReruns, PlainerCalls, explain
+from orderlab.properties.engine.witness import ContractPerformer, ContractReruns, PlainerCalls, explain
 from orderlab.properties.harness.recording import SCRIPT_CALLS
 from orderlab.properties.validation.findings import Finding, Findings, wording
 from orderlab.properties.witness.confirmation import Confirmer

@@ -20,10 +20,10 @@ from orderlab.model.contracts.contract import Call, Discrepancy, Reply
 from orderlab.model.contracts.judge import TooManyStates
 from orderlab.model.contracts.sequential import Scope, SequentialTerms
 from orderlab.model.contracts.steps import Begin, ClientStep, ContractTrace, Die, Fault, Resume, Wait
-from orderlab.properties.contracts.sequential.run import ContractRun, Report
-from orderlab.properties.contracts.sequential.search import moments, moves, troubles_of
-from orderlab.properties.contracts.sequential.validation import laws_of, run_of
-from orderlab.properties.contracts.sequential.witness import ContractReruns, PlainerCalls, discrepancies_of, explain
+from orderlab.properties.engine.run import ContractRun, Report
+from orderlab.properties.engine.search import moments, moves, troubles_of
+from orderlab.properties.engine.validation import laws_of, run_of
+from orderlab.properties.engine.witness import ContractReruns, PlainerCalls, discrepancies_of, explain
 from orderlab.properties.machines.tally import Tally, initialize, rule, tally_of
 from orderlab.properties.validation.findings import Finding
 from orderlab.properties.witness.shortening import shortened
