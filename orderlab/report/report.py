@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from enum import StrEnum
-from importlib.resources import files
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -270,8 +269,3 @@ def versions(more: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
     from importlib.metadata import version
 
     return {"orderlab": version("orderlab"), "python": platform.python_version(), **dict(more)}
-
-
-def published_schema() -> str:
-    """The JSON schema of a report, as the package has it."""
-    return files("orderlab.report").joinpath(SCHEMA).read_text()

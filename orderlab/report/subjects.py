@@ -332,10 +332,6 @@ def _name(lua: LuaLine) -> str:
     return lua.path.name if lua.path is not None else ""
 
 
-def _line_name(lua: LuaLine) -> str:
-    return f"{_name(lua)}:{lua.line}"
-
-
 def _line(lua: LuaLine) -> Line | None:
     if lua.path is None or lua.line is None:
         return None

@@ -29,12 +29,12 @@ from orderlab.properties.contracts.session.validation.machine import (
     run_examples,
 )
 from orderlab.properties.contracts.session.validation.walks import walk_about
-from orderlab.properties.machines.pipeline import simulate
-from orderlab.properties.strategies.pipelines import ANYWHERE, ROUND_MS, WAITING, Strike, publishing_ms
 from orderlab.properties.validation.findings import Findings
 from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.systems.settings import STORES
+from tests.laboratory.pipeline_machine import simulate
+from tests.laboratory.schedules import ANYWHERE, ROUND_MS, WAITING, Strike, publishing_ms
 
 RIGHT = "session"
 SIMULATED = frozenset(STORES) - {RIGHT}

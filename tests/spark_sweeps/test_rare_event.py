@@ -9,9 +9,10 @@ import pytest
 from scipy import stats
 
 from orderlab.model.errors import InputError
+from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.engine.statistics import clopper_pearson
 from orderlab.spark_sweeps.questions.answer import answer
-from orderlab.spark_sweeps.questions.rare_event import next_level, plain_monte_carlo, splitting
+from orderlab.spark_sweeps.questions.rare_event import Rarity, next_level, splitting
 from orderlab.spark_sweeps.runs.job import load, single_run
 
 POISSON = (
@@ -34,6 +35,13 @@ def test_splitting_finds_a_probability_of_three_in_a_million():
         assert rare.evaluations < 8_000  # plain Monte Carlo would need tens of millions
         assert rare == splitting(normal, 5, 4.5, 200, seed=seed)
     assert covered >= 6
+
+
+def plain_monte_carlo(score, dimensions, bound, samples, seed):
+    """Estimate the probability by counting: the second algorithm."""
+    inputs = RandomStreams(seed).vector_stream("plain-monte-carlo").random((samples, dimensions))
+    found = clopper_pearson(int((score(inputs) > bound).sum()), samples)
+    return Rarity(found.estimate, found.low, found.high, (), samples)
 
 
 def test_splitting_and_plain_monte_carlo_agree_where_both_are_feasible():

@@ -7,8 +7,6 @@ identifier and any sequence number nearby.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 MODULUS = 65535
 """Number of identifiers. Small-scope exploration takes a smaller one; zero is never an identifier."""
 
@@ -37,7 +35,7 @@ def decode(packet_id: int, known: int, behind: int, ahead: int, modulus: int = M
     """The sequence number with this identifier among known-behind..known+ahead; None if there is none.
 
     The answer is the right one if the true sequence number lies in that window and the window has at most `modulus`
-    numbers: `ambiguity` searches for a counterexample to just that. Raises ValueError for a window that is larger.
+    numbers: its tests search for a counterexample to just that. Raises ValueError for a window that is larger.
     """
     _check(packet_id, modulus)
     if behind < 0 or ahead < 0 or behind + ahead + 1 > modulus:
@@ -45,33 +43,6 @@ def decode(packet_id: int, known: int, behind: int, ahead: int, modulus: int = M
     lowest = max(1, known - behind)
     candidate = lowest + (packet_id - encode(lowest, modulus)) % modulus
     return candidate if candidate <= known + ahead else None
-
-
-@dataclass(frozen=True)
-class Ambiguity:
-    """Two sequence numbers of one window that share an identifier."""
-
-    known: int
-    behind: int
-    ahead: int
-    one: int
-    other: int
-
-
-def ambiguity(modulus: int, window: int) -> Ambiguity | None:
-    """Exhaustive proof obligation of `decode`: in no window of this many numbers do two share an identifier.
-
-    Identifiers repeat with period `modulus`, so reference points 1..2*modulus stand for all.
-    """
-    for behind in range(window):
-        ahead = window - 1 - behind
-        for known in range(1, 2 * modulus + 1):
-            seen: dict[int, int] = {}
-            for sequence in range(max(1, known - behind), known + ahead + 1):
-                other = seen.setdefault(encode(sequence, modulus), sequence)
-                if other != sequence:
-                    return Ambiguity(known, behind, ahead, other, sequence)
-    return None
 
 
 def _check(packet_id: int, modulus: int, lowest: int = 1) -> None:

@@ -167,10 +167,6 @@ def _kept(kept: dict[Any, Any], key: Any, found: Any) -> Any:
     return found
 
 
-def _renamed_value(domain: Domain, value: Any, renaming: Renaming) -> Any:
-    return domain.value(domain.renamed(domain.code(value, ""), renaming))
-
-
 _NOTHING = Domain(0, 0)
 
 

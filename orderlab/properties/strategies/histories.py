@@ -180,7 +180,3 @@ def _planted(steps: list[str], anomaly: str) -> Planted:
 def histories_with(anomaly: str) -> st.SearchStrategy[Planted]:
     """Histories that end with this anomaly."""
     return st.builds(_planted, _walks, st.just(anomaly))
-
-
-flawed_histories = st.builds(_planted, _walks, st.sampled_from(list(ANOMALIES)))
-"""Histories with one anomaly, any."""

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cache
-from importlib import resources
 
 from orderlab.sim.redis import conditions as texts
 from orderlab.sim.redis.conditions import Abort, DiskError, Interrupt
@@ -151,28 +149,6 @@ CONDITIONS = (
     CRASHED,
 )
 ABORTS = {KILLED.name: Abort.KILL, CRASHED.name: Abort.CRASH}
-
-
-@dataclass(frozen=True, slots=True)
-class ArgumentError:
-    """An error that lies in the arguments, or in what they meet: an example of it on an empty keyspace."""
-
-    given: tuple[Argv, ...]
-    """Commands that come before."""
-    argv: Argv
-    error: bytes
-
-
-@cache
-def argument_errors() -> Mapping[bytes, tuple[ArgumentError, ...]]:
-    """Lower-case command -> the errors that its arguments can raise, at any call of a script. Nothing can impose
-    them: whoever calls the script gives the arguments, and a script that checks them first is safe."""
-    found: dict[bytes, list[ArgumentError]] = {}
-    for line in resources.files("orderlab.sim.redis").joinpath("argument_errors.txt").read_text().splitlines():
-        calls, _, error = line.partition(" -> ")
-        *given, argv = _commands(*calls.split("; "))
-        found.setdefault(argv[0].lower(), []).append(ArgumentError(tuple(given), argv, error.encode()))
-    return {name: tuple(errors) for name, errors in found.items()}
 
 
 _UNTYPED = frozenset(

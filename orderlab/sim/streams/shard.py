@@ -478,16 +478,3 @@ def _unpacked(value: bytes) -> tuple[str, str, bytes]:
     value begins with."""
     topic, publisher, payload = value.split(b"\0", 2)
     return topic.decode(), publisher.decode(), payload
-
-
-def published_walk(shard: Shard, topic_filter: str) -> list[Message]:
-    """What the walk of the proposal finds: it ends at the first key whose index is not selected (a specimen; in one
-    bucket)."""
-    (query,) = shard.generations[0].schema.queries(topic_filter)
-    found = []
-    for pair in shard.store.seek(STREAM.pack(0, 0, query.wanted)):
-        if pair[0] >= FACTS or KEY.unpack(pair[0])[2] & query.mask != query.wanted:
-            break
-        if matches(topic_filter, (message := shard.unpacked(pair)).topic):
-            found.append(message)
-    return found

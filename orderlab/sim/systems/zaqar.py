@@ -70,7 +70,6 @@ EXEC: Argv = (b"EXEC",)
 NOTHING_QUEUED = (MULTI, EXEC)
 """A transaction that is bound to fail: the server forgets what is queued as it comes."""
 Cure = Literal["watch", "lua", "race"]
-ROWS_HELD = 4000
 TICK_US = 50_000
 PAGE = 100
 PAST = ", past it"

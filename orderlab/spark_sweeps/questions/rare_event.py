@@ -71,13 +71,6 @@ class Population:
     levels: tuple[float, ...]
 
 
-def plain_monte_carlo(score: Score, dimensions: int, bound: float, samples: int, seed: int) -> Rarity:
-    """Estimate the probability by counting: the check, and the better choice above about one in a hundred."""
-    inputs = RandomStreams(seed).vector_stream("plain-monte-carlo").random((samples, dimensions))
-    found = clopper_pearson(int((score(inputs) > bound).sum()), samples)
-    return Rarity(found.estimate, found.low, found.high, (), samples)
-
-
 def splitting(
     score: Score, dimensions: int, bound: float, samples: int, seed: int, share: float = 0.1, populations: int = 5,
     redrawn: int = 0,

@@ -2,11 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
-from orderlab.model.protocol.packet_id import MODULUS, Ambiguity, ambiguity, decode, distance, encode, following
+from orderlab.model.protocol.packet_id import MODULUS, decode, distance, encode, following
 
 MODULI = range(1, 8)
+
+
+@dataclass(frozen=True)
+class Ambiguity:
+    """Two sequence numbers of one window that share an identifier."""
+
+    known: int
+    behind: int
+    ahead: int
+    one: int
+    other: int
+
+
+def ambiguity(modulus: int, window: int) -> Ambiguity | None:
+    """Exhaustive proof obligation of `decode`: in no window of this many numbers do two share an identifier.
+
+    Identifiers repeat with period `modulus`, so reference points 1..2*modulus stand for all.
+    """
+    for behind in range(window):
+        ahead = window - 1 - behind
+        for known in range(1, 2 * modulus + 1):
+            seen: dict[int, int] = {}
+            for sequence in range(max(1, known - behind), known + ahead + 1):
+                other = seen.setdefault(encode(sequence, modulus), sequence)
+                if other != sequence:
+                    return Ambiguity(known, behind, ahead, other, sequence)
+    return None
 
 
 @pytest.mark.parametrize("modulus", MODULI)

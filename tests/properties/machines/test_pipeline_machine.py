@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from orderlab.properties.machines.pipeline import PipelineUnderFaults
 from orderlab.properties.machines.tally import tally_of
-from orderlab.properties.strategies.pipelines import WAITING
+from tests.laboratory.pipeline_machine import PipelineUnderFaults
+from tests.laboratory.schedules import WAITING
 
 RESTARTS = ("redis-restart", "redis-stall", "script-cache-flush", "slow-consumer")
 

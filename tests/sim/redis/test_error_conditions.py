@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -19,9 +21,8 @@ from orderlab.sim.redis.error_conditions import (
     SLOT_MIGRATES,
     STALE,
     WRONG_TYPE_FOUND,
-    ArgumentError,
+    Argv,
     Condition,
-    argument_errors,
     conditions,
     expects_a_type,
     imposed,
@@ -33,8 +34,29 @@ from orderlab.sim.redis.shard import Shard
 from orderlab.sim.redis.wire import Connection
 
 load_commands()
-ARGUMENT_ERRORS = [example for examples in argument_errors().values() for example in examples]
 GET, SET, DEL, TIME = (b"GET", b"k"), (b"SET", b"k", b"v"), (b"DEL", b"k"), (b"TIME",)
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentError:
+    """An error that lies in the arguments, or in what they meet: an example of it on an empty keyspace."""
+
+    given: tuple[Argv, ...]
+    """Commands that come before."""
+    argv: Argv
+    error: bytes
+
+
+def argument_errors() -> Iterator[ArgumentError]:
+    """The errors that arguments of commands can raise, at any call of a script. Nothing can impose them: whoever calls
+    the script gives the arguments, and a script that checks them first is safe."""
+    for line in (Path(__file__).parent / "argument_errors.txt").read_text().splitlines():
+        calls, _, error = line.partition(" -> ")
+        *given, argv = (tuple(call.encode().split()) for call in calls.split("; "))
+        yield ArgumentError(tuple(given), argv, error.encode())
+
+
+ARGUMENT_ERRORS = list(argument_errors())
 
 
 def shown(argv: Sequence[bytes]) -> str:

@@ -26,7 +26,21 @@ from orderlab.sim.streams.keys import (
     next_selected,
 )
 from orderlab.sim.streams.ordered_store import MemoryStore, Pair, RocksStore
-from orderlab.sim.streams.shard import FACTS, STREAM, Dropped, Iterator, Message, Schema, Shard, published_walk
+from orderlab.sim.streams.shard import FACTS, STREAM, Dropped, Iterator, Message, Schema, Shard
+
+
+def published_walk(shard: Shard, topic_filter: str) -> list[Message]:
+    """What the walk of the proposal finds: it ends at the first key whose index is not selected (a specimen; in one
+    bucket)."""
+    (query,) = shard.generations[0].schema.queries(topic_filter)
+    found = []
+    for pair in shard.store.seek(STREAM.pack(0, 0, query.wanted)):
+        if pair[0] >= FACTS or KEY.unpack(pair[0])[2] & query.mask != query.wanted:
+            break
+        if matches(topic_filter, (message := shard.unpacked(pair)).topic):
+            found.append(message)
+    return found
+
 
 LEVELS = st.sampled_from(["", "a", "b", "c", "$x"])
 TOPICS = st.lists(LEVELS, min_size=1, max_size=6).map("/".join).filter(bool)

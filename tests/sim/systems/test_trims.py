@@ -3,9 +3,9 @@
 import pytest
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
-from orderlab.properties.strategies.pipelines import WAITING
 from orderlab.sim.mqtt.connections import TrimTracker
 from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
+from tests.laboratory.schedules import WAITING
 
 
 def run(before=lambda system: None, seed=0, **settings):

@@ -128,13 +128,6 @@ def kept(queue: Sequence[Entry], limit: int) -> tuple[Entry, ...]:
 # -- actions ---------------------------------------------------------------------------------------------------------
 
 
-def open_session(state: Session, epoch: int, clean_start: bool) -> Session:
-    """CONNECT. A Clean Start begins a new session: nothing of the old one is left. Guard: the epoch is a newer one."""
-    if epoch <= state.epoch:
-        return state
-    return clear(state, epoch) if clean_start else state._replace(epoch=epoch)
-
-
 def save(
     state: Session,
     messages: Sequence[Message],

@@ -26,6 +26,30 @@ HOSTILE_CLIENTS: tuple[bytes, ...] = (
 """Client identifiers that MQTT allows, as they break hash tags, templates and buffers; the empty one a server
 replaces."""
 
+_LETTERS = "cabdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def _spelled(letters: str, **sizes: int) -> st.SearchStrategy[bytes]:
+    """Text of these letters; it shrinks to the first of them, not to the one with the smallest code."""
+    return st.lists(st.sampled_from(letters), **sizes).map(lambda chosen: "".join(chosen).encode())  # type: ignore[arg-type]
+
+
+ordinary_clients = _spelled(_LETTERS, min_size=1, max_size=23)
+"""What every server must accept (MQTT-3.1.3-5)."""
+allowed_clients = st.one_of(
+    ordinary_clients,
+    st.text(st.characters(codec="utf-8", exclude_characters="\x00", exclude_categories=["Cs"]), max_size=40).map(
+        str.encode
+    ),
+)
+"""Any UTF-8 string without U+0000; the empty one asks the server for a name (MQTT 5.0, 1.5.4, 3.1.3.1)."""
+clients = st.one_of(
+    ordinary_clients,
+    allowed_clients,
+    # what breaks hash tags, templates, parsers and buffers
+    st.one_of(_spelled("}{c:_%", max_size=8), st.sampled_from(HOSTILE_CLIENTS), st.binary(max_size=12)),
+)
+
 intervals_ms = st.one_of(
     st.none(),
     st.sampled_from([1000, 2000, 3000, 5000]),

@@ -305,6 +305,11 @@ def _all(function: _Function) -> Iterator[_Function]:
         yield from _all(inner)
 
 
+def functions_of(chunk: bytes) -> list[_Function]:
+    """The functions of a compiled chunk, its main function first."""
+    return list(_all(_Reader(chunk).function()))
+
+
 def _fields(instruction: int) -> tuple[int, int, int, int]:
     return instruction & 63, instruction >> 6 & 255, instruction >> 23, instruction >> 14 & 511
 
@@ -380,7 +385,7 @@ def _prepared(chunk: bytes, host_names: frozenset[bytes] | None) -> PreparedChun
     if not chunk.startswith(HEADER):
         raise BytecodeError("unknown bytecode format")
     changed = bytearray(chunk)
-    functions = list(_all(_Reader(chunk).function()))
+    functions = functions_of(chunk)
     for function in functions:
         _note_captures(function)
     for function in functions:
@@ -400,12 +405,3 @@ def _prepared(chunk: bytes, host_names: frozenset[bytes] | None) -> PreparedChun
 
 _prepared_before = lru_cache(maxsize=128)(_prepared)
 """The same scripts are loaded into one store after another."""
-
-
-def globals_of_inner_functions(chunk: bytes) -> Iterator[bytes]:
-    """Names of the globals that functions inside of a chunk read or assign, as opposed to its main function."""
-    main = _Reader(chunk).function()
-    for function in _all(main):
-        for instruction in function.code:
-            if function is not main and instruction & 63 in (OP_GETGLOBAL, OP_SETGLOBAL):
-                yield function.constants[instruction >> 14] or b"?"

@@ -39,7 +39,7 @@ OPERATION_FIELDS: dict[str, tuple[str, ...]] = {
 }
 """Beside the common fields, by operation. See ``notes/bindings.md`` for what each means."""
 
-NEEDED = SAVES, LISTS = "save", "fetch"
+SAVES, LISTS = "save", "fetch"
 """The operations that no session store does without: the one that takes a batch of messages, and the one that returns
 them."""
 

@@ -17,7 +17,6 @@ from orderlab.model.contracts.session.spec import (
     fetch,
     lifetime,
     next_packet_id,
-    open_session,
     page,
     release,
     save,
@@ -111,13 +110,6 @@ def test_at_its_deadline_a_message_is_gone() -> None:
     state = save(Session(), [Message(1, Lifetime(1000, 1000))], 3, 0, 0, 1)
     assert labels(expire(state, 999)) == [1]
     assert labels(expire(state, 1000)) == []
-
-
-def test_a_clean_start_begins_anew_and_an_old_connect_does_nothing() -> None:
-    state = saved(1)
-    assert labels(open_session(state, 1, clean_start=False)) == [1]
-    assert labels(open_session(state, 1, clean_start=True)) == []
-    assert open_session(clear(state, 2), 1, clean_start=True) == clear(state, 2)
 
 
 def test_every_state_of_a_small_scope_keeps_the_invariants() -> None:

@@ -13,9 +13,9 @@ from orderlab.model.contracts.session.steps import Acknowledge, Clear, Fetch, Op
 from orderlab.properties.contracts.session.machines.store import StoreMachine
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
+from orderlab.properties.contracts.session.strategies import clients
 from orderlab.properties.harness.recording import RecordingStore
 from orderlab.properties.machines.tally import initialize, rule
-from orderlab.properties.strategies.mqtt import clients
 from orderlab.sim.redis.hash_slots import hash_slots
 
 

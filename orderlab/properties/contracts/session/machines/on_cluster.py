@@ -279,13 +279,6 @@ class Migration:
             self.slot = None
 
 
-@contextmanager
-def real_cluster() -> Iterator[ServerCluster]:
-    """Three servers of our own. Raises InputError where there is none to start."""
-    with ClusterProcess(MASTERS) as masters:
-        yield ServerCluster(masters)
-
-
 def served(met: Mapping[str, int]) -> dict[str, int]:
     """What a cluster answered, by names that statistics print."""
     return {f"the cluster says {word}" if word.isupper() else word: count for word, count in met.items()}

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.properties.contracts.session.machines.on_cluster import real_cluster
+from orderlab.properties.contracts.session.machines.on_cluster import MASTERS, ServerCluster
 from orderlab.properties.contracts.session.machines.slots_on_the_move import on_cluster
 from orderlab.properties.contracts.session.machines.store import LawViolated
 from orderlab.properties.contracts.session.subject import Subject
 from orderlab.properties.contracts.session.validation.single_law import search
 from orderlab.properties.machines.tally import tally_of
 from orderlab.properties.profiles import Profile
+from orderlab.sim.live import ClusterProcess
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 
@@ -99,7 +100,8 @@ def test_keys_of_two_slots_are_refused_by_any_cluster() -> None:
 @pytest.mark.server
 @pytest.mark.exhaustive
 def test_it_runs_on_a_real_cluster() -> None:
-    with real_cluster() as cluster:
+    with ClusterProcess(MASTERS) as masters:
+        cluster = ServerCluster(masters)
 
         def emptied() -> object:
             cluster.flush()

@@ -16,7 +16,8 @@ from orderlab.model.checkers.judge import Question, judge
 from orderlab.model.history.events import EventBatch, Names
 from orderlab.model.verdict import Outcome, Verdict
 from orderlab.properties.machines.tally import Tally, rule, tally_of
-from orderlab.properties.strategies.pipelines import (
+from orderlab.sim.systems.catalogue import entry, settings_of
+from tests.laboratory.schedules import (
     ANYWHERE,
     SMALLEST,
     Strike,
@@ -25,7 +26,6 @@ from orderlab.properties.strategies.pipelines import (
     ticks_ms,
     written,
 )
-from orderlab.sim.systems.catalogue import entry, settings_of
 
 SYSTEM = "tbmq-p2p"
 

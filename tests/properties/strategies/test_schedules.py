@@ -1,4 +1,4 @@
-"""Strategies give what MQTT allows, and shrink to what a person would write."""
+"""Strategies give clients that MQTT allows, configurations and schedules that shrink to what a person would write."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import pytest
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
-from orderlab.properties.strategies import mqtt
-from orderlab.properties.strategies.pipelines import (
+from orderlab.properties.contracts.session.strategies import allowed_clients, ordinary_clients
+from orderlab.sim.systems.catalogue import settings_of
+from tests.laboratory.schedules import (
     ANYWHERE,
     ROUND_MS,
     SMALLEST,
@@ -22,7 +23,6 @@ from orderlab.properties.strategies.pipelines import (
     ticks_ms,
     written,
 )
-from orderlab.sim.systems.catalogue import settings_of
 
 QUICK = settings(max_examples=500, database=None, deadline=None, derandomize=True)
 
@@ -30,13 +30,7 @@ QUICK = settings(max_examples=500, database=None, deadline=None, derandomize=Tru
 @pytest.mark.parametrize(
     ("strategy", "condition", "simplest"),
     [
-        (mqtt.ordinary_clients, lambda client: True, b"c"),
-        (mqtt.topics, lambda topic: True, b"t"),
-        (mqtt.topics, lambda topic: topic.count(b"/") == 2, b"t/t/t"),
-        (mqtt.properties, lambda given: True, mqtt.Properties()),
-        (mqtt.properties, lambda given: given.expiry_s is not None, mqtt.Properties(expiry_s=0)),
-        (mqtt.payloads, lambda payload: True, b""),
-        (mqtt.counters_near_the_wrap, lambda counter: counter.start + counter.steps > 65535, None),
+        (ordinary_clients, lambda client: True, b"c"),
         (moments_ms(80), lambda ms: True, ROUND_MS),
         (moments_ms(80), lambda ms: ms > 41, 50),
         (moments_ms(80), lambda ms: ms % 10 == 9 and ms > 30, 39),
@@ -49,38 +43,15 @@ def test_it_shrinks_to_what_a_person_would_write(
     found = find(strategy, condition, settings=QUICK)
     if simplest is not None:
         assert found == simplest
-    elif isinstance(found, mqtt.Numbered):
-        assert found.start + found.steps == 65536
     else:
         assert found == (Strike(ROUND_MS, "redis-stall", 0),) * 2
         assert written(found) == "redis-stall@0.01:0 redis-stall@0.01:0"
 
 
 @QUICK
-@given(mqtt.topics, mqtt.allowed_clients)
-def test_topics_and_clients_are_allowed(topic: bytes, client: bytes) -> None:
-    assert topic.decode()
-    assert not set("+#\x00") & set(topic.decode())
+@given(allowed_clients)
+def test_clients_are_allowed(client: bytes) -> None:
     assert "\x00" not in client.decode()
-
-
-@QUICK
-@given(mqtt.filters().flatmap(lambda pattern: st.tuples(st.just(pattern), mqtt.topic_matched_by(pattern))))
-def test_a_filter_matches_its_topics(pair: tuple[bytes, bytes]) -> None:
-    pattern, topic = pair[0].decode().split("/"), pair[1].decode().split("/")
-    for at, level in enumerate(pattern):
-        if level == "#":
-            return
-        assert at < len(topic)
-        assert level in ("+", topic[at])
-    assert len(topic) == len(pattern)
-
-
-@QUICK
-@given(mqtt.clock_jumps((1000, 2000, 5000), now_ms=999))
-def test_clocks_jump_to_deadlines_and_1_ms_beside_them(moments: tuple[int, ...]) -> None:
-    assert list(moments) == sorted(moments)
-    assert all(min(abs(moment - deadline) for deadline in (1000, 2000, 5000)) <= 1 for moment in moments)
 
 
 @QUICK
