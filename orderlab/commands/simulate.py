@@ -56,7 +56,7 @@ def simulate(  # noqa: C901
     config: Annotated[Path | None, typer.Option(help="Settings from a TOML file; --set overrides them.")] = None,
     list_them: Annotated[bool, typer.Option("--list", help="List the systems and their settings.")] = False,
     history: Annotated[Path | None, typer.Option(help="Keep the history: .parquet, .jsonl or .csv.")] = None,
-    replications: Annotated[int, typer.Option(help="Independent runs; means then carry Student-t intervals.")] = 1,
+    replications: Annotated[int, typer.Option(help="Independent runs; means then carry nominal 95 % intervals.")] = 1,
     trace: Annotated[
         Path | None, typer.Option(help="Write a timeline for Perfetto (Chrome trace events, JSON).")
     ] = None,
@@ -244,6 +244,7 @@ def simulate(  # noqa: C901
                 recovery,
                 judged_together(joint),
                 replications,
+                [*joint["warnings"], joint["unseen"]],
             )
     reason = why_vacuous(told, outcome, question.named)
     if reason is not None:
@@ -384,9 +385,13 @@ def _print_replications(
 ) -> dict[str, Any]:
     """Print what all runs came to, and return it."""
     from orderlab.model.verdict import joint_verdicts
-    from orderlab.report.simulation import print_replications
+    from orderlab.report.simulation import print_replications, shown_means
+    from orderlab.sim.engine.few_runs import evidence_of
     from orderlab.sim.engine.statistics import report_means
 
+    reports = [{name: each for name, each in run.report.items() if name != "recovery"} for run in runs]
+    means = report_means(reports)
+    evidence = evidence_of(reports, shown_means(means))
     result = {
         "system": system,
         "seed": seed,
@@ -397,9 +402,9 @@ def _print_replications(
             "cut_s": runs[0].report["warm_up"]["cut_s"],
             "settled_runs": sum(bool(run.report["warm_up"]["has_settled"]) for run in runs),
         },
-        "means": report_means(
-            [{name: each for name, each in run.report.items() if name != "recovery"} for run in runs]
-        ),
+        "means": means,
+        "warnings": evidence.warnings,
+        "unseen": evidence.unseen,
         "recovery": recovery,
         "verdicts": joint_verdicts([(run.seed, run.verdicts) for run in runs]),
         "replications": [

@@ -148,7 +148,7 @@ def _cheapest(
         marks = [
             Mark(row["price"], row[metric], None if row[high] is None else 2 * row[metric] - row[high], row[high],
                  f"{named(row, settings)}\nprice {cell(row['price'])}, {with_unit(target)} {cell(row[metric])}: "
-                     f"{'meets' if row['meets'] else 'does not meet'}{lead(row).told}",
+                     f"{'meets' if row['meets'] else 'may meet' if row['open'] else 'does not meet'}{lead(row).told}",
                  lead(row).link, is_open=not row["meets"])
             for row in mine
         ]  # fmt: skip
@@ -160,7 +160,11 @@ def _cheapest(
     )
     x = Axis("price", scale_of(mark.x for mark in told))
     caption = f"{with_unit(target)} by price"
-    return caption, "filled: meets every target; hollow: does not", panel(caption, curves, x, y, [(bound, "target")])
+    return (
+        caption,
+        "filled: meets every target; hollow: does not, or is open",
+        panel(caption, curves, x, y, [(bound, "target")]),
+    )
 
 
 def _comparison(

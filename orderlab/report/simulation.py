@@ -20,6 +20,7 @@ from orderlab.report.verdicts import print_verdicts, print_witness
 from orderlab.report.words import counted
 from orderlab.sim.costs import load_costs
 from orderlab.sim.costs.fit import Measured
+from orderlab.sim.engine.few_runs import NOMINAL, nominal
 from orderlab.sim.systems.running import SimulationProgress
 from orderlab.sim.systems.sustainable import RateTrial
 
@@ -246,6 +247,15 @@ SHOWN = ("throughput_per_s.", "latency.", "utilisation.", "redis_commands_per_s.
 HIDDEN = ("half_width", "count", "p95", "p99.9", "p50", "p90")
 
 
+def shown_means(means: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """The figures that are printed of replications."""
+    return {
+        path: mean
+        for path, mean in means.items()
+        if path.startswith(SHOWN) and not any(part in path for part in HIDDEN)
+    }
+
+
 def print_replications(console: Console, result: Mapping[str, Any], outcome: Outcome) -> None:
     """The verdict of all, then means with intervals over the replications."""
     runs = result["replications"]
@@ -255,18 +265,21 @@ def print_replications(console: Console, result: Mapping[str, Any], outcome: Out
         highlight=False,
         soft_wrap=not console.is_terminal,
     )
-    table = Table("figure", "mean", "±95 %", "least", "greatest")
+    for warning in result["warnings"]:
+        console.print(f"warning: {warning}", style=STYLE[Outcome.UNKNOWN], highlight=False, soft_wrap=True)
+    table = Table("figure", "mean", "±", "least", "greatest")
     table.columns[0].overflow = "fold"
-    for path, mean in result["means"].items():
-        if path.startswith(SHOWN) and not any(part in path for part in HIDDEN):
-            half = mean["half_width"]
-            cells = [mean["mean"], half, mean["min"], mean["max"]]
-            table.add_row(path, *("" if cell is None else f"{cell:,g}" for cell in cells))
+    for path, mean in shown_means(result["means"]).items():
+        half = mean["half_width"]
+        cells = [mean["mean"], half, mean["min"], mean["max"]]
+        table.add_row(path, *("" if cell is None else f"{cell:,g}" for cell in cells))
     console.print(
-        f"{result['system']}: {len(runs)} independent replications; ±: the longer half of the 95 % interval of "
+        f"{result['system']}: {len(runs)} independent replications; ±: the longer half of the {nominal()} interval of "
         "the mean",
         highlight=False,
     )
+    for line in (NOMINAL, result["unseen"]):
+        console.print(line, highlight=False, soft_wrap=True)
     warm_up = result["warm_up"]
     console.print(
         f"warm-up: the first {warm_up['cut_s']:g} s of each are cut (fixed); by MSER-5 on the mean latency "
@@ -308,10 +321,10 @@ def recovery_line(one: Mapping[str, Any]) -> str:
         told += f", on average after {one['recovered_s']:g} s"
         if one["low_s"] is not None:
             told += (
-                f" (95 % interval {one['low_s']:g} to {one['high_s']:g}; {one['least_s']:g} to "
+                f" ({nominal()} interval {one['low_s']:g} to {one['high_s']:g}; {one['least_s']:g} to "
                 f"{one['greatest_s']:g} in single runs)"
             )
-    return told + (f"; else: {one['why']}" if one["why"] else "")
+    return told + (f"; {one['carried']}" if one["carried"] else "") + (f"; else: {one['why']}" if one["why"] else "")
 
 
 def joint_answer(result: Mapping[str, Any]) -> str:

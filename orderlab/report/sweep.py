@@ -256,11 +256,14 @@ def _said_cheapest(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]
     targets = ", ".join(f"{metric} < {cell(bound)}" for metric, bound in asked["targets"].items())
     meeting = [row for row in rows if row["meets"]]
     if not meeting:
-        return f"none of {counted(len(rows), 'configuration')} meets {targets}"
+        told = f"none of {counted(len(rows), 'configuration')} meets {targets}"
+        left = sum(row["open"] for row in rows)
+        return f"{told} by its interval, and {left} may: raise replications" if left else told
     best = min(meeting, key=lambda row: row["price"])
+    left = sum(row["open"] and row["price"] < best["price"] for row in rows)
     return (
         f"the cheapest that meets {targets}: {named(best, settings)}, at price {cell(best['price'])} "
-        f"({len(meeting)} of {len(rows)} meet it)"
+        f"({len(meeting)} of {len(rows)} meet it{f'; {left} cheaper may, raise replications' if left else ''})"
     )
 
 

@@ -6,7 +6,7 @@ import io
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,9 +32,9 @@ from orderlab.report.page import template
 from orderlab.report.report import versions
 from orderlab.report.sweep import unit_of, with_unit
 from orderlab.report.words import cell, counted, harmless
+from orderlab.sim.engine.few_runs import NOMINAL, Evidence, mean_at
 from orderlab.sim.engine.statistics import Interval
 from orderlab.spark_sweeps.questions.asking import unsettled_line
-from orderlab.spark_sweeps.results.few_runs import NOMINAL, Evidence, mean_at
 from orderlab.spark_sweeps.results.folder import Counts, ResultFolder
 from orderlab.spark_sweeps.results.rows import (
     TWO_DIGITS,
@@ -44,6 +44,8 @@ from orderlab.spark_sweeps.results.rows import (
     chosen_metrics,
     cliff,
     confidence_of,
+    counted_kinds,
+    kind_of_failure,
     point_columns,
     points_table,
     varies,
@@ -98,6 +100,8 @@ class Runs:
     laws: tuple[str, ...] = ()
     """Those that are violated."""
     unsettled: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    """By what runs failed of."""
 
 
 def write_report(path: Path) -> Path:
@@ -182,7 +186,7 @@ def _runs(folder: ResultFolder, planned: int) -> Runs:
     of_point: dict[int, list[tuple[bool, int, str]]] = {}
     outcomes: Counter[str | None] = Counter()
     laws: set[str] = set()
-    unsettled = 0
+    unsettled, failures = 0, Counter[str]()
     for table in folder.tables(planned, ["point", "status", "outcome", "error", "verdicts", "replay", "settled"]):
         for row in table.to_pylist():
             broken = [law for law, verdict in row["verdicts"] or () if verdict == "violated"]
@@ -191,6 +195,8 @@ def _runs(folder: ResultFolder, planned: int) -> Runs:
             outcomes[row["outcome"] if row["status"] == "ok" else "failed"] += 1
             laws.update(broken)
             unsettled += row["settled"] is False
+            if row["status"] != "ok":
+                failures[kind_of_failure(row["status"], row["error"])] += 1
             if is_bad:
                 told = f"{row['status']}: {row['error']}" if row["status"] != "ok" else f"violates {', '.join(broken)}"
                 bad[row["run"]] = {"run": row["run"], "point": row["point"], "told": told, "replay": row["replay"]}
@@ -208,6 +214,7 @@ def _runs(folder: ResultFolder, planned: int) -> Runs:
         outcomes[None],
         tuple(sorted(laws)),
         unsettled,
+        failures,
     )
 
 
@@ -273,7 +280,8 @@ def _listed(laws: Sequence[str]) -> str:
 def _left_out(counts: Counts, planned: int, runs: Runs, sweep: SweepFile, evidence: Evidence) -> list[str]:
     """What these runs do not show, in words."""
     told = [f"{planned - counts.rows:,} runs are not done; the same command goes on"] if counts.rows < planned else []
-    told += [f"{counts.failed:,} runs failed: their figures are in no mean"] if counts.failed else []
+    if counts.failed:
+        told.append(f"{counts.failed:,} runs failed ({counted_kinds(runs.failures)}): their figures are in no mean")
     told += [f"{runs.undecided:,} runs left laws undecided"] if runs.undecided else []
     told += [f"{runs.unjudged:,} runs judged no law"] if runs.unjudged else []
     told += [evidence.unseen] if evidence.unseen else []

@@ -16,6 +16,7 @@ from orderlab.program import printable
 from orderlab.report.charts import LINES_MAX, Axis, Curve, Mark, Scale, panel, scale_of
 from orderlab.report.page import template
 from orderlab.report.report import Subject
+from orderlab.sim.engine.few_runs import NOMINAL
 
 FORMS = (".html", ".parquet")
 WIDE = 1080
@@ -76,8 +77,10 @@ def write_timeline(
     faults: Sequence[Mapping[str, Any]],
     judged: VerdictsShown,
     replications: int = 1,
+    known: Sequence[str] = (),
 ) -> None:
-    """Write the slices of a run, or of the mean of some, to ``path``; ``faults`` as the report tells their recovery."""
+    """Write the slices of a run, or of the mean of some, to ``path``; ``faults`` as the report tells their recovery,
+    ``known``: what replications cannot tell."""
     if path.suffix == ".parquet":
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -108,6 +111,8 @@ def write_timeline(
         slices=len(rows),
         slice_ms=slice_ms,
         replications=replications,
+        nominal=NOMINAL,
+        known=known,
     )
     write_whole(path, page.encode())
 

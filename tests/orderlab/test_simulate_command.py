@@ -376,6 +376,10 @@ def test_replications_tell_recovery_and_slices_with_intervals(tmp_path):
     assert "recovered after, s" in page
     assert "recovered_s" not in page
     assert page.count("<svg") == 4
+    for text in (done.stdout, page):  # two runs are too few for a heavy tail
+        assert "nominal 95 %" in text
+        assert not re.search(r"(?<!ominal )95 ?%|\bsure", re.sub(r"<style>.*?</style>", "", text, flags=re.S))
+        assert "rests on 2 runs: what happens in up to 78 % of runs may be unseen" in text
     told = json.loads(run(*faulty, "--timeline", str(tmp_path / "t.parquet"), "--json").stdout)
     (one,) = told["recovery"]
     assert (one["fault"], one["runs"]) == ("redis-stall", 2)
@@ -474,6 +478,7 @@ def test_replications_have_intervals_and_a_trace_changes_nothing(tmp_path):
     assert mean["half_width"] > 0
     assert len(set(observed)) == 3
     assert {verdict["law"]: verdict["runs"] for verdict in several["verdicts"]}["fifo"] == {"holds": 3}
+    assert several["unseen"].startswith("a figure rests on 3 runs")
     first = several["replications"][0]
     traced = json.loads(run(*small, "--trace", str(tmp_path / "t.json")).stdout)
     assert traced["history_digest"] == first["history_digest"]

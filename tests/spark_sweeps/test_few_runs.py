@@ -17,6 +17,14 @@ from orderlab.model.errors import InputError
 from orderlab.report.answer_page import write_answer_page
 from orderlab.report.sweep import print_answer
 from orderlab.report.sweep_page import write_report
+from orderlab.sim.engine.few_runs import (
+    Evidence,
+    carriers,
+    evidence_of,
+    median_interval,
+    unseen_line,
+    unseen_share,
+)
 from orderlab.sim.engine.statistics import difference_interval, interval_of
 from orderlab.spark_sweeps.questions.answer import answer
 from orderlab.spark_sweeps.questions.asking import AnsweredRun
@@ -24,7 +32,6 @@ from orderlab.spark_sweeps.questions.capacity import Capacity, capacity
 from orderlab.spark_sweeps.questions.cheapest import Cheapest, cheapest
 from orderlab.spark_sweeps.questions.risk import Risk, risk
 from orderlab.spark_sweeps.questions.sensitivity import Sensitivity, sensitivity
-from orderlab.spark_sweeps.results.few_runs import Evidence, carriers, median_interval, unseen_line, unseen_share
 from orderlab.spark_sweeps.runs.job import load, run_sweep
 from tests.spark_sweeps.test_coverage import CUBE, TRUE
 
@@ -286,6 +293,14 @@ def test_the_warning_tells_the_mean_with_and_without_and_the_median():
     assert evidence.unseen == unseen_line(3)
     evidence.take("other", [1.0, 1.1, 0.9, 1.0, 1.05, 0.95, 90.0])
     assert "and 1 more" in evidence.warnings[0]
+
+
+def test_replications_of_a_simulation_whose_mean_one_carries_say_so():
+    reports = [{"latency": {"mean_ms": 30 + 0.1 * place}, "queues": [1, 2]} for place in range(9)]
+    assert evidence_of(reports, ["latency.mean_ms", "queues[1]"]).warnings == []
+    found = evidence_of([*reports, {"latency": {"mean_ms": 330.0}, "queues": [1, 2]}], ["latency.mean_ms", "queues[1]"])
+    assert found.warnings[0].startswith("latency.mean_ms: 1 of 10 runs carries the mean")
+    assert found.unseen == unseen_line(10)
 
 
 def test_an_answer_whose_mean_few_runs_carry_says_so_first(sweep_file, pool):

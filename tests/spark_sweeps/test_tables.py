@@ -9,7 +9,7 @@ import pytest
 from orderlab.report.answer_page import drawn
 from orderlab.report.page import template
 from orderlab.report.sweep import unit_of
-from orderlab.report.sweep_page import heat_map, panels
+from orderlab.report.sweep_page import heat_map, panels, write_report
 from orderlab.report.words import cell
 from orderlab.sim.engine.statistics import Interval
 from orderlab.spark_sweeps.questions.answer import answer
@@ -17,7 +17,7 @@ from orderlab.spark_sweeps.questions.capacity import Bracket, Capacity, of_capac
 from orderlab.spark_sweeps.questions.cheapest import Cheapest, Offer, of_cheapest
 from orderlab.spark_sweeps.questions.comparison import Comparison, Difference, of_comparison
 from orderlab.spark_sweeps.results.rows import PointRows, cliff, columns_beside, points_table
-from orderlab.spark_sweeps.runs.job import load
+from orderlab.spark_sweeps.runs.job import load, run_sweep
 
 OWN = (
     "metric",
@@ -33,6 +33,7 @@ OWN = (
     "price",
     "sound",
     "meets",
+    "open",
     "on_front",
     "runs",
     "decided",
@@ -268,3 +269,13 @@ def test_points_that_name_different_parameters_are_drawn_beside_each_other():
     settings = [{"a": True, "b": "x"}, {"a": None, "b": "y"}, {"a": 3, "b": None}, {"a": "z", "b": "x"}]
     picture = heat_map([PointRows(n, one, {"m": [float(n)]}) for n, one in enumerate(settings)], "a", "b", "m")
     assert picture["columns"] == ["True", "3", "z", ""]
+
+
+def test_the_page_says_what_runs_failed_of(sweep_file, pool):
+    path = sweep_file(
+        'system = "tests.spark_sweeps.subjects:doomed"\n[base]\nhow = "error"\n[axes]\na = [1, 2]\n'
+        "[replications]\ncount = 4\n"
+    )
+    run_sweep(path, pool)
+    page = write_report(path.parent / "out").read_text()
+    assert "4 runs failed (4 KeyError): their figures are in no mean" in page

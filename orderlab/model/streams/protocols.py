@@ -1,6 +1,6 @@
 """The smaller protocols of durable streams, one specification each, with what is wrong nearby: acknowledgement and
 flush, keys under several clocks, the log replayed after a crash, the replay of a session beside real time, shared
-replay, and the collector of sessions.
+replay, and the collector of sessions (where a replay begins: `start_time`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pydantic import Field
 
 from orderlab.model.spec.declarative import Specification, State, action, invariant, leads_to, require, sometimes
 from orderlab.model.spec.variables import Array, Domain, IndexSet, boolean, integer
+from orderlab.model.streams.start_time import StartTime
 
 
 class Acknowledgement(Specification):
@@ -624,4 +625,4 @@ class SessionCollector(Specification):
         return True
 
 
-SMALL_PROTOCOLS = (Acknowledgement, Clocks, LogReplay, SessionReplay, SharedReplay, SessionCollector)
+SMALL_PROTOCOLS = (Acknowledgement, Clocks, LogReplay, SessionReplay, SharedReplay, SessionCollector, StartTime)

@@ -357,10 +357,11 @@ def clopper_pearson(hits: int, trials: int, confidence: float = 0.95) -> Interva
 
 
 def report_means(reports: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Means of every number that all reports have, by its path: mean, both ends of its 95 % interval and its longer
-    half (None for one report), least, greatest. Reports are of independent replications, so the interval holds whatever
-    the autocorrelation within a run (Law, Simulation Modeling and Analysis, 9.4)."""
-    observed = [dict(_numbers(report)) for report in reports]
+    """Means of every number that all reports have, by its path: mean, both ends of its nominal 95 % interval and its
+    longer half (None for one report), least, greatest. Reports are of independent replications, so that the interval
+    asks nothing of the autocorrelation within a run (Law, Simulation Modeling and Analysis, 9.4); heavy tails make it
+    too short (`few_runs`)."""
+    observed = [dict(numbers_of(report)) for report in reports]
     shared = [path for path in observed[0] if all(path in other for other in observed)]
     found = {}
     for path in shared:
@@ -380,13 +381,14 @@ def report_means(reports: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, An
     return found
 
 
-def _numbers(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
+def numbers_of(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
+    """Every number in a report, with its path."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _numbers(inner, f"{path}.{key}" if path else str(key))
+            yield from numbers_of(inner, f"{path}.{key}" if path else str(key))
     elif isinstance(value, (list, tuple)):
         for place, inner in enumerate(value):
-            yield from _numbers(inner, f"{path}[{place}]")
+            yield from numbers_of(inner, f"{path}[{place}]")
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         yield path, float(value)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from orderlab.sim.engine.few_runs import Evidence
 from orderlab.sim.engine.statistics import ARRIVALS_US, mean_interval
 from orderlab.sim.mqtt.world import SLICE_US, World
 
@@ -268,9 +269,9 @@ by fault."""
 
 def recoveries_over(runs: Sequence[Sequence[Strike]]) -> list[dict[str, Any]]:
     """What each fault came to over independent replications: in how many it struck, in how many of them the system
-    recovered, and the mean of those with its 95 % interval: Student's, and a slice on both sides, as no run tells its
-    time more closely. The value of a run in which several strikes are one is their mean, and it has none if one of them
-    did not recover."""
+    recovered, and the mean of those with its nominal 95 % interval: Student's, and a slice on both sides, as no run
+    tells its time more closely; ``carried``: which few runs carry that mean. The value of a run in which several
+    strikes are one is their mean, and it has none if one of them did not recover."""
     left = [list(strikes) for strikes in runs]
     found: list[dict[str, Any]] = []
     for alike in _ALIKE:
@@ -290,20 +291,22 @@ def _over(key: tuple[Any, ...], groups: Sequence[Sequence[Strike]]) -> dict[str,
     interval = mean_interval(values) if len(values) > 1 else None
     slice_s = max(one.get("slice_s", SLICE_US / 1e6) for group in groups for one in group)
     whys = [one["why"] for group in groups for one in group if one["why"]]
+    evidence = Evidence()
+    evidence.take("recovered_s", values or [0.0])
     return {
         "fault": key[0], "node": key[1], "at_s": key[2], "runs": len(groups), "recovered_runs": len(values),
         "recovered_s": _round(sum(values) / len(values)) if values else None,
         "low_s": None if interval is None else max(0.0, _round(interval.low - slice_s)),
         "high_s": None if interval is None else _round(interval.high + slice_s),
         "least_s": _round(min(values)) if values else None, "greatest_s": _round(max(values)) if values else None,
-        "why": max(whys, key=whys.count) if whys else "",
+        "carried": "".join(evidence.carried), "why": max(whys, key=whys.count) if whys else "",
     }  # fmt: skip
 
 
 def table_over(tables: Sequence[Sequence[Row]]) -> list[dict[str, float | None]]:
-    """The slices that all replications have: of each figure the mean over those that have it, and both ends of its 95 %
-    interval as ``…_low`` and ``…_high``, where at least two have it. The interval is of each slice alone: one of twenty
-    may be wrong."""
+    """The slices that all replications have: of each figure the mean over those that have it, and both ends of its
+    nominal 95 % interval as ``…_low`` and ``…_high``, where at least two have it. The interval is of each slice alone:
+    one of twenty may be wrong."""
     found: list[dict[str, float | None]] = []
     for rows in zip(*tables, strict=False):
         if len({row["at_s"] for row in rows}) > 1:

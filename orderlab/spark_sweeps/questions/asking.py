@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.verdict import Outcome
-from orderlab.spark_sweeps.results.few_runs import Evidence
+from orderlab.sim.engine.few_runs import Evidence
 from orderlab.spark_sweeps.results.folder import ResultFolder
 from orderlab.spark_sweeps.results.rows import counted_kinds, kind_of_failure
 from orderlab.spark_sweeps.runs.job import RunsProgress, Summary, SweepOptions, run_loaded

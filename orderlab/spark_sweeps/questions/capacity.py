@@ -23,10 +23,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from orderlab.model.verdict import Outcome
+from orderlab.sim.engine.few_runs import NOMINAL, Evidence, mean_at, nominal
 from orderlab.sim.engine.statistics import Interval, interval_of, mean_interval
 from orderlab.sim.systems.sustainable import GROWTH_MAX_MS_PER_S
 from orderlab.spark_sweeps.questions.asking import AnsweredRun, AnswerTable, Ask, metric_of
-from orderlab.spark_sweeps.results.few_runs import NOMINAL, Evidence, mean_at, nominal
 from orderlab.spark_sweeps.results.rows import METRIC, PARAMETER, columns_beside
 from orderlab.spark_sweeps.runs.subject import COMPLETE, GROWTH
 

@@ -12,9 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orderlab.model.errors import InputError, shortened
 from orderlab.model.verdict import Outcome
+from orderlab.sim.engine.few_runs import NOMINAL, Evidence, mean_at, nominal
 from orderlab.sim.engine.statistics import Interval, interval_of
 from orderlab.spark_sweeps.questions.asking import AnsweredRun, AnswerTable, finite, metric_of
-from orderlab.spark_sweeps.results.few_runs import NOMINAL, Evidence, mean_at, nominal
 from orderlab.spark_sweeps.results.rows import METRIC, PARAMETER, columns_beside
 from orderlab.spark_sweeps.sweep_file.expressions import Expression
 
@@ -32,7 +32,7 @@ class Cheapest(BaseModel):
 @dataclass(frozen=True)
 class Offer:
     """One configuration. It meets a target if the upper end of the mean's interval does (with one replication: the
-    value), and no run failed or broke a law.
+    value), and no run failed or broke a law. It is ``open`` if it does not, and the lower end of none that misses does.
     """
 
     point: int
@@ -46,6 +46,7 @@ class Offer:
     """Of its first run."""
     values: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """Each target's metric in its runs."""
+    open: bool = False
 
 
 def cheapest(asked: Cheapest, runs: Sequence[AnsweredRun]) -> list[Offer]:
@@ -56,13 +57,18 @@ def cheapest(asked: Cheapest, runs: Sequence[AnsweredRun]) -> list[Offer]:
         by_point.setdefault(run.point, []).append(run)
     offers = []
     confidence = 1 - (1 - asked.confidence) / len(by_point)  # the best of many is chosen, also where all are alike
+    surer = 1 - (1 - confidence) / len(asked.targets)  # all targets are to be met, and one is enough to be missed
     for point, mine in by_point.items():
         sound = all(run.is_sound for run in mine)
         values = {metric: [metric_of(run, metric) for run in mine] for metric in (asked.targets if sound else ())}
         found = {metric: interval_of(told, confidence) for metric, told in values.items()}
         meets = sound and all(_upper(found[metric]) < bound for metric, bound in asked.targets.items())
+        is_open = sound and not meets
+        is_open &= not any(_misses(told, asked.targets[metric], surer) for metric, told in values.items())
         cost = price_of(price, mine[0].parameters)
-        offers.append(Offer(point, mine[0].parameters, cost, found, sound, meets, False, mine[0].replay, values))
+        offers.append(
+            Offer(point, mine[0].parameters, cost, found, sound, meets, False, mine[0].replay, values, is_open)
+        )
     first = next(iter(asked.targets))
     front = _front([offer for offer in offers if offer.is_sound], first)
     offers = [Offer(**{**vars(offer), "on_front": offer.point in front}) for offer in offers]
@@ -84,6 +90,12 @@ def _upper(interval: Interval) -> float:
     return interval.high if interval.count > 1 else interval.estimate
 
 
+def _misses(values: Sequence[float], bound: float, confidence: float) -> bool:
+    found = interval_of(values, confidence)
+    low = found.low if found.count > 1 and math.isfinite(found.estimate) else found.estimate
+    return not low < bound
+
+
 def _front(offers: Sequence[Offer], metric: str) -> set[int]:
     """Points that no cheaper or equally cheap offer beats in the metric."""
     best, front = float("inf"), set()
@@ -94,7 +106,7 @@ def _front(offers: Sequence[Offer], metric: str) -> set[int]:
     return front
 
 
-OFFER = ("price", "sound", "meets", "on_front")
+OFFER = ("price", "sound", "meets", "open", "on_front")
 
 
 def of_cheapest(asked: Cheapest, found: Sequence[Offer], names: Sequence[str]) -> AnswerTable:
@@ -109,7 +121,10 @@ def of_cheapest(asked: Cheapest, found: Sequence[Offer], names: Sequence[str]) -
             row[means[metric]] = None if interval is None else interval.estimate
             row[highs[metric]] = None if interval is None else finite(interval.high)
         rows.append(
-            {**row, **dict(zip(OFFER, (offer.price, offer.is_sound, offer.meets, offer.on_front), strict=True))}
+            {
+                **row,
+                **dict(zip(OFFER, (offer.price, offer.is_sound, offer.meets, offer.open, offer.on_front), strict=True)),
+            }
         )
     targets = ", ".join(f"{metric} < {bound:g}" for metric, bound in asked.targets.items())
     first = next(iter(asked.targets))
@@ -118,12 +133,13 @@ def of_cheapest(asked: Cheapest, found: Sequence[Offer], names: Sequence[str]) -
         f"{len(found)} configurations "
         "together (Bonferroni; with one replication by the value, which says nothing of chance), and no run failed "
         "or broke a law (sound).",
+        "open: it does not, and may: no target is missed by the lower end either, so that more replications decide.",
         f"on_front: nothing that costs as little or less has a lower mean of {first} (Pareto; of equals the first).",
         NOMINAL,
     ]
-    if not any(offer.meets for offer in found):
-        notes.append("No configuration meets the targets.")
-    outcome = Outcome.HOLDS if any(offer.meets for offer in found) else Outcome.VIOLATED
+    outcome = Outcome.UNKNOWN if any(offer.open for offer in found) else Outcome.VIOLATED
+    if any(offer.meets for offer in found):
+        outcome = Outcome.HOLDS
     evidence = Evidence()
     for offer in found:
         for metric, values in offer.values.items():

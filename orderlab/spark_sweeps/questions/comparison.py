@@ -9,9 +9,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from orderlab.model.errors import InputError
+from orderlab.sim.engine.few_runs import NOMINAL, Evidence, mean_at, nominal
 from orderlab.sim.engine.statistics import Interval, difference_interval
 from orderlab.spark_sweeps.questions.asking import AnsweredRun, AnswerTable, finite, metric_of
-from orderlab.spark_sweeps.results.few_runs import NOMINAL, Evidence, mean_at, nominal
 from orderlab.spark_sweeps.results.rows import PARAMETER, columns_beside
 from orderlab.spark_sweeps.sweep_file.specification import Value
 

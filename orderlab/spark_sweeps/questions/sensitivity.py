@@ -17,8 +17,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from orderlab.model.errors import InputError
+from orderlab.sim.engine.few_runs import NOMINAL, Evidence
 from orderlab.spark_sweeps.questions.asking import AnswerTable, Ask, metric_of
-from orderlab.spark_sweeps.results.few_runs import NOMINAL, Evidence
 from orderlab.spark_sweeps.sweep_file.specification import Axis
 
 RESAMPLES = 1000

@@ -19,12 +19,14 @@ from orderlab.model.streams.protocols import (
     SessionReplay,
     SharedReplay,
 )
+from orderlab.model.streams.start_time import StartTime
 from orderlab.model.verdict import Outcome
 
 SMALL: dict[type[Specification], dict[str, Any]] = {
     SharedReplay: {"streams": 2, "length": 1},
     LogReplay: {"entries": 2},
     Clocks: {"messages": 2},
+    StartTime: {"messages": 2},
 }
 
 
@@ -61,6 +63,11 @@ SPECIMENS = [
     (SessionReplay, "modulo", {}, "packet-id-law", 9),  # D13
     (SessionCollector, "unguarded", {}, "no-loss", 6),
     (SessionCollector, "check-connected", {}, "no-loss", 7),
+    (StartTime, "last-wins", {}, "no-repeat", 5),
+    (StartTime, "last-wins", {}, "cursor-safe", 6),
+    (StartTime, "last-wins", {}, "from-start", 4),
+    (StartTime, "every-connect", {}, "no-repeat", 5),
+    (StartTime, "place-at-once", {}, "from-start", 3),
 ]
 
 

@@ -146,6 +146,13 @@ def test_runs_that_did_not_recover_are_told_and_not_averaged():
     assert (alone["recovered_s"], alone["low_s"], alone["high_s"]) == (0.1, None, None)
 
 
+def test_a_recovery_that_one_run_carries_says_so():
+    (told,) = recoveries_over([[strike(0.1 + 0.001 * place)] for place in range(9)] + [[strike(3.0)]])
+    assert told["carried"].startswith("recovered_s: 1 of 10 runs carries the mean")
+    (even,) = recoveries_over([[strike(0.1 + 0.001 * place)] for place in range(10)])
+    assert even["carried"] == ""
+
+
 def test_equal_recoveries_are_no_certainty():
     (told,) = recoveries_over([[strike(0.1)]] * 5)
     assert (told["low_s"], told["high_s"]) == (0.08, 0.12)

@@ -13,13 +13,13 @@ needs six runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from orderlab.sim.engine.statistics import interval_of
+from orderlab.sim.engine.statistics import interval_of, numbers_of
 
 UNSEEN = 0.05
 """The chance that something more frequent than `unseen_share` did not show."""
@@ -129,3 +129,12 @@ class Evidence:
             return []
         more = f"; and {len(self.carried) - 1:,} more means like it" if len(self.carried) > 1 else ""
         return [f"{self.carried[0]}{more}: a few runs decide, so that no confidence is claimed; raise replications"]
+
+
+def evidence_of(reports: Sequence[Mapping[str, Any]], figures: Iterable[str]) -> Evidence:
+    """What is known of the means of these figures, by their paths, over reports of independent replications."""
+    observed = [dict(numbers_of(report)) for report in reports]
+    evidence = Evidence()
+    for figure in figures:
+        evidence.take(figure, [report[figure] for report in observed])
+    return evidence
