@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orderlab.model.errors import InputError
+from orderlab.sim.stores.sources import SUFFIXES
 
 if TYPE_CHECKING:
     from orderlab.sim.stores.binding.binding import Binding
@@ -19,7 +20,7 @@ OF_A_COMMAND = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT
 """What git tells its hooks of the repository that it works on, which need not be that of the store."""
 SHOWN_MAX = 200
 """Characters of a name."""
-OF_A_STORE = (b".lua", b".toml", b".py")
+OF_A_STORE = (b".lua", b".toml", *(suffix.encode() for suffix in SUFFIXES))
 """What stores are made of."""
 LINK = b"120000 "
 """With this begins what git tells of a link."""
@@ -34,7 +35,7 @@ def old_store(path: Path, base: str, trust_adapter: bool = False) -> Iterator[Bi
     with tempfile.TemporaryDirectory() as scratch:
         instead: dict[str, Path] = {}
         place = path
-        if base.endswith(".lua") and _is_there(Path(base), Path.is_file):
+        if base.endswith((".lua", *SUFFIXES)) and _is_there(Path(base), Path.is_file):
             instead[_file_named(load_binding(path, trust_adapter=trust_adapter), Path(base))] = Path(base)
         else:
             place = base_of(path, base, Path(scratch))
@@ -71,7 +72,7 @@ def _is_there(path: Path, asked: Callable[[Path], bool]) -> bool:
 def _file_named(new: Binding, script: Path) -> str:
     """The store's file that ``script`` is a version of: the one of its name, and of the same folder where there are
     several. Raises InputError where there is none, or no saying which."""
-    names = sorted({name for one in new.scripts for name in one.files})
+    names = sorted({name.partition("#")[0] for one in new.scripts for name in one.files})
     parts = script.absolute().parts
     alike = {name: _ends_alike(Path(name).parts, parts) for name in names}
     best = max(alike.values(), default=0)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from orderlab.model.errors import InputError
 from orderlab.sim.stores.binding.lua_text import tokens
 from orderlab.sim.stores.binding.results import Piece, Script
+from orderlab.sim.stores.binding.schema import JOINED
 
 DEPTH_MAX = 64
 """Files that include one another."""
@@ -80,6 +81,13 @@ class _Composition:
             self.add(wanted, found, other, stack)
         self._take(place, path, lines, first, len(lines) - (lines[-1] == b"" and len(lines) > 1))
 
+    def add_embedded(self, script: Script) -> None:
+        """The lines of a string of a program."""
+        lines = script.source.split(b"\n")
+        self.source += lines
+        self.size += len(script.source)
+        self.pieces += script.pieces
+
     def _take(self, place: Place, path: Path, lines: list[bytes], first: int, last: int) -> None:
         if last < first:
             return
@@ -91,13 +99,20 @@ class _Composition:
         self.pieces.append(Piece(place.told, path, first, len(piece)))
 
 
-def composed(script: Script, reading: Reading) -> Script:
-    """``script`` with the files that it includes; the same one where it includes none."""
-    if not _directives(script.source):
-        return script
+def composed(scripts: Sequence[Script], reading: Reading) -> Script:
+    """The script that files make one after the other, each with those that it includes; the same one where it is a
+    single file without. What strings of programs include was put in when they were made."""
+    if len(scripts) == 1 and (scripts[0].pieces or not _directives(scripts[0].source)):
+        return scripts[0]
     composition = _Composition(reading)
-    composition.add(Place("", script.name), script.source, script.path, ())
-    return replace(script, source=b"\n".join(composition.source) + b"\n", pieces=tuple(composition.pieces))
+    for script in scripts:
+        if script.pieces:
+            composition.add_embedded(script)
+        else:
+            composition.add(Place("", script.name), script.source, script.path, ())
+    name = JOINED.join(script.name for script in scripts)
+    source = b"\n".join(composition.source) + b"\n"
+    return replace(scripts[0], name=name, source=source, pieces=tuple(composition.pieces))
 
 
 def _directives(source: bytes) -> list[tuple[int, str]]:

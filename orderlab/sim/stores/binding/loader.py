@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -22,9 +22,10 @@ from orderlab.model.files import toml_of
 from orderlab.sim.stores.binding.binding import Adapter, Binding
 from orderlab.sim.stores.binding.includes import composed
 from orderlab.sim.stores.binding.lua_text import check_syntax
-from orderlab.sim.stores.binding.results import Script
+from orderlab.sim.stores.binding.results import Piece, Script
 from orderlab.sim.stores.binding.schema import (
     CONTRACTS,
+    JOINED,
     TAGS,
     ContractOperation,
     ContractStore,
@@ -40,8 +41,13 @@ from orderlab.sim.stores.binding.session import (
     Store,
 )
 
+if TYPE_CHECKING:
+    from orderlab.sim.stores.sources.constants import Constants
+
 FILE_NAME = "store.toml"
 SCRIPT_SIZE_MAX = 1 << 20
+PROGRAM_SIZE_MAX = 1 << 23
+"""Bytes of a file of another language that holds scripts."""
 BASES_MAX = 4
 OWN_KEYS = ("name", "base", "edits", "specimen")
 """Keys that a variant does not take over from its base."""
@@ -129,13 +135,20 @@ class _Files:
         self.store, self.place, self.folders, self.instead = store, place, folders, instead
         self.read: dict[str, Script] = {}
         """By name; what lies in a part that the binding names is called ``<part>/name``."""
+        self.programs: dict[Path, Constants] = {}
+        """Files of other languages that scripts are strings of."""
 
     def script(self, name: str, where: str) -> Script:
         """A script with all that it includes. Raises InputError that names the place and the cure."""
-        return composed(self._file(name, [*self.folders], where), self._included)
+        files = [self._file(one, [*self.folders], where) for one in name.split(JOINED)]
+        return composed(files, self._included)
 
     def check_all_used(self) -> None:
-        """Raises InputError for an edit of a file that no script is made of."""
+        """Raises InputError for an edit of a file that no script is made of, and for a hole that no script has."""
+        filled = {name for program in self.programs.values() for name in program.filled}
+        if unused := [name for name in self.store.holes if name not in filled]:
+            cure = "remove it" if not self.programs else "write it as the error says that names it"
+            raise InputError(f"{self.place}: holes: no script has the hole {shortened(unused[0])}; {cure}")
         for index, edit in enumerate(self.store.edits):
             if edit.script not in self.read:
                 cure = did_you_mean(edit.script, [*self.read])
@@ -154,7 +167,10 @@ class _Files:
     def _file(self, told: str, folders: list[Path], where: str, name: str = "") -> Script:
         if told in self.read:
             return self.read[told]
-        found = _read_script(folders, name or told, where)
+        if "#" in told and not name:
+            found = self._embedded(told, folders, where)
+        else:
+            found = _read_script(folders, name or told, where)
         if (other := self.instead.get(told)) is not None:
             found = replace(found, source=_read(other, str(other), "name a file that can be read"), path=other)
         for index, edit in enumerate(self.store.edits):
@@ -162,6 +178,20 @@ class _Files:
                 found = _edited(found, edit, f"{self.place}: edits[{index}]")
         self.read[told] = found
         return found
+
+    def _embedded(self, told: str, folders: list[Path], where: str) -> Script:
+        """A string of a program, ``FILE#NAME``."""
+        from orderlab.sim.stores.sources.embedded import embedded, parsed
+
+        file, _, name = told.partition("#")
+        program = _read_script(folders, file, where, PROGRAM_SIZE_MAX)
+        if (other := self.instead.get(file)) is not None:
+            content = _read(other, str(other), "name a file that can be read", PROGRAM_SIZE_MAX)
+            program = replace(program, source=content, path=other)
+        if program.path not in self.programs:
+            self.programs[program.path] = parsed(str(program.path), program.source, self.store.holes)
+        source, runs = embedded(self.programs[program.path], name)
+        return Script(told, source, program.path, tuple(Piece(told, program.path, *run) for run in runs))
 
 
 def _edited(script: Script, edit: Edit, place: str) -> Script:
@@ -176,13 +206,13 @@ def _read_toml(file: Path) -> dict[str, Any]:
     return toml_of(content, str(file))
 
 
-def _read(file: Path, place: str, cure: str) -> bytes:
+def _read(file: Path, place: str, cure: str, size_max: int = SCRIPT_SIZE_MAX) -> bytes:
     try:
         # Opening a pipe that nobody writes to would wait for ever, and a device may never end.
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
         with open(descriptor, "rb") as opened:
             is_plain = stat.S_ISREG(os.fstat(descriptor).st_mode)
-            content = opened.read(SCRIPT_SIZE_MAX + 1) if is_plain else b""
+            content = opened.read(size_max + 1) if is_plain else b""
     except FileNotFoundError:
         raise InputError(f"{place}: no such file; {cure}") from None
     except OSError as error:
@@ -191,8 +221,8 @@ def _read(file: Path, place: str, cure: str) -> bytes:
         raise InputError(f"{place}: not a file name; {cure}") from None
     if not is_plain:
         raise InputError(f"{place}: not a plain file; {cure}")
-    if len(content) > SCRIPT_SIZE_MAX:
-        raise InputError(f"{place}: larger than {SCRIPT_SIZE_MAX} bytes; give a smaller file")
+    if len(content) > size_max:
+        raise InputError(f"{place}: larger than {size_max} bytes; give a smaller file")
     return content
 
 
@@ -215,7 +245,7 @@ def _script_names(store: Store | ContractStore) -> list[tuple[str, str]]:
     return found
 
 
-def _read_script(folders: list[Path], name: str, place: str) -> Script:
+def _read_script(folders: list[Path], name: str, place: str, size_max: int = SCRIPT_SIZE_MAX) -> Script:
     """The nearest file ``name``: in the store's folder, or in that of its base."""
     path = next((folder / name for folder in folders if _is_file(folder / name)), folders[0] / name)
     try:
@@ -225,7 +255,7 @@ def _read_script(folders: list[Path], name: str, place: str) -> Script:
     if not inside:
         raise InputError(f'{place}: "{name}" lies outside the store\'s folder; move the script into it')
     cure = f"put the script into {folders[0]} or correct the name"
-    return Script(name, _read(path, f'{place}: "{name}"', cure), path)
+    return Script(name, _read(path, f'{place}: "{name}"', cure, size_max), path)
 
 
 def _is_file(path: Path) -> bool:

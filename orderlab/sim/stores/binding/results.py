@@ -26,11 +26,11 @@ class Script:
     """One Lua source of a store. ``source`` is what goes to the server, byte for byte."""
 
     name: str
-    """File name relative to the store's folder."""
+    """File name relative to the store's folder; ``FILE#NAME`` where a file of another language holds it."""
     source: bytes = field(repr=False)
     path: Path
     pieces: tuple[Piece, ...] = ()
-    """What the source is composed of, where it includes other files."""
+    """What the source is composed of, where it includes other files, or is a string of a program."""
 
     def place_of(self, line: int) -> tuple[str, Path, int]:
         """The file's name, its path, and the line there, of a line of the source; both count from 1."""
@@ -50,15 +50,19 @@ class Script:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """The files that it is composed of, by name."""
+        """What it takes from each file, by name, each line where it stands there; other lines are empty."""
         if not self.pieces:
             return {self.name: self.source}
-        found: dict[str, bytes] = {}
-        lines = [one + b"\n" for one in self.source.split(b"\n")]
+        found: dict[str, dict[int, list[bytes]]] = {}
+        lines = iter(self.source.split(b"\n"))
         for piece in self.pieces:
-            found[piece.name] = found.get(piece.name, b"") + b"".join(lines[: piece.lines])
-            del lines[: piece.lines]
-        return found
+            rows = found.setdefault(piece.name, {})
+            for number, line in zip(range(piece.first, piece.first + piece.lines), lines, strict=False):
+                rows.setdefault(number, []).append(line)
+        return {
+            name: b"".join(b" ".join(rows.get(number, ())) + b"\n" for number in range(1, max(rows) + 1))
+            for name, rows in found.items()
+        }
 
     @cached_property
     def sha1(self) -> str:

@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from orderlab.model.protocol.packet_id import MODULUS
+
+JOINED = " + "
+"""Between the names of files that make a script one after the other."""
 
 
 class Table(BaseModel):
@@ -49,12 +52,24 @@ Key = Annotated[Annotated[str, Tag("template")] | Annotated[Repeated, Tag("repea
 TAGS = frozenset({"template", "repeated", "json"})
 
 
+def _one_name(value: Any) -> Any:
+    """Names of files that make a script one after the other, as one name."""
+    if isinstance(value, list) and value and all(isinstance(each, str) for each in value):
+        return JOINED.join(value)
+    return value
+
+
+ScriptName = Annotated[str, BeforeValidator(_one_name)]
+"""A file of the store's (``take.lua``), a string that a program's file holds (``Queue.java#TAKE``), or a list of such,
+put one after the other."""
+
+
 class StepTable(Table):
     """One call of an operation: a script, a function of a library, a plain command, WATCH of keys, or calls between
     MULTI and EXEC."""
 
-    script: str | None = None
-    library: str | None = None
+    script: ScriptName | None = None
+    library: ScriptName | None = None
     function: str | None = None
     command: list[Argument] | None = None
     watch: list[Key] | None = Field(None, min_length=1)
@@ -70,8 +85,8 @@ class StepTable(Table):
 class Calls(Table):
     """What every operation has: either the call itself, or ``steps``."""
 
-    script: str | None = None
-    library: str | None = None
+    script: ScriptName | None = None
+    library: ScriptName | None = None
     function: str | None = None
     command: list[Argument] | None = None
     keys: list[Key] = []
@@ -146,6 +161,8 @@ class ContractStore(Table):
     edits: list[Edit] = []
     includes: dict[str, str] = {}
     """Folders beside the store's own that its scripts may include files of, by the name of each."""
+    holes: dict[str, str] = {}
+    """What stands in strings of programs where they put a value in, by the text of what is put in."""
     specification: str
     assumptions: list[str] = []
     keys: dict[str, str] = {}

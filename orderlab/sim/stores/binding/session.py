@@ -156,6 +156,8 @@ class Store(Table):
     edits: list[Edit] = Field(default_factory=list)
     includes: dict[str, str] = Field(default_factory=dict)
     """Folders beside the store's own that its scripts may include files of, by the name of each."""
+    holes: dict[str, str] = Field(default_factory=dict)
+    """What stands in strings of programs where they put a value in, by the text of what is put in."""
     specification: Specification = "session"
     modulus: int = Field(MODULUS, ge=1, le=MODULUS)
     assumptions: list[str] = Field(default_factory=list)

@@ -1,0 +1,138 @@
+"""Which names of a program lead to a script: constants, fields, members of objects, functions that return one or hand
+one on, and commands that are registered under a name."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tree_sitter import Node
+
+from orderlab.model.errors import InputError, did_you_mean
+from orderlab.sim.stores.sources.constants import Constants, Hole
+from orderlab.sim.stores.sources.program import Program, is_function, walk
+from orderlab.sim.stores.sources.text import ProgramString
+
+LOOKS_LIKE_LUA = re.compile(
+    r"\b(?:redis|server)\s*\.\s*(?:p?call|register_function|error_reply|status_reply|sha1hex)\b|\b(?:KEYS|ARGV)\s*\["
+)
+"""What a script has that hardly any other text has."""
+_NTH = re.compile(r"(?P<name>.*?)(?:\[(?P<number>\d+)\])?")
+
+
+@dataclass(frozen=True)
+class EmbeddedScript:
+    """A script that a program holds."""
+
+    name: str
+    """By which ``FILE#NAME`` finds it."""
+    line: int
+    """That it begins on, from 1."""
+    text: ProgramString | None
+    """None where it has a hole."""
+    hole: Hole | None = None
+
+
+def scripts_of(constants: Constants) -> list[EmbeddedScript]:
+    """Every script of a program that looks like one, by the shortest name that leads to it alone."""
+    program = constants.program
+    found: list[tuple[tuple[str, ...], Node, int]] = []
+    seen: set[int] = set()
+    for path, value in reversed(program.definitions):  # the innermost names first
+        texts = [one for one in texts_below(program, value) if _looks_like_lua(program, one)]
+        new = [(number, one) for number, one in enumerate(texts, 1) if one.start_byte not in seen]
+        seen |= {one.start_byte for one in texts}
+        found += [(path, one, number if len(texts) > 1 else 0) for number, one in new]
+    named = []
+    for path, node, number in sorted(found, key=lambda one: one[1].start_byte):
+        name = _shortest(program, path) + (f"[{number}]" if number else "")
+        try:
+            named.append(EmbeddedScript(name, program.line(node), constants.value(node)))
+        except Hole as hole:
+            named.append(EmbeddedScript(name, program.line(node), None, hole))
+    return named
+
+
+def _shortest(program: Program, path: tuple[str, ...]) -> str:
+    for length in range(1, len(path) + 1):
+        if sum(one[-length:] == path[-length:] for one, _ in program.definitions) == 1:
+            break
+    return ".".join(path[-length:])
+
+
+def script_named(constants: Constants, wanted: str) -> ProgramString:
+    """The script that a name leads to: the value of a constant or what a function returns; else the one text within
+    that looks like Lua; ``NAME[2]`` is the second of several. Raises InputError that names the place and the cure."""
+    program = constants.program
+    match = _NTH.fullmatch(wanted)
+    assert match is not None
+    path = tuple(re.split(r"\.|::", match["name"]))
+    alike = [(one, value) for one, value in program.definitions if one[-len(path) :] == path]
+    if not alike:
+        known = [one.name for one in scripts_of(constants)]
+        cure = (
+            did_you_mean(match["name"], known)
+            if known
+            else f"no string in it looks like a script ({program.language.name})"
+        )
+        raise InputError(f'{program.path}: nothing there is called "{match["name"]}"; {cure}')
+    texts: list[Node] = []
+    for _, value in alike:
+        around = value.parent or value  # what is left over stands beside the value
+        if (broken := next((one for one in walk(around) if one.is_error or one.is_missing), None)) is not None:
+            language = program.language.name
+            raise InputError(f"{program.path}:{program.line(broken)}: cannot be parsed as {language}; correct the file")
+        within = texts_below(program, value)
+        lua = [one for one in within if _looks_like_lua(program, one)]
+        texts += direct_texts(program, value) or lua or (within if len(within) == 1 else [])
+    texts = sorted({one.start_byte: one for one in texts}.values(), key=lambda one: one.start_byte)
+    if match["number"] is not None:
+        number = int(match["number"])
+        if not 1 <= number <= len(texts):
+            raise InputError(f'{program.path}: "{match["name"]}" has {len(texts)} scripts; number them from 1')
+        texts = [texts[number - 1]]
+    if not texts:
+        raise InputError(f'{program.path}: no string in "{match["name"]}" looks like a script; name what holds one')
+    if len(texts) > 1:
+        lines = ", ".join(str(program.line(one)) for one in texts[:5])
+        paths = sorted({".".join(one) for one, _ in alike})
+        cure = f"say which: {paths[0]}" if len(paths) > 1 else f'say which: "{wanted}[1]"'
+        raise InputError(f'{program.path}: "{wanted}" leads to {len(texts)} scripts (lines {lines}); {cure}')
+    return constants.value(texts[0])
+
+
+def direct_texts(program: Program, value: Node) -> list[Node]:
+    """A definition's value where it is a text, or the texts that a function returns."""
+    if not is_function(value):
+        return [value] if program.is_text(value) else []
+    returned = [one for one in walk(value) if one.type in ("return_statement", "return_expression")]
+    texts = [child for one in returned for child in one.named_children if program.is_text(child)]
+    last = [one for one in value.named_children if "comment" not in one.type][-1:]
+    if not returned and last and program.is_text(last[0]):
+        return last
+    if last and is_function(last[0]) and not returned:
+        return direct_texts(program, last[0])
+    return texts
+
+
+def texts_below(program: Program, node: Node) -> list[Node]:
+    """The outermost expressions at or below a node that are texts."""
+    found, waiting = [], [node]
+    while waiting:
+        one = waiting.pop()
+        if one.is_named and program.is_text(one):
+            found.append(one)
+        else:
+            waiting.extend(reversed(one.children))
+    return found
+
+
+def _looks_like_lua(program: Program, node: Node) -> bool:
+    told = program.text(node)
+    if "heredoc_beginning" in told or program.language.name == "Ruby":
+        told += "".join(
+            program.text(program.heredocs[one.start_byte])
+            for one in walk(node)
+            if one.type == "heredoc_beginning" and one.start_byte in program.heredocs
+        )
+    return LOOKS_LIKE_LUA.search(told) is not None
