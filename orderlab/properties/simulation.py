@@ -27,7 +27,6 @@ from orderlab.model.errors import InputError
 from orderlab.model.history.events import EventBatch, EventKind
 from orderlab.model.verdict import Outcome, Verdict
 from orderlab.sim.faults import FAULTS
-from orderlab.sim.systems import emqx_streams, zaqar
 from orderlab.sim.systems.base import DeviceSystem
 from orderlab.sim.systems.catalogue import entry, settings_of
 from orderlab.sim.systems.settings import Settings
@@ -479,12 +478,8 @@ def _lower(name: str, now: int) -> Iterator[dict[str, int]]:
 
 
 def _lasts_s(settings: Settings, fault: str) -> float:
-    """Unless the schedule says it; feeds have lengths of their own."""
-    if isinstance(settings, zaqar.ZaqarSettings):
-        return zaqar.FAULTS[fault]
-    if isinstance(settings, emqx_streams.StreamsSettings):
-        return emqx_streams.FAULTS[fault]
-    return FAULTS[fault].duration_us / 1e6
+    """Unless the schedule says it."""
+    return settings.lasts_s[fault] if settings.lasts_s else FAULTS[fault].duration_us / 1e6
 
 
 _FAULT = re.compile(r"([a-z-]+)@([0-9.]+)(.*)")

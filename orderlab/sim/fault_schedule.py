@@ -10,7 +10,7 @@ when all have healed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -93,14 +93,8 @@ def schedule(world: World, text: str, rates_text: str, until_us: int, over_us: i
     faults, rates = parse_faults(text), parse_rates(rates_text)
     for fault in faults:
         _check(world, "faults", fault.name)
-        size = _targets(world, FAULTS[fault.name].among)
-        if fault.target >= size:
-            among = FAULTS[fault.name].among
-            raise InputError(f"faults: {fault}: {among} {fault.target} is not there; they are numbered 0 to {size - 1}")
-        if fault.duration_us is not None and fault.duration_us > LASTS_MAX_US:
-            raise InputError(f"faults: {fault}: lasts longer than a day; shorten it")
-        if fault.at_us >= over_us:
-            raise InputError(f"faults: {fault}: the run is over after {over_us / 1e6:g} s; let it strike before that")
+        among = FAULTS[fault.name].among
+        _check_place(fault, among, _targets(world, among), over_us)
     for name, per_s in rates.items():
         _check(world, "fault_rates", name)
         if per_s * until_us / 1e6 > STRIKES_MAX:
@@ -109,6 +103,27 @@ def schedule(world: World, text: str, rates_text: str, until_us: int, over_us: i
     for fault in sorted((*faults, *draw_faults(world, rates, until_us)), key=lambda fault: fault.at_us):
         call_at(world.env, fault.at_us, partial(healing.strike, fault))
         world.healed_us = fault.at_us
+
+
+def faults_among(
+    text: str, names: Sequence[str], among: str, targets: Callable[[str], int], over_us: int
+) -> Iterator[Fault]:
+    """The schedule of a system that has these faults alone. Raises InputError as `schedule` does."""
+    for fault in parse_faults(text):
+        if fault.name not in names:
+            raise InputError(f"faults: {fault.name}: does not strike this system; it is one of {', '.join(names)}")
+        _check_place(fault, among, targets(fault.name), over_us)
+        yield fault
+
+
+def _check_place(fault: Fault, among: str, size: int, over_us: int) -> None:
+    if fault.target >= size:
+        which = f"they are numbered 0 to {size - 1}" if size else "there is none"
+        raise InputError(f"faults: {fault}: {among} {fault.target} is not there; {which}")
+    if fault.duration_us is not None and fault.duration_us > LASTS_MAX_US:
+        raise InputError(f"faults: {fault}: lasts longer than a day; shorten it")
+    if fault.at_us >= over_us:
+        raise InputError(f"faults: {fault}: the run is over after {over_us / 1e6:g} s; let it strike before that")
 
 
 class _Healing:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +13,7 @@ import simpy
 
 from orderlab.model.history.events import EventBatch, EventKind, Names, NameTable
 from orderlab.sim.costs import Costs, load_costs
-from orderlab.sim.engine.clock import Clock, Station, Waits
-from orderlab.sim.engine.random_streams import RandomStreams
-from orderlab.sim.engine.recorder import HistoryRecorder
+from orderlab.sim.engine.clock import Station, Waits
 from orderlab.sim.engine.statistics import DeliveryHistogram, LatencyHistogram
 from orderlab.sim.fault_schedule import schedule as schedule_faults
 from orderlab.sim.kafka.broker import BrokerCosts, KafkaCluster, ReplicaSettings
@@ -47,6 +45,7 @@ from orderlab.sim.systems.report import Measured, figures, measure
 from orderlab.sim.systems.running import SimulationProgress, rare_collections
 from orderlab.sim.systems.series import Series
 from orderlab.sim.systems.settings import FENCED, DeviceSettings
+from orderlab.sim.systems.system import AssembledSystem
 
 OVERFLOWS = ("trimmed", "dropped_at_full_sockets")
 GIVEN_UP = ("saves_given_up", "downlinks_given_up", "publishes_given_up")
@@ -74,32 +73,27 @@ def collector_pauses(world: World, broker: MqttBroker, settings: DeviceSettings)
 S = TypeVar("S", bound=DeviceSettings)
 
 
-class DeviceSystem(Generic[S]):
-    """The assembled system around any persistence; ``run`` once. ``sinks`` get the history, batch by batch."""
+class DeviceSystem(AssembledSystem[S]):
+    """The assembled system around any persistence."""
+
+    series: Series
+    world: World
 
     def __init__(self, settings: S, seed: int, sinks: list[Callable[[EventBatch], None]]) -> None:
-        self.settings = settings
-        self.seed = seed
-        self.env = Clock()
-        self.streams = RandomStreams(seed)
-        self.costs: Costs = self._costs()
-        self.begin_us = round(settings.warm_up_s * 1e6)
-        self.end_us = self.begin_us + round(settings.duration_s * 1e6)
-        self.over_us = self.end_us + round(settings.drain_s * 1e6)
         expiry_s = getattr(settings, "expiry_s", None)
         self.expiry_us = None if expiry_s is None else expiry_s * 1_000_000
-        more = [name for name, is_there in self._more_columns().items() if is_there]
-        self.recorder = HistoryRecorder(sinks, slack_us=200_000 + settings.tick_us, more=more)
+        super().__init__(settings, seed, sinks, 200_000 + settings.tick_us)
+        self.costs: Costs = self._costs()
         self.measured: Measured | None = None
         self.brokers: list[MqttBroker] = []
         with rare_collections():
             self.world = self._assemble()
         self.series = Series(self.world)
 
-    def _more_columns(self) -> dict[str, bool]:
-        """Columns of the history that only some runs have anything for."""
+    def more_columns(self) -> list[str]:
+        """Of the history: those that only some runs have anything for."""
         has_wills = self._watched() > 0
-        return {
+        columns = {
             "expiry_interval_us": self.expiry_us is not None,
             "retained": self.settings.retained_share > 0,
             "will_delay_us": has_wills,
@@ -107,6 +101,7 @@ class DeviceSystem(Generic[S]):
             "reason_code": has_wills,
             "receive_maximum": self.settings.receive_maximum < UNLIMITED,
         }
+        return [name for name, is_there in columns.items() if is_there]
 
     def _persistence(self, lengths: tuple[int, int]) -> Persistence:
         """What keeps the sessions. ``lengths``: bytes of a client's name and of a topic."""
@@ -401,11 +396,6 @@ class DeviceSystem(Generic[S]):
         assert self.measured is not None
         recoveries = [each.to_json() for each in self.series.recoveries(self.end_us, self.over_us)]
         return {**figures(self.measured, world), **({"recovery": recoveries} if recoveries else {})}
-
-    @property
-    def digest(self) -> str:
-        """Digest of the bytes of the history."""
-        return self.recorder.digest
 
     def _is_over(self) -> bool:
         """Whether nothing can happen any more: no fault is to come or to heal, nothing is under way, and no consumer, a

@@ -4,44 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from orderlab.model.errors import InputError, did_you_mean
-from orderlab.model.history.events import EventBatch, Names
-from orderlab.sim.systems import emqx_streams, tbmq_application, tbmq_fan_out, tbmq_p2p, tbmq_prototype, zaqar
-from orderlab.sim.systems.running import SimulationProgress
-from orderlab.sim.systems.series import Series, Slices
+from orderlab.model.history.events import EventBatch
+from orderlab.sim.feed.settings import LuaSettings, RaceSettings, ZaqarSettings
+from orderlab.sim.feed.system import ZaqarSystem
+from orderlab.sim.streams.settings import StreamsSettings
+from orderlab.sim.streams.system import StreamsSystem
+from orderlab.sim.systems import tbmq_application, tbmq_fan_out, tbmq_p2p, tbmq_prototype
 from orderlab.sim.systems.settings import Settings, make_settings
+from orderlab.sim.systems.system import AssembledSystem
 
 Sink = Callable[[EventBatch], None]
-
-
-class System(Protocol):
-    """An assembled system that runs once."""
-
-    def names(self) -> Names:
-        """The names behind the codes of the history."""
-
-    def run(self, on_progress: Callable[[SimulationProgress], None] | None = None) -> dict[str, Any]:
-        """Run to the end; the report."""
-
-    @property
-    def digest(self) -> str:
-        """Digest of the bytes of the history."""
-
-    @property
-    def series(self) -> Series | Slices:
-        """The run over time."""
-
-    @property
-    def world(self) -> Any:
-        """The parts of the system, with what they have measured."""
-
-    def is_quiet(self) -> bool:
-        """Whether all that was published has been delivered and acknowledged."""
-
-    def is_drained(self) -> bool:
-        """Whether nothing is under way, and nothing was lost for want of room; what nobody is owed is not missed."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +26,7 @@ class SystemEntry:
     summary: str
     settings: type[Settings]
     rows: Mapping[str, Mapping[str, Any]]
-    assemble: Callable[[Any, int, list[Sink]], System]
+    assemble: Callable[[Any, int, list[Sink]], AssembledSystem[Any]]
     is_feed: bool = False
     """Producers post to feeds, in closed loops, and readers follow a marker."""
     has_rate: bool = True
@@ -98,33 +73,33 @@ SYSTEMS: dict[str, SystemEntry] = {
     ),
     "zaqar-watch": SystemEntry(
         "a feed in Redis behind a web head: posts watch the counter of ranks and begin again on a conflict",
-        zaqar.ZaqarSettings,
+        ZaqarSettings,
         {},
-        zaqar.ZaqarSystem,
+        ZaqarSystem,
         is_feed=True,
         has_rate=False,
     ),
     "zaqar-lua": SystemEntry(
         "the same feed: hashes first, then a script takes ranks and counter",
-        zaqar.LuaSettings,
+        LuaSettings,
         {},
-        zaqar.ZaqarSystem,
+        ZaqarSystem,
         is_feed=True,
         has_rate=False,
     ),
     "zaqar-race": SystemEntry(
         "the same feed without a cure: what is posted can appear behind a marker",
-        zaqar.RaceSettings,
+        RaceSettings,
         {},
-        zaqar.ZaqarSystem,
+        ZaqarSystem,
         is_feed=True,
         has_rate=False,
     ),
     "emqx-streams": SystemEntry(
         "durable streams: replicated shards of an ordered store, wildcard readers that follow by iterators",
-        emqx_streams.StreamsSettings,
+        StreamsSettings,
         {},
-        emqx_streams.StreamsSystem,
+        StreamsSystem,
         is_feed=True,
     ),
 }

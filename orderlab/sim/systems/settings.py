@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -26,6 +26,9 @@ class Settings(BaseModel):
     """Base of every system's settings: unknown keys are refused, values never change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    lasts_s: ClassVar[Mapping[str, float]] = {}
+    """By the faults of a system that has its own: how long they last unless told otherwise."""
 
 
 S = TypeVar("S", bound=Settings)

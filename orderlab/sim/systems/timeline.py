@@ -18,7 +18,7 @@ from orderlab.model.history.events import EventBatch, EventKind
 from orderlab.sim.drivers.pipelined import PipelinedDriver
 from orderlab.sim.mqtt.clients import Ints
 from orderlab.sim.mqtt.world import World
-from orderlab.sim.systems.emqx_streams import StreamsWorld
+from orderlab.sim.streams.system import StreamsWorld
 
 OnService = Callable[[str, float, float, int], None]
 EVENTS_MAX = 400_000

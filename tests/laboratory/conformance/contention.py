@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
+from orderlab.sim.feed.process import POST
 from orderlab.sim.live import ServerProcess
 from orderlab.sim.redis.replies import ErrorReply
 from orderlab.sim.redis.wire import Connection
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
-from orderlab.sim.systems.zaqar import POST
 
 PAUSE_US = 10_000
 COSTS = "zaqar web.request_us=0 web.call_us=20 web.pause_share=0"

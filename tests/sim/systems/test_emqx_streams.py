@@ -11,9 +11,11 @@ from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.sim.engine.clock import Station, call_at
-from orderlab.sim.systems import emqx_streams
+from orderlab.sim.streams.reader import Reader
+from orderlab.sim.streams.settings import StreamsSettings
+from orderlab.sim.streams.shard import Shard
+from orderlab.sim.streams.system import StreamsSystem
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
-from orderlab.sim.systems.emqx_streams import StreamsSettings, StreamsSystem
 from orderlab.sim.systems.timeline import Tracer
 
 SHORT = {"publishers": 20, "rate": 50, "flush_ms": 20, "duration_s": 0.5, "warm_up_s": 0.05, "drain_s": 0.8}
@@ -102,11 +104,11 @@ def test_a_page_whose_answer_is_lost_comes_again_to_that_reader_alone() -> None:
 def test_a_repeat_of_another_reader_is_not_excused_by_the_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     def hand(reader: Any, number: int, page: list[Any]) -> None:
         handed(reader, number, page)
-        if reader.who(number) == who and 0.3 <= reader.system.env.now / 1e6 < 0.31:
+        if reader.who(number) == who and 0.3 <= reader.cluster.env.now / 1e6 < 0.31:
             handed(reader, number, page)
 
-    handed, who = emqx_streams._Reader.hand, "reader-1"
-    monkeypatch.setattr(emqx_streams._Reader, "hand", hand)
+    handed, who = Reader.hand, "reader-1"
+    monkeypatch.setattr(Reader, "hand", hand)
     assert [law for law, outcome in simulated(**ALL)[1].items() if outcome is Outcome.VIOLATED] == ["no-repeat"]
 
 
@@ -212,9 +214,9 @@ def test_a_batch_that_is_stored_the_wrong_way_round_is_seen(
     given: dict[str, Any], sees: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With one message under way for each publisher a batch has no two of a logical FIFO."""
-    stored = emqx_streams.Shard.append
+    stored = Shard.append
     assert simulated(**given)[1]["fifo"] is Outcome.HOLDS
-    monkeypatch.setattr(emqx_streams.Shard, "append", lambda shard, batch: stored(shard, batch[::-1]))
+    monkeypatch.setattr(Shard, "append", lambda shard, batch: stored(shard, batch[::-1]))
     assert (simulated(**given)[1]["fifo"] is Outcome.VIOLATED) == sees
 
 

@@ -10,7 +10,7 @@ from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.sim.costs import FOLDER
-from orderlab.sim.systems import zaqar
+from orderlab.sim.feed.reader import Reader
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
 
 SHORT = {"duration_s": 0.3, "warm_up_s": 0.05, "drain_s": 0.5, "reconnect_ms": 10}
@@ -49,14 +49,14 @@ def test_without_a_cure_messages_appear_behind_markers() -> None:
 
 
 def test_a_reader_whose_marker_stays_a_message_behind_is_handed_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    def page(self: zaqar._Reader) -> int:
+    def page(self: Reader) -> int:
         before, count = self.marker, listed(self)
         if count == 1:
             self.marker = before
         return count
 
-    listed = zaqar._Reader.page
-    monkeypatch.setattr(zaqar._Reader, "page", page)
+    listed = Reader.page
+    monkeypatch.setattr(Reader, "page", page)
     assert {law for law, outcome in simulated("zaqar-lua", poll_ms=1)[1].items() if outcome is Outcome.VIOLATED} == {
         "no-repeat"
     }
