@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from orderlab.commands.options import Exclusion, check_together, parsed
 from orderlab.model.errors import InputError
 from orderlab.program import EXIT
 from orderlab.report.forms import REPORT_HELP
@@ -33,6 +34,19 @@ GROUP = "streams"
 """All specifications whose names begin so can be explored together, by this name."""
 
 
+EXCLUSIONS = (
+    Exclusion("graph", ("walks",), "explore: --graph with --walks: walks visit no whole graph; leave one of them out"),
+)
+OF_A_GROUP = (
+    Exclusion(
+        "named",
+        ("settings", "checkpoint", "graph", "walks", "report", "constraint"),
+        f"explore {GROUP}: all its protocols as they stand; --set, --checkpoint, --graph, --walks, --constraint and "
+        "--report go with one of them",
+    ),
+)
+
+
 def entries(wanted: str | None = None) -> dict[str, CatalogueEntry]:
     """Every specification that can be explored, by name; those of the first room that has the one ``wanted``, as the
     others take long to import."""
@@ -48,28 +62,28 @@ def entries(wanted: str | None = None) -> dict[str, CatalogueEntry]:
 class Plan:
     """What the command line asks for: the parameters of `explore` by their names."""
 
-    named: str | None
-    settings: list[str] | None
-    list_them: bool
-    symmetry: bool
-    reduction: bool
-    budget: float | None
-    max_states: int | None
-    max_bytes: int | None
-    checkpoint: Path | None
-    graph: Path | None
-    engine: str
-    seed: int
-    law: list[str] | None
-    keep_going: bool
-    constraint: list[str] | None
-    walks: int | None
-    depth: int
-    workers: int
-    allow_vacuous: bool
-    template: bool
-    as_json: bool
-    report: list[str] | None
+    named: str | None = None
+    settings: list[str] | None = None
+    list_them: bool = False
+    symmetry: bool = False
+    reduction: bool = False
+    budget: float | None = None
+    max_states: int | None = None
+    max_bytes: int | None = None
+    checkpoint: Path | None = None
+    graph: Path | None = None
+    engine: str = "auto"
+    seed: int = 0
+    law: list[str] | None = None
+    keep_going: bool = False
+    constraint: list[str] | None = None
+    walks: int | None = None
+    depth: int = 100
+    workers: int = 1
+    allow_vacuous: bool = False
+    template: bool = False
+    as_json: bool = False
+    report: list[str] | None = None
 
     def search_budget(self) -> Budget:
         from orderlab.model.explorer.search import Budget
@@ -177,17 +191,14 @@ def _explore(plan: Plan) -> NoReturn:
         raise InputError("explore: which specification? name one, or use --list")
     wanted = wanted_reports(plan.report)
     if plan.named == GROUP:
-        if plan.settings or plan.checkpoint or plan.graph or plan.walks or wanted or plan.constraint:
-            raise InputError(
-                f"explore {GROUP}: all its protocols as they stand; --set, --checkpoint, --graph, --walks, "
-                "--constraint and --report go with one of them"
-            )
+        check_together(plan, OF_A_GROUP)
         _explore_group(plan)
     own = own_file(plan.named)
     known, name = chosen_in_file(own, plan.named) if own else (entries(plan.named), plan.named)
     with errors_placed_in(own):
-        system = make(known, name, parsed(plan.settings or []))
+        system = make(known, name, parsed(plan.settings or [], "nodes=4"))
     options = plan.options()
+    check_together(plan, EXCLUSIONS)
     _check_places(plan)
     with errors_placed_in(own):
         found = _searched(system, options, plan)
@@ -210,8 +221,6 @@ def _check_places(plan: Plan) -> None:
     from orderlab.model.files import checked_place
 
     if plan.graph is not None:
-        if plan.walks is not None:
-            raise InputError("explore: --graph with --walks: walks visit no whole graph; leave one of them out")
         from orderlab.model.explorer.state_graph import check_form
 
         check_form(plan.graph)
@@ -267,19 +276,6 @@ def _explore_group(plan: Plan) -> NoReturn:
 def template_text() -> str:
     """A whole specification with every part that one can have, to be changed by its reader."""
     return files("orderlab.commands").joinpath("explore_template.py").read_text()
-
-
-def parsed(settings: list[str]) -> dict[str, str]:
-    """`name=value` pairs. Raises InputError for anything else and for a name that is set twice."""
-    found: dict[str, str] = {}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        if not equals or not name:
-            raise InputError(f'--set {setting}: not a setting; write --set name=value, for instance "--set nodes=4"')
-        if name in found:
-            raise InputError(f"--set {setting}: {name} is set twice; keep one")
-        found[name.strip().replace("-", "_")] = value.strip()
-    return found
 
 
 def print_catalogue(known: Mapping[str, CatalogueEntry], as_json: bool) -> None:

@@ -6,7 +6,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from orderlab.commands.options import Exclusion, Requirement, check_together, parsed
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Verdict, overall
 from orderlab.program import EXIT
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 JUDGING = "judging the history by every law"
 BELOW_MS, TOLERANCE, SHRINK_RUNS = 100.0, 0.02, 150
 DRAIN_BOUND_MS_MAX = 86_400_000.0
+TRACE_HELP = "Write a timeline for Perfetto (Chrome trace events, JSON)."
+SAYS_HOW = "{0} {{}}: says how {1} searches; add {1}, or leave it out"
 NAMES = (
     "tbmq-p2p",
     "tbmq-postgres",
@@ -50,16 +53,127 @@ NAMES = (
 same."""
 
 
-def simulate(  # noqa: C901
+SEARCHES = "--sustainable runs many times, keeps nothing of them, and judges no law"
+EXCLUSIONS = (
+    Exclusion(
+        "shrink",
+        ("sustainable", "replications"),
+        "--shrink: makes one run smaller; leave out --sustainable and --replications, and give the --seed that breaks "
+        "a law",
+    ),
+    Exclusion("sustainable", ("report",), "--report: --sustainable judges no law; leave one of them out"),
+    Exclusion(
+        "sustainable",
+        ("history", "trace", "timeline", "against", "replications", "drain_bound_ms"),
+        f"simulate: {SEARCHES}; leave out --history, --trace, --timeline, --against, --replications, --drain-bound-ms",
+    ),
+    Exclusion(
+        "replications",
+        ("trace",),
+        "--trace: shows one run; leave out --replications, or trace the seed that it prints",
+    ),
+    Exclusion("replications", ("against",), "--against: shows one run; leave out --replications"),
+)
+REQUIREMENTS = (
+    Requirement("below_ms", "sustainable", SAYS_HOW.format("--below-ms", "--sustainable")),
+    Requirement("tolerance", "sustainable", SAYS_HOW.format("--tolerance", "--sustainable")),
+    Requirement("shrink_runs", "shrink", SAYS_HOW.format("--shrink-runs", "--shrink")),
+    Requirement("trace_window", "trace", "--trace-window: of which trace? add --trace FILE.json"),
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the command line asks for: the parameters of `simulate` by their names."""
+
+    system: str | None = None
+    settings: list[str] | None = None
+    config: Path | None = None
+    list_them: bool = False
+    history: Path | None = None
+    replications: int = 1
+    trace: Path | None = None
+    trace_window: str | None = None
+    timeline: Path | None = None
+    against: Path | None = None
+    sustainable: bool = False
+    below_ms: float | None = None
+    tolerance: float | None = None
+    drain_bound_ms: float | None = None
+    shrink: bool = False
+    shrink_runs: int | None = None
+    allow_vacuous: bool = False
+    seed: int = 0
+    as_json: bool = False
+    verbose: bool = False
+    report: list[str] | None = None
+
+    def chosen(self) -> tuple[str, Settings]:
+        """The system and its settings. Raises InputError."""
+        from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
+        from orderlab.sim.systems.settings import read_config
+
+        if self.system is None:
+            raise InputError(f"simulate: which system? one of {', '.join(SYSTEMS)}; --list shows their settings")
+        given = {} if self.config is None else read_config(self.config)
+        chosen = settings_of(self.system, {**given, **parsed(self.settings or [], "row=1m")})
+        if not SYSTEMS[self.system].has_rate and (self.sustainable or self.trace is not None):
+            option = "--sustainable" if self.sustainable else "--trace"
+            raise InputError(
+                f"{option}: {self.system} has no publishers at a rate and no timeline, its producers wait for answers; "
+                "leave it out"
+            )
+        return self.system, chosen
+
+    @property
+    def drain_bound_us(self) -> int | None:
+        """Raises InputError for what is no bound."""
+        bound_ms = self.drain_bound_ms
+        if bound_ms is not None and not 0 < bound_ms <= DRAIN_BOUND_MS_MAX:
+            raise InputError(
+                f"--drain-bound-ms {bound_ms:g}: a positive number of milliseconds, {DRAIN_BOUND_MS_MAX:g} (a day) at "
+                "most"
+            )
+        return None if bound_ms is None else round(bound_ms * 1000)
+
+    def histories(self) -> list[Path | None]:
+        """Where the history of each run goes."""
+        if self.history is None or self.replications == 1:
+            return [self.history] * self.replications
+        return [self.history.with_stem(f"{self.history.stem}-{number}") for number in range(self.replications)]
+
+    def check_places(self, reports: Iterable[Path]) -> None:
+        """Raises InputError where a file that is asked for cannot be written, before any work."""
+        from orderlab.model.files import checked_place
+        from orderlab.report.timeline_page import checked_timeline
+
+        histories = self.histories()
+        for each in histories:
+            if each is not None:
+                checked_place(f"--history {each}", each, is_read_again=True)
+        if self.timeline is not None:
+            checked_timeline(self.timeline)
+        if self.trace is not None:
+            checked_place(f"--trace {self.trace}", self.trace)
+        taken: dict[Path, str] = {}
+        for option, file in (
+            *(("--history", each) for each in histories),
+            ("--trace", self.trace),
+            ("--timeline", self.timeline),
+            *(("--report", each) for each in reports),
+        ):
+            if file is not None and (other := taken.setdefault(file.resolve(), option)) != option:
+                raise InputError(f"{option} {file}: what {other} asks for goes there; give each a file of its own")
+
+
+def simulate(
     system: Annotated[str | None, typer.Argument(help=f"{', '.join(NAMES)}; --list shows their settings.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting.")] = None,
     config: Annotated[Path | None, typer.Option(help="Settings from a TOML file; --set overrides them.")] = None,
     list_them: Annotated[bool, typer.Option("--list", help="List the systems and their settings.")] = False,
     history: Annotated[Path | None, typer.Option(help="Keep the history: .parquet, .jsonl or .csv.")] = None,
     replications: Annotated[int, typer.Option(help="Independent runs; means then carry nominal 95 % intervals.")] = 1,
-    trace: Annotated[
-        Path | None, typer.Option(help="Write a timeline for Perfetto (Chrome trace events, JSON).")
-    ] = None,
+    trace: Annotated[Path | None, typer.Option(help=TRACE_HELP)] = None,
     trace_window: Annotated[
         str | None, typer.Option(metavar="BEGIN:END", help="Of the trace, in simulated seconds; 20 ms after warm-up.")
     ] = None,
@@ -107,158 +221,108 @@ def simulate(  # noqa: C901
     Exit code 0: every law that was put to the test held; 1: one was violated; 2: the input is unusable; 3: unknown, or
     vacuous: no law was put to the test, or not the one that was asked for (`drain`, by its bound).
     """
+    plan = Plan(**locals())
+    if plan.list_them:
+        _print_catalogue(plan.as_json)
+        return
+    name, chosen = plan.chosen()
+    check_together(plan, EXCLUSIONS, REQUIREMENTS)
+    if plan.sustainable:
+        _search(plan, name, chosen)
+    else:
+        raise typer.Exit(EXIT[_simulate(plan, name, chosen)])
+
+
+def _simulate(plan: Plan, system: str, chosen: Settings) -> Outcome:
+    """Check all that is asked for before any work, run, judge, and report."""
     from orderlab.model.checkers.judge import Question
-    from orderlab.model.files import checked_place
-    from orderlab.model.verdict import Outcome
     from orderlab.report.output import made_report, replayable, wanted_reports, write_reports
-    from orderlab.report.simulation import judged_together, print_shrunk, with_smaller
     from orderlab.report.subjects import subject_of_simulation
-    from orderlab.report.timeline_page import VerdictsShown, checked_timeline, run_to_compare, write_timeline
+    from orderlab.report.timeline_page import run_to_compare
     from orderlab.report.verdicts import why_vacuous
     from orderlab.sim.engine.random_streams import replication_seed
-    from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
-    from orderlab.sim.systems.series import recoveries_over, table_over
-    from orderlab.sim.systems.settings import read_config
+    from orderlab.sim.systems.catalogue import SYSTEMS
 
-    if list_them:
-        _print_catalogue(as_json)
-        return
-    if system is None:
-        raise InputError(f"simulate: which system? one of {', '.join(SYSTEMS)}; --list shows their settings")
-    given = {} if config is None else read_config(config)
-    chosen = settings_of(system, {**given, **parsed(settings or [])})
-    wanted = wanted_reports(report)
-    if not SYSTEMS[system].has_rate and (sustainable or trace is not None):
-        option = "--sustainable" if sustainable else "--trace"
-        raise InputError(
-            f"{option}: {system} has no publishers at a rate and no timeline, its producers wait for answers; "
-            "leave it out"
-        )
-    if shrink and (sustainable or replications > 1):
-        raise InputError(
-            "--shrink: makes one run smaller; leave out --sustainable and --replications, and give the --seed that "
-            "breaks a law"
-        )
-    if sustainable:
-        if wanted:
-            raise InputError("--report: --sustainable judges no law; leave one of them out")
-        if (
-            history is not None
-            or trace is not None
-            or timeline is not None
-            or against is not None
-            or replications != 1
-            or drain_bound_ms is not None
-        ):
-            raise InputError(
-                "simulate: --sustainable runs many times, keeps nothing of them, and judges no law; "
-                "leave out --history, --trace, --timeline, --against, --replications, --drain-bound-ms"
-            )
-        _search(
-            system,
-            chosen,
-            seed,
-            BELOW_MS if below_ms is None else below_ms,
-            TOLERANCE if tolerance is None else tolerance,
-            as_json,
-        )
-        return
-    for option, given_with, value in (
-        ("--below-ms", "--sustainable", below_ms),
-        ("--tolerance", "--sustainable", tolerance),
-        ("--shrink-runs", "--shrink", shrink_runs),
-    ):
-        if value is not None and not (shrink and given_with == "--shrink"):
-            raise InputError(f"{option} {value:g}: says how {given_with} searches; add {given_with}, or leave it out")
-    if replications < 1:
-        raise InputError(f"--replications {replications}: at least 1")
-    if replications > 1 and trace is not None:
-        raise InputError("--trace: shows one run; leave out --replications, or trace the seed that it prints")
-    if replications > 1 and against is not None:
-        raise InputError("--against: shows one run; leave out --replications")
-    histories = (
-        [history] * replications
-        if history is None or replications == 1
-        else [history.with_stem(f"{history.stem}-{number}") for number in range(replications)]
-    )
-    for each in histories:
-        if each is not None:
-            checked_place(f"--history {each}", each, is_read_again=True)
-    if timeline is not None:
-        checked_timeline(timeline)
-    if trace is not None:
-        checked_place(f"--trace {trace}", trace)
-    _check_places(
-        *(("--history", each) for each in histories),
-        ("--trace", trace),
-        ("--timeline", timeline),
-        *(("--report", one.file) for one in wanted),
-    )
-    other_run = None if against is None else run_to_compare(against, system)
-    window = None if trace is None else _window(trace_window, chosen)
-    if trace is None and trace_window is not None:
-        raise InputError("--trace-window: of which trace? add --trace FILE.json")
-    if drain_bound_ms is not None and not 0 < drain_bound_ms <= DRAIN_BOUND_MS_MAX:
-        raise InputError(
-            f"--drain-bound-ms {drain_bound_ms:g}: a positive number of milliseconds, {DRAIN_BOUND_MS_MAX:g} (a "
-            "day) at most"
-        )
-    bound_us = None if drain_bound_ms is None else round(drain_bound_ms * 1000)
-    question = Question(drain_bound_us=bound_us, is_feed=SYSTEMS[system].is_feed)
-    runs = []
-    for number, place in enumerate(histories):
-        runs.append(_run(system, chosen, replication_seed(seed, number), place, trace, window, question))
-    told = [verdict for run in runs for verdict in run.verdicts]
-    outcome = overall(told, question.named, allow_vacuous)
+    if plan.replications < 1:
+        raise InputError(f"--replications {plan.replications}: at least 1")
+    wanted = wanted_reports(plan.report)
+    plan.check_places(each.file for each in wanted)
+    other_run = None if plan.against is None else run_to_compare(plan.against, system)
+    window = None if plan.trace is None else _window(plan.trace_window, chosen)
+    question = Question(drain_bound_us=plan.drain_bound_us, is_feed=SYSTEMS[system].is_feed)
+    runs = [
+        _run(system, chosen, replication_seed(plan.seed, number), place, plan.trace, window, question)
+        for number, place in enumerate(plan.histories())
+    ]
+    verdicts = [verdict for run in runs for verdict in run.verdicts]
+    outcome = overall(verdicts, question.named, plan.allow_vacuous)
     subjects = [
-        subject_of_simulation(run.result, run.verdicts, overall(run.verdicts, question.named, allow_vacuous))
+        subject_of_simulation(run.result, run.verdicts, overall(run.verdicts, question.named, plan.allow_vacuous))
         for run in runs
     ]
-    series = [run.series for run in runs]
-    if replications == 1:
-        if timeline is not None:
-            judged = VerdictsShown.once(subjects[0], runs[0].verdicts)
-            write_timeline(timeline, f"{system} over time", seed, series[0], runs[0].report.get("recovery", []), judged)
-        smaller = _shrunk(system, chosen, runs[0], question, shrink_runs or SHRINK_RUNS) if shrink else []
-        commands = [(each, each.command(bound_us)) for each in smaller]
-        told_smaller = {"shrunk": [{"command": command, **each.to_json()} for each, command in commands]}
-        subjects = [with_smaller(subjects[0], commands, runs[0].result)]
-        _print(
-            replace(runs[0], result={**runs[0].result, "outcome": str(outcome), **(told_smaller if shrink else {})}),
-            subjects[0],
-            as_json,
-            verbose,
-            other_run,
-        )
-        if not as_json and outcome is Outcome.VIOLATED:
-            print_shrunk(Console(), commands, runs[0].result, shrink)
+    if plan.replications == 1:
+        subjects = [_tell_one(plan, system, chosen, runs[0], outcome, subjects[0], question, other_run)]
     else:
-        recovery = recoveries_over([run.report.get("recovery", []) for run in runs])
-        joint = _print_replications(system, chosen, seed, outcome, runs, recovery, as_json)
-        if timeline is not None:
-            write_timeline(
-                timeline,
-                f"{system} over time",
-                seed,
-                table_over(series),
-                recovery,
-                judged_together(joint),
-                replications,
-                [*joint["warnings"], joint["unseen"]],
-            )
-    reason = why_vacuous(told, outcome, question.named)
+        _tell_all(plan, system, chosen, runs, outcome)
+    reason = why_vacuous(verdicts, outcome, question.named)
     if reason is not None:
-        typer.echo(reason, err=as_json)
+        typer.echo(reason, err=plan.as_json)
     if wanted:
-        write_reports(replayable(made_report("simulate", outcome, subjects, seed), wanted), wanted)
-    raise typer.Exit(EXIT[outcome])
+        write_reports(replayable(made_report("simulate", outcome, subjects, plan.seed), wanted), wanted)
+    return outcome
 
 
-def _check_places(*wanted: tuple[str, Path | None]) -> None:
-    taken: dict[Path, str] = {}
-    for option, file in wanted:
-        if file is not None and (other := taken.setdefault(file.resolve(), option)) != option:
-            raise InputError(f"{option} {file}: what {other} asks for goes there; give each a file of its own")
+def _tell_one(
+    plan: Plan,
+    system: str,
+    chosen: Settings,
+    run: _Run,
+    outcome: Outcome,
+    subject: Subject,
+    question: Question,
+    other_run: dict[str, Any] | None,
+) -> Subject:
+    """Print what one run came to, and smaller runs of what it breaks; the subject of a report, with them."""
+    from orderlab.model.verdict import Outcome
+    from orderlab.report.simulation import print_shrunk, with_smaller
+    from orderlab.report.timeline_page import VerdictsShown, write_timeline
+
+    if plan.timeline is not None:
+        judged = VerdictsShown.once(subject, run.verdicts)
+        write_timeline(
+            plan.timeline, f"{system} over time", plan.seed, run.series, run.report.get("recovery", []), judged
+        )
+    smaller = _shrunk(system, chosen, run, question, plan.shrink_runs or SHRINK_RUNS) if plan.shrink else []
+    commands = [(each, each.command(question.drain_bound_us)) for each in smaller]
+    told = {"shrunk": [{"command": command, **each.to_json()} for each, command in commands]} if plan.shrink else {}
+    subject = with_smaller(subject, commands, run.result)
+    whole = replace(run, result={**run.result, "outcome": str(outcome), **told})
+    _print(whole, subject, plan.as_json, plan.verbose, other_run)
+    if not plan.as_json and outcome is Outcome.VIOLATED:
+        print_shrunk(Console(), commands, run.result, plan.shrink)
+    return subject
+
+
+def _tell_all(plan: Plan, system: str, chosen: Settings, runs: list[_Run], outcome: Outcome) -> None:
+    """Print what several runs came to together."""
+    from orderlab.report.simulation import judged_together
+    from orderlab.report.timeline_page import write_timeline
+    from orderlab.sim.systems.series import recoveries_over, table_over
+
+    recovery = recoveries_over([run.report.get("recovery", []) for run in runs])
+    joint = _print_replications(system, chosen, plan.seed, outcome, runs, recovery, plan.as_json)
+    if plan.timeline is not None:
+        series = table_over([run.series for run in runs])
+        write_timeline(
+            plan.timeline,
+            f"{system} over time",
+            plan.seed,
+            series,
+            recovery,
+            judged_together(joint),
+            plan.replications,
+            [*joint["warnings"], joint["unseen"]],
+        )
 
 
 def _shrunk(system: str, chosen: Settings, run: _Run, question: Question, runs_max: int) -> list[Shrunk]:
@@ -426,19 +490,21 @@ def _print_replications(
     return result
 
 
-def _search(system: str, chosen: Settings, seed: int, below_ms: float, tolerance: float, as_json: bool) -> None:
+def _search(plan: Plan, system: str, chosen: Settings) -> None:
     from orderlab.report.simulation import print_ceiling, step_line
     from orderlab.sim.systems.sustainable import ceiling_json, sustainable_rate
 
     def show(step: RateTrial) -> None:
         typer.echo(step_line(step), err=True)
 
-    ceiling = sustainable_rate(system, chosen, seed, below_ms, tolerance, show if sys.stderr.isatty() else None)
+    below_ms = BELOW_MS if plan.below_ms is None else plan.below_ms
+    tolerance = TOLERANCE if plan.tolerance is None else plan.tolerance
+    ceiling = sustainable_rate(system, chosen, plan.seed, below_ms, tolerance, show if sys.stderr.isatty() else None)
     result = {
-        "system": system, "seed": seed, "below_ms": below_ms, "tolerance": tolerance, "settings": chosen.model_dump(),
-        **ceiling_json(ceiling),
+        "system": system, "seed": plan.seed, "below_ms": below_ms, "tolerance": tolerance,
+        "settings": chosen.model_dump(), **ceiling_json(ceiling),
     }  # fmt: skip
-    if as_json:
+    if plan.as_json:
         typer.echo(json.dumps(result))
     else:
         print_ceiling(Console(), result)
@@ -460,20 +526,6 @@ def _print(run: _Run, subject: Subject, as_json: bool, verbose: bool, other: dic
     print_simulation(Console(), run.result, run.wall, subject, run.verdicts, verbose)
     if other is not None:
         print_comparison(Console(), other, told)
-
-
-def parsed(settings: list[str]) -> dict[str, str]:
-    """`key=value` pairs. Raises InputError for anything else and for a key that is set twice."""
-    found: dict[str, str] = {}
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        key = key.strip().replace("-", "_")
-        if not equals or not key:
-            raise InputError(f'--set {setting}: not a setting; write --set key=value, for instance "--set row=1m"')
-        if key in found:
-            raise InputError(f"--set {setting}: {key} is set twice; keep one")
-        found[key] = value.strip()
-    return found
 
 
 def _print_catalogue(as_json: bool) -> None:

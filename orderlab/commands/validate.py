@@ -6,8 +6,9 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -18,10 +19,37 @@ from orderlab.program import EXIT
 from orderlab.report.forms import REPORT_HELP
 
 if TYPE_CHECKING:
-    from orderlab.properties.comparison.change import Comparison
+    from orderlab.model.verdict import Outcome
     from orderlab.properties.contracts.kind import Kind
+    from orderlab.report.report import Subject
     from orderlab.sim.redis.backends import Backend
     from orderlab.sim.stores.binding.binding import Binding
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the command line asks for: the parameters of `validate` by their names."""
+
+    paths: list[Path]
+    effort: str
+    budget: float | None
+    seed: int
+    backend: str
+    law: list[str] | None
+    base: str | None
+    strict: bool
+    trust_adapter: bool
+    as_json: bool
+    verbose: bool
+    report: list[str] | None
+
+    def laws(self, kind: Kind, binding: Binding) -> list[str] | None:
+        """Those that are judged alone, as the kind of store names them. Raises InputError."""
+        return [kind.check_law(binding, name) for name in self.law] if self.law else None
+
+    def cap(self) -> str:
+        """The budget in words; empty where there is none."""
+        return f"capped at {self.budget:g} s a store" if self.budget else ""
 
 
 def validate(
@@ -59,57 +87,80 @@ def validate(
 
     Exit code 0: every law holds; 1: one is violated; 2: the input is unusable; 3: unknown, or not put to the test.
     """
+    _validate(Plan(**locals()))
+
+
+def _validate(plan: Plan) -> NoReturn:
+    """Check all that is asked for before any work, judge each store, and report."""
     from orderlab.properties.contracts.kind import kind_of
     from orderlab.properties.validation.effort import effort_named, name_of_effort
     from orderlab.report.output import made_report, replayable, wanted_reports, write_reports
-    from orderlab.report.progress import ProgressLine
-    from orderlab.report.subjects import subject_of_comparison, subject_of_store
     from orderlab.report.terminal import WIDTH_IN_PIPE, print_subject
     from orderlab.sim.stores.binding.loader import load_binding
 
-    work = effort_named(effort)
-    wanted = wanted_reports(report)
-    bindings = [load_binding(path, trust_adapter=trust_adapter) for path in paths]
-    kinds = [kind_of(binding) for binding in bindings]
-    laws = [
-        [kind.check_law(binding, name) for name in law] if law else None
-        for kind, binding in zip(kinds, bindings, strict=True)
-    ]
+    work = effort_named(plan.effort)
+    wanted = wanted_reports(plan.report)
+    bindings = [load_binding(path, trust_adapter=plan.trust_adapter) for path in plan.paths]
+    asked = [(kind, binding, plan.laws(kind, binding)) for binding in bindings for kind in [kind_of(binding)]]
     console = Console(width=None if sys.stdout.isatty() else WIDTH_IN_PIPE)
-    outcomes = []
-    subjects = []
-    with confirming(backend) as server:
-        for kind, binding, wanted_laws in zip(kinds, bindings, laws, strict=True):
-            if base is not None:
-                change = _compared(kind, binding, base, work, seed, server, wanted_laws, trust_adapter, budget)
-                outcomes.append(change.outcome(strict))
-                subjects.append(subject_of_comparison(change, base, strict))
-                if not as_json and not wanted:
-                    print_subject(console, subjects[-1], seed, name_of_effort(work), verbose, trust_adapter)
-                continue
-            line = ProgressLine(
-                binding.name, f"validate {binding.path} {work} {wanted_laws} {server is not None}", budget
-            )
-            found = kind.validate(binding, work, seed, wanted_laws, server, line.show, budget)
-            line.clear()
-            outcomes.append(found.outcome)
-            if as_json:
-                print(json.dumps(found.to_json()), flush=True)
-            if wanted or not as_json:
-                subjects.append(subject_of_store(found))
-            if not as_json and not wanted:
-                print_subject(console, subjects[-1], seed, name_of_effort(work), verbose, trust_adapter)
-    cap = f"capped at {budget:g} s a store" if budget else ""
-    whole = replayable(
-        made_report("validate", worst(outcomes), subjects, seed, name_of_effort(work), cap), wanted, trust_adapter
-    )
-    if base is not None and as_json:
+    outcomes, subjects = [], []
+
+    def show(subject: Subject) -> None:
+        print_subject(console, subject, plan.seed, name_of_effort(work), plan.verbose, plan.trust_adapter)
+
+    with confirming(plan.backend) as server:
+        for kind, binding, laws in asked:
+            judge = _judged if plan.base is None else _compared
+            outcome, subject = judge(plan, kind, binding, work, server, laws)
+            outcomes.append(outcome)
+            subjects.append(subject)
+            if not plan.as_json and not wanted:
+                show(subject)
+    made = made_report("validate", worst(outcomes), subjects, plan.seed, name_of_effort(work), plan.cap())
+    whole = replayable(made, wanted, plan.trust_adapter)
+    if plan.base is not None and plan.as_json:
         print(whole.model_dump_json(), flush=True)
     write_reports(whole, wanted)
-    if wanted and not as_json:  # after the files, which are lost if the reader goes (`| head`)
+    if wanted and not plan.as_json:  # after the files, which are lost if the reader goes (`| head`)
         for subject in subjects:
-            print_subject(console, subject, seed, name_of_effort(work), verbose, trust_adapter)
+            show(subject)
     raise typer.Exit(EXIT[worst(outcomes)])
+
+
+def _judged(
+    plan: Plan, kind: Kind, binding: Binding, work: float, server: Backend | None, laws: list[str] | None
+) -> tuple[Outcome, Subject]:
+    """The store as it stands."""
+    from orderlab.report.progress import ProgressLine
+    from orderlab.report.subjects import subject_of_store
+
+    asked = f"validate {binding.path} {work} {laws} {server is not None}"
+    line = ProgressLine(binding.name, asked, plan.budget)
+    found = kind.validate(binding, work, plan.seed, laws, server, line.show, plan.budget)
+    line.clear()
+    if plan.as_json:
+        print(json.dumps(found.to_json()), flush=True)
+    return found.outcome, subject_of_store(found)
+
+
+def _compared(
+    plan: Plan, kind: Kind, binding: Binding, work: float, server: Backend | None, laws: list[str] | None
+) -> tuple[Outcome, Subject]:
+    """The store beside its old scripts."""
+    from orderlab.properties.comparison.base import old_store
+    from orderlab.properties.contracts.kind import kind_of
+    from orderlab.report.progress import ProgressLine
+    from orderlab.report.subjects import subject_of_comparison
+
+    assert plan.base is not None
+    with old_store(binding.path, plan.base, plan.trust_adapter) as old:
+        if kind_of(old) is not kind:
+            raise InputError(f"{binding.place}: --base: the old store has another contract; compare stores of one kind")
+        asked = f"validate {binding.path} --base {work} {laws} {server is not None}"
+        line = ProgressLine(binding.name, asked, plan.budget)
+        found = kind.compare(old, binding, work, plan.seed, laws, server, line.show, plan.budget)
+        line.clear()
+    return found.outcome(plan.strict), subject_of_comparison(found, plan.base, plan.strict)
 
 
 @contextmanager
@@ -131,29 +182,3 @@ def confirming(spec: str) -> Iterator[Backend | None]:
     with server:
         refuse_company(server)
         yield server
-
-
-def _compared(
-    kind: Kind,
-    binding: Binding,
-    base: str,
-    work: float,
-    seed: int,
-    server: Backend | None,
-    laws: list[str] | None,
-    trust_adapter: bool,
-    budget_s: float | None,
-) -> Comparison:
-    """The store beside its old scripts."""
-    from orderlab.properties.comparison.base import old_store
-    from orderlab.properties.contracts.kind import kind_of
-    from orderlab.report.progress import ProgressLine
-
-    with old_store(binding.path, base, trust_adapter) as old:
-        if kind_of(old) is not kind:
-            raise InputError(f"{binding.place}: --base: the old store has another contract; compare stores of one kind")
-        asked = f"validate {binding.path} --base {work} {laws} {server is not None}"
-        line = ProgressLine(binding.name, asked, budget_s)
-        found = kind.compare(old, binding, work, seed, laws, server, line.show, budget_s)
-        line.clear()
-        return found

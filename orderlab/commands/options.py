@@ -1,0 +1,57 @@
+"""What options of a command ask together: which exclude each other, which need another, and pairs of name and value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from orderlab.model.errors import InputError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+class Exclusion(NamedTuple):
+    """An option, those that cannot be given with it, and what is said then."""
+
+    option: str
+    others: tuple[str, ...]
+    why: str
+
+
+class Requirement(NamedTuple):
+    """An option that says something about another."""
+
+    option: str
+    other: str
+    why: str
+
+
+def check_together(plan: DataclassInstance, exclusions: Sequence[Exclusion], needs: Sequence[Requirement] = ()) -> None:
+    """Raises InputError for the first row that the options break; those that have their defaults are not given."""
+    given = {each.name: getattr(plan, each.name) for each in fields(plan) if getattr(plan, each.name) != each.default}
+    for option, others, why in exclusions:
+        if option in given and not given.keys().isdisjoint(others):
+            raise InputError(why)
+    for option, other, why in needs:
+        if option in given and other not in given:
+            raise InputError(why.format(_shown(given[option])))
+
+
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def parsed(settings: Sequence[str], example: str) -> dict[str, str]:
+    """`name=value` pairs, given by ``--set``. Raises InputError for anything else and for a name that is set twice."""
+    found: dict[str, str] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or not name:
+            raise InputError(f'--set {setting}: not a setting; write --set key=value, for instance "--set {example}"')
+        if name in found:
+            raise InputError(f"--set {setting}: {name} is set twice; keep one")
+        found[name] = value.strip()
+    return found
