@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from orderlab.sim.engine.clock import Clock, call_at, machine_code
+from orderlab.sim.engine.clock import Clock, call_at
+from orderlab.sim.native.choose import Sender
 
 RETRANSMIT_US = 200_000
 """Linux's smallest retransmission timeout; it doubles with every attempt in vain (RFC 6298, 5.5)."""
@@ -47,51 +47,6 @@ class Latency:
             return drawn
 
         return chain.from_iterable(iter(draw, None)).__next__
-
-
-class Sender:
-    """The end of a connection that sends: what it sends arrives later, in order."""
-
-    def __init__(self, env: Clock, delay_us: Delays, bytes_per_us: float = math.inf) -> None:
-        self.env = env
-        self.delay_us = delay_us
-        self.bytes_per_us = bytes_per_us
-        self.is_cut = False
-        self._number = 0
-        self._sent_us = 0.0
-        self._arrived_us = 0.0
-
-    def send(
-        self,
-        size_bytes: int,
-        arrive: Callable[[], None],
-        departs_us: float | None = None,
-        on_held: Callable[[], None] | None = None,
-    ) -> None:
-        """``arrive`` is called when the last of ``size_bytes``, sent now or at ``departs_us``, is there.
-
-        ``on_held`` is called if a partition holds the bytes up: the place for a sender's timeout, which costs nothing
-        otherwise.
-        """
-        ready = self.env.now if departs_us is None else departs_us
-        self._sent_us = max(ready, self._sent_us) + size_bytes / self.bytes_per_us
-        self._arrived_us = max(self._arrived_us, self._sent_us + self.delay_us())
-        call_at(self.env, self._arrived_us, partial(self._get_there, self._number, arrive, on_held))
-
-    def _get_there(self, number: int, arrive: Callable[[], None], on_held: Callable[[], None] | None) -> None:
-        if number != self._number:
-            return
-        if self.is_cut:
-            self._hold(arrive, on_held)
-        else:
-            arrive()
-
-    def _hold(self, arrive: Callable[[], None], on_held: Callable[[], None] | None) -> None:
-        raise NotImplementedError
-
-
-if machine_code is not None and not TYPE_CHECKING:
-    Sender = machine_code.Sender
 
 
 class Connection(Sender):

@@ -3,43 +3,17 @@
 from __future__ import annotations
 
 from binascii import b2a_base64
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from orderlab.sim.engine.clock import machine_code
+from orderlab.sim.native.choose import grouped, spread
+
+__all__ = ["NumberedNames", "all_of", "any_of", "grouped", "spread"]
 
 Numbers = Sequence[int] | npt.NDArray[np.int64]
-
-
-def grouped(values: Iterable[int], keys: Iterable[int]) -> dict[int, list[int]]:
-    """The values of each key, in order, by the order of the keys' first places. For packs, which are too small for
-    numpy."""
-    groups: dict[int, list[int]] = {}
-    for value, key in zip(values, keys, strict=True):
-        found = groups.get(key)
-        if found is None:
-            groups[key] = [value]
-        else:
-            found.append(value)
-    return groups
-
-
-def spread(values: list[Any], begin: int, target: list[Any], places: Sequence[int]) -> int:
-    """Put values, from the one at ``begin`` on, at ``places`` of ``target``; the place of the first value that is left.
-    Raises IndexError."""
-    end = begin + len(places)
-    if not 0 <= begin <= end <= len(values) or any(not 0 <= place < len(target) for place in places):
-        raise IndexError("fewer values than places, or no such place")
-    for place, value in zip(places, values[begin:end], strict=True):
-        target[place] = value
-    return end
-
-
-if machine_code is not None and not TYPE_CHECKING:
-    grouped, spread = machine_code.grouped, machine_code.spread
 
 
 def any_of(flags: npt.NDArray[np.bool_]) -> bool:

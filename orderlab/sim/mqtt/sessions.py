@@ -13,7 +13,7 @@ from typing import cast
 from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.sim.engine.packs import NumberedNames, Numbers
 from orderlab.sim.redis.hash_slots import SLOT_COUNT, hash_slot
-from orderlab.sim.redis.prepared import BYTES, PreparedCommand, columns_of
+from orderlab.sim.redis.prepared_command import BYTES, PreparedCommand, columns_of
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.servers.redis import Calls, RedisNode, Request
 from orderlab.sim.stores.binding import Binding, Fetched, Message, ScriptCall

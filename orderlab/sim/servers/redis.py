@@ -26,7 +26,7 @@ from orderlab.sim.redis.database import place_of
 from orderlab.sim.redis.hash_slots import SLOT_COUNT, hash_slot
 from orderlab.sim.redis.lua.host import SharedLua
 from orderlab.sim.redis.memory import MemoryAccount
-from orderlab.sim.redis.prepared import Column, Render, columns_of
+from orderlab.sim.redis.prepared_command import Column, Render, columns_of
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import FrozenKeyspace, Shard, execute_all
 

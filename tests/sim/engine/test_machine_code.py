@@ -10,24 +10,24 @@ import pytest
 from simpy.core import EmptySchedule
 
 from orderlab.sim.engine import clock, network, packs
-from orderlab.sim.native import install
+from orderlab.sim.native import choose, install
 
 PROGRAMS = 150
 
 
 @pytest.fixture(name="plain")
 def _plain(monkeypatch):
-    """The three modules as they are without a compiler."""
-    if clock.machine_code is None:
+    """The three modules, and what they choose from, as they are without a compiler."""
+    if choose.engine is None:
         pytest.skip("there is no machine code; run python -m orderlab.sim.native.build")
     monkeypatch.setattr(install, "extension", lambda text: None)
     loaded = {}
-    for module in (clock, packs, network):
+    for module in (choose, clock, packs, network):
         spec = importlib.util.spec_from_file_location(module.__name__, module.__file__)
         made = loaded[module.__name__.rpartition(".")[2]] = importlib.util.module_from_spec(spec)
         monkeypatch.setitem(sys.modules, module.__name__, made)
         spec.loader.exec_module(made)
-    assert loaded["clock"].machine_code is None
+    assert loaded["choose"].engine is None
     return SimpleNamespace(**loaded)
 
 

@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from orderlab.sim.engine.packs import NumberedNames
-from orderlab.sim.redis.prepared import BYTES, PreparedCommand, columns_of, compiled, interpreted, read_columns
+from orderlab.sim.native import choose
+from orderlab.sim.native.choose import columns_of
+from orderlab.sim.redis.prepared import BYTES
+from orderlab.sim.redis.prepared import columns_of as read_columns
+from orderlab.sim.redis.prepared import prepare as interpreted
+from orderlab.sim.redis.prepared_command import PreparedCommand
 
 WHOLE = (0, 1, 9, 10, 99, 12_345, 999_999_999, 10**9, 2**31, 2**53, 2**63 - 1, -1, -42, -(2**63))
 
@@ -50,10 +55,9 @@ def drawn(draw):
 
 
 def machine_code(arguments):
-    render = compiled(arguments)
-    if render is None:
+    if choose.prepared is None:
         pytest.skip("there is no machine code; run python -m orderlab.sim.native.build")
-    return render
+    return choose.prepare(arguments)
 
 
 def test_machine_code_makes_what_python_makes():

@@ -1,6 +1,6 @@
 """JSON exactly as lua-cjson 2.1.0 reads it, errors included; and the quoting of long strings for ``cjson.encode``.
 
-``json_reader.lua`` reads ordinary JSON. What it gives up on comes here.
+``json.c`` reads ordinary JSON, where there is machine code. What it gives up on comes here.
 """
 
 from __future__ import annotations

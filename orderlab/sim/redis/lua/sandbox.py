@@ -15,7 +15,6 @@ and ``lopcodes.h`` of Lua 5.1.5 on a 64-bit little-endian machine.
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ from typing import Any, Final, NamedTuple
 
 import lupa.lua51 as lupa
 
-from orderlab.sim.native import install as compiled
+from orderlab.sim.native.choose import lua_library
 
 LIBRARIES = Path(__file__).with_name("libraries")
 SCRIPT_FILES = (
@@ -42,7 +41,6 @@ SCRIPT_FILES = (
     "random",
     "bit",
     "struct",
-    "json_reader",
     "cjson",
     "cmsgpack",
     "redis",
@@ -121,11 +119,6 @@ return host, function(name, f) host.python[name] = as_function(f) end,
 """
 
 
-def _library(text: str) -> bytes | None:
-    made = compiled.library(LIBRARIES / text)
-    return None if made is None else os.fsencode(made)
-
-
 @cache
 def _host_chunk(path: Path) -> bytes:
     """One of the host's files, compiled and made fit: the same in every runtime, and most of what a runtime costs."""
@@ -169,7 +162,7 @@ class Sandbox:
         ``constants`` become fields of the table ``redis``. From here on nothing else can be put in."""
         function, slot = direct.function, direct.slot
         host, add_callable, add_constant = self._runtime.execute(
-            OPEN, _library("json.c"), _library("call.c"), function, slot, id(function), id(slot)
+            OPEN, lua_library("json.c"), lua_library("call.c"), function, slot, id(function), id(slot)
         )
         if slot[0] is not None:
             self.fast_path, slot[0] = FastPath(*slot[0]), None

@@ -144,7 +144,7 @@ class ContractOperation(Calls):
 
 CONTRACTS: Mapping[str, str] = {
     "feed": "orderlab.model.contracts.feed.contract:FeedStore",
-    "job_queue": "orderlab.model.contracts.job_queue:JobQueue",
+    "job_queue": "orderlab.model.contracts.job_queue.contract:JobQueue",
     "limiter": "orderlab.model.contracts.limiter.contract:LimiterStore",
     "lock": "orderlab.model.contracts.lock.contract:LockStore",
 }

@@ -4,10 +4,20 @@ local host = ...
 local python, contents, tree, marks = host.python, host.contents, host.tree, host.marks
 local bad_argument, check_int, check_string = host.bad_argument, host.check_int, host.check_string
 local charge, spend_steps, spend_reading = host.charge, host.spend_steps, host.spend_reading
-local null, read_json, write_json = host.null, host.read_json, host.write_json
 local error, ipairs, next, rawget, select, type = error, ipairs, next, rawget, select, type
 local concat, find, floor, format, gsub, huge = table.concat, string.find, math.floor, string.format, string.gsub, math.huge
 local match = string.match
+-- JSON null: a null pointer on the server, equal only to itself.
+local null = newproxy(true)
+getmetatable(null).__tostring = function()
+  return "userdata: (nil)"
+end
+host.null = null
+-- Both in machine code, where there is any; they give up on what is not ordinary.
+local read_json, write_json
+if host.open_json then
+  read_json, write_json = host.open_json(null, host.contents)
+end
 local is_mark = {}
 for _, mark in pairs(marks) do
   is_mark[mark] = true
@@ -341,7 +351,7 @@ local function new_module()
     if #text > SHORT_BYTES_MAX then
       charge(#text)
     end
-    if config.decode_invalid_numbers then
+    if read_json and config.decode_invalid_numbers then
       local done, value = read_json(text, config.decode_max_depth < 1000 and config.decode_max_depth or 1000)
       if done then
         return value

@@ -1,4 +1,4 @@
-/* Reads and writes ordinary JSON, or gives up: json_reader.lua and cjson.lua in machine code (sim/native/build.py).
+/* Reads and writes ordinary JSON, or gives up: what cjson.lua and json.py do, in machine code (sim/native/choose.py).
 
    What these functions cannot vouch for (\u escapes, NUL bytes, NaN, deep nesting, sparse arrays, anything malformed) is
    left to the libraries in Lua and Python, which word the errors of lua-cjson. What they accept has the same value there.
