@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from orderlab.application import make
 from orderlab.model.contracts.feed.contract import FeedStore
-from orderlab.model.contracts.job_queue import JobQueue
+from orderlab.model.contracts.job_queue.contract import JobQueue
 from orderlab.model.contracts.steps import Begin
 from orderlab.model.verdict import Outcome
 from orderlab.properties.comparison.change import Comparison, Difference, RollingUpgrade

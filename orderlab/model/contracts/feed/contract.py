@@ -13,166 +13,31 @@ one has not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import combinations, repeat
-from operator import itemgetter
-from typing import ClassVar, Literal, NamedTuple
+from itertools import combinations
+from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
-
-from orderlab.model.contracts.contract import (
-    AnyOf,
-    Bound,
-    Call,
-    Contract,
-    Crowd,
-    Exchange,
-    Failed,
-    Opening,
-    Outcome,
-    Reply,
-    fresh_name,
-    law,
-    next_number,
-    passes,
+from orderlab.model.contracts.contract import AnyOf, Call, Failed, Outcome, Reply
+from orderlab.model.contracts.feed.laws import FeedLaws
+from orderlab.model.contracts.feed.words import (
+    BAD_MARKERS,
+    ENUMERATED_MAX,
+    GONE_MAX,
+    MARKERS_MAX,
+    START,
+    UNHEARD,
+    BadMarker,
+    Feed,
+    Message,
+    payload_of,
 )
-
-CLAIM_MS, KEPT_MS, PAGE = 1000, 3000, 2
-MANY = 1000
-"""What a store is asked for that is not told how many, and gives as many as it likes."""
-"""What is tried in small scopes."""
-MARKERS_MAX, GONE_MAX = 6, 4
-"""Of what clients were told, how much the specification remembers: markers, and names of messages that went by time."""
-ENUMERATED_MAX = 6
-"""Messages from which on not every choice among them is told apart: which are claimed, if nobody has heard; which lapse
-in one millisecond."""
-READ_EVERY = 50
-"""Of messages that were posted at once, which are read: those beside the multiples of it, where pieces of a round
-length meet."""
-FLAGS: Mapping[Reply, bool] = {0: False, "0": False, None: False, 1: True, "1": True}
-"""How list says whether that is the end: nothing else is a flag, for clients compare with 1 or with 0."""
-UNHEARD = "?"
-"""What a reply that nobody heard tells: no marker, no token."""
-START = ""
-"""The marker of a reader that has seen nothing."""
-BAD_MARKERS = {
-    "-1": "marker_negative",
-    "9" * 40: "marker_huge",
-    "no marker": "marker_text",
-    "999999937": "marker_foreign",
-}
-"""Markers that no reader was told, as they are tried -> the promise that says what a store does with such."""
-BadMarker = Literal["any", "refused", "start", "end"]
-"""Nothing is promised; an error; as a reader that has seen nothing; no message, and that is the end."""
+from orderlab.model.contracts.feed.workload import FeedWorkload
 
 
-class Promises(BaseModel):
-    """What a feed says of itself: table ``[promises]`` of its ``store.toml``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    tokens: Literal["store", "caller"] = "store"
-    """Who chooses the token of a claim."""
-    grace_ms: int = Field(0, ge=0)
-    """What a claimed message is kept beyond the claim's own time, at least."""
-    retention_ms: int = Field(KEPT_MS, ge=10)
-    """How long a message is kept: by a store that fixes it, and whose post does not take <ttl_ms>."""
-    claim_ms: int = Field(CLAIM_MS, ge=10)
-    """How long a claim is: of a store that fixes it."""
-    count_max: int = Field(0, ge=0)
-    """list and claim refuse to be asked for more messages than this; 0: they refuse nothing, and may give fewer."""
-    lists_claimed: bool = True
-    """Readers see what is claimed; otherwise it is as if it were not there."""
-    tells_end: bool = False
-    """list replies (marker, whether that is the end, messages ...); otherwise (marker, messages ...), and an empty page
-    is the end."""
-    gone: Literal["lost", "ok", "any"] = "lost"
-    """What delete replies of a message that is not there (any more)."""
-    marker_negative: BadMarker = "any"
-    """What list does with a marker below all."""
-    marker_huge: BadMarker = "any"
-    """With a number that fits no integer."""
-    marker_text: BadMarker = "any"
-    """With one that is no number."""
-    marker_foreign: BadMarker = "any"
-    """With the number of a message that was never posted here, as from another feed."""
-
-
-class Message(NamedTuple):
-    """One message that is there."""
-
-    name: str
-    serial: int
-    """Its place in the order of posting."""
-    until_ms: int
-    """When its retention is over."""
-    token: Reply = None
-    """Of its last claim; None: nobody has claimed it."""
-    claimed_until_ms: int = 0
-    is_lapsed: bool = True
-    """No claim holds it."""
-
-
-class Feed(NamedTuple):
-    """The messages in their order, and what clients were told."""
-
-    messages: tuple[Message, ...] = ()
-    posted: int = 0
-    markers: tuple[tuple[Reply, int], ...] = ()
-    """Marker -> the serial of the last message of its page; the newest last."""
-    gone: tuple[str, ...] = ()
-    """Messages that went by time, the newest last."""
-    tokens: tuple[Reply, ...] = ()
-    """Of claims that were given, the newest last."""
-
-    def message(self, name: Reply) -> Message | None:
-        """The message of that name."""
-        return next((one for one in self.messages if one.name == name), None)
-
-    def named(self, names: Iterable[Reply]) -> list[Message]:
-        """Those of these names that are there."""
-        there: dict[Reply, Message] = {one.name: one for one in self.messages}
-        return [there[name] for name in names if name in there]
-
-    def position(self, marker: Reply) -> int | None:
-        """Where a marker stands, None if it was told to nobody."""
-        return 0 if marker == START else dict(self.markers).get(marker)
-
-    def with_messages(self, *changed: Message) -> Feed:
-        """These in place of those of the same names."""
-        new = {one.name: one for one in changed}
-        return self._replace(messages=tuple(new.get(one.name, one) for one in self.messages))
-
-    def without(self, *names: str) -> Feed:
-        """These gone."""
-        return self._replace(messages=tuple(one for one in self.messages if one.name not in names))
-
-    def told(self, marker: Reply, serial: int) -> Feed:
-        """Once a reader was told a marker."""
-        if marker == UNHEARD:
-            return self
-        rest = tuple(one for one in self.markers if one[0] != marker)
-        return self._replace(markers=(*rest, (marker, serial))[-MARKERS_MAX:])
-
-
-class Page(NamedTuple):
-    """What list replied."""
-
-    marker: Reply
-    is_end: bool | None
-    """None: told by the page alone."""
-    names: tuple[Reply, ...]
-    payloads: tuple[Reply, ...]
-
-
-def payload_of(name: Reply) -> str:
-    """What a message of that name says."""
-    return f"p{name}"
-
-
-class FeedStore(Contract):
+class FeedStore(FeedLaws, FeedWorkload):
     """See the module's text. A store need not have every operation; what it lacks is not tried."""
 
     optional: ClassVar[Mapping[str, Sequence[str]]] = {"claim": ("token",)}
+
     operations: ClassVar[Mapping[str, Sequence[str]]] = {
         "post": ("posts", "ttl_ms"),
         "list": ("marker", "count"),
@@ -183,21 +48,6 @@ class FeedStore(Contract):
         "get": ("message",),
     }
     """One of ``posts`` is (name, payload)."""
-    promises_table: ClassVar[type[Promises]] = Promises
-    clients: ClassVar[int] = 2
-    steps_per_client: ClassVar[int] = 3
-
-    def __init__(self, promises: Promises | None = None, bound: Bound | None = None) -> None:
-        self.promises = promises or Promises()
-        self.bound = tuple(self.operations) if bound is None else tuple(bound)
-        """Operations that the store has."""
-        self.kept_ms, self.claim_ms = self.promises.retention_ms, self.promises.claim_ms
-        self.short_ms = self.kept_ms // 2 if passes(bound or (), "post", "ttl_ms") else self.kept_ms
-        self.brief_ms = self.claim_ms // 3 if passes(bound or (), "claim", "ttl_ms") else self.claim_ms
-        self.listed = PAGE if passes(bound or (), "list", "count") else MANY
-        self.claims_one, self.claims_more = (1, PAGE) if passes(bound or (), "claim", "count") else (MANY, MANY)
-
-    # -- the specification -------------------------------------------------------------------------------------
 
     def initial(self) -> Feed:
         return Feed()
@@ -245,15 +95,6 @@ class FeedStore(Contract):
         new = [name for name, _ in call["posts"] if state.message(name) is None]
         messages = [Message(name, state.posted + at, now_ms + call["ttl_ms"]) for at, name in enumerate(new, 1)]
         yield len(new), state._replace(messages=(*state.messages, *messages), posted=state.posted + len(new))
-
-    def _visible(self, state: Feed) -> list[Message]:
-        """What readers see."""
-        return [one for one in state.messages if self.promises.lists_claimed or one.is_lapsed]
-
-    def _after(self, state: Feed, marker: Reply) -> list[Message] | None:
-        """What readers see after a marker, None for a marker that nobody was told."""
-        position = state.position(marker)
-        return None if position is None else [one for one in self._visible(state) if one.serial > position]
 
     def _list(self, state: Feed, call: Call, now_ms: int) -> Iterator[Outcome]:
         after = self._after(state, call["marker"])
@@ -323,23 +164,6 @@ class FeedStore(Contract):
 
         return heard
 
-    def page(self, reply: Reply) -> Page | None:
-        """A reply of list taken apart, None when it has another shape."""
-        if reply is None or reply == ():
-            return Page(None, None if not self.promises.tells_end else True, (), ())
-        flags = 2 if self.promises.tells_end else 1
-        if not isinstance(reply, tuple) or isinstance(reply, Failed) or len(reply) < flags:
-            return None
-        rows = reply[flags:]
-        if not all(map(isinstance, rows, repeat(tuple))) or any(map((2).__ne__, map(len, rows))):
-            return None
-        is_end = None
-        if self.promises.tells_end:
-            if reply[1] not in FLAGS:
-                return None
-            is_end = FLAGS[reply[1]]
-        return Page(reply[0], is_end, tuple(map(itemgetter(0), rows)), tuple(map(itemgetter(1), rows)))
-
     def _claim(self, state: Feed, call: Call, now_ms: int) -> Iterator[Outcome]:
         free = [one for one in state.messages if one.is_lapsed]
         if not free:
@@ -404,11 +228,6 @@ class FeedStore(Contract):
 
         return after
 
-    @staticmethod
-    def _held(state: Feed, token: Reply) -> list[Message]:
-        """What a claim holds or, once it has lapsed, may still hold."""
-        return [one for one in state.messages if one.token == token and token is not None]
-
     def _renew(self, state: Feed, call: Call, now_ms: int) -> Iterator[Outcome]:
         held = self._held(state, call["token"])
         live = [one for one in held if not one.is_lapsed]
@@ -448,227 +267,6 @@ class FeedStore(Contract):
 
     def _get(self, state: Feed, call: Call, now_ms: int) -> Iterator[Outcome]:
         yield None if state.message(call["message"]) is None else payload_of(call["message"]), state
-
-    # -- calls worth trying ------------------------------------------------------------------------------------
-
-    def calls(self, client: int, seen: Sequence[Exchange]) -> Iterable[Call]:
-        return [one for one in self._calls(client, seen) if one.name in self.bound]
-
-    def _calls(self, client: int, seen: Sequence[Exchange]) -> Iterator[Call]:
-        number = next_number([[name for name, _ in one.call["posts"]] for one in seen if one.call.name == "post"])
-        names = [fresh_name(number + at, client) for at in range(2)]
-        rows = tuple((name, payload_of(name)) for name in names)
-        lists = [one for one in reversed(seen) if one.call.name == "list" and one.call["marker"] not in BAD_MARKERS]
-        marker = next((page.marker for one in lists if (page := self.page(one.reply)) and page.marker), START)
-        yield Call.of("post", posts=rows[:1], ttl_ms=self.kept_ms)
-        yield Call.of("list", marker=marker, count=self.listed)
-        claims = [
-            one.reply
-            for one in reversed(seen)
-            if one.call.name == "claim" and isinstance(one.reply, tuple) and len(one.reply) > 1
-        ][:1]
-        for token, *held in claims:
-            yield Call.of("delete", message=held[0][0] if isinstance(held[0], tuple) else held[0], token=token)
-            yield Call.of("renew", token=token, ttl_ms=self.claim_ms)
-            yield Call.of("release", token=token)
-        yield Call.of("claim", token=f"t{client}.{len(seen)}", count=self.claims_one, ttl_ms=self.claim_ms)
-        yield Call.of("post", posts=rows, ttl_ms=self.short_ms)
-        for one in claims:
-            yield Call.of("get", message=one[1][0] if isinstance(one[1], tuple) else one[1])
-        yield Call.of("claim", token=f"u{client}.{len(seen)}", count=self.claims_more, ttl_ms=self.brief_ms)
-        for name in _listed(self, seen)[:1]:
-            yield Call.of("delete", message=name, token=START)
-            yield Call.of("get", message=name)
-        if client == 0 and seen:  # one at a time, so that they take little from what matters more
-            yield Call.of("list", marker=list(BAD_MARKERS)[(len(seen) - 1) % len(BAD_MARKERS)], count=self.listed)
-
-    def openings(self) -> Sequence[Opening]:
-        one, two = (0, "post", {"ttl_ms": self.kept_ms}), (0, "post", {"ttl_ms": self.short_ms})
-        return (
-            Opening("with two messages that a reader has seen", (two, (1, "list", {}))),
-            Opening(
-                "with messages that were read, claimed and released",
-                (two, (1, "list", {}), (0, "claim", {}), (0, "release", {})),
-            ),
-            Opening("with a message that is claimed", (one, (0, "claim", {"count": self.claims_one}))),
-            Opening(
-                "with two claims",
-                (one, two, (0, "claim", {"count": self.claims_one}), (1, "claim", {"count": self.claims_more})),
-            ),
-            Opening(
-                "with claims that have lapsed",
-                (
-                    one,
-                    one,
-                    (0, "claim", {"count": self.claims_one}),
-                    (1, "claim", {"count": self.claims_one}),
-                    self.claim_ms + 1,
-                ),
-            ),
-            Opening(
-                "with a claim that has passed to another", (one, (0, "claim", {}), self.claim_ms + 1, (1, "claim", {}))
-            ),
-            Opening(
-                "with a claim beyond the retention",
-                (two, self.short_ms - 1, (0, "claim", {"count": self.claims_more}), 2),
-            ),
-            Opening("with messages that have lapsed", (two, self.short_ms + 1)),
-        )
-
-    def crowds(self) -> Sequence[Crowd]:
-        def posts(size: int, ttl_ms: int = self.kept_ms) -> Iterator[tuple[int, Call] | int]:
-            rows = tuple((name, payload_of(name)) for name in (f"m{size - number}" for number in range(size)))
-            yield 0, Call.of("post", posts=rows, ttl_ms=ttl_ms)
-
-        def lapsed(size: int) -> Iterator[tuple[int, Call] | int]:
-            yield from posts(size, 1 if self.short_ms < self.kept_ms else self.kept_ms)
-            yield 2 if self.short_ms < self.kept_ms else self.kept_ms + 1
-
-        def behind(size: int) -> Iterator[tuple[int, Call] | int]:
-            yield from lapsed(size)
-            yield 0, Call.of("post", posts=(("new", payload_of("new")),), ttl_ms=self.kept_ms)
-
-        def claims(size: int) -> Iterator[tuple[int, Call] | int]:
-            yield from posts(size)
-            yield from (
-                (0, Call.of("claim", token=f"t{number}", count=self.claims_one, ttl_ms=self.claim_ms))
-                for number in range(size)
-            )
-            yield self.claim_ms + 1
-
-        def read(size: int) -> Iterator[tuple[int, Call] | int]:
-            yield from posts(size)
-            asked = min(size, self.promises.count_max or size)
-            if "list" in self.bound:
-                yield 0, Call.of("list", marker=START, count=asked)
-            around = {at + by for at in range(0, size + 1, READ_EVERY) for by in (-1, 0, 1)} & {*range(size)}
-            yield from ((0, Call.of("get", message=f"m{size - at}")) for at in sorted(around) if "get" in self.bound)
-            if "claim" in self.bound:
-                yield 0, Call.of("claim", token="all", count=asked, ttl_ms=self.claim_ms)
-
-        def held(size: int) -> Iterator[tuple[int, Call] | int]:
-            yield from posts(size)
-            yield 0, Call.of("claim", token="all", count=min(size, self.promises.count_max or size), ttl_ms=CLAIM_MS)
-
-        return (
-            Crowd("messages", (300, 8100), posts),
-            Crowd("messages that are read", (100, 1100), read, is_asked=True),
-            *(
-                [Crowd("messages under one claim", (20, 8100), held, is_asked=True, clients=1)]
-                if {"claim", "renew"} <= {*self.bound}
-                else []
-            ),
-            Crowd("messages that have lapsed", (300, 8100), lapsed),
-            Crowd("claims that have lapsed", (150, 400), claims),
-            Crowd("messages before the last that have lapsed", (300, 1500), behind),
-        )
-
-    # -- laws --------------------------------------------------------------------------------------------------
-
-    def _listing(self, before: Feed, call: Call, reply: Reply) -> tuple[list[str], Page] | None:
-        """What a reader ought to see next and what it was told."""
-        page = self.page(reply) if call.name == "list" else None
-        after = self._after(before, call["marker"]) if page is not None else None
-        return None if page is None or after is None else ([one.name for one in after], page)
-
-    @law("cursor-safe", "nothing becomes visible behind a marker that a reader has been told", ("list",))
-    def cursor_safe(self, before: Feed, call: Call, reply: Reply, now_ms: int) -> bool | None:
-        found = self._listing(before, call, reply)
-        if found is None or not found[1].names:
-            return None
-        expected, page = found
-        told = [name for name in page.names if name in expected]
-        return not told or set(told) == set(expected[: len(told)])
-
-    @law(
-        "progress",
-        "a reader that keeps asking gets every message that is visible, or is told that it is at the end",
-        ("list",),
-    )
-    def progress(self, before: Feed, call: Call, reply: Reply, now_ms: int) -> bool | None:
-        found = self._listing(before, call, reply)
-        if found is None or not found[0]:
-            return None
-        page = found[1]
-        if page.names:
-            return not (page.is_end and len(page.names) < len(found[0]))
-        return page.is_end is False and page.marker != call["marker"]
-
-    @law("no-repeat", "a reader sees a message once, and a post that is sent again posts nothing new")
-    def no_repeat(self, before: Feed, call: Call, reply: Reply, now_ms: int) -> bool | None:
-        if call.name == "post" and isinstance(reply, int):
-            return reply <= sum(before.message(name) is None for name, _ in call["posts"])
-        found = self._listing(before, call, reply)
-        if found is None or not found[1].names:
-            return None
-        position = before.position(call["marker"]) or 0
-        seen = [one for one in before.messages if one.serial <= position and one.name in found[1].names]
-        return not seen and len(set(found[1].names)) == len(found[1].names)
-
-    @law("fifo", "messages are listed and claimed in the order in which they were posted", ("list", "claim"))
-    def fifo(self, before: Feed, call: Call, reply: Reply, now_ms: int) -> bool | None:
-        names = self._named(call, reply) if call.name in ("list", "claim") else ()
-        serials = [one.serial for one in before.named(names)]
-        if call.name == "claim" and serials:
-            free = {
-                one.serial for one in before.messages if one.is_lapsed and one.token is None and one.until_ms != now_ms
-            }
-            last = max(free.intersection(serials), default=0)
-            if any(one < last for one in free.difference(serials)):
-                return False
-        return serials == sorted(serials) if len(serials) > 1 or call.name == "claim" else None
-
-    @law(
-        "exclusive-claim",
-        "a message is held by one claim at a time, and only its holder renews, releases or deletes it",
-        ("claim",),
-    )
-    def exclusive_claim(self, before: Feed, call: Call, reply: Reply, now_ms: int) -> bool | None:
-        if call.name == "claim" and isinstance(reply, tuple):
-            return all(
-                one.is_lapsed or one.claimed_until_ms == now_ms for one in before.named(self._named(call, reply))
-            )
-        if call.name == "renew":
-            live = [one for one in self._held(before, call["token"]) if not one.is_lapsed]
-            return None if any(one.claimed_until_ms == now_ms for one in live) else (reply == "ok") == bool(live)
-        if call.name == "delete" and (one := before.message(call["message"])) is not None and not one.is_lapsed:
-            return None if one.claimed_until_ms == now_ms else (reply == "ok") == (one.token == call["token"])
-        return None
-
-    @law("retention", "a message is readable while its retention or a claim says so, and not after")
-    def retention(self, before: Feed, call: Call, reply: Reply, now_ms: int) -> bool | None:
-        if call.name == "get" and (one := before.message(call["message"])) is not None:
-            return None if now_ms in (one.until_ms, one.claimed_until_ms) else reply == payload_of(one.name)
-        if call.name in ("get", "list", "claim"):
-            names = self._named(call, reply)
-            return not any(name in before.gone and before.message(name) is None for name in names) if names else None
-        return None
-
-    @law("no-phantom", "nothing is read that was not posted, or was deleted, nor with another content")
-    def no_phantom(self, before: Feed, call: Call, reply: Reply, now_ms: int) -> bool | None:
-        names = self._named(call, reply) if call.name in ("get", "list", "claim") else ()
-        if not names:
-            return None
-        rows = [(call["message"], reply)] if call.name == "get" else [one for one in reply if isinstance(one, tuple)]
-        known = {*before.gone, *(one.name for one in before.messages)}
-        return known.issuperset(names) and all(one[1] == payload_of(one[0]) for one in rows)
-
-    def _named(self, call: Call, reply: Reply) -> tuple[Reply, ...]:
-        """The messages that a reply speaks of."""
-        if call.name == "get":
-            return () if reply is None else (call["message"],)
-        rows = [one for one in reply if isinstance(one, tuple) and len(one) == 2] if isinstance(reply, tuple) else []
-        return tuple(one[0] for one in rows)
-
-
-def _listed(feed: FeedStore, seen: Sequence[Exchange]) -> list[str]:
-    """Messages that a client was told of, the newest first."""
-    return [
-        name
-        for one in reversed(seen)
-        if one.call.name == "list" and (page := feed.page(one.reply))
-        for name in page.names
-    ]
 
 
 _Outcomes = Callable[[FeedStore, Feed, Call, int], Iterator[Outcome]]

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from orderlab.model.contracts.contract import Call, Contract, Failed, Reply
-from orderlab.model.contracts.feed.contract import START, FeedStore, payload_of
-from orderlab.model.contracts.job_queue import JobQueue
+from orderlab.model.contracts.feed.contract import FeedStore
+from orderlab.model.contracts.feed.words import START, payload_of
+from orderlab.model.contracts.job_queue.contract import JobQueue
 from orderlab.model.contracts.judge import Judge, Violation
 from orderlab.model.contracts.steps import REPLY_LOST, Begin, Die, Fault, Resume, Wait
 from orderlab.properties.engine.run import ClientState, ContractRun, Report

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from orderlab.model.contracts.contract import AnyOf, Call, Failed, Reply
-from orderlab.model.contracts.feed.contract import BAD_MARKERS, FeedStore, Promises
-from orderlab.model.contracts.job_queue import DEAD, DELAYED, LEASED, Job, JobQueue, Queue
-from orderlab.model.contracts.job_queue import Promises as QueuePromises
+from orderlab.model.contracts.feed.contract import FeedStore
+from orderlab.model.contracts.feed.words import BAD_MARKERS, Promises
+from orderlab.model.contracts.job_queue.contract import JobQueue
+from orderlab.model.contracts.job_queue.words import DEAD, DELAYED, LEASED, Job, Queue
+from orderlab.model.contracts.job_queue.words import Promises as QueuePromises
 from orderlab.model.contracts.sequential import BOUNDED, NO_RESIDUE, SequentialTerms
 from orderlab.model.contracts.steps import Begin
 from orderlab.model.errors import InputError

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from orderlab.model.contracts.contract import Call
-from orderlab.model.contracts.job_queue import LEASED, WAITING, Job, JobQueue, Promises, Queue
+from orderlab.model.contracts.job_queue.contract import JobQueue
+from orderlab.model.contracts.job_queue.words import LEASED, WAITING, Job, Promises, Queue
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.engine.validation import SKEW_MS, run_of, validate_contract
