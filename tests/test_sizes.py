@@ -31,8 +31,6 @@ LONG_FILES = frozenset(
     {
         "model/checkers/delivery/event_pass.py",
         "model/checkers/subscriptions.py",
-        "model/contracts/feed/contract.py",
-        "model/contracts/job_queue.py",
         "model/contracts/judge.py",
         "model/contracts/session/refinement/steps.py",
         "model/explorer/compiled/expressions.py",
@@ -41,14 +39,10 @@ LONG_FILES = frozenset(
         "sim/redis/commands/streams.py",
         "sim/redis/lua/engine.py",
         "sim/servers/redis.py",
-        "sim/systems/emqx_streams.py",
-        "sim/systems/zaqar.py",
     }
 )
 LONG_FUNCTIONS = frozenset(
     {
-        "commands/simulate.py:simulate",
-        "commands/validate.py:validate",
         "model/checkers/delivery/event_pass.py:observe_rows",
         "model/checkers/retransmission.py:_observe",
         "model/checkers/subscriptions.py:_observe",
