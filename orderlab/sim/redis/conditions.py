@@ -82,5 +82,7 @@ class ScriptTimeout(Exception):
     """A script did not end within its limits: it was stopped in the middle, its writes stay. ``limit`` says which."""
 
     def __init__(self, limit: str) -> None:
-        super().__init__(f"the script did not end within its limit of {limit}")
+        by_clock = limit == "seconds"  # what no count sees: it may be this machine that is slow
+        what = "processor time (the clock ended it, not a count)" if by_clock else limit
+        super().__init__(f"the script did not end within its limit of {what}")
         self.limit = limit

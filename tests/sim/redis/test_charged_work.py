@@ -95,6 +95,63 @@ def test_looking_through_an_emptied_table_is_charged(script: str) -> None:
     )
 
 
+INSTRUCTIONS = {
+    "arithmetic on digits": "local s = string.rep('1', 4e3) for i = 1, N do local x = s + 1 end",
+    "minus a long number": "local s = string.rep('1', 1e6) for i = 1, N / 100 do local x = -s end",
+    "bounds of for": "local s = string.rep('1', 4e3) for i = 1, N do for j = s, 0 do end end",
+    "a comparison": "local s = string.rep('a', 4e6) local a, b = s .. 'x', s .. 'y' for i = 1, N / 400 do local "
+        "x = a < b end",
+    "a comparison from NUL to NUL": "local a = string.rep('\\0', 4e3) local b = a .. 'x' for i = 1, N do local "
+        "x = a <= b end",
+    "joining": "local s = string.rep('a', 8e3) local kept = s .. 'x' for i = 1, N do local x = s .. 'x' end",
+    "joining to a long text": "local s = string.rep('a', 1e6) for i = 1, N / 100 do local x = s .. 'x' end",
+    "varargs": "local function f(...) for i = 1, N do local x = rawequal(1, ...) end end f(string.byte(T, 1, 7e3))",
+    "a table of varargs": "local function f(...) for i = 1, N do local x = {...} end end f(string.byte(T, 1, 7e3))",
+    "results": "local function g(...) return ... end local function f(...) for i = 1, N do local x = g(...) end end "
+        "f(string.byte(T, 1, 7e3))",
+    "a full table": "local t = {} for i = 1, 2^12 do t['k' .. i] = 1 end for i = 1, N / 4 do local x = i t['k' "
+        ".. i] = nil "
+        "t['k' .. i + 2^12] = 1 end",
+    "within a coroutine": "local s = string.rep('1', 1e6) coroutine.wrap(function() for i = 1, N / 100 do local "
+        "x = s + 1 end end)()",
+    "after a coroutine that made the text": "local f = coroutine.wrap(function() "
+        "coroutine.yield(string.rep('1', 1e6)) end) "
+        "local s = f() for i = 1, N / 100 do local x = s + 1 end",
+    "a pattern that goes back": "local s = string.rep('a', 1e3) for i = 1, N / 10 do local x = s:find('a-b') end",
+    "two that go back": "local s = string.rep('a', 100) for i = 1, N / 10 do local x = s:find('.-.-x') end",
+    "a replacement that goes back": "local s = string.rep('a', 1e3) for i = 1, N / 10 do local x = "
+        "s:gsub('a-b', '') end",
+    "matches one by one": "local s = string.rep('a', 1e3) for i = 1, N / 10 do local x = 1 for y in "
+        "s:gmatch('a-b') do end end",
+}  # fmt: skip
+"""What one instruction, or one call, does; without machine code the clock alone ends it."""
+PLACES = ("return 1", "local s = string.rep('b', 3e6)", "local t = {} for i = 1, 777 do t[i] = i .. 'x' end")
+
+
+@pytest.fixture(scope="module")
+def machine_code() -> None:
+    shard = new_shard()
+    evaluate(shard, "return 1")
+    if not hasattr(shard.lua_host, "_engine") or shard.lua_host._engine.sandbox.fast_path is None:
+        pytest.skip("without machine code the clock ends it")
+
+
+@pytest.mark.usefixtures("machine_code")
+@pytest.mark.parametrize("script", INSTRUCTIONS.values(), ids=INSTRUCTIONS.keys())
+def test_what_one_instruction_does_is_charged_and_ends_at_the_same_count_whatever_ran_before(script: str) -> None:
+    script = script.replace("T", "string.rep('a', 7e3)")
+    assert evaluate(new_shard(instructions_max=4_000_000), script.replace("N", "100")) is None, "a few are fine"
+    endless = script.replace("N", "40000").replace("local x =", "redis.call('INCR', 'n') local x =")
+    shard, ended_at = new_shard(instructions_max=2_000_000), []
+    for before in PLACES:
+        evaluate(shard, before)
+        shard.execute((b"DEL", b"n"))
+        with pytest.raises(ScriptTimeout, match="limit of instructions"):
+            evaluate(shard, endless)
+        ended_at.append(shard.execute((b"GET", b"n")))
+    assert len(set(ended_at)) == 1, ended_at
+
+
 def test_compiling_has_a_limit() -> None:
     chain = b"if x then " + b"elseif x then " * 200_000 + b"end"
     with pytest.raises(ScriptTimeout, match="limit of instructions"):

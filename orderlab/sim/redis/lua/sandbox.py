@@ -68,9 +68,9 @@ class Limits:
     work_max: int = 100_000_000
     """What its commands may do, in the units of ``work``."""
     seconds_max: float = 20.0
-    """Processor time from the second thousand instructions on: the last resort, for what no count sees (comparing two
-    strings of 60 MB is one instruction). Counted work ends in 5 s on a machine of 2025. Looked at after every 1000
-    instructions, and more often the more memory a script holds. One call that never ends is beyond this; see
+    """Processor time from the second thousand instructions on: the last resort, for what no count sees (without
+    machine code: comparing two strings of 60 MB is one instruction). Counted work ends in 5 s on a machine of 2025.
+    Looked at after every 1000 instructions, and more often the more memory a script holds. One call that never ends is beyond this; see
     ``watchdog``."""
     memory_bytes_max: int = 128 << 20
     """Memory of the Lua runtime."""
@@ -112,7 +112,8 @@ local loadlib, as_function = package.loadlib, python.as_function
 local host = {python = {}, redis_constants = {}, open_json = json and loadlib(json, "orderlab_json")}
 local open_call = call and loadlib(call, "orderlab_call")
 if open_call then
-  host.direct_call, host.keep, host.gate, host.walker = open_call(f, f_address, slot, slot_address)
+  host.direct_call, host.keep, host.gate, host.walker, host.count_pattern, host.open_count =
+    open_call(f, f_address, slot, slot_address)
 end
 return host, function(name, f) host.python[name] = as_function(f) end,
   function(name, value) host.redis_constants[name] = value end

@@ -13,6 +13,7 @@
 
 #include "lua.h"
 
+#include <ctype.h>
 #include <locale.h>
 #include <math.h>
 #include <stdint.h>
@@ -760,6 +761,9 @@ static PyMethodDef METHODS[] = {
     {"set_resp", set_resp, METH_O, "The version of the protocol that the running script has chosen."},
 };
 
+#include "hook.h"
+#include "patterns.h"
+
 /* Memory ----------------------------------------------------------------------------------------------------------- */
 
 /* What a script allocates is small and short-lived. Blocks up to SMALL_MAX bytes come from chunks of a state's own and go back to lists by
@@ -782,6 +786,7 @@ typedef struct {
     char *fresh, *end;
     void *chunks[CHUNKS_MAX];
     int count;
+    Counter counter;
 } Pool;
 
 static unsigned char is_chunk[1 << (ADDRESS_BITS - CHUNK_BITS - 3)]; /* a bit for each chunk of all states: pages of zeros but for a few */
@@ -847,8 +852,13 @@ static void *allocate(void *data, void *block, size_t old, size_t size) {
     if (!block)
         old = 0;
     if (!was_pooled && (block || size > SMALL_MAX || size == 0)) {
+        int is_last = block == pool->main && size == 0; /* of a state */
+        if (size == 0 && old > LONG_TEXT)
+            note_freed(&pool->counter, block, old);
         void *result = pool->inner(account, block, old, size);
-        if (block == pool->main && size == 0) /* the last of a state */
+        if (!block && result)
+            note_block(&pool->counter, result, size);
+        if (is_last)
             close_pool(pool);
         return result;
     }
@@ -900,7 +910,15 @@ static void open_pool(lua_State *L) {
     pool->inner = inner;
     pool->account = account;
     pool->main = L;
+    pool->counter.main = pool->counter.running = L;
+    pool->counter.used = &account->used;
     lua.setallocf(L, allocate, pool);
+}
+
+/* That of the state, or NULL where it has no pool. */
+static Counter *counter_of(lua_State *L) {
+    void *pool;
+    return lua.getallocf(L, &pool) == allocate ? &((Pool *)pool)->counter : NULL;
 }
 
 /* make(otherwise): redis.call with a function for what it does not do itself. It keeps what the fast path needs of lupa's. */
@@ -1008,7 +1026,7 @@ static int walker(lua_State *L) {
     return 1;
 }
 
-/* open(function, its address, slot, its address): `make`, `keep`, `gate` and `walker`; the slot has the functions of METHODS then. Nothing where they cannot
+/* open(function, its address, slot, its address): `make`, `keep`, `gate`, `walker`, `count_pattern` and `open_count`; the slot has the functions of METHODS then. Nothing where they cannot
    be had. Calls that come from another thread of Lua than the one that opens it go through lupa. Python's function and its list with one
    item live as long as what lupa has made of them, hence the upvalues. The functions of METHODS are for who holds the Lua state. */
 int orderlab_call(lua_State *L) {
@@ -1051,5 +1069,11 @@ int orderlab_call(lua_State *L) {
         lua.pushcclosure(L, walker, 0);
     else
         lua.pushnil(L);
-    return 4;
+    lua.pushcclosure(L, count_pattern, 0);
+    Counter *counter = counter_of(L);
+    if (!counter || !fast->knows_wanted || !knows_registers(L))
+        return 5;
+    lua.pushlightuserdata(L, counter);
+    lua.pushcclosure(L, open_count, 1);
+    return 6;
 }

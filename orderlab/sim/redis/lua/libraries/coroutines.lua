@@ -5,6 +5,7 @@ local host = ...
 local error, type = error, type
 local create, resume = coroutine.create, coroutine.resume
 local check_abort, count_coroutine, spend_resumption = host.check_abort, host.count_coroutine, host.spend_resumption
+local enter_thread, running = host.enter_thread, coroutine.running
 local placed = host.placed
 local library = host.libraries.coroutine
 
@@ -20,6 +21,7 @@ local function new_coroutine(f)
 end
 
 local function settle_resume(thread, ok, ...)
+  enter_thread(running())
   if ok then
     return true, ...
   end
@@ -33,10 +35,12 @@ function library.resume(...)
   if type(thread) ~= "thread" then
     return resume(...)
   end
+  enter_thread(thread)
   return settle_resume(thread, resume(...))
 end
 
 local function settle_wrap(thread, ok, ...)
+  enter_thread(running())
   if ok then
     return ...
   end
@@ -57,6 +61,7 @@ function library.wrap(...)
   local thread = new_coroutine((...))
   return function(...)
     spend_resumption()
+    enter_thread(thread)
     return settle_wrap(thread, resume(thread, ...))
   end
 end

@@ -31,6 +31,8 @@ function globals.collectgarbage(...)
     step_multiplier = tonumber(value) or 0
     note_setting()
     return before
+  elseif option ~= "count" then
+    host.charge_collection()
   end
   return collectgarbage(...)
 end

@@ -4,7 +4,8 @@
 -- The clock is dear and most runs are short, so both limits are looked at after every thousand instructions only. That is often
 -- enough while one instruction, or one call of the library, takes no longer than what a run holds in memory allows:
 -- comparing two strings of 60 MB is one instruction. So a sentinel that the collector finds in each of its cycles shortens the
--- period as memory fills, and what a call of the library copies counts as instructions.
+-- period as memory fills, and what a call of the library copies counts as instructions. Where there is machine code the hook is one of C,
+-- which counts what single instructions do as well (hook.h).
 
 local host = ...
 local python = host.python
@@ -39,6 +40,8 @@ local function abort()
   error(ABORT, 0)
 end
 
+local look_at_clock
+
 local function spend(instructions)
   if not running then
     return 0
@@ -52,6 +55,11 @@ local function spend(instructions)
     python.limit("instructions")
     abort()
   end
+  return look_at_clock()
+end
+
+-- Processor time since the last look.
+function look_at_clock()
   if is_short then
     is_short = false
     return 0
@@ -68,17 +76,22 @@ local function spend(instructions)
   return taken
 end
 
-local count
+local count_period
+local begin_count, set_count_period, make_finalizer
 
 local function set_period(instructions)
   if period ~= instructions then
     period = instructions
-    sethook(count, "", instructions)
+    if set_count_period then
+      set_count_period(instructions)
+    else
+      sethook(count_period, "", instructions)
+    end
   end
 end
 
-function count()
-  local taken = spend(period)
+local function count(steps)
+  local taken = steps and spend(steps) or running and look_at_clock() or 0
   if taken > SLOW_SECONDS then
     set_period(SLOW_PERIOD)
   elseif period == SLOW_PERIOD and taken < SLOW_SECONDS / 100 then
@@ -86,17 +99,28 @@ function count()
   end
 end
 
+function count_period()
+  count(period)
+end
+
 local function count_in_coroutine()
   spend(COROUTINE_PERIOD)
 end
 
--- The limits of a run hold in its coroutines too; each resumption costs as much as one count.
+-- The limits of a run hold in its coroutines too; each resumption costs as much as one count. `enter_thread` is told where the script goes on.
 function host.count_coroutine(thread)
-  sethook(thread, count_in_coroutine, "", COROUTINE_PERIOD)
+  if not set_count_period then
+    sethook(thread, count_in_coroutine, "", COROUTINE_PERIOD)
+  end
 end
 
 function host.spend_resumption()
   spend(COROUTINE_PERIOD)
+end
+
+host.enter_thread = function() end
+if host.open_count then
+  begin_count, set_count_period, host.enter_thread, make_finalizer = host.open_count(count)
 end
 
 -- The sentinel. A finalizer that finds no memory for the next one leaves that to the next run.
@@ -113,27 +137,33 @@ local function shorten_period()
     started = clock()
     last = started
   end
-  if running_coroutine() then -- counted as if it were the whole period
+  if set_count_period then
+    set_period(min(period, calm_period))
+  elseif running_coroutine() then -- counted as if it were the whole period
     sethook(count_in_coroutine, "", min(COROUTINE_PERIOD, calm_period))
   elseif calm_period < period then
     set_period(calm_period)
   end
 end
 
-getmetatable(mould).__gc = function(proxy)
+local function finalize(proxy, added)
   if proxy == mould then -- the runtime ends
     return
   end
   has_sentinel = false
   if running then -- each cycle follows as many new bytes as there were before
-    local held = collectgarbage("count")
+    local held = added or collectgarbage("count")
     local cycle = max(0, held - COLLECTED_FREE) * (1024 / COLLECTED_PER_INSTRUCTION)
-    instructions_left = instructions_left - cycle - held * (1024 / ALLOCATED_PER_INSTRUCTION)
+    instructions_left = instructions_left - cycle
+    if not added then -- where instructions are not looked at
+      instructions_left = instructions_left - held * (1024 / ALLOCATED_PER_INSTRUCTION)
+    end
     shorten_period()
   end
   newproxy(mould)
   has_sentinel = true
 end
+getmetatable(mould).__gc = make_finalizer and make_finalizer(finalize) or finalize
 
 -- What a call of the library is about to copy, in bytes, counts as instructions.
 function host.spend_bytes(bytes)
@@ -172,6 +202,18 @@ end
 -- Steps that a call of the library takes at once, each about as long as an instruction.
 function host.spend_steps(steps)
   spend(steps)
+end
+
+-- A collection that the script asked for.
+function host.charge_collection()
+  if begin_count then
+    instructions_left = instructions_left - collectgarbage("count") * (1024 / ALLOCATED_PER_INSTRUCTION)
+  end
+end
+
+-- What is left of the run, in instructions; nothing is counted where none runs.
+function host.instructions_left()
+  return running and max(instructions_left, 0) or 0
 end
 
 function host.is_aborting()
@@ -213,7 +255,10 @@ function host.begin(now)
   aborting, abort_place = false, nil
   running = true
   calm_period = PERIOD
-  if period ~= PERIOD then
+  if begin_count then
+    period = PERIOD
+    begin_count(PERIOD)
+  elseif period ~= PERIOD then
     set_period(PERIOD)
   end
   if not has_sentinel then

@@ -15,6 +15,7 @@ typedef struct {
     int currentline, nups, linedefined, lastlinedefined;
     char short_src[60], more[64];
 } lua_Debug;
+typedef void (*lua_Hook)(lua_State *, lua_Debug *);
 enum { GC_COUNT = 3, GC_STEP = 5 };
 enum { NIL = 0, BOOLEAN = 1, NUMBER = 3, STRING = 4, TABLE = 5 };
 enum { REGISTRY = -10000 };
@@ -49,12 +50,14 @@ enum { REGISTRY = -10000 };
     F(void, remove, (lua_State *, int)) \
     F(void, replace, (lua_State *, int)) \
     F(void, setallocf, (lua_State *, lua_Alloc, void *)) \
+    F(int, sethook, (lua_State *, lua_Hook, int, int)) \
     F(void, settop, (lua_State *, int)) \
     F(int, toboolean, (lua_State *, int)) \
     F(lua_CFunction, tocfunction, (lua_State *, int)) \
     F(const char *, tolstring, (lua_State *, int, size_t *)) \
     F(double, tonumber, (lua_State *, int)) \
     F(const void *, topointer, (lua_State *, int)) \
+    F(lua_State *, tothread, (lua_State *, int)) \
     F(void *, touserdata, (lua_State *, int)) \
     F(int, type, (lua_State *, int))
 #define FIELD(result, name, parameters) result(*name) parameters;

@@ -1,5 +1,6 @@
 -- The library `string` where its C functions know no limit: what they copy counts, and a pattern that could go back over a long text
--- again and again is matched by a copy of lstrlib.c's matcher below, whose steps are counted like all others.
+-- again and again is gone through before, by a function of C that counts its steps (patterns.h). Without machine code it is matched by a copy of
+-- lstrlib.c's matcher below, whose steps are counted like all others.
 
 local host = ...
 
@@ -7,7 +8,7 @@ local error, select, tonumber, type = error, select, tonumber, type
 local byte, char, concat, find, match, sub = string.byte, string.char, table.concat, string.find, string.match, string.sub
 local unpack = unpack
 local check_int, check_integer, check_string = host.check_int, host.check_integer, host.check_string
-local charge, charge_digits = host.charge, host.charge_digits
+local charge, charge_digits, spend_steps = host.charge, host.charge_digits, host.spend_steps
 local bad_argument, check_memory, spend_bytes = host.bad_argument, host.check_memory, host.spend_bytes
 local python_find = host.python.find
 local library = host.libraries.string
@@ -399,7 +400,9 @@ end
 
 -- A pattern's items nest on the C stack, one frame an item: lstrlib.c of Lua 5.1 has no limit of its own.
 local PATTERN_BYTES_MAX = 10000
-local STEPS_MAX = 2e7 -- of the library's matcher at worst, uncounted
+local count_pattern = host.count_pattern
+local STEPS_MAX = count_pattern and 300 or 2e7 -- of the library's matcher at worst, uncounted
+local STEPS_PER_INSTRUCTION = 4
 local SPECIALS = "[%^%$%*%+%?%.%(%[%%%-]"
 
 -- Ways in which `repeats` items can share a text, at each of its places unless the pattern is anchored.
@@ -468,6 +471,7 @@ local function vet(pattern)
 end
 
 local PLAIN_STEPS_MAX = 1e6
+local HUGE = math.huge
 
 -- As lmemfind of lstrlib.c, in time that grows with the sum of the lengths.
 local function find_plain(...)
@@ -539,6 +543,22 @@ local function walk(name, f, ...)
   return f(...)
 end
 
+-- What the library's matcher will do, before it does it.
+local function spend_pattern(name, ...)
+  local text, pattern, from, most = ...
+  local is_search, matches = name == "find" or name == "match", HUGE
+  charge_digits(from)
+  charge_digits(most)
+  if is_search then
+    matches = 1
+  elseif name == "gsub" and most ~= nil then
+    matches = tonumber(most) or 0
+  end
+  local steps_max = host.instructions_left() * STEPS_PER_INSTRUCTION
+  local steps = count_pattern(text, pattern, is_search and tonumber(from) or 1, matches, name ~= "gmatch", steps_max)
+  spend_steps(steps / STEPS_PER_INSTRUCTION)
+end
+
 local function counted(name, f)
   local slow, is_find = counting[name], name == "find"
   return function(...)
@@ -561,7 +581,10 @@ local function counted(name, f)
       return walk(name, f, ...)
     end
     if length > (vetted[pattern] or vet(pattern)) then
-      return slow(...)
+      if not count_pattern then
+        return slow(...)
+      end
+      spend_pattern(name, ...)
     end
     return walk(name, f, ...)
   end
