@@ -245,7 +245,7 @@ def test_the_counted_matcher_matches_as_the_library_does(monkeypatch: pytest.Mon
     usual, counting = new_shard(), new_shard()
     evaluate(usual, "return 1")
     monkeypatch.setattr(sandbox, "LIBRARIES", tmp_path / "lua")
-    monkeypatch.setattr(sandbox, "_library", lambda text: None)  # machine code lies elsewhere
+    monkeypatch.setattr(sandbox, "lua_library", lambda text: None)  # machine code lies elsewhere
     counting = new_shard()
     draw = random.Random(5)
     for _ in range(1500):

@@ -70,8 +70,8 @@ class Limits:
     seconds_max: float = 20.0
     """Processor time from the second thousand instructions on: the last resort, for what no count sees (without
     machine code: comparing two strings of 60 MB is one instruction). Counted work ends in 5 s on a machine of 2025.
-    Looked at after every 1000 instructions, and more often the more memory a script holds. One call that never ends is beyond this; see
-    ``watchdog``."""
+    Looked at after every 1000 instructions, and more often the more memory a script holds. One call that never ends is
+    beyond this; see ``watchdog``."""
     memory_bytes_max: int = 128 << 20
     """Memory of the Lua runtime."""
     argument_bytes_max: int = 128 << 20
