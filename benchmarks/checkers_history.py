@@ -35,6 +35,7 @@ def block(number: int, publishes: int, planted: Collection[str] = tuple(PLANTED)
     ``planted``: the laws that it breaks, once each."""
     rng = np.random.default_rng(number)
     per_fifo = publishes // FIFOS
+    publishes = per_fifo * FIFOS  # so many, of any number that is asked for
     fifo = rng.permutation(np.repeat(np.arange(FIFOS), per_fifo))
     order = np.argsort(fifo, kind="stable")
     sequence = np.empty(publishes, np.int64)

@@ -24,6 +24,11 @@ def test_all_contenders_find_what_was_planted(monkeypatch):
     assert sum(PLANTED.values()) == 3
 
 
+def test_a_block_has_any_number_of_publishes():
+    """So many as its logical FIFOs have alike: the default of the whole benchmark is no multiple of them."""
+    assert len(block(0, 9_999)["kind"]) == len(block(0, 8_000)["kind"])
+
+
 def test_blocks_continue_each_other():
     first, second = (arrow(block(number, 10_000), labels=True) for number in range(2))
     assert first["event_id"][-1].as_py() < second["event_id"][0].as_py()

@@ -37,6 +37,7 @@ class Recorded:
     names: Names
     batches: tuple[EventBatch, ...]
     place: str = "simulation"
+    parts: None = None
 
     def __iter__(self) -> Iterator[EventBatch]:
         return iter(self.batches)

@@ -8,11 +8,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from orderlab.model.checkers.delivery.owed import matches, unshared
+from orderlab.model.history.decoding import Extent
 from orderlab.model.history.events import EventBatch, EventKind, Names, NameTable, describe_event
 from orderlab.model.verdict import Outcome, Verdict
 
@@ -188,41 +189,118 @@ _PUBLISH = EventKind.PUBLISH.label
 _ANSWERS = (EventKind.RECEIVE, EventKind.RELEASE, EventKind.ACKNOWLEDGE)
 
 
-def tell(verdicts: Iterable[Verdict], batches: Iterable[EventBatch], names: Names) -> list[Verdict]:
-    """The verdicts, their findings completed with the rows that show them; one more pass over the history."""
+class Parts(Protocol):
+    """Batches of a history that can be read one by one."""
+
+    @property
+    def extents(self) -> Sequence[Extent]:
+        """What lies in each."""
+
+    def part(self, number: int) -> EventBatch:
+        """One of them."""
+
+
+def tell(
+    verdicts: Iterable[Verdict], batches: Iterable[EventBatch], names: Names, parts: Parts | None = None
+) -> list[Verdict]:
+    """The verdicts, their findings completed with the rows that show them; one more pass over the history, or over
+    those of its parts that may have some."""
     verdicts = list(verdicts)
-    told: dict[int, list[Mapping[str, Any]]] = {
-        index: [] for index, verdict in enumerate(verdicts) if isinstance(verdict.witness, Finding)
-    }
-    if not told:
+    findings = {at: one.witness for at, one in enumerate(verdicts) if isinstance(one.witness, Finding)}
+    if not findings:
         return verdicts
-    faults: list[Mapping[str, Any]] = []
-    healed: list[int] = []
-    """Faults so far, and where in between all of them had healed."""
-    published: Mapping[str, Any] | None = None
-    for batch in batches:
-        if published is None:
-            published = next((describe_event(batch, row, names) for row in first_publish(batch)), None)
+    rows = _RowsOf(findings, names)
+    if parts is None:
+        for batch in batches:
+            rows.take(batch)
+    else:
+        rows.take_from(parts)
+    for index, finding in findings.items():
+        events = sorted(rows.events[index], key=_place)
+        kept = _shortened(events, finding)
+        if rows.published is not None and _lacks_publishes(finding, kept, rows.published):
+            kept = (rows.published, *kept)
+        shown = (*kept, *_struck(rows.faults, rows.healed, events, finding))
+        verdicts[index] = replace(verdicts[index], witness=replace(finding, events=tuple(sorted(shown, key=_place))))
+    return verdicts
+
+
+class _RowsOf:
+    """Gathers the rows that show findings."""
+
+    def __init__(self, findings: Mapping[int, Finding], names: Names) -> None:
+        self._findings, self._names = findings, names
+        self.events: dict[int, list[Mapping[str, Any]]] = {index: [] for index in findings}
+        self.faults: list[Mapping[str, Any]] = []
+        self.healed: list[int] = []
+        """Faults so far, and where in between all of them had healed."""
+        self.published: Mapping[str, Any] | None = None
+
+    def take(self, batch: EventBatch) -> None:
+        """The next batch."""
+        names = self._names
+        if self.published is None:
+            self.published = next((describe_event(batch, row, names) for row in first_publish(batch)), None)
         for row in np.flatnonzero(are_of_faults(batch)).tolist():
             if batch.kind[row] == EventKind.FAULT:
-                faults.append(describe_event(batch, row, names))
+                self.faults.append(describe_event(batch, row, names))
             else:
-                healed.append(len(faults))
-        for index, events in told.items():
-            finding = verdicts[index].witness
-            assert isinstance(finding, Finding)
-            for row in np.flatnonzero(is_about(finding, batch, names)).tolist():
-                events.append(describe_event(batch, row, names))
-    for index, events in told.items():
-        finding = verdicts[index].witness
-        assert isinstance(finding, Finding)
-        kept = _shortened(events, finding)
-        if published is not None and _lacks_publishes(finding, kept, published):
-            kept = (published, *kept)
-        shown = (*kept, *_struck(faults, healed, events, finding))
-        events_in_order = tuple(sorted(shown, key=lambda event: int(event["event_id"])))
-        verdicts[index] = replace(verdicts[index], witness=replace(finding, events=events_in_order))
-    return verdicts
+                self.healed.append(len(self.faults))
+        for index, finding in self._findings.items():
+            about = np.flatnonzero(is_about(finding, batch, names)).tolist()
+            self.events[index] += [describe_event(batch, row, names) for row in about]
+
+    def take_from(self, parts: Parts) -> None:
+        """What may show a finding, in order; then the ends of logical FIFOs, from both sides."""
+        extents = parts.extents
+        publishes = [number for number, one in enumerate(extents) if one.has((EventKind.PUBLISH,))][:1]
+        taken = {
+            number
+            for number, one in enumerate(extents)
+            if number in publishes
+            or one.has((EventKind.FAULT, EventKind.HEAL))
+            or any(_may_show(finding, one) for finding in self._findings.values())
+        }
+        for number in sorted(taken):
+            self.take(parts.part(number))
+        for index, finding in self._findings.items():
+            until = math.inf if finding.event_id is None else finding.event_id
+            came = [at for at, one in enumerate(extents) if one.has((EventKind.DELIVER,)) and one.first_id <= until]
+            for numbers in (came, came[::-1]) if finding.shows is Shows.OWED else ():
+                for number in numbers:
+                    if number not in taken:
+                        taken.add(number)
+                        self.take(parts.part(number))
+                    if self._came(index, extents[number], until):
+                        break
+
+    def _came(self, index: int, extent: Extent, until: float) -> bool:
+        """Whether a delivery of the finding's logical FIFO is known there."""
+        who = self._findings[index].subscriber
+        return any(
+            extent.first_id <= event["event_id"] <= min(extent.last_id, until)
+            and event["kind"] == EventKind.DELIVER.label
+            and event["subscriber"] == who
+            for event in self.events[index]
+        )
+
+
+def _may_show(finding: Finding, extent: Extent) -> bool:
+    """Whether `is_about` may choose a row there, the ends of a logical FIFO left aside."""
+    kinds: tuple[EventKind, ...] = _SESSION_KINDS
+    if finding.shows is Shows.ANSWERS:
+        kinds += _ANSWERS
+    if finding.shows in (Shows.SUBSCRIPTIONS, Shows.OWED) or finding.other_subscriber is not None:
+        kinds += _SUBSCRIPTION_KINDS
+    numbers = () if finding.sequence is None else (finding.sequence, finding.other_sequence)
+    return (
+        extent.has(kinds)
+        or any(number is not None and extent.lowest <= number <= extent.highest for number in numbers)
+        or any(
+            event is not None and extent.first_id <= event <= extent.last_id
+            for event in (finding.event_id, finding.other_event_id)
+        )
+    )
 
 
 def first_publish(batch: EventBatch) -> list[int]:

@@ -24,7 +24,7 @@ from orderlab.model.checkers import (
 from orderlab.model.checkers.delivery import laws as delivery
 from orderlab.model.checkers.delivery.laws import DeliveryChecker, delivery_verdicts
 from orderlab.model.checkers.expiry import ExpiryChecker, expiry_verdict
-from orderlab.model.checkers.findings import VACUOUS, Finding, Partial, tell
+from orderlab.model.checkers.findings import VACUOUS, Finding, Partial, Parts, tell
 from orderlab.model.checkers.handshake import HandshakeChecker, handshake_verdict
 from orderlab.model.checkers.inflight import InflightChecker, inflight_verdicts
 from orderlab.model.checkers.linearizability.decide import LAW as LINEARIZABILITY
@@ -116,6 +116,10 @@ class Source(Protocol):
 
     @property
     def names(self) -> Names: ...
+
+    @property
+    def parts(self) -> Parts | None:
+        """Its batches one by one, where that is cheaper than all of them."""
 
     def __iter__(self) -> Iterator[EventBatch]: ...
 
@@ -234,7 +238,7 @@ class Judgement:
             verdicts += self._of_messages(laws, source)
             if self.ran_out:
                 verdicts = [_unfinished(verdict, rows) for verdict in verdicts]
-            verdicts = tell(verdicts, source, names)
+            verdicts = tell(verdicts, source, names, source.parts)
             verdicts = complete(verdicts, lambda findings: rows_around(findings, source, names), judge_again(question))
             if question.asks(causal.LAW):
                 verdicts.append(causal.check_causal(source, names, question.budget_s))
@@ -329,6 +333,7 @@ class _InMemory:
     place: str
     batches: tuple[EventBatch, ...]
     names: Names
+    parts: None = None
 
     def __iter__(self) -> Iterator[EventBatch]:
         return iter(self.batches)

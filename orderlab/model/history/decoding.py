@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -70,32 +70,53 @@ def _first_fall(  # type: ignore[no-untyped-def]
 def _first_defect(  # type: ignore[no-untyped-def]
     needs, last_id, last_time, event_id, time_us, kind, c0, c1, c2, c3, c4, c5, c6, c7
 ):
-    """(row, defect): defect is _EVENT_ID, _TIME, or the index in CHECKED of the column that is missing."""
+    """(row, defect, kinds): defect is _EVENT_ID, _TIME, or the index in CHECKED of the column that is missing; kinds
+    has a bit for each that occurs."""
+    kinds = np.int64(0)
     for row in range(len(event_id)):
         if event_id[row] <= last_id:
-            return row, -2
+            return row, -2, kinds
         if time_us[row] < last_time:
-            return row, -3
+            return row, -3, kinds
         last_id = event_id[row]
         last_time = time_us[row]
         need = needs[kind[row]]
+        kinds |= np.int64(1) << kind[row]
         if (need & 1) and c0[row] < 0:
-            return row, 0
+            return row, 0, kinds
         if (need & 2) and c1[row] < 0:
-            return row, 1
+            return row, 1, kinds
         if (need & 4) and c2[row] < 0:
-            return row, 2
+            return row, 2, kinds
         if (need & 8) and c3[row] < 0:
-            return row, 3
+            return row, 3, kinds
         if (need & 16) and c4[row] < 0:
-            return row, 4
+            return row, 4, kinds
         if (need & 32) and c5[row] < 0:
-            return row, 5
+            return row, 5, kinds
         if (need & 64) and c6[row] < 0:
-            return row, 6
+            return row, 6, kinds
         if (need & 128) and c7[row] < 0:
-            return row, 7
-    return -1, -1
+            return row, 7, kinds
+    return -1, -1, kinds
+
+
+class Extent(NamedTuple):
+    """Of the rows of one batch: where they begin, how many they are, and what ids, kinds and sequences are there."""
+
+    start: int
+    rows: int
+    first_id: int
+    last_id: int
+    kinds: int
+    """A bit for each."""
+    lowest: int
+    highest: int
+    """Of the sequences, -1 where rows have none."""
+
+    def has(self, kinds: Iterable[EventKind]) -> bool:
+        """Whether a row is of one of these."""
+        return any(self.kinds >> kind & 1 for kind in kinds)
 
 
 class RowInspector:
@@ -107,6 +128,8 @@ class RowInspector:
         self._filters = _Forms(names.topics, check_topic_filter)
         self._clients = _Forms(names.clients, check_client)
         self.rows = 0
+        self.extents: list[Extent] = []
+        self._sequences = -1, -1
         self._last_id = -1
         self._last_time_us = -1
         self._end_row: int | None = None
@@ -116,7 +139,7 @@ class RowInspector:
     def inspect(self, batch: EventBatch, columns_given: frozenset[str]) -> None:
         """Raise InputError with the number of the first row that breaks a rule of the format."""
         self._check_ranges(batch, columns_given)
-        row, defect = _first_defect(
+        row, defect, kinds = _first_defect(
             _NEEDS,
             self._last_id,
             self._last_time_us,
@@ -131,6 +154,9 @@ class RowInspector:
         self._check_nothing_after_the_end(batch)
         self._check_topics(batch)
         self._check_clients(batch)
+        if len(batch):
+            first_id, last_id = int(batch.event_id[0]), int(batch.event_id[-1])
+            self.extents.append(Extent(self.rows, len(batch), first_id, last_id, int(kinds), *self._sequences))
         self.rows += len(batch)
         if len(batch):
             self._last_id = int(batch.event_id[-1])
@@ -217,10 +243,12 @@ class RowInspector:
             spec, values = COLUMNS[column], getattr(batch, column)
             if spec.names is not None:
                 continue
-            lowest = int(values.min())
+            lowest, highest = int(values.min()), int(values.max())
+            if column == "sequence":
+                self._sequences = lowest, highest
             absent_allowed = column not in ALWAYS_REQUIRED
             fits = lowest >= spec.lowest or (lowest == -1 and spec.lowest == 0 and absent_allowed)
-            if fits and int(values.max()) <= spec.highest:
+            if fits and highest <= spec.highest:
                 continue
             outside = (values > spec.highest) | ((values < spec.lowest) & ~((values == -1) & absent_allowed))
             if outside.any():
@@ -333,6 +361,11 @@ class ArrowDecoder:
         """Rows decoded so far."""
         return self._inspector.rows
 
+    @property
+    def extents(self) -> Sequence[Extent]:
+        """Of the batches that were inspected."""
+        return self._inspector.extents
+
     def _check_type(self, column: str, found: pa.DataType) -> None:
         spec = COLUMNS[column]
         if pa.types.is_dictionary(found):
@@ -348,16 +381,20 @@ class ArrowDecoder:
         if not (fits or pa.types.is_null(found)):
             raise InputError(f'{self.place}: column "{column}" has type {found}; it must be {wanted}')
 
+    def decode_again(self, record_batch: pa.RecordBatch) -> EventBatch:
+        """Rows that were decoded before, as the same codes."""
+        return EventBatch.of(
+            **{name: self._codes(name, record_batch.column(name)) for name in record_batch.schema.names}
+        )
+
     def decode(self, record_batch: pa.RecordBatch) -> EventBatch:
         """One batch of rows as codes. InputError at the first row that breaks a rule."""
-        columns: dict[str, Any] = {}
-        for name in record_batch.schema.names:
+        for name in ALWAYS_REQUIRED:
             array = record_batch.column(name)
-            if name in ALWAYS_REQUIRED and array.null_count:
+            if array.null_count:
                 row = int(np.argmax(np.asarray(array.is_null())))
                 raise InputError(f'{self.place}: row {self.rows + row + 1}: "{name}" is null')
-            columns[name] = self._codes(name, array)
-        batch = EventBatch.of(**columns)
+        batch = self.decode_again(record_batch)
         if self._is_inspected:
             self._inspector.rows += len(batch)
         else:
@@ -442,6 +479,11 @@ class RowDecoder:
     def rows(self) -> int:
         """Rows decoded so far."""
         return self._inspector.rows
+
+    @property
+    def extents(self) -> Sequence[Extent]:
+        """Of the batches that were inspected."""
+        return self._inspector.extents
 
     def decode(self, rows: Sequence[Mapping[str, Any]], given: frozenset[str]) -> EventBatch:
         """One batch of rows as codes. InputError at the first cell or row that breaks a rule."""

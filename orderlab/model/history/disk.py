@@ -10,8 +10,10 @@ import contextlib
 import csv
 import io
 import json
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from functools import cached_property
+from itertools import accumulate, islice
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol, cast
@@ -23,7 +25,7 @@ import pyarrow.parquet as pq
 
 from orderlab.model.errors import InputError
 from orderlab.model.files import WholeFile, checked_place, json_of
-from orderlab.model.history.decoding import ArrowDecoder, RowDecoder, check_columns
+from orderlab.model.history.decoding import ArrowDecoder, Extent, RowDecoder, check_columns
 from orderlab.model.history.events import (
     ALWAYS_REQUIRED,
     COLUMNS,
@@ -67,8 +69,8 @@ class ParquetReader:
 
     def __iter__(self) -> Iterator[EventBatch]:
         try:
-            filled = _filled_columns(self._file.metadata)
-            for record_batch in self._file.iter_batches(self._rows_per_batch, columns=filled, use_threads=False):
+            self._filled = _filled_columns(self._file.metadata)
+            for record_batch in self._file.iter_batches(self._rows_per_batch, columns=self._filled, use_threads=False):
                 yield self._decoder.decode(record_batch)
         except (pa.ArrowException, OSError) as error:
             raise InputError(
@@ -76,6 +78,34 @@ class ParquetReader:
             ) from error
         if self._decoder.rows == 0:
             raise InputError(f"{self._place}: no events; a history has at least one row")
+
+    @property
+    def extents(self) -> Sequence[Extent]:
+        """Of the batches that it has given."""
+        return self._decoder.extents
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        """The row at which each row group begins; of one without rows, which comes to nothing, that of the next."""
+        metadata = self._file.metadata
+        counts = (metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))
+        return [0, *accumulate(counts)][:-1]
+
+    def part(self, number: int) -> EventBatch:
+        """A batch that it has given before, with the same codes."""
+        extent = self.extents[number]
+        stop = extent.start + extent.rows
+        first, last = bisect_right(self._starts, extent.start) - 1, bisect_left(self._starts, stop)
+        groups, at = range(first, last), self._starts[first]
+        batches = []
+        for rows in self._file.iter_batches(
+            extent.rows, row_groups=list(groups), columns=self._filled, use_threads=False
+        ):
+            mine = rows.slice(max(0, extent.start - at), max(0, stop - max(at, extent.start)))
+            at += len(rows)
+            if len(mine):
+                batches.append(self._decoder.decode_again(mine))
+        return History(tuple(batches), self.names).joined()
 
 
 def _filled_columns(metadata: pq.FileMetaData) -> list[str]:
@@ -146,6 +176,8 @@ class HistoryFile:
     def __init__(self, path: Path | str) -> None:
         self.place = str(path)
         self._first: HistoryReader | None = open_history(path)
+        self.parts: ParquetReader | None = None
+        """Whose batches can be read one by one: once all have been gone through."""
         self.names = self._first.names
         self._is_inspected = False
 
@@ -153,6 +185,8 @@ class HistoryFile:
         reader, self._first = self._first, None
         yield from reader if reader is not None else open_history(self.place, self._is_inspected)
         self._is_inspected = True
+        if isinstance(reader, ParquetReader):
+            self.parts = reader
 
 
 def read_history(path: Path | str) -> History:

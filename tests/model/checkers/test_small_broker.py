@@ -9,8 +9,10 @@ import pytest
 
 from orderlab.model.checkers import witness_rows
 from orderlab.model.checkers.delivery.owed import matches, unshared
+from orderlab.model.checkers.findings import tell
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.history.decoding import RowDecoder
+from orderlab.model.history.disk import HistoryWriter, ParquetReader
 from orderlab.model.history.events import COLUMNS
 from orderlab.model.verdict import Outcome
 from tests.model.checkers.small_broker import Broker
@@ -385,3 +387,41 @@ def test_what_is_left_of_a_witness_is_needed():
 
     assert set(witness_rows.fewest(np.arange(100), breaks).tolist()) == needed
     assert len(tried) < 80
+
+
+@pytest.mark.parametrize("number", [1, pytest.param(300, marks=pytest.mark.exhaustive)])
+def test_rows_of_a_witness_are_found_in_the_parts_that_may_have_them(number, tmp_path):
+    """As in a pass over all of a file, whatever its row groups and batches are."""
+    told, read = 0, 0
+    for seed in range(number):
+        for flaw in FLAWS:
+            draw, decoder = random.Random(f"parts {seed} {flaw}"), RowDecoder("the broker's history")
+            batch = decoder.decode(Broker(f"parts {seed}", flaw).run(), frozenset(COLUMNS))
+            batch = batch.select(np.array([draw.random() < 0.97 for _ in range(len(batch))]))
+            with HistoryWriter(tmp_path / "h.parquet", decoder.names) as writer:
+                for start in range(0, len(batch), group := draw.randint(3, 40)):
+                    writer.write(batch.select(np.arange(start, min(len(batch), start + group))))
+            reader = ParquetReader(tmp_path / "h.parquet", draw.choice((5, 16, 40)))
+            batches = list(reader)
+            at = draw.randrange(len(batches))
+            again = reader.part(at)
+            assert all(getattr(again, name).tolist() == getattr(batches[at], name).tolist() for name in COLUMNS)
+            verdicts = judge(in_memory("a history", batches, reader.names), Question(drain_bound_us=0))[0]
+            parts = Counting(reader)
+            assert tell(verdicts, (), reader.names, parts) == tell(verdicts, batches, reader.names), (seed, flaw)
+            found = any(verdict.outcome is Outcome.VIOLATED for verdict in verdicts)
+            told, read = told + found, read + found * (len(parts.read) < len(batches))
+            assert len(parts.read) == len(set(parts.read))
+    assert told > 10 * number
+    assert read > told / 4, "parts that cannot have such rows are not to be read"
+
+
+class Counting:
+    """Parts of a file, and which were read."""
+
+    def __init__(self, reader):
+        self.extents, self._reader, self.read = reader.extents, reader, []
+
+    def part(self, number):
+        self.read.append(number)
+        return self._reader.part(number)
