@@ -29,7 +29,7 @@ STORES = (
     "lua/job_queue",
 )
 TABLES = ("postgres", "postgres-async")
-"""``TABLES`` of `orderlab.properties.contracts.kind`, for the help; a test keeps them the same."""
+"""``WITHOUT_SCRIPTS`` of `orderlab.sim.stores.binding.loader`, for the help; a test keeps them the same."""
 NONE = "none"
 FORMS = ("html", "json", "markdown")
 
@@ -82,7 +82,7 @@ def compare(
     if not chosen and not run:
         raise InputError(f"compare: --stores {NONE} and --systems {NONE} leave nothing to compare; name one")
     check_systems(run)
-    bindings = {name: load_binding(Path(name), trust_adapter=trust_adapter) for name in chosen if name not in TABLES}
+    bindings = {name: load_binding(Path(name), trust_adapter=trust_adapter) for name in chosen}
     for binding in bindings.values():
         kind_of(binding).terms(binding)
     if note is not None:
@@ -92,7 +92,7 @@ def compare(
     made = []
     for name in chosen:
         line = ProgressLine(name, f"compare {name} {work}", None)
-        made.append(row_of(name, bindings.get(name), work, seed, line.show))
+        made.append(row_of(name, bindings[name], work, seed, line.show))
         line.clear()
     simulated = []
     for name in run:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.sim.live_postgres import PostgresProcess
-from orderlab.sim.servers.postgres import MessageRow, SessionRow
+from orderlab.sim.servers.postgres_rows import MessageRow, SessionRow
 from orderlab.sim.servers.session_tables import (
     DELETE_PACKET,
     INSERT_MESSAGE,

@@ -26,11 +26,6 @@ KINDS: Mapping[str, str] = {
 """``specification`` of a ``store.toml`` -> its kind; the last for the contracts that owners write. Looked up when it is
 needed, for each brings its own engine."""
 OWN = "FILE.py:Class"
-TABLES: Mapping[str, tuple[str, bool]] = {
-    "postgres": ("orderlab.properties.contracts.session.side_by_side:tables_row", True),
-    "postgres-async": ("orderlab.properties.contracts.session.side_by_side:tables_row", False),
-}
-"""Stores that have no binding, by name: what judges and measures them, and whether their commits wait for the log."""
 
 Progress = Callable[[str], None]
 
@@ -144,16 +139,10 @@ def kind_of(binding: Binding) -> Kind:
     return kind_named(binding.specification)
 
 
-def row_of(name: str, binding: Binding | None, effort: float, seed: int, progress: Progress) -> Row:
-    """The row of a store in `orderlab compare`; without a binding that of ``TABLES``. Of a kind that has no workload it
-    has the laws alone."""
+def row_of(name: str, binding: Binding, effort: float, seed: int, progress: Progress) -> Row:
+    """The row of a store in `orderlab compare`. Of a kind that has no workload it has the laws alone."""
     from orderlab.properties.side_by_side import Row
 
-    if binding is None:
-        place, waits = TABLES[name]
-        module, _, attribute = place.partition(":")
-        row: Row = getattr(import_module(module), attribute)(name, effort, seed, waits)
-        return row
     kind = kind_of(binding)
     found = kind.validate(binding, effort, seed, None, None, progress)
     laws = {result.law: str(result.outcome) for result in found.results if not result.not_applicable}

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.redis.database import place_of
 from orderlab.sim.redis.replies import ErrorReply
 from orderlab.sim.redis.shard import Effect
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.results import Failed, Fields, Result, Script
-from orderlab.sim.stores.bound import BoundStore, Interruption
+from orderlab.sim.stores.bound import BoundStore, Interruption, kernel_of
 
 SCRIPT_CALLS = (b"evalsha", b"eval", b"fcall", b"evalsha_ro", b"eval_ro", b"fcall_ro")
 
@@ -75,7 +74,7 @@ class RecordingStore(BoundStore):
     def __init__(self, binding: Binding, default_expiry_ms: int) -> None:
         self.records: list[Record] = []
         self.is_recording = False
-        super().__init__(binding, KernelBackend(), default_expiry_ms)
+        super().__init__(binding, kernel_of(binding), default_expiry_ms)
 
     def perform(self, operation: str, client: bytes, fields: Fields, between: Interruption | None = None) -> Result:
         """As on any store, with a record."""

@@ -15,6 +15,9 @@ __all__ = ["NumberedNames", "all_of", "any_of", "grouped", "spread"]
 
 Numbers = Sequence[int] | npt.NDArray[np.int64]
 
+NUMBER_BYTES = 9
+"""The payload begins with the message's number, in decimal; 9 bytes are 12 characters of base64."""
+
 
 def any_of(flags: npt.NDArray[np.bool_]) -> bool:
     """``flags.any()``, which goes through Python and a reduction: for 40 flags it takes ten times as long."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from orderlab.model.protocol.packet_id import MODULUS
-from orderlab.sim.engine.packs import NumberedNames, Numbers
+from orderlab.sim.engine.packs import NUMBER_BYTES, NumberedNames, Numbers
 from orderlab.sim.redis.hash_slots import SLOT_COUNT, hash_slot
 from orderlab.sim.redis.prepared_command import BYTES, PreparedCommand, columns_of
 from orderlab.sim.redis.replies import ErrorReply, Reply
@@ -19,8 +19,6 @@ from orderlab.sim.servers.redis import Calls, RedisNode, Request
 from orderlab.sim.stores.binding import Binding, Fetched, Message, ScriptCall
 from orderlab.sim.stores.bound import uses
 
-NUMBER_BYTES = 9
-"""The payload begins with the message's number, in decimal; 9 bytes are 12 characters of base64."""
 EPOCH_MS = 1_700_000_000_000
 """What clocks show at instant 0 (13 digits, and so for 270 years)."""
 _BATCH = 777_000_000_777

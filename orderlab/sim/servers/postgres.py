@@ -14,95 +14,20 @@ at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import simpy
 
 from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.sim.costs import PostgresCosts
 from orderlab.sim.engine.clock import Clock, Station, call_at
-from orderlab.sim.engine.packs import Numbers
-from orderlab.sim.mqtt.sessions import NUMBER_BYTES
+from orderlab.sim.engine.packs import NUMBER_BYTES, Numbers
+from orderlab.sim.servers.postgres_rows import MessageRow, Rows, SessionRow, Tables
 
 INT_MAX = 2**31 - 1
-
-
-class SessionRow(NamedTuple):
-    """A row of ``device_session_ctx``."""
-
-    client_id: bytes
-    last_updated_time: int
-    last_serial_number: int
-    last_packet_id: int
-
-
-class MessageRow(NamedTuple):
-    """A row of ``device_publish_msg``. ``time`` in ms, ``msg_expiry_interval`` in s."""
-
-    client_id: bytes
-    serial_number: int
-    topic: bytes
-    time: int
-    packet_id: int
-    packet_type: str
-    qos: int
-    payload: bytes
-    msg_expiry_interval: int | None = None
-    """An ``int`` of SQL: the longest interval of MQTT does not fit."""
-
-    def has_expired(self, now_ms: int, default_expiry_s: int) -> bool:
-        """Whether its own interval, or the default, is over."""
-        interval = default_expiry_s if self.msg_expiry_interval is None else self.msg_expiry_interval
-        return self.time + 1000 * interval <= now_ms
-
-
-class Tables:
-    """What is committed, and what open transactions have done so far."""
-
-    def __init__(self) -> None:
-        self.sessions: dict[bytes, SessionRow] = {}
-        self.messages: dict[bytes, dict[int, MessageRow]] = {}
-        """By client and serial number."""
-        self.by_packet_id: dict[tuple[bytes, int], list[int]] = {}
-        """The second index: serial numbers, ascending."""
-
-    def add(self, row: MessageRow) -> None:
-        """Enter a row into the heap and both indexes. Raises ValueError for a second row of the same primary key."""
-        mine = self.messages.setdefault(row.client_id, {})
-        if row.serial_number in mine:
-            raise ValueError(
-                f"23505 duplicate key ({row.client_id.decode()}, {row.serial_number}) of device_publish_msg"
-            )
-        mine[row.serial_number] = row
-        serials = self.by_packet_id.setdefault((row.client_id, row.packet_id), [])
-        serials.append(row.serial_number)
-        serials.sort()
-
-    def remove(self, row: MessageRow) -> None:
-        """Take a row from the heap and both indexes."""
-        mine = self.messages[row.client_id]
-        del mine[row.serial_number]
-        if not mine:
-            del self.messages[row.client_id]
-        key = row.client_id, row.packet_id
-        self.by_packet_id[key].remove(row.serial_number)
-        if not self.by_packet_id[key]:
-            del self.by_packet_id[key]
-
-    def of_client(self, client: bytes) -> list[MessageRow]:
-        """A client's rows, ORDER BY serial_number."""
-        mine = self.messages.get(client, {})
-        return [mine[serial] for serial in sorted(mine)]
-
-    def of_packet_id(self, client: bytes, packet_id: int) -> list[MessageRow]:
-        """Rows WHERE client_id AND packet_id, by serial number."""
-        return [self.messages[client][serial] for serial in self.by_packet_id.get((client, packet_id), ())]
-
-    def longer_than(self, limit: int) -> Iterator[bytes]:
-        """Clients with more rows than ``limit``."""
-        return (client for client, rows in self.messages.items() if len(rows) > limit)
 
 
 class Transaction:
@@ -116,6 +41,15 @@ class Transaction:
         self.rows_inserted = 0
         self.dead_rows = 0
         self._undo: list[Callable[[], None]] = []
+
+    @classmethod
+    def from_to(cls, tables: Tables, costs: PostgresCosts, before: Rows, after: Rows) -> Transaction:
+        """One that has led from some rows to others."""
+        made = cls(tables, costs)
+        made.log_bytes = costs.upsert_bytes
+        tables.fill(*after)
+        made._undo.append(lambda: tables.fill(*before))
+        return made
 
     def rollback(self) -> None:
         """Undo all that the transaction has written."""
@@ -230,11 +164,11 @@ class WriteAheadLog:
         self.costs = costs
         self.flushes = 0
         self.busy_us = 0.0
-        self._waiting: list[tuple[int, Callable[[], None]]] = []
+        self._waiting: list[tuple[int, Callable[[], object]]] = []
         self._is_flushing = False
         self._number = 0
 
-    def commit(self, size_bytes: int, on_durable: Callable[[], None]) -> None:
+    def commit(self, size_bytes: int, on_durable: Callable[[], object]) -> None:
         """A commit record is in the log's buffer, behind ``size_bytes`` of changes."""
         self._waiting.append((size_bytes, on_durable))
         if not self._is_flushing:
@@ -332,7 +266,7 @@ class PostgresServer:
 
         call_at(self.env, self.cpu.serve(self.env.now, transaction.work_us), commit)
 
-    def _write_later(self, transaction: Transaction, durable: Callable[[], None]) -> None:
+    def _write_later(self, transaction: Transaction, durable: Callable[[], object]) -> None:
         if transaction in self._not_durable:
             self.log.commit(transaction.log_bytes, durable)
 
@@ -358,6 +292,29 @@ class PostgresServer:
         for function in self.on_disconnect:
             function()
         return len(lost)
+
+    def held(self) -> tuple[Rows, Rows]:
+        """What is committed, and what of it a crash would leave. Between transactions."""
+        committed = self.tables.rows()
+        if not self._not_durable:
+            return committed, committed
+        self.crash()
+        self.restart()
+        on_disk = self.tables.rows()
+        self.hold(committed, on_disk)
+        return committed, on_disk
+
+    def hold(self, committed: Rows, on_disk: Rows) -> None:
+        """Be where ``held`` says this."""
+        self.log.crash()
+        self._not_durable.clear()
+        if committed == on_disk:
+            self.tables.fill(*committed)
+            return
+        transaction = Transaction.from_to(self.tables, self.costs, on_disk, committed)
+        self._not_durable[transaction] = None
+        durable = partial(self._not_durable.pop, transaction)
+        call_at(self.env, self.env.now + WAL_WRITER_US, lambda: self._write_later(transaction, durable))
 
     def restart(self) -> None:
         """Serve again: recovery has replayed the log."""

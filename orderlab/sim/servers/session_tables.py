@@ -30,14 +30,13 @@ from orderlab.sim.live_postgres import PostgresProcess
 from orderlab.sim.servers.postgres import (
     DEFAULT_EXPIRY_S,
     CleanUp,
-    MessageRow,
     PostgresServer,
     PostgresSessions,
-    SessionRow,
     Statement,
     StatementError,
     Transaction,
 )
+from orderlab.sim.servers.postgres_rows import MessageRow, Rows, SessionRow
 
 if TYPE_CHECKING:
     import psycopg
@@ -81,6 +80,9 @@ class SessionTables(Protocol):
 
     now_ms: int
 
+    def payload(self, number: int) -> bytes:
+        """What the row of the message of that number holds."""
+
     def save(self, client: bytes, messages: Sequence[Incoming], fault: Fault | None = None) -> Saved:
         """Save a batch in one transaction."""
 
@@ -101,6 +103,12 @@ class SessionTables(Protocol):
 
     def contents(self) -> tuple[list[SessionRow], list[MessageRow]]:
         """All rows of both tables, by primary key."""
+
+    def held(self) -> tuple[Rows, Rows]:
+        """What is committed, and what of it a crash would leave, where that is known."""
+
+    def hold(self, committed: Rows, on_disk: Rows) -> None:
+        """Be where ``held`` says this."""
 
     def settle(self) -> None:
         """Wait until all that is committed is in the log on disk."""
@@ -124,6 +132,9 @@ class SimulatedTables:
         self.work_us = 0.0
         """Of one core of the server, so far."""
         self._clean_up = CleanUp(self.server, self.store, 1)
+
+    def payload(self, number: int) -> bytes:
+        return self.store.payload(number)
 
     def save(self, client: bytes, messages: Sequence[Incoming], fault: Fault | None = None) -> Saved:
         numbered = [(one.number, one.topic, self.now_ms) for one in messages]
@@ -152,10 +163,14 @@ class SimulatedTables:
         return sorted(Removal(row.client_id, row.serial_number, has_expired) for row, has_expired in removed)
 
     def contents(self) -> tuple[list[SessionRow], list[MessageRow]]:
-        tables = self.server.tables
-        return sorted(tables.sessions.values()), [
-            row for client in sorted(tables.messages) for row in tables.of_client(client)
-        ]
+        sessions, messages = self.server.tables.rows()
+        return list(sessions), list(messages)
+
+    def held(self) -> tuple[Rows, Rows]:
+        return self.server.held()
+
+    def hold(self, committed: Rows, on_disk: Rows) -> None:
+        self.server.hold(committed, on_disk)
 
     def settle(self) -> None:
         self.env.run(self.env.now + 1_000_000)
@@ -311,7 +326,7 @@ class RealTables:
         self.synchronous_commit = synchronous_commit
         self.now_ms = 0
         self._modulus = modulus
-        self.payload = PostgresSessions(limit, 1, payload_bytes).payload
+        self._payload = PostgresSessions(limit, 1, payload_bytes).payload
         self._connect()
         self._watcher.execute("DROP TABLE IF EXISTS device_session_ctx, device_publish_msg")
         self._watcher.execute(SCHEMA)
@@ -321,6 +336,9 @@ class RealTables:
         self._watcher = self.process.connect()
         if not self.synchronous_commit:
             self.process.hold_log_writer()
+
+    def payload(self, number: int) -> bytes:
+        return self._payload(number)
 
     def session(self) -> psycopg.Connection[Any]:
         """A connection of one more client."""
@@ -396,6 +414,24 @@ class RealTables:
         messages = self._watcher.execute(f"SELECT {COLUMNS} FROM device_publish_msg").fetchall()
         told = [SessionRow(client.encode(), *rest) for client, *rest in sessions]
         return sorted(told), sorted((_message(row) for row in messages), key=lambda row: row[:2])
+
+    def held(self) -> tuple[Rows, Rows]:
+        sessions, messages = self.contents()
+        rows = tuple(sessions), tuple(messages)
+        return rows, rows
+
+    def hold(self, committed: Rows, on_disk: Rows) -> None:
+        if committed == self.held()[0]:
+            return
+        with self._connection.transaction():
+            self._connection.execute("TRUNCATE device_session_ctx, device_publish_msg")
+            for one in committed[0]:
+                self._connection.execute(UPSERT_SESSION, (one.client_id.decode(), *one[1:]))
+            for row in committed[1]:
+                self._connection.execute(
+                    f"INSERT INTO device_publish_msg({COLUMNS}, retain) VALUES ({', '.join(['%s'] * 9)}, false)",
+                    (row.client_id.decode(), row.serial_number, row.topic.decode(), *row[3:]),
+                )
 
     def settle(self) -> None:
         with self._watcher.transaction():  # a commit that waits writes the log of all before it

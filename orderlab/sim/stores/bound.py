@@ -14,7 +14,8 @@ from orderlab.model.contracts.session.capabilities import Capabilities
 from orderlab.model.contracts.steps import Fault
 from orderlab.model.errors import InputError
 from orderlab.model.protocol.packet_id import MODULUS
-from orderlab.sim.redis.backends import Backend
+from orderlab.sim.redis.backends import Backend, KernelBackend
+from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.redis.conditions import NodeCrashed, ScriptTimeout
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import GrowthLimit
@@ -23,7 +24,7 @@ from orderlab.sim.stores.binding.operations import scope_of
 from orderlab.sim.stores.binding.replies import ROW_SHAPES, ReplyMismatch
 from orderlab.sim.stores.binding.results import Call, Failed, Fetched, Fields, Message, Result, ScriptCall
 from orderlab.sim.stores.binding.session import Store as StoreTables
-from orderlab.sim.stores.faults import condition, is_expected_type, scratch
+from orderlab.sim.stores.faults import NODE_CONDITIONS, condition, is_expected_type, scratch
 
 CHARGED = 1_000_000
 """Instructions of one script are counted in whole millions: what ends sooner is counted by its steps."""
@@ -108,6 +109,10 @@ class SessionStore(Protocol):
     """The highest that callers may give."""
     fetch_is_read_only: bool
     """Fetch is declared to write nothing: leftovers have to wait for the next save."""
+    conditions: tuple[str, ...]
+    """Kinds of fault that may befall any operation."""
+    upkeep: tuple[str, ...]
+    """What the store does by itself now and then."""
 
     @property
     def now_ms(self) -> int: ...
@@ -134,6 +139,10 @@ class SessionStore(Protocol):
 
     def advance(self, ms: int) -> None: ...
 
+    def keep_up(self, what: str) -> None:
+        """Have the store do one thing of its ``upkeep``."""
+        ...
+
     @property
     def lag_ms(self) -> int:
         """Milliseconds by which the callers' clock is behind that of the node, which goes on while they work."""
@@ -146,6 +155,15 @@ class SessionStore(Protocol):
     def under(self, fault: Fault, operation: str, client: bytes, fields: Fields) -> AbstractContextManager[None]:
         """Have the operation that is about to come, within this context, meet ``fault``."""
         ...
+
+
+def kernel_of(binding: Binding, now_ms: int = FIRST_MS) -> Backend:
+    """What carries a store's operations out in virtual time."""
+    if binding.tables is None:
+        return KernelBackend(now_ms)
+    from orderlab.sim.stores.tables import TablesBackend  # it takes a simulation with it
+
+    return TablesBackend(binding, now_ms)
 
 
 CRASHED = Failed(b"the node crashed")
@@ -191,6 +209,8 @@ class BoundStore:
         self.endless_max = ENDLESS_MAX
         self._endless_count = 0
         self.fetch_is_read_only = binding.operation("fetch").read_only
+        self.conditions = backend.trouble or NODE_CONDITIONS
+        self.upkeep = backend.upkeep
         self.capabilities = capabilities_of(binding)
         self._now_ms = backend.now_ms
         load_scripts(binding, backend)
@@ -234,6 +254,10 @@ class BoundStore:
         """Hold what it held then."""
         keyspace, self.serving = snapshot
         self.backend.load(keyspace)
+
+    def keep_up(self, what: str) -> None:
+        """Have the store do one thing of its ``upkeep``."""
+        self.backend.keep_up(what)
 
     def set_now(self, now_ms: int) -> None:
         """Go to another moment; on the kernel alone."""
@@ -330,8 +354,10 @@ class BoundStore:
     @contextmanager
     def under(self, fault: Fault, operation: str, client: bytes, fields: Fields) -> Iterator[None]:
         """Have the node, or the client, be as ``fault`` says within this context."""
-        if fault.kind == "wrong-type" and is_expected_type(
-            self.backend, fault, lambda: BoundStore.perform(self, operation, client, fields)
+        if (
+            fault.kind == "wrong-type"
+            and not self.backend.trouble
+            and is_expected_type(self.backend, fault, lambda: BoundStore.perform(self, operation, client, fields))
         ):
             yield
             return
@@ -372,6 +398,7 @@ def capabilities_of(binding: Binding) -> Capabilities:
         checks_limit=binding.store.callers.limit == "any",
         tells_ends=_tells_ends(binding),
         tells_connects=uses(binding, "open", "epoch", 1, 2) and bool(binding.operation("open").reader.table.refused),
+        trims_later=binding.tables is not None,
     )
 
 

@@ -70,6 +70,10 @@ def condition(backend: Backend, fault: Fault) -> Iterator[None]:
     if fault.kind == CLIENT_DIES:
         yield  # that is between the calls
         return
+    if backend.trouble:
+        with backend.befalling(fault):
+            yield
+        return
     if fault.kind not in BY_NAME:
         raise InputError(f"fault {fault.kind!r}: unknown; one of {', '.join([*BY_NAME, CLIENT_DIES])}")
     made = BY_NAME[fault.kind]

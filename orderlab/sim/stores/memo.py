@@ -13,6 +13,7 @@ from typing import Any
 
 from orderlab.model.contracts.steps import Fault
 from orderlab.sim.redis.backends import KernelBackend
+from orderlab.sim.redis.backends.backend import Valued
 from orderlab.sim.redis.lua.host import LuaHost
 from orderlab.sim.redis.lua.sandbox import Limits
 from orderlab.sim.redis.shard import FrozenKeyspace
@@ -34,28 +35,27 @@ def _members(entry: tuple[str, Any, int | None]) -> int:
     return max(len(held), *(len(part) for part in held if isinstance(part, tuple)), 1)
 
 
-class ValueBackend(KernelBackend):
-    """A kernel that can be told what it would hold, without holding it yet."""
+class ValuedKernel(Valued, KernelBackend):
+    """The kernel, as a value."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        super().__init__()
-        if limits is not None:
-            self.shard.lua_host = LuaHost(self.shard, limits)
-        self.value: FrozenKeyspace | None = None
 
-    def keyspace(self) -> FrozenKeyspace:
-        return super().keyspace() if self.value is None else self.value
+def valued(binding: Binding, limits: Limits | None) -> Valued:
+    """What carries the operations of a store out."""
+    if binding.tables is not None:
+        from orderlab.sim.stores.tables import ValuedTables  # it takes a simulation with it
 
-    def held(self) -> FrozenKeyspace:
-        """What it does hold."""
-        return super().keyspace()
+        return ValuedTables(binding)
+    kernel = ValuedKernel()
+    if limits is not None:
+        kernel.shard.lua_host = LuaHost(kernel.shard, limits)
+    return kernel
 
 
 class MemoStore(BoundStore):
     """``keyspace`` is the number of the keyspace that the store is in; assign it to go elsewhere."""
 
     def __init__(self, binding: Binding, default_expiry_ms: int, limits: Limits | None = None) -> None:
-        self.kernel = ValueBackend(limits)
+        self.kernel = valued(binding, limits)
         self._numbers: dict[Frozen, int] = {}
         self._frozen: list[FrozenKeyspace] = []
         self._operations: dict[Any, tuple[Result, int]] = {}
@@ -151,7 +151,7 @@ class MemoStore(BoundStore):
         asked = (self._at, self._now_ms, operation, client, tuple(fields.items()), self._fault, lost, self.serving)
         known = self._operations.get(asked)
         if known is None:
-            self.kernel.shard.load(self._frozen[self._at])
+            self.kernel.load(self._frozen[self._at])
             if lost:
                 self.kernel.execute(b"SCRIPT", b"FLUSH")
             with condition(self.kernel, self._fault) if self._fault else nullcontext():
@@ -161,17 +161,23 @@ class MemoStore(BoundStore):
         return known[0]
 
     def _interrupted(self, operation: str, client: bytes, fields: Fields, between: Interruption) -> Result:
-        shard = self.kernel.shard
+        kernel = self.kernel
 
         def away(calls: int) -> None:
-            self._go(self._number_of(self.kernel.held()))
+            self._go(self._number_of(kernel.held()))
             between(calls)
-            shard.load(self._frozen[self._at])
+            kernel.load(self._frozen[self._at])
 
-        shard.load(self._frozen[self._at])
+        kernel.load(self._frozen[self._at])
         result = super().perform(operation, client, fields, away)
-        self._go(self._number_of(self.kernel.held()))
+        self._go(self._number_of(kernel.held()))
         return result
+
+    def keep_up(self, what: str) -> None:
+        """As on any store."""
+        self.kernel.load(self._frozen[self._at])
+        self.kernel.keep_up(what)
+        self._go(self._number_of(self.kernel.held()))
 
     def acknowledge_all(self, client: bytes, fields: Sequence[Fields]) -> None:
         """Many acknowledgements, each remembered like any other."""

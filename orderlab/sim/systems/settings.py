@@ -12,9 +12,9 @@ from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.files import read_toml
 from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.sim.costs import first_error
+from orderlab.sim.engine.packs import NUMBER_BYTES
 from orderlab.sim.mqtt.clients import Pattern, parse_shares
 from orderlab.sim.mqtt.connections import UNLIMITED
-from orderlab.sim.mqtt.sessions import NUMBER_BYTES
 from orderlab.sim.mqtt.topics import RETAINED_FROM
 
 RATE_MIN = 1e-6

@@ -21,10 +21,12 @@ from orderlab.sim.drivers.blocking import PoolSettings
 from orderlab.sim.drivers.jdbc import ConnectionPool, JdbcDriver
 from orderlab.sim.drivers.pipelined import PipelineSettings
 from orderlab.sim.engine.clock import Station, Tenant
+from orderlab.sim.engine.packs import NUMBER_BYTES
 from orderlab.sim.mqtt.ports import Persistence
-from orderlab.sim.mqtt.sessions import EPOCH_MS, NUMBER_BYTES
+from orderlab.sim.mqtt.sessions import EPOCH_MS
 from orderlab.sim.mqtt.world import World
-from orderlab.sim.servers.postgres import CleanUp, MessageRow, PostgresServer, PostgresSessions
+from orderlab.sim.servers.postgres import CleanUp, PostgresServer, PostgresSessions
+from orderlab.sim.servers.postgres_rows import MessageRow
 from orderlab.sim.servers.redis import RedisNode
 from orderlab.sim.systems.base import DeviceSystem
 from orderlab.sim.systems.redis_sessions import BlockingRedis, PipelinedRedis, RedisSessions

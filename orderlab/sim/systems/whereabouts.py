@@ -20,10 +20,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from orderlab.model.history.events import Names
+from orderlab.sim.engine.packs import NUMBER_BYTES
 from orderlab.sim.kafka.broker import Batch, Partition
 from orderlab.sim.mqtt.broker.routing import RoutedRecords
 from orderlab.sim.mqtt.connections import MESSAGE, SUBSCRIBER, Deliveries, in_flight_key
-from orderlab.sim.mqtt.sessions import EPOCH_MS, NUMBER_BYTES, StoredSessions
+from orderlab.sim.mqtt.sessions import EPOCH_MS, StoredSessions
 from orderlab.sim.mqtt.world import World
 
 FEED_STAGES = ("publisher", "counter", "hash", "leader", "follower", "store", "page", "socket", "reader")

@@ -5,7 +5,8 @@ import random
 import pytest
 
 from orderlab.sim.costs import load_costs
-from orderlab.sim.servers.postgres import MessageRow, SessionRow, Tables, Transaction
+from orderlab.sim.servers.postgres import Transaction
+from orderlab.sim.servers.postgres_rows import MessageRow, SessionRow, Tables
 
 COSTS = load_costs("prototype").postgres
 

@@ -41,3 +41,5 @@ class Capabilities(NamedTuple):
     """Callers may give any limit: a save with one outside 1..modulus is promised to be declined."""
     tells_ends: bool = False
     """Clear is given the number of the session's CONNECT, and can say that it ended none."""
+    trims_later: bool = False
+    """A queue is cut to the limit by the store's own upkeep: a save that is carried out leaves more."""

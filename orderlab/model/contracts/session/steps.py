@@ -142,6 +142,13 @@ class Serve:
 
 
 @dataclass(frozen=True, slots=True)
+class Upkeep:
+    """The store does what it does by itself now and then: cleans up, writes its log to disk, ends and recovers."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
 class DrainQueue:
     """The subscriber stays connected: pages of ``count`` are fetched and acknowledged until nothing comes any more."""
 
@@ -189,6 +196,7 @@ Step = (
     | Open
     | Wait
     | Serve
+    | Upkeep
     | DrainQueue
     | Quiesce
     | Churn
@@ -205,6 +213,7 @@ KINDS: dict[str, type[Any]] = {
     "open": Open,
     "wait": Wait,
     "serve": Serve,
+    "keep up": Upkeep,
     "drain": DrainQueue,
     "settle": Quiesce,
     "pass": Churn,
@@ -401,6 +410,8 @@ def _told(step: Step, trace: Trace) -> str:
             return f"{step.ms:,} ms pass"
         case Serve():
             return f"the {step.scripts} scripts serve from here on"
+        case Upkeep():
+            return f"the store's own work: {step.what}"
         case DrainQueue():
             return f"fetch pages of {step.count} and acknowledge until nothing comes{whose}"
         case Quiesce():

@@ -12,7 +12,7 @@ from orderlab.model.contracts.session.capabilities import Capabilities
 from orderlab.model.contracts.session.contract import SessionTerms
 from orderlab.model.contracts.session.steps import Churn, Trace
 from orderlab.model.errors import InputError
-from orderlab.model.laws import STORE_LAWS, law_named
+from orderlab.model.laws import law_named
 from orderlab.properties.contracts.kind import Progress
 from orderlab.properties.contracts.session.inspection import Baseline
 from orderlab.properties.contracts.session.mutation import judging
@@ -30,6 +30,7 @@ from orderlab.properties.validation.law_run import LawRun, LawsTogether
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.bound import kernel_of
 
 if TYPE_CHECKING:
     from orderlab.properties.comparison.change import Comparison
@@ -48,9 +49,9 @@ class SessionKind:
 
     def check_law(self, binding: Binding, name: str) -> str:
         """The law's full name. Raises InputError for one that no session store is held to."""
-        found = law_named(name).name
-        if found not in STORE_LAWS:
-            raise InputError(f"--law {name}: not a law of a store; one of {', '.join(STORE_LAWS)}")
+        found, laws = law_named(name).name, validation.laws_of(binding)
+        if found not in laws:
+            raise InputError(f"--law {name}: not a law of this store; one of {', '.join(laws)}")
         return found
 
     def reads(self, data: Mapping[str, Any]) -> bool:
@@ -72,7 +73,7 @@ class SessionKind:
         budget_s: float | None = None,
     ) -> SessionValidation:
         """Judge a store, in a process of its own."""
-        wanted = list(STORE_LAWS) if laws is None else laws
+        wanted = validation.laws_of(binding) if laws is None else laws
         return validation.validate_isolated(binding, effort, seed, wanted, backend, progress, budget_s)
 
     def compare(
@@ -90,7 +91,7 @@ class SessionKind:
         from orderlab.properties.comparison.change import compare_isolated
         from orderlab.properties.contracts.session.comparison.comparison import compare
 
-        wanted = STORE_LAWS if laws is None else laws
+        wanted = validation.laws_of(new) if laws is None else laws
         return compare_isolated(old, new, lambda: compare(old, new, effort, seed, backend, progress, wanted, budget_s))
 
     def measured(self, binding: Binding, seed: int) -> tuple[Cost, dict[str, str]]:
@@ -102,6 +103,7 @@ class SessionKind:
     def replay(self, trace: AnyTrace, binding: Binding, backend: Backend) -> Iterator[dict[str, Any]]:
         """Each step, up to one after which nothing can be judged."""
         assert isinstance(trace, Trace)
+        backend = backend if binding.tables is None else kernel_of(binding)
         reports = confirmation.steps_on(trace, binding, backend, *_known(trace, binding))
         return (
             {
@@ -139,7 +141,7 @@ class SessionKind:
         self, binding: Binding, effort: float, seed: int, laws: Iterable[str] | None = None, only_first: bool = False
     ) -> SessionValidation:
         """As ``validate``, in this process."""
-        return validation.validate(binding, effort, seed, STORE_LAWS if laws is None else laws, only_first=only_first)
+        return validation.validate(binding, effort, seed, laws, only_first=only_first)
 
     def judge_original(self, binding: Binding, seed: int, budget_s: float, effort: float) -> Result:
         """As a mutant in the first round."""

@@ -384,16 +384,20 @@ def identify(
     """Which message of the run each fetched one is.
 
     By content; among equal contents by packet identifier (``told`` are those that the last save assigned), then from
-    the newest back, for trimming takes the oldest. A PUBREL may have lost its payload: its identifier alone tells.
+    the newest back, for trimming takes the oldest. A PUBREL may have lost its payload: its identifier tells, and its
+    token, where two have the same.
     """
     live = {entry.label: entry for entry in account.queue}
     by_id = {entry.packet_id: entry.label for entry in account.queue}
+    by_token: dict[object, int] = {
+        (entry.packet_id, entry.token): entry.label for entry in account.queue if entry.token is not None
+    }
     used: set[int] = set()
     found: list[ObservedMessage] = []
     for message in reversed(messages):
         label = None
         if message.kind == "PUBREL" and not message.payload:
-            label = by_id.get(message.packet_id or 0)
+            label = by_token.get((message.packet_id, message.sequence), by_id.get(message.packet_id or 0))
         if label is None:
             label = next(_candidates(message, live, account, told, client, used, publications, by_payload), None)
         if label is not None:

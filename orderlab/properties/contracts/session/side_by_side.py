@@ -10,13 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from orderlab.model.contracts.session.steps import Acknowledge, Clear, Fetch, Publication, Retry, Save, Step
+from orderlab.model.contracts.session.steps import Acknowledge, Clear, Fetch, Publication, Retry, Save, Step, Upkeep
 from orderlab.model.contracts.steps import Fault
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.subject import Subject
-from orderlab.properties.contracts.session.tables import LIMIT as FEW
-from orderlab.properties.contracts.session.tables import MODULUS, Run, validate_tables
-from orderlab.properties.contracts.session.tables import Step as TableStep
 from orderlab.properties.harness.recording import RecordingStore
 from orderlab.properties.side_by_side import (
     CALLS_MAX,
@@ -28,7 +25,6 @@ from orderlab.properties.side_by_side import (
     PAYLOAD,
     WAITING,
     Cost,
-    Row,
     bytes_of,
     memory_of,
 )
@@ -37,12 +33,12 @@ from orderlab.sim.redis.replies import Reply
 from orderlab.sim.servers.session_tables import Incoming, SimulatedTables, disk_bytes
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.results import Call, Failed
+from orderlab.sim.stores.tables import TABLES, TablesBackend
 
 CLIENT = b"plain-client"
 FOREVER_MS = 604_800_000
-RUNS_PER_EFFORT = 4_000
-RUNS = range(600, 4_000)
-"""Drawn runs of the tables, by effort, within these bounds."""
+CRASH = Fault("crash")
+"""Of tables: their server's processes end when a save has been acknowledged."""
 
 
 class _Metered(RecordingStore):
@@ -70,7 +66,9 @@ def _unjudged(binding: Binding) -> tuple[_Metered, SessionRun]:
 
 
 def measured(binding: Binding) -> Cost:
-    """The workload on the kernel."""
+    """The workload, on the kernel or on tables."""
+    if binding.tables is not None:
+        return measured_tables(TABLES[binding.tables])
     limit = binding.fixed.get("limit", min(LIMIT, binding.modulus))
     store, run = _unjudged(binding)
     saves_us = 0.0
@@ -129,6 +127,9 @@ def _longest(binding: Binding, limit: int) -> tuple[float, str]:
 
 def faults(binding: Binding, seed: int) -> dict[str, str]:
     """By fault, the laws that a save under it breaks, with its repetition, a fetch and an acknowledgement after it."""
+    if binding.tables is not None:
+        struck = {kind: _broken(binding, seed, [(Fault(kind), True)]) for kind in TablesBackend.trouble}
+        return {**struck, "crashed": _broken(binding, seed, [(CRASH, False)])}
     found = {"lost-reply": _broken(binding, seed, [(None, True)])}
     for kind in ("killed", "crashed", "client-dies"):
         at = range(1, CALLS_MAX) if kind == "client-dies" else range(CALLS_MAX)
@@ -143,7 +144,7 @@ def _broken(binding: Binding, seed: int, tries: Sequence[tuple[Fault | None, boo
     for fault, is_retried in tries:
         run = Subject(binding, seed).run((CLIENT,))
         has_failed = fault is None or fault.kind == "client-dies"
-        for step in _under(fault, is_retried):
+        for step in _under(fault, is_retried, binding.fixed.get("limit")):
             if isinstance(step, Retry) and not has_failed:
                 continue  # the fault did not strike: its client has the reply, and sends nothing again
             report = run.perform(step)
@@ -154,9 +155,13 @@ def _broken(binding: Binding, seed: int, tries: Sequence[tuple[Fault | None, boo
     return ", ".join(laws) or KEPT
 
 
-def _under(fault: Fault | None, is_retried: bool) -> Iterator[Step]:
-    yield Save((_publication(1), _publication(2)))
-    yield Save((_publication(3), _publication(4)), fault=fault)
+def _under(fault: Fault | None, is_retried: bool, limit: int | None) -> Iterator[Step]:
+    each = 2 if limit is None or limit >= 4 else 1
+    first, second = (tuple(map(_publication, range(at + 1, at + each + 1))) for at in (0, each))
+    yield Save(first, limit=limit or 100)
+    yield Save(second, limit=limit or 100, fault=None if fault is CRASH else fault)
+    if fault is CRASH:
+        yield Upkeep(CRASH.kind)
     if is_retried:
         yield Retry()
     yield Fetch()
@@ -164,14 +169,9 @@ def _under(fault: Fault | None, is_retried: bool) -> Iterator[Step]:
     yield Fetch()
 
 
-def tables_row(name: str, effort: float, seed: int, synchronous_commit: bool) -> Row:
-    """The row of the two tables of PostgreSQL, as they are simulated."""
-    verdicts = validate_tables(
-        lambda: SimulatedTables(FEW, synchronous_commit, MODULUS),
-        min(max(round(effort * RUNS_PER_EFFORT), RUNS.start), RUNS.stop),
-        seed,
-    )
-    tables = SimulatedTables(LIMIT, synchronous_commit)
+def measured_tables(waits: bool) -> Cost:
+    """The workload on the two tables of PostgreSQL, as they are simulated. ``waits``: a commit, for the log."""
+    tables = SimulatedTables(LIMIT, waits)
     for number in range(1, MESSAGES + 1):
         tables.save(CLIENT, [Incoming(number)])
     saves_us, saves_ms = tables.work_us, tables.env.now / 1000 / MESSAGES
@@ -195,7 +195,8 @@ def tables_row(name: str, effort: float, seed: int, synchronous_commit: bool) ->
         "clear": _work_us(tables, lambda: tables.clear(CLIENT)),
     }
     by = max(held, key=lambda what: held[what])
-    cost = Cost(
+    assert saves_us <= spent_us
+    return Cost(
         commands=statements / MESSAGES,
         bytes=sent / MESSAGES,
         latency_ms=saves_ms,
@@ -204,33 +205,9 @@ def tables_row(name: str, effort: float, seed: int, synchronous_commit: bool) ->
         blocking_by=f"{by}, one backend",
         memory_bytes=stored / WAITING,
     )
-    assert saves_us <= spent_us
-    return Row(
-        name,
-        "session",
-        {verdict.law: str(verdict.outcome) for verdict in verdicts},
-        cost,
-        {
-            kind: _tables_broken(kind, synchronous_commit)
-            for kind in ("lost-reply", "lost-request", "serialization", "deadlock", "crashed")
-        },
-    )
 
 
 def _work_us(tables: SimulatedTables, operate: Any) -> float:
     before = tables.work_us
     operate()
     return tables.work_us - before
-
-
-def _tables_broken(kind: str, synchronous_commit: bool) -> str:
-    first, last = (
-        TableStep("save", 0, (Incoming(1), Incoming(2))),
-        (TableStep("fetch"), TableStep("acknowledge", label=1), TableStep("fetch")),
-    )
-    struck = (
-        (TableStep("save", 0, (Incoming(3),)), TableStep("crash")) if kind == "crashed"
-        else (TableStep("save", 0, (Incoming(3),), fault=kind), TableStep("retry"))  # type: ignore[arg-type]
-    )  # fmt: skip
-    run = Run(SimulatedTables(FEW, synchronous_commit, MODULUS)).carry_out((first, *struck, *last))
-    return ", ".join(dict.fromkeys(one.law for one in run.found)) or KEPT

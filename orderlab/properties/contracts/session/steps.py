@@ -13,6 +13,7 @@ from orderlab.model.contracts.session.refinement import (
     ObservedMessage,
     judge_acknowledge,
     judge_fetch,
+    judge_quiet,
     judge_release,
 )
 from orderlab.model.contracts.session.refinement.account import Cursor, RunState, Sending, forbidden_in
@@ -34,6 +35,7 @@ from orderlab.model.contracts.session.steps import (
     Save,
     Serve,
     Step,
+    Upkeep,
     Wait,
 )
 from orderlab.model.contracts.steps import Fault
@@ -185,6 +187,14 @@ def serve(run: SessionRun, step: Serve, report: StepReport) -> None:
         run.time_passed(0, report)
 
 
+def keep_up(run: SessionRun, step: Upkeep, report: StepReport) -> None:
+    """What the store does by itself: nobody may notice it."""
+    if step.what in run.store.upkeep:
+        run.store.keep_up(step.what)
+        report.result = Fetched()
+        run.judge(report, 0, judge_quiet)
+
+
 def drain(run: SessionRun, step: DrainQueue, report: StepReport) -> None:
     """Fetch and acknowledge, page by page, until a page is empty and so is the queue, or the same comes for ever."""
     rounds = len(run.state.accounts[step.client].queue) + MOST_ROUNDS
@@ -271,6 +281,7 @@ HANDLERS: Mapping[type[Any], Callable[[SessionRun, Any, StepReport], None]] = {
     Open: begin,
     Wait: wait,
     Serve: serve,
+    Upkeep: keep_up,
     DrainQueue: drain,
     Quiesce: settle,
     Churn: go_by,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from orderlab.model.contracts.session.steps import PRODUCERS, Churn, Save, Step, Trace
+from orderlab.model.contracts.steps import fault_of
 from orderlab.properties.contracts.session.inspection import Baseline, Inspection, measure_baseline
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.harness.recording import RecordingStore
@@ -16,6 +17,7 @@ from orderlab.sim.redis.lua.sandbox import Limits
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.lua_text import RewrittenLine, scale
 from orderlab.sim.stores.bound import BoundStore, BudgetExceeded, CpuBudget, keeps_sent
+from orderlab.sim.stores.faults import NODE_CONDITIONS
 from orderlab.sim.stores.memo import MemoStore
 
 DEFAULT_EXPIRY_MS = 20_000
@@ -307,7 +309,12 @@ def take_steps(
 
 
 def fitted_step(step: Step, subject: Subject) -> Step:
-    """With the limit that the scripts fix, if they do, and otherwise no more than there are identifiers."""
+    """With the limit that the scripts fix, if they do, and otherwise no more than there are identifiers; with a fault
+    that can befall the store in place of one that cannot."""
     if isinstance(step, Save):
-        return replace(step, limit=subject.limit or min(step.limit, subject.binding.modulus))
-    return step
+        step = replace(step, limit=subject.limit or min(step.limit, subject.binding.modulus))
+    fault, conditions = fault_of(step), subject.store.conditions
+    if fault is None or fault.kind in conditions or fault.kind not in NODE_CONDITIONS:
+        return step
+    kind = conditions[NODE_CONDITIONS.index(fault.kind) % len(conditions)]
+    return replace(step, fault=replace(fault, kind=kind))  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from orderlab.model.contracts.steps import Fault
 from orderlab.model.errors import InputError
 from orderlab.sim.redis.blocking import Waiting
 from orderlab.sim.redis.client import Client
@@ -106,11 +107,19 @@ class Keys(Protocol):
     """True when ``noting`` sees what scripts call, and ``charge`` the work they take."""
     is_aside: bool = False
     """True while what is executed is not the store's own doing: the judge looks, or a fault is made."""
+    trouble: tuple[str, ...] = ()
+    """What can befall an operation here in place of the conditions of a node, by name."""
+    upkeep: tuple[str, ...] = ()
+    """What the store does by itself now and then, by name: ``keep_up``."""
 
     @abstractmethod
     def keyspace(self) -> FrozenKeyspace:
         """Every live key with its type, value and absolute deadline (on the clock of ``now_ms``), in canonical form."""
         ...
+
+    def visible(self) -> FrozenKeyspace:
+        """The part of it that is there to be read: what a crash would leave besides is not."""
+        return self.keyspace()
 
     @abstractmethod
     def load(self, keyspace: FrozenKeyspace) -> None:
@@ -152,6 +161,14 @@ class Keys(Protocol):
         """Within it the node is in ``condition`` (see ``error_conditions.imposed``). Raises InputError where that
         cannot be made."""
         ...
+
+    def befalling(self, fault: Fault) -> AbstractContextManager[None]:
+        """Within it operations meet ``fault``, one of ``trouble``. Raises InputError where that cannot be made."""
+        raise InputError(f"fault {fault.kind!r}: unknown")
+
+    def keep_up(self, what: str) -> None:
+        """Have the store do one thing of ``upkeep``."""
+        raise InputError(f"upkeep {what!r}: unknown; a node of Redis does nothing by itself that a step could ask for")
 
     def condition(self) -> str:
         """The condition that the node is in, by its name; nothing where there is none, or none is seen."""
@@ -235,6 +252,19 @@ class Backend(Commands, Keys, VirtualTime, Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+class Valued(Backend):
+    """Put before a backend: it can be told what it would hold, without holding it yet."""
+
+    value: FrozenKeyspace | None = None
+
+    def keyspace(self) -> FrozenKeyspace:
+        return super().keyspace() if self.value is None else self.value  # type: ignore[safe-super]
+
+    def held(self) -> FrozenKeyspace:
+        """What it does hold."""
+        return super().keyspace()  # type: ignore[safe-super]
 
 
 FIRST_MS = 1_700_000_000_000

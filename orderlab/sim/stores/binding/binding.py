@@ -86,6 +86,11 @@ class Binding:
         return self.store.specification
 
     @property
+    def tables(self) -> str | None:
+        """The tables of PostgreSQL that carry its operations out as transactions; None of a store in Redis."""
+        return self.store.tables if isinstance(self.store, Store) else None
+
+    @property
     def modulus(self) -> int:
         """Number of packet identifiers."""
         return self.store.modulus

@@ -49,6 +49,8 @@ SCRIPT_SIZE_MAX = 1 << 20
 PROGRAM_SIZE_MAX = 1 << 23
 """Bytes of a file of another language that holds scripts."""
 BASES_MAX = 4
+WITHOUT_SCRIPTS = ("postgres", "postgres-async")
+"""Stores of the suite that go by their names alone: their operations are transactions of tables."""
 OWN_KEYS = ("name", "base", "edits", "specimen")
 """Keys that a variant does not take over from its base."""
 
@@ -62,17 +64,20 @@ def load_binding(
 ) -> Binding:
     """The binding at ``path``, a ``store.toml`` or the folder that holds it.
 
-    ``trust_adapter`` allows the Python file that a binding may name to run. ``instead`` is read in place of the store's
-    files of these names. Raises InputError, one line that names the file, the key and the cure, when the binding or one
-    of its scripts cannot be used.
+    Or one of ``WITHOUT_SCRIPTS``. ``trust_adapter`` allows the Python file that a binding may name to run. ``instead``
+    is read in place of the store's files of these names. Raises InputError, one line that names the file, the key and
+    the cure, when the binding or one of its scripts cannot be used.
     """
     file = Path(path)
+    own = file if str(file) in WITHOUT_SCRIPTS and not file.exists() else None
+    if own is not None:
+        file = Path(__file__).parents[1] / str(file).replace("-", "_")
     if file.is_dir():
         file = file / FILE_NAME
-    place = str(file)
+    place = str(own or file)
     if file.suffix == ".lua":
-        own = file.parent / FILE_NAME
-        beside = f"name {own}" if own.is_file() else f"put a {FILE_NAME} beside it that says how it is called"
+        toml = file.parent / FILE_NAME
+        beside = f"name {toml}" if toml.is_file() else f"put a {FILE_NAME} beside it that says how it is called"
         raise InputError(f"{place}: a script, and no store; {beside} (notes/bindings.md)")
     content, folders = _read_variant(file)
     store = check_store(content, place)
@@ -84,7 +89,7 @@ def load_binding(
     files.check_all_used()
     for script in scripts:
         check_syntax(script)
-    binding = Binding(file.parent, place, store, tuple(scripts))
+    binding = Binding(own or file.parent, place, store, tuple(scripts))
     if isinstance(store, ContractStore):
         kind = _contract_class(store.specification, place, folders, trust_adapter)
         # What its calls read is known when they are compiled, for which the contract must say what its fields are.

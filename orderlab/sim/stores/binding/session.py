@@ -159,6 +159,8 @@ class Store(Table):
     holes: dict[str, str] = Field(default_factory=dict)
     """What stands in strings of programs where they put a value in, by the text of what is put in."""
     specification: Specification = "session"
+    tables: Literal["postgres", "postgres-async"] | None = None
+    """What carries the operations out in place of a node of Redis; ``-async``: no commit waits for the log."""
     modulus: int = Field(MODULUS, ge=1, le=MODULUS)
     assumptions: list[str] = Field(default_factory=list)
     adapter: str | None = None

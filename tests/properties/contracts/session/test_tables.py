@@ -1,36 +1,104 @@
-"""The judge of the two tables: which laws fall, with and without waiting for the log, and that it finds what is
-planted."""
+"""The two tables of PostgreSQL under the engine of every session store: which laws fall, with and without waiting for
+the log, that what is planted is found, and that a state of them is one value."""
+
+import random
 
 import pytest
 
+from orderlab.model.contracts.session.steps import (
+    Acknowledge,
+    Clear,
+    Fetch,
+    Publication,
+    Release,
+    Retry,
+    Save,
+    Upkeep,
+    Wait,
+)
+from orderlab.model.contracts.steps import Fault
+from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
-from orderlab.properties.contracts.session.tables import LAWS, LIMIT, MODULUS, Run, Step, validate_tables
+from orderlab.properties.contracts.kind import kind_of
+from orderlab.properties.contracts.session.steps import SessionRun
+from orderlab.properties.contracts.session.validation.validation import OF_NODES, validate
 from orderlab.sim.servers.session_tables import Incoming, SimulatedTables
+from orderlab.sim.stores.binding.loader import load_binding
+from orderlab.sim.stores.bound import BoundStore
+from orderlab.sim.stores.tables import ON_DISK, TablesBackend
+from tests.laboratory.tables import Caller, draw_run
 
 AS_PUBLISHED = {"no-loss", "packet-id", "legal-trim", "all-or-nothing", "counter", "retransmission"}
+LATE = {"no-residue", "no-phantom"}
+"""A record that comes after its session was cleared is saved."""
 
 
-def broken(make, runs=600):
-    return {verdict.law for verdict in validate_tables(make, runs) if verdict.outcome is Outcome.VIOLATED}
+def one(label, interval_ms=None, qos=1):
+    return Publication(label, b"message %d" % label, qos=qos, interval_ms=interval_ms)
 
 
-def test_the_laws_that_the_tables_break_as_published():
-    assert broken(lambda: SimulatedTables(LIMIT, True, MODULUS)) == AS_PUBLISHED
+def save(*messages, fault=None):
+    return Save(messages, limit=3, fault=fault)
 
 
-def test_a_crash_breaks_more_where_commits_do_not_wait():
-    lost = broken(lambda: SimulatedTables(LIMIT, False, MODULUS))
-    assert lost - AS_PUBLISHED == {"no-residue", "no-phantom"}
+def taken(steps, tables=SimulatedTables, store="postgres"):
+    """The laws that steps break on tables."""
+    binding = load_binding(store)
+    run = SessionRun(BoundStore(binding, TablesBackend(binding, make=tables)), (b"client-one",))
+    return [discrepancy for step in steps for discrepancy in run.perform(step).discrepancies]
 
 
-def test_verdicts_follow_the_seed():
-    def told(seed):
-        return [
-            verdict.to_json() for verdict in validate_tables(lambda: SimulatedTables(LIMIT, True, MODULUS), 60, seed)
-        ]
+SHORTEST = {
+    "no-loss": (save(one(1, 2_147_483_648_000)),),
+    "packet-id": (save(one(1), one(2)), save(one(3, 0), one(4))),
+    "legal-trim": (save(one(1), one(2), one(3), one(4)),),
+    "all-or-nothing": (save(one(1), fault=Fault("lost-reply")), Retry()),
+    "counter": (save(one(1, 0)), Retry(), save(one(2))),
+    "retransmission": (save(one(1)), Clear(), save(one(2, 0)), Release(1)),
+    "no-residue": (Clear(), Save((one(1),), limit=3, stale=True)),
+    "no-phantom": (Clear(), Save((one(1),), limit=3, stale=True)),
+}
 
-    assert told(1) == told(1)
-    assert [verdict["law"] for verdict in told(2)] == list(LAWS)
+
+@pytest.mark.parametrize(("law", "steps"), SHORTEST.items())
+def test_the_laws_that_the_tables_break_as_published(law, steps):
+    assert law in {one.law for one in taken(steps)}
+
+
+def test_they_are_validated_as_any_session_store():
+    found = validate(load_binding("postgres"), 0.02, laws=["legal-trim", "no-loss", "store-order"])
+    assert set(found.caught) == {"legal-trim", "no-loss"}
+    assert found.outcomes["store-order"] is Outcome.HOLDS
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("store", ["postgres", "postgres-async"])
+def test_what_falls_at_quick(store):
+    found = validate(load_binding(store), 1.0)
+    assert set(found.caught) == AS_PUBLISHED | LATE
+    assert {law for law, outcome in found.outcomes.items() if outcome is Outcome.HOLDS} == {
+        "store-order", "expiry", "drain"
+    }  # fmt: skip
+    assert not set(found.outcomes) & set(OF_NODES)
+
+
+def test_a_law_of_nodes_is_none_of_tables():
+    binding = load_binding("postgres")
+    with pytest.raises(InputError, match="not a law of this store"):
+        kind_of(binding).check_law(binding, "bounded")
+
+
+LOST = [
+    ("no-loss", (save(one(1)), Upkeep("crash"))),
+    ("no-phantom", (save(one(1)), Upkeep("settle"), Clear(), Upkeep("crash"), Fetch())),
+    ("retransmission", (save(one(1, qos=2)), Upkeep("settle"), Fetch(), Release(1), Upkeep("crash"), Fetch())),
+]
+
+
+@pytest.mark.parametrize(("law", "steps"), LOST)
+def test_a_crash_breaks_more_where_commits_do_not_wait(law, steps):
+    assert law in {one.law for one in taken(steps, store="postgres-async")}
+    assert taken(steps) == []
 
 
 class NewestFirst(SimulatedTables):
@@ -64,22 +132,59 @@ class KeepsMessages(SimulatedTables):
         return self._submit(lambda transaction, _: transaction.delete_session(client) or 0)
 
 
-TWO = (Incoming(1, interval_s=5), Incoming(2))
+TWO = (one(1, 5000), one(2))
 FLAWS = [
-    (NewestFirst, "store-order", (Step("save", 0, TWO),)),
-    (ExpiredToo, "expiry", (Step("save", 0, TWO), Step("wait", ms=5000))),
-    (HalfOfABatch, "all-or-nothing", (Step("save", 0, TWO, fault="lost-request"),)),
-    (NeverDeletes, "packet-id", (Step("save", 0, TWO), Step("fetch"), Step("acknowledge", label=1))),
-    (KeepsMessages, "no-residue", (Step("save", 0, TWO), Step("clear"))),
+    (NewestFirst, "store-order", (save(*TWO),)),
+    (ExpiredToo, "expiry", (save(*TWO), Wait(5000))),
+    (HalfOfABatch, "all-or-nothing", (save(*TWO, fault=Fault("lost-request")),)),
+    (NeverDeletes, "packet-id", (save(*TWO), Fetch(), Acknowledge(1))),
+    (KeepsMessages, "no-residue", (save(*TWO), Clear())),
 ]
 
 
 @pytest.mark.parametrize(("bad", "law", "steps"), FLAWS)
 def test_a_flaw_is_found_and_its_neighbour_is_not(bad, law, steps):
-    assert law in {one.law for one in Run(bad(LIMIT, True, MODULUS)).carry_out(steps).found}
-    assert Run(SimulatedTables(LIMIT, True, MODULUS)).carry_out(steps).found == []
+    assert law in {one.law for one in taken(steps, bad)}
+    assert taken(steps) == []
+
+
+def test_a_save_whose_reply_was_lost_and_that_comes_again_is_saved_twice():
+    (found,) = taken((save(one(1), fault=Fault("lost-reply")), Retry()))
+    assert (found.law, found.text) == (
+        "all-or-nothing",
+        "the reply was lost and the same save came again: m1 saved twice",
+    )
 
 
 def test_a_dead_message_of_a_save_whose_reply_was_lost_may_have_used_an_identifier():
-    steps = (Step("save", 0, (Incoming(1, interval_s=0),), fault="lost-reply"), Step("save", 0, (Incoming(2),)))
-    assert Run(SimulatedTables(LIMIT, True, MODULUS)).carry_out(steps).found == []
+    assert taken((save(one(1, 0), fault=Fault("lost-reply")), save(one(2)))) == []
+
+
+@pytest.mark.parametrize("store", ["postgres", "postgres-async"])
+@pytest.mark.parametrize("seed", range(6))
+def test_tables_that_were_brought_to_a_state_go_on_as_those_that_came_there(store, seed):
+    """Keyspace and load, between any two steps: what a crash would leave is part of the state."""
+    binding, steps = load_binding(store), draw_run(random.Random(seed), 30)
+    there, brought = TablesBackend(binding), TablesBackend(binding)
+    callers = Caller(there.tables), Caller(brought.tables)
+    for backend in (there, brought):
+        for number in range(99):
+            backend._number_of(b"%09d" % number)
+    for step in steps:
+        keyspace, now_ms = brought.keyspace(), brought.now_ms
+        brought.flush()
+        brought.load(keyspace)
+        brought.set_now(now_ms)
+        for caller in callers:
+            caller.step(step)
+        assert brought.keyspace() == there.keyspace()
+    assert callers[0].replies == callers[1].replies
+
+
+def test_what_is_not_on_disk_is_part_of_the_state():
+    backend = TablesBackend(load_binding("postgres-async"))
+    backend.tables.save(b"c", [Incoming(backend._number_of(b"m1"))])
+    assert ON_DISK in backend.keyspace()
+    assert ON_DISK not in backend.visible()
+    backend.keep_up("settle")
+    assert ON_DISK not in backend.keyspace()

@@ -14,7 +14,7 @@ from orderlab.model.contracts.contract import Discrepancy
 from orderlab.model.contracts.session.contract import Scope
 from orderlab.model.contracts.session.refinement import Account
 from orderlab.model.contracts.session.refinement.account import Batch, Connection, Cursor, RunState, Sending
-from orderlab.model.contracts.session.steps import Quiesce, Step, Wait
+from orderlab.model.contracts.session.steps import Quiesce, Step, Upkeep, Wait
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.sim.stores.bound import CLIENT_DIED, CRASHED
@@ -171,9 +171,9 @@ class SessionEffects:
                     " sessions are not independent of each other; explore it with --set readers=1"
                 )
 
-    def wait(self, core: int, ms: int) -> Effect:
-        """Time passes."""
-        found = self.perform(core, Wait(ms))
+    def of_nobody(self, core: int, step: Wait | Upkeep) -> Effect:
+        """Time passes, or the store does what it does by itself."""
+        found = self.perform(core, step)
         assert found is not None
         return found
 

@@ -26,7 +26,7 @@ from orderlab.model.contracts.session.steps import (
 )
 from orderlab.model.contracts.steps import Fault
 from orderlab.properties.contracts.session.exploration.effects import START, Effect, Interned, Sendings, SessionEffects
-from orderlab.sim.stores.faults import CLIENT_DIES, NODE_CONDITIONS
+from orderlab.sim.stores.faults import CLIENT_DIES
 
 CRASHES, LOST_REPLIES, DUPLICATES, EXPIRIES, CLEARS, ERRORS, SCRIPT_FLUSH, FAILOVER = range(len(BUDGETS))
 FREE = -1
@@ -346,9 +346,11 @@ class Moves:
             for calls in range(1, MOST_CALLS):
                 yield cost, f"client dies after {calls}", Fault(CLIENT_DIES, at=calls)
         if self.scope.errors:
-            for kind in NODE_CONDITIONS:
-                yield ERRORS, kind, Fault(kind)
             store, cores = self.effects.store, self.effects.cores
+            for kind in store.conditions:
+                yield ERRORS, kind, Fault(kind)
+            if store.backend.trouble:
+                return  # no keys that something else could hold
             before = store.frozen(cores[core].keyspace)
             for key, (kind, _, _) in sorted({**before, **store.frozen(cores[after].keyspace)}.items()):
                 others = ("list" if kind == "string" else "string", "hash" if kind != "hash" else "list")

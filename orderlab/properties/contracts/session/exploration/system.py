@@ -18,7 +18,7 @@ from orderlab.model.contracts.session.contract import Scope
 from orderlab.model.contracts.session.refinement import Account
 from orderlab.model.contracts.session.refinement.account import name_of
 from orderlab.model.contracts.session.spec import FOREVER_MS, Entry
-from orderlab.model.contracts.session.steps import Step, Wait
+from orderlab.model.contracts.session.steps import Step, Upkeep, Wait
 from orderlab.model.explorer.space import Space
 from orderlab.model.laws import LAWS
 from orderlab.model.spec.transition_system import Invariant, Label, Law, Sometimes, TransitionSystem
@@ -173,6 +173,8 @@ class StoreExploration(TransitionSystem[State]):
             self._add(found, state, node, reader, self._overlaps(state, reader, core, known))
             self._add(found, state, node, reader, self._reader_steps(reader, core, known, at_node))
         self._add_time(found, state, node)
+        for what in self.effects.store.upkeep:
+            self._add_for_all(found, state, node, Upkeep(what), FREE, Label("store", what))
         self._add_node(found, state, node)
         return found
 
@@ -295,31 +297,36 @@ class StoreExploration(TransitionSystem[State]):
         deadlines_ms = sorted({one for core in state[:end:2] for one in effects.deadlines_ms(core)})[:2]
         waits_ms = {ms for one in deadlines_ms for ms in (one - now_ms - 1, one - now_ms) if ms > 0}
         for ms in sorted(waits_ms):
-            if ms > 1 << 40:
-                continue
-            try:
-                passed = [effects.wait(core, ms) for core in state[:end:2]]
-            except BudgetExceeded:
-                if self.heard is None:
-                    raise
-                self.is_cut_short = True
+            if ms <= 1 << 40:
+                self._add_for_all(found, state, node, Wait(ms), EXPIRIES, Label("time", "wait", (("ms", ms),)))
+
+    def _add_for_all(
+        self, found: list[tuple[Label, State]], state: State, node: Node, step: Wait | Upkeep, cost: int, label: Label
+    ) -> None:
+        """A step of no client's, which all sessions take."""
+        effects = self.effects
+        try:
+            passed = [effects.of_nobody(core, step) for core in state[: self._writers_at : 2]]
+        except BudgetExceeded:
+            if self.heard is None:
+                raise
+            self.is_cut_short = True
+            return
+        told = [one for effect in passed for one in effect.discrepancies]
+        diverges = any(one.diverges for one in passed)
+        broken = once_each(told_once(one.discrepancies) for one in passed)
+        if self.heard is not None:
+            broken = ()
+            if told:
+                self.heard(state, step, told)
+            if diverges:
                 return
-            told = [one for effect in passed for one in effect.discrepancies]
-            diverges = any(one.diverges for one in passed)
-            broken = once_each(told_once(one.discrepancies) for one in passed)
-            if self.heard is not None:
-                broken = ()
-                if told:
-                    self.heard(state, Wait(ms), told)
-                if diverges:
-                    continue
-            replica = None if node.replica is None else tuple(effects.wait(core, ms).core for core in node.replica)
-            label = Label("time", "wait", (("ms", ms),))
-            after = self._after_event(node._replace(replica=replica), EXPIRIES, False, broken, diverges)
-            if after is not None:
-                cores = [one.core for one in passed]
-                found.append((label, (*self._with_cores(state, cores), self.nodes.number(after))))
-                self._taken.append(Wait(ms))
+        replica = None if node.replica is None else tuple(effects.of_nobody(core, step).core for core in node.replica)
+        after = self._after_event(node._replace(replica=replica), cost, False, broken, diverges)
+        if after is not None:
+            cores = [one.core for one in passed]
+            found.append((label, (*self._with_cores(state, cores), self.nodes.number(after))))
+            self._taken.append(step)
 
     def _add_node(self, found: list[tuple[Label, State]], state: State, node: Node) -> None:
         quiet = node._replace(broken=())
@@ -444,6 +451,7 @@ class StoreExploration(TransitionSystem[State]):
         names += [one for one in ("clear", "open") if scope.clears and one in operations]
         names += ["script flush"] if scope.script_flush else []
         names += ["replication lags", "failover"] if scope.failover else []
+        names += self.effects.store.upkeep
         return names if self.law is None else []
 
     def describe(self, state: State) -> Mapping[str, Any]:

@@ -22,6 +22,7 @@ from orderlab.model.contracts.session.steps import (
     Retry,
     Save,
     Step,
+    Upkeep,
     Wait,
 )
 from orderlab.properties.contracts.session import strategies as given
@@ -251,3 +252,14 @@ class Sessions(StoreMachine):
         """Quiet for a while, or for long."""
         if self.can_wait:
             self.take(Wait(ms))
+
+
+class KeptUpMachine(SessionMachine):
+    """With what a store does by itself now and then."""
+
+    @rule(which=st.integers(0, 9))
+    def keep_up(self, which: int) -> None:
+        """One of these."""
+        upkeep = () if self.ended else self.run.store.upkeep
+        if upkeep:
+            self.take(Upkeep(upkeep[which % len(upkeep)]))

@@ -196,9 +196,9 @@ class NotingStore(MemoStore):
             return super().run(call)
         # A wrong type is in the keyspace already; other trouble is the node's.
         fault = None if self._fault is None or self._fault.kind == "wrong-type" else self._fault
-        before = self._number_of(self.kernel.shard.freeze())
+        before = self._number_of(self.kernel.held())
         reply = super().run(call)
-        after = self._number_of(self.kernel.shard.freeze())
+        after = self._number_of(self.kernel.held())
         moment = Moment(
             before,
             self._now_ms,

@@ -29,6 +29,8 @@ PER_KIND = 2
 
 def small_world(subject: Subject, findings: Findings) -> Subject:
     """The store with few packet identifiers, what it does remembered."""
+    if subject.binding.tables is not None:  # they have few as they are
+        return replace(subject, remembers=True, _store=None)
     small = subject.scaled(min(MODULUS, subject.binding.modulus))
     if subject.binding.modulus <= MODULUS:
         return small

@@ -15,7 +15,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from orderlab.model.contracts.contract import Discrepancy
 from orderlab.model.contracts.session.steps import Acknowledge, Churn, Fetch, Publication, Quiesce, Release, Save, Step
-from orderlab.properties.contracts.session.machines.session import SessionMachine
+from orderlab.properties.contracts.session.machines.session import KeptUpMachine, SessionMachine
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.subject import CLIENTS, Prepared, Subject, fitted_step, take_steps
 from orderlab.properties.machines.tally import tally_of
@@ -117,7 +117,7 @@ def machine_for(place: Prepared, findings: Findings, is_over: Callable[[], bool]
     def count_steps(machine: SessionMachine) -> None:
         findings.work["steps"] += len(machine.steps) - len(place.prefix)
 
-    class Machine(SessionMachine):
+    class Machine(KeptUpMachine if subject.store.upkeep else SessionMachine):  # type: ignore[misc]
         def teardown(self) -> None:
             super().teardown()
             count_steps(self)
@@ -129,6 +129,8 @@ def machine_for(place: Prepared, findings: Findings, is_over: Callable[[], bool]
         "prefix": place.prefix,
         "raises": False,
         "limit": subject.limit,
+        "faults": subject.store.conditions,
+        "can_abort": not subject.store.backend.trouble,
         "has_gaps": any(not bound.is_atomic for bound in subject.binding.operations.values()),
         "largest_batch": min(subject.store.largest_batch, 4),
     }

@@ -51,6 +51,8 @@ FURTHER_SCALED = 0.2
 """Of a law's share, what further causes at full scale may take."""
 TRIAL = f"an effort below {QUICK:g} (quick) runs no queue at its limit, and takes no counter round in the state machine"
 TERMS = SessionTerms("session")
+OF_NODES = ("one-slot", "bounded")
+"""Laws that speak of scripts on a node."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,11 @@ class SessionValidation(Validation):
         }
 
 
+def laws_of(binding: Binding) -> list[str]:
+    """The laws that a store is held to: tables have no slots, and no scripts that block a node."""
+    return [law for law in STORE_LAWS if binding.tables is None or law not in OF_NODES]
+
+
 def _costs(by_length: Mapping[int, tuple[int, float]]) -> str:
     return ", ".join(f"{calls:,} for {length:,} ({ms:.2f} ms)" for length, (calls, ms) in sorted(by_length.items()))
 
@@ -112,7 +119,7 @@ def validate(
     binding: Binding,
     effort: float = STANDARD,
     seed: int = 0,
-    laws: Iterable[str] = STORE_LAWS,
+    laws: Iterable[str] | None = None,
     backend: Backend | None = None,
     progress: Progress = lambda text: None,
     budget_s: float | None = None,
@@ -128,7 +135,7 @@ def validate(
     if limit is not None and not 1 <= limit <= binding.modulus:
         raise InputError(f"{binding.place}: fixed.limit: {limit} is not in 1..{binding.modulus}; correct it")
     subject = Subject(binding, seed)
-    findings = Findings(frozenset(laws))
+    findings = Findings(frozenset(laws_of(binding) if laws is None else laws))
     small = small_world(subject, findings)
     footprint = Footprint()
     schedule = Schedule(analyses_of(subject, small, findings, footprint), findings, subject.cpu_budget, progress)
@@ -225,7 +232,8 @@ class SessionJudge(Judge):
         self._pending: dict[str, list[Finding]] = defaultdict(list)
         """Of a law, what breaks it in the small scope and not, as it stands, on the scripts as they are; made short."""
         budget = subject.cpu_budget
-        confirmer = Confirmer(backend, SessionPerformer(subject.binding, subject.baselines_of), budget)
+        server = None if subject.binding.tables else backend  # which is one of Redis
+        confirmer = Confirmer(server, SessionPerformer(subject.binding, subject.baselines_of), budget)
         super().__init__(
             TERMS, subject.binding, subject.seed, self.large, findings, budget, confirmer, progress, only_first
         )

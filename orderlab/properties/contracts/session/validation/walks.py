@@ -27,6 +27,7 @@ from orderlab.model.contracts.session.steps import (
     Save,
     Serve,
     Step,
+    Upkeep,
     Wait,
 )
 from orderlab.model.contracts.steps import Fault
@@ -34,13 +35,14 @@ from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.subject import CLIENTS, DEFAULT_EXPIRY_MS, Subject, take_steps
 from orderlab.properties.validation.findings import Findings
 from orderlab.sim.stores.binding.binding import NEW, OLD
-from orderlab.sim.stores.faults import NODE_CONDITIONS
 
 STEPS_PER_WALK = 40
 
 
 SERVED_BY_ANOTHER = 0.2
 """How often, where either version of the scripts may serve, the other one begins to."""
+UPKEEP = 0.15
+"""How often a store does what it does by itself, if it does anything."""
 
 
 class Habits(NamedTuple):
@@ -115,6 +117,8 @@ class Walk:
         """The next step."""
         if self.subject.binding.base is not None and self.draw.random() < SERVED_BY_ANOTHER:
             return Serve(self.draw.choice([OLD, NEW]))
+        if self.subject.store.upkeep and self.draw.random() < UPKEEP:
+            return Upkeep(self.draw.choice(self.subject.store.upkeep))
         choices: tuple[Callable[[], Step], ...] = (
             self._save,
             self._fetch,
@@ -206,8 +210,9 @@ class Walk:
 
     def _fault(self) -> Step:
         draw = self.draw
-        fault = Fault(draw.choice(NODE_CONDITIONS))
-        keys = sorted(self.subject.store.backend.keyspace())
+        store = self.subject.store
+        fault = Fault(draw.choice(store.conditions))
+        keys = [] if store.backend.trouble else sorted(store.backend.keyspace())
         if keys and draw.random() < 0.6:
             fault = Fault("wrong-type", key=draw.choice(keys), found=draw.choice(["string", "list", "hash", "zset"]))
         save = self._plain_save()

@@ -31,12 +31,12 @@ def explain(reruns: Reruns, trace: Trace) -> Explanation:
     states = ["" for _ in range(taken)]
     keyspaces: list[FrozenKeyspace | None] = [None] * taken
     ran: list[tuple[tuple[Path, int], ...]] = [()] * taken
-    before: FrozenKeyspace = store.backend.keyspace()
+    before: FrozenKeyspace = store.backend.visible()
     store.is_recording = True
     report: StepReport | None = None
     exhausts = False
     for step in trace.steps[taken:]:
-        before = store.backend.keyspace()
+        before = store.backend.visible()
         store.records.clear()
         report = run.perform(step)
         exhausts = exhausts or isinstance(report.result, TimedOut)
@@ -44,14 +44,14 @@ def explain(reruns: Reruns, trace: Trace) -> Explanation:
         told.append(tell(report.result, step))
         states.append(_live(run))
         ran.append(lines_run(store.versions[store.serving], store.records))
-        keyspaces.append(store.backend.keyspace())
+        keyspaces.append(store.backend.visible())
     if not store.records:  # time passed: what fetch then returns is what is wrong
         store.perform("fetch", trace.clients[0], {"count": 65535, "after": 0, "epoch": 1})
     store.is_recording = False
     lua = line_to_look_at(store.records, store.versions[store.serving], None if report is None else report.result)
     failed = report is not None and isinstance(report.result, Failed)
     error = tell(report.result) if report is not None and failed else ""
-    after = store.backend.keyspace()
+    after = store.backend.visible()
     noted = tuple(keyspaces), tuple(ran)
     return Explanation(tuple(told), tuple(states), before, after, lua, exhausts, error, *noted)
 
