@@ -38,10 +38,9 @@ from typing import TYPE_CHECKING, Any
 
 from orderlab.extras import told_of
 from orderlab.model.spec.compounds import record, sequence_of, set_of
-from orderlab.model.spec.declarative import (
+from orderlab.model.spec.declarations import (
     Action,
     LeadsToDeclaration,
-    Specification,
     action,
     constraint,
     eventually,
@@ -53,6 +52,7 @@ from orderlab.model.spec.declarative import (
     strong_fairness,
     weak_fairness,
 )
+from orderlab.model.spec.declarative import Specification
 from orderlab.model.spec.processes import Move, Process, ProcessSystem, Shared, Situation
 from orderlab.model.spec.transition_system import (
     Constraint,

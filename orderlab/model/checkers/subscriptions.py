@@ -40,8 +40,8 @@ import numpy as np
 import numpy.typing as npt
 
 from orderlab.model.arrays import new_table, push_node, rows_with_room, slot_of, with_room
-from orderlab.model.checkers.delivery.owed import matches, unshared
 from orderlab.model.checkers.findings import Finding, LawTally, Partial, Shows, verdict_of
+from orderlab.model.checkers.wildcards import AS_TOPIC, Wildcards
 from orderlab.model.history.events import (
     CLEAR,
     CONNECT,
@@ -52,6 +52,7 @@ from orderlab.model.history.events import (
     SUBSCRIBE,
     UNSUBSCRIBE,
     EventBatch,
+    IntArray,
     Names,
 )
 from orderlab.model.machine_code import njit
@@ -62,8 +63,6 @@ SUBSCRIBE_LASTS_US = 100_000
 """How long after a delivery the row of the SUBSCRIBE that it answers may come: the SUBACK is next to it on the wire,
 but may wait for a disk."""
 _ROWS_PER_CHUNK = 1 << 16
-_AS_TOPIC = 1 << 30  # added to the code of a topic that is spelt as a shared subscription
-IntArray = npt.NDArray[np.int64]
 
 # An entry is a client with a code of the table of topics: of a filter (then a subscription) or of a topic (then what it
 # received), or of both where a filter has no wildcards. The table leads from (client, code) to its number and to the
@@ -365,86 +364,6 @@ def _observe(
     return len(kind)
 
 
-class _Wildcards:
-    """Which topics that clients receive are matched by their filters with wildcards, and by shared subscriptions."""
-
-    def __init__(self, names: Names) -> None:
-        self._names = names
-        self._read = 0
-        self._patterns: dict[int, str] = {}
-        self._shared: list[int] = []
-        self._filters: dict[int, list[int]] = {}
-        self._topics: dict[int, set[int]] = {}
-
-    def new_links(self, batch: EventBatch) -> IntArray:
-        """(client, topic, filter) of those that the rows are the first to have need of. O(filters and topics that are
-        new)."""
-        self._read_names()
-        if not self._patterns:
-            return np.zeros((0, 3), np.int64)
-        links: list[tuple[int, int, int]] = []
-        for client, topic_filter in self._pairs(batch, SUBSCRIBE, np.array(list(self._patterns))):
-            mine = self._filters.setdefault(client, [])
-            if topic_filter not in mine:
-                mine.append(topic_filter)
-                links += [
-                    (client, topic, topic_filter)
-                    for topic in self._topics.get(client, ())
-                    if self.matches(topic_filter, topic)
-                ]
-        for client, topic in self._pairs(batch, DELIVER, None):
-            known = self._topics.setdefault(client, set())
-            if topic not in known:
-                known.add(topic)
-                links += [
-                    (client, topic, topic_filter)
-                    for topic_filter in self._filters.get(client, ())
-                    if self.matches(topic_filter, topic)
-                ]
-        return np.array(links, np.int64).reshape(-1, 3)
-
-    def told_apart(self, batch: EventBatch) -> EventBatch:
-        """The rows, where a topic that begins with ``$share/`` has another code than the shared subscription that is
-        spelt alike, which does not match it."""
-        self._read_names()
-        if not self._shared:
-            return batch
-        is_topic = np.isin(batch.topic, self._shared) & ~np.isin(batch.kind, (SUBSCRIBE, UNSUBSCRIBE))
-        return (
-            replace(batch, topic=np.where(is_topic, batch.topic | _AS_TOPIC, batch.topic)) if is_topic.any() else batch
-        )
-
-    def matches(self, topic_filter: int, topic: int) -> bool:
-        """Whether a filter matches a topic, by code."""
-        pattern = self._patterns.get(topic_filter)
-        return (
-            topic_filter == topic
-            if pattern is None
-            else matches(pattern, str(self._names.topics.label(topic & ~_AS_TOPIC)))
-        )
-
-    def _read_names(self) -> None:
-        names = self._names.topics.names
-        new = names[self._read :]
-        text = "\0".join(new)
-        if "+" in text or "#" in text or "$share/" in text:
-            for code, name in enumerate(new, self._read):
-                if "+" in name or "#" in name or name.startswith("$share/"):
-                    self._patterns[code] = str(unshared(name))
-                if name.startswith("$share/"):
-                    self._shared.append(code)
-        self._read += len(new)
-
-    @staticmethod
-    def _pairs(batch: EventBatch, kind: int, codes: Any) -> list[tuple[int, int]]:
-        """Each (client, code) of the rows of a kind, once, in the order of the codes."""
-        rows = np.flatnonzero(batch.kind == kind)
-        if codes is not None:
-            rows = rows[np.isin(batch.topic[rows], codes)]
-        pairs = np.unique(batch.subscriber[rows].astype(np.int64) << 32 | batch.topic[rows])
-        return list(zip((pairs >> 32).tolist(), (pairs & 0xFFFFFFFF).tolist(), strict=True))
-
-
 class SubscriptionChecker:
     """Folds batches in time order. Parts are merged by logical FIFO."""
 
@@ -452,7 +371,7 @@ class SubscriptionChecker:
 
     def __init__(self, names: Names) -> None:
         self._names = names
-        self._wildcards = _Wildcards(names)
+        self._wildcards = Wildcards(names)
         self._state = SubscriptionArrays(
             new_table(),
             np.zeros((256, _ENTRY), np.int64),
@@ -627,7 +546,7 @@ class SubscriptionChecker:
             ),
             words[_EVENT],
             names.clients.label(words[_PUBLISHER]),
-            names.topics.label(words[_TOPIC] & ~_AS_TOPIC),
+            names.topics.label(words[_TOPIC] & ~AS_TOPIC),
             words[_QOS],
             words[_SEQUENCE],
             names.clients.label(words[_WHO]),

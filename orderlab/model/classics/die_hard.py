@@ -11,8 +11,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from orderlab.model.spec.declarative import Specification, State, action, invariant
-from orderlab.model.spec.variables import Array, Domain, integer
+from orderlab.model.spec.declarations import action, invariant
+from orderlab.model.spec.declarative import Specification
+from orderlab.model.spec.variables import Array, Domain, State, integer
 
 
 class DieHard(Specification):

@@ -13,16 +13,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from orderlab.model.spec.declarative import (
-    LeadsToDeclaration,
-    Specification,
-    State,
-    action,
-    eventually,
-    invariant,
-    require,
-)
-from orderlab.model.spec.variables import Array, Domain, IndexSet, boolean, choice, integer
+from orderlab.model.spec.declarations import LeadsToDeclaration, action, eventually, invariant, require
+from orderlab.model.spec.declarative import Specification
+from orderlab.model.spec.variables import Array, Domain, IndexSet, State, boolean, choice, integer
 
 
 class At(IntEnum):

@@ -14,18 +14,10 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from orderlab.model.spec.declarative import (
-    LeadsToDeclaration,
-    Specification,
-    State,
-    action,
-    invariant,
-    leads_to,
-    require,
-    sometimes,
-)
+from orderlab.model.spec.declarations import LeadsToDeclaration, action, invariant, leads_to, require, sometimes
+from orderlab.model.spec.declarative import Specification
 from orderlab.model.spec.transition_system import Fairness
-from orderlab.model.spec.variables import Array, Domain, IndexSet, boolean, choice, element
+from orderlab.model.spec.variables import Array, Domain, IndexSet, State, boolean, choice, element
 
 
 class Colour(IntEnum):

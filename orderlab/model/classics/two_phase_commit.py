@@ -14,8 +14,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from orderlab.model.spec.declarative import Specification, State, action, invariant, require, sometimes
-from orderlab.model.spec.variables import Array, Domain, IndexSet, boolean, choice
+from orderlab.model.spec.declarations import action, invariant, require, sometimes
+from orderlab.model.spec.declarative import Specification
+from orderlab.model.spec.variables import Array, Domain, IndexSet, State, boolean, choice
 
 
 class Manager(IntEnum):

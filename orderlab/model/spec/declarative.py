@@ -1,9 +1,8 @@
 """Declarative specifications: a class with variables, initial states, named actions, laws and fairness.
 
-The text is plain Python over named variables of finite domain, laid out as a reader of TLA+ expects. An action says
-what it requires (its guard), then assigns; assignments take effect at once, so later lines see earlier ones. The same
-text is interpreted here and compiled by `orderlab.model.explorer.compiled.space`; both engines must agree, which tests
-check.
+The text is plain Python over named variables of finite domain, as a reader of TLA+ expects it. An action says what it
+requires (its guard), then assigns; assignments take effect at once, so later lines see earlier ones. The same text is
+interpreted here and compiled by `orderlab.model.explorer.compiled.space`; tests hold that both agree.
 
     class Counter(Specification):
         name = "counter"
@@ -20,23 +19,41 @@ check.
 
 from __future__ import annotations
 
-import ast
 import inspect
-import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from enum import EnumMeta
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from itertools import product
 from math import prod
 from numbers import Integral
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from orderlab.model.errors import InputError
-from orderlab.model.spec.comparisons import compared_by_identity, compared_with_none
+from orderlab.model.spec.declarations import (
+    Action,
+    ConstraintDeclaration,
+    Declaration,
+    FairnessDeclaration,
+    GuardNotMet,
+    InvariantDeclaration,
+    LeadsToDeclaration,
+    SometimesDeclaration,
+    StepInvariantDeclaration,
+    applied,
+    arrived,
+    bound_name,
+    check_comparisons,
+    check_parameters,
+    law_name,
+    placed,
+    ran,
+    same_step,
+    step_of,
+)
 from orderlab.model.spec.transition_system import (
     Constraint,
     Expansion,
@@ -56,7 +73,6 @@ from orderlab.model.spec.transition_system import (
 )
 from orderlab.model.spec.variables import (
     Array,
-    ArrayView,
     Domain,
     Draft,
     IndexSet,
@@ -65,183 +81,16 @@ from orderlab.model.spec.variables import (
     State,
     StateTuple,
     every_value,
+    exchanged,
+    exchanged_footprint,
     renamed,
     symmetric_sets,
     values_of,
 )
 
-Fair = bool | Literal["weak", "strong"]
 INITIAL_STATES_AT_MOST = 10_000_000
 SHOWN_AT_MOST = 8
 """Places told of a state that breaks a law."""
-
-
-class GuardNotMet(BaseException):
-    """The action is not enabled in this state. No `Exception`, for a text that catches those does not mean this one."""
-
-    raised: ClassVar[int] = 0
-    """How often, so that one that never arrives is noticed."""
-
-
-def require(guard: Any) -> None:
-    """A conjunct of an action's guard. State the guard before the first assignment.
-
-    Raises SpecificationError for what is true whatever the state: a generator that no `all` or `any` goes through, a
-    method that is not called, an array.
-    """
-    if guard is True:
-        return
-    if (
-        guard is not False
-        and not isinstance(guard, Integral | np.bool_)
-        and (callable(guard) or isinstance(guard, Iterator | ArrayView) or inspect.isawaitable(guard))
-    ):
-        kind = type(guard).__name__ if not isinstance(guard, ArrayView) else "array"
-        raise SpecificationError(
-            f"require: its guard is a {kind}, which is true in every state; call the method, or wrap all(...) or "
-            "any(...)"
-        )
-    if not guard:
-        GuardNotMet.raised += 1
-        raise GuardNotMet
-
-
-class Declaration:
-    """A method that plays a part in the specification, with the sets that its parameters range over."""
-
-    def __init__(self, method: Callable[..., Any], ranges: Mapping[str, str]):
-        self.method = method
-        self.ranges = dict(ranges)
-        self.name = method.__name__
-        self.statement = inspect.cleandoc(method.__doc__ or "")
-
-
-class Action(Declaration):
-    actor: str = ""
-    fair: Fair = False
-
-
-class InvariantDeclaration(Declaration):
-    when: str | None = None
-
-
-class StepInvariantDeclaration(Declaration):
-    pass
-
-
-class SometimesDeclaration(Declaration):
-    pass
-
-
-class ConstraintDeclaration(Declaration):
-    pass
-
-
-class FairnessDeclaration:
-    """Actions that are fair together: some step of one of them, for each binding of the shared parameters."""
-
-    def __init__(self, strong: bool, actions: Sequence[str], ranges: Mapping[str, str]):
-        self.strong, self.actions, self.ranges = strong, tuple(actions), dict(ranges)
-        self.name = ""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-
-class LeadsToDeclaration:
-    def __init__(self, when: str | None, then: str, ranges: Mapping[str, str], statement: str):
-        self.when, self.then, self.ranges, self.statement = when, then, dict(ranges), statement
-        self.name = ""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-
-def _ran(method: Callable[..., Any], result: Any) -> None:
-    """Raises SpecificationError if the call of an action has only made something that would run later."""
-    if isinstance(result, Iterator) or inspect.isawaitable(result) or inspect.isasyncgen(result):
-        if inspect.iscoroutine(result):
-            result.close()  # else Python warns that nobody waited for it
-        raise placed(
-            method, f"{method.__name__}: yields or awaits, so a call runs none of it; leave yield and async out"
-        )
-
-
-def _arrived(method: Callable[..., Any], unmet: int) -> None:
-    """Raises SpecificationError if a guard was not met since `unmet` were counted, and the text caught what ends the
-    call."""
-    if GuardNotMet.raised != unmet:
-        raise placed(
-            method,
-            f"{method.__name__}: catches what an unmet require raises, and goes on; name the exceptions after except",
-        )
-
-
-def action(*, actor: str, fair: Fair = False, **ranges: str) -> Callable[[Callable[..., None]], Action]:
-    """Declare a named action. `ranges` maps each parameter to the attribute that holds its set.
-
-    `actor` names the process that takes the step and may mention parameters: "manager {rm}". With `fair`, the action
-    is fair for each binding of its parameters: weakly (True or "weak"), or strongly ("strong").
-    """
-    if fair not in (True, False, "weak", "strong"):
-        raise SpecificationError(f'action(fair={fair!r}): it is True, False, "weak" or "strong"')
-
-    def declare(method: Callable[..., None]) -> Action:
-        made = Action(method, ranges)
-        made.actor, made.fair = actor, fair
-        return made
-
-    return declare
-
-
-def invariant(*, when: str | None = None, **ranges: str) -> Callable[[Callable[..., Any]], InvariantDeclaration]:
-    """Declare a law of every state, for all bindings of its parameters. `when` names the predicate that is its
-    antecedent."""
-
-    def declare(method: Callable[..., Any]) -> InvariantDeclaration:
-        made = InvariantDeclaration(method, ranges)
-        made.when = when
-        return made
-
-    return declare
-
-
-def step_invariant(**ranges: str) -> Callable[[Callable[..., Any]], StepInvariantDeclaration]:
-    """Declare a law of every step: the method sees the state before and the state after."""
-    return lambda method: StepInvariantDeclaration(method, ranges)
-
-
-def sometimes(**ranges: str) -> Callable[[Callable[..., Any]], SometimesDeclaration]:
-    """Declare a goal: for some binding of its parameters, some reachable state meets it."""
-    return lambda method: SometimesDeclaration(method, ranges)
-
-
-def constraint() -> Callable[[Callable[..., Any]], ConstraintDeclaration]:
-    """Declare what a state must meet to be gone on from (CONSTRAINT of TLC). Laws judge the first states beyond,
-    too."""
-    return lambda method: ConstraintDeclaration(method, {})
-
-
-def weak_fairness(*actions: str, **ranges: str) -> FairnessDeclaration:
-    """Declare that the actions together are not enabled for ever without a step of one of them (WF of their
-    disjunction), for each binding of the parameters, which each of the actions must have."""
-    return FairnessDeclaration(False, actions, ranges)
-
-
-def strong_fairness(*actions: str, **ranges: str) -> FairnessDeclaration:
-    """Declare that the actions together are not enabled again and again without a step of one of them (SF of their
-    disjunction)."""
-    return FairnessDeclaration(True, actions, ranges)
-
-
-def leads_to(when: str, then: str, statement: str = "", **ranges: str) -> LeadsToDeclaration:
-    """Declare `when` leads to `then` (both predicates by name), for each binding of the parameters."""
-    return LeadsToDeclaration(when, then, ranges, statement)
-
-
-def eventually(then: str, statement: str = "", **ranges: str) -> LeadsToDeclaration:
-    """Declare that every fair behaviour from an initial state comes to `then`."""
-    return LeadsToDeclaration(None, then, ranges, statement)
 
 
 class ActionInstance(NamedTuple):
@@ -299,7 +148,7 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         parameters otherwise than its declaration does."""
         for name, value in vars(cls).items():
             if isinstance(value, Declaration):
-                _check_parameters(cls.__name__, value)
+                check_parameters(cls.__name__, value)
             if isinstance(value, _DECLARATIONS) and law_name(name) in _ALWAYS_JUDGED:
                 raise SpecificationError(
                     f"{cls.__name__}.{name}: every specification has a law {law_name(name)} of its own; choose "
@@ -344,7 +193,7 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         schema = Schema(variables)
         for owner in type(self).__mro__:
             if owner is not Specification and issubclass(owner, Specification):
-                _check_comparisons(owner, schema.names, schema.optional)
+                check_comparisons(owner, schema.names, schema.optional)
         return schema
 
     def declared(self, kind: type[D]) -> list[D]:
@@ -402,9 +251,9 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         except Exception as error:
             error.add_note("in initial")
             raise
-        _arrived(self.initial, unmet)
+        arrived(self.initial, unmet)
         if result is not None:
-            _ran(self.initial, result)
+            ran(self.initial, result)
         start = dict(zip(schema.names, draft._values, strict=True))
         for name in self.starts_anywhere():
             if name not in schema.variables:
@@ -429,9 +278,9 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
             except Exception as error:
                 raise self._at_state(error, f"in action {instance.label}", state) from None
             if GuardNotMet.raised != unmet:
-                _arrived(instance.declaration.method, unmet)
+                arrived(instance.declaration.method, unmet)
             if result is not None:
-                _ran(instance.declaration.method, result)
+                ran(instance.declaration.method, result)
             yield instance.label, tuple(draft._values)
 
     def expansion(self, state: StateTuple) -> Expansion:
@@ -447,9 +296,9 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
             except Exception as error:
                 raise self._at_state(error, f"in action {instance.label}", state) from None
             if enabled:
-                _arrived(instance.declaration.method, unmet)
+                arrived(instance.declaration.method, unmet)
             if enabled and result is not None:
-                _ran(instance.declaration.method, result)
+                ran(instance.declaration.method, result)
             reads, writes = draft._reads, draft._writes
             assert reads is not None
             assert writes is not None
@@ -482,7 +331,7 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
             given = f"({', '.join(map(str, binding))})" if binding else ""
             raise self._at_state(error, f"in {name}{given}", *(tuple(d._values) for d in states)) from None
         if GuardNotMet.raised != unmet:
-            _arrived(method, unmet)
+            arrived(method, unmet)
         if answer is True or answer is False:
             return answer
         if not isinstance(answer, Integral | np.bool_):
@@ -560,7 +409,7 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
     def exchanges_of_footprints(self) -> Sequence[Callable[[str, frozenset[Place]], tuple[str, frozenset[Place]]]]:
         schema = self.schema_of_state
         return [
-            partial(_exchanged_footprint, schema, index, member, self._exchanged_actors(index, member))
+            partial(exchanged_footprint, schema, index, member, self._exchanged_actors(index, member))
             for index in symmetric_sets(schema)
             for member in range(index.size - 1)
         ]
@@ -631,7 +480,7 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         for instance in self.action_instances:
             if fair := instance.declaration.fair:
                 kind = StrongFairness if fair == "strong" else WeakFairness
-                found.append(kind(str(instance.label), _same_step(instance.label)))
+                found.append(kind(str(instance.label), same_step(instance.label)))
         for declaration in self.declared(FairnessDeclaration):
             found += self._group_fairness(declaration)
         return found
@@ -653,7 +502,7 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
         for binding in product(*(self.range_of(name) for name in declaration.ranges.values())):
             given = dict(zip(declaration.ranges, binding, strict=True))
             shown = ", ".join(f"{name}={value}" for name, value in given.items())
-            yield kind(declaration.name + (f"({shown})" if shown else ""), _step_of(set(declaration.actions), given))
+            yield kind(declaration.name + (f"({shown})" if shown else ""), step_of(set(declaration.actions), given))
 
     def _invariant(self, declaration: InvariantDeclaration) -> Invariant[StateTuple]:
         bindings = list(self.bindings(declaration))
@@ -746,117 +595,6 @@ class Specification(BaseModel, TransitionSystem[StateTuple]):
             lambda state: self.truth_of(declaration.then, state, *binding),
             None if when is None else lambda state: self.truth_of(when, state, *binding),
             declaration.statement,
-            "" if when is None else _applied(when, declaration, binding),
-            _applied(declaration.then, declaration, binding),
+            "" if when is None else applied(when, declaration, binding),
+            applied(declaration.then, declaration, binding),
         )
-
-
-def exchanged(value: int, member: int) -> int:
-    """The name of a member after `member` and the next one have exchanged theirs."""
-    return {member: member + 1, member + 1: member}.get(value, value)
-
-
-def _exchanged_footprint(
-    schema: Schema, index: IndexSet, member: int, actors: Mapping[str, str], actor: str, places: frozenset[Place]
-) -> tuple[str, frozenset[Place]]:
-    return actors[actor], frozenset(_exchanged_place(schema, index, member, place) for place in places)
-
-
-def _exchanged_place(schema: Schema, index: IndexSet, member: int, place: Place) -> Place:
-    assert isinstance(place, tuple)
-    name, *path = place
-    kind, found = schema.variables[name], [name]
-    for at in path:
-        assert isinstance(kind, Array)
-        found.append(exchanged(at, member) if kind.index == index else at)
-        kind = kind.of
-    return tuple(found)
-
-
-def law_name(method: str) -> str:
-    return method.replace("_", "-")
-
-
-def _applied(predicate: str, declaration: LeadsToDeclaration, binding: tuple[int, ...]) -> str:
-    given = ", ".join(f"{n}={v}" for n, v in zip(declaration.ranges, binding, strict=True))
-    return f"{predicate}({given})" if given else predicate
-
-
-def bound_name(declaration: LeadsToDeclaration, binding: tuple[int, ...]) -> str:
-    given = ", ".join(f"{n}={v}" for n, v in zip(declaration.ranges, binding, strict=True))
-    return law_name(declaration.name) + (f"({given})" if given else "")
-
-
-def _same_step(wanted: Label) -> Callable[[Label], bool]:
-    return lambda label: label[:3] == wanted[:3]
-
-
-def _step_of(actions: set[str], given: Mapping[str, int]) -> Callable[[Label], bool]:
-    return lambda label: label.action in actions and given.items() <= dict(label.arguments).items()
-
-
-def placed(method: Callable[..., Any], message: str) -> SpecificationError:
-    """An error that belongs to a method as a whole, with the line where the method begins."""
-    error = SpecificationError(message)
-    code = inspect.unwrap(method).__code__
-    error.place = (code.co_filename, code.co_firstlineno)
-    return error
-
-
-@lru_cache(maxsize=256)
-def _check_comparisons(owner: type[Specification], variables: tuple[str, ...], optional: tuple[str, ...]) -> None:
-    """Raises SpecificationError for a text that asks whether a value of the state *is* something, or whether one that
-    may be NOBODY equals None.
-
-    Values are integers, whatever the story prints for them: NOBODY is -1, true is 1, a member of an enumeration its
-    number. So `s.owner is None`, `s.flag is True` and `s.mode is Mode.IDLE` are false in every state. Only what stands
-    in the class itself is looked at, and a text that is not at hand is not.
-    """
-    for name, value in vars(owner).items():
-        method = value.method if isinstance(value, Declaration) else value
-        if not inspect.isfunction(method):
-            continue
-        try:
-            tree = ast.parse(textwrap.dedent(inspect.getsource(method)))
-        except (OSError, TypeError, SyntaxError):
-            continue
-        found = compared_by_identity(tree, variables) or compared_with_none(tree, optional)
-        if found is not None:
-            raise placed(
-                method,
-                f"{owner.__name__}.{name}: {ast.unparse(found)}: values of the state are integers, and none of them "
-                "is None,"
-                " True or a member itself; compare with NOBODY, a number or a member by == (a truth value needs no "
-                "comparison)",
-            )
-
-
-def _check_parameters(owner: str, declaration: Declaration) -> None:
-    states = 2 if isinstance(declaration, StepInvariantDeclaration) else 1
-    taken = list(inspect.signature(declaration.method).parameters)[1 + states :]
-    if taken != list(declaration.ranges):
-        wanted = ", ".join(declaration.ranges) or "no parameters"
-        raise placed(
-            declaration.method,
-            f"{owner}.{declaration.name}: declared with {wanted}, but takes {', '.join(taken) or 'none'} after "
-            "the state;"
-            " give both the same names in the same order",
-        )
-
-
-__all__ = [
-    "Action",
-    "Specification",
-    "SpecificationError",
-    "State",
-    "action",
-    "constraint",
-    "eventually",
-    "invariant",
-    "leads_to",
-    "require",
-    "sometimes",
-    "step_invariant",
-    "strong_fairness",
-    "weak_fairness",
-]

@@ -22,7 +22,9 @@ from itertools import permutations, product
 from numbers import Integral
 from typing import Any, ClassVar
 
-from orderlab.model.spec.transition_system import Place
+from orderlab.model.spec.transition_system import (
+    Place,
+)
 
 _TRUTH = ("false", "true")
 Value = int | tuple[Any, ...]
@@ -475,3 +477,25 @@ def renamed_value(kind: Domain | Array, value: Value, renaming: Renaming) -> Val
     for old, image in enumerate(images):
         moved[moves[old]] = image
     return tuple(moved)
+
+
+def exchanged(value: int, member: int) -> int:
+    """The name of a member after `member` and the next one have exchanged theirs."""
+    return {member: member + 1, member + 1: member}.get(value, value)
+
+
+def exchanged_footprint(
+    schema: Schema, index: IndexSet, member: int, actors: Mapping[str, str], actor: str, places: frozenset[Place]
+) -> tuple[str, frozenset[Place]]:
+    return actors[actor], frozenset(_exchanged_place(schema, index, member, place) for place in places)
+
+
+def _exchanged_place(schema: Schema, index: IndexSet, member: int, place: Place) -> Place:
+    assert isinstance(place, tuple)
+    name, *path = place
+    kind, found = schema.variables[name], [name]
+    for at in path:
+        assert isinstance(kind, Array)
+        found.append(exchanged(at, member) if kind.index == index else at)
+        kind = kind.of
+    return tuple(found)

@@ -23,8 +23,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from orderlab.model.spec.declarative import Specification, State, action, invariant, leads_to, require, sometimes
-from orderlab.model.spec.variables import Array, Domain, IndexSet, boolean, choice, integer
+from orderlab.model.spec.declarations import action, invariant, leads_to, require, sometimes
+from orderlab.model.spec.declarative import Specification
+from orderlab.model.spec.variables import Array, Domain, IndexSet, State, boolean, choice, integer
 
 Protocol = Literal["repaired", "as-published", "no-second-look", "buffer-first", "drop-behind-cursor", "commit-first"]
 

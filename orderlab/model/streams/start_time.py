@@ -8,8 +8,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from orderlab.model.spec.declarative import Specification, State, action, invariant, leads_to, require, sometimes
-from orderlab.model.spec.variables import Array, Domain, IndexSet, boolean, integer
+from orderlab.model.spec.declarations import action, invariant, leads_to, require, sometimes
+from orderlab.model.spec.declarative import Specification
+from orderlab.model.spec.variables import Array, Domain, IndexSet, State, boolean, integer
 
 CONNECTS = 2
 """Of each member; with every one it says its start time again, as clients do."""

@@ -30,7 +30,7 @@ from orderlab.sim.costs import FOLDER, costs_of
 from orderlab.sim.mqtt.sessions import EPOCH_MS, StoredSessions
 from orderlab.sim.redis.backends.server import ServerBackend
 from orderlab.sim.redis.replies import ErrorReply, Reply
-from orderlab.sim.servers.redis import Request
+from orderlab.sim.servers.requests import Request
 from orderlab.sim.stores.binding import load_binding
 
 SCRIPTS = Path(__file__).parents[2] / "lua"

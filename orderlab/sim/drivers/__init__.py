@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from orderlab.sim.redis.hash_slots import hash_slot
 from orderlab.sim.redis.replies import Reply
-from orderlab.sim.servers.redis import Request
+from orderlab.sim.servers.requests import Request
 
 _SCRIPTS = frozenset((b"EVAL", b"EVALSHA", b"FCALL", b"FCALL_RO"))
 

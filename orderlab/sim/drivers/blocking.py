@@ -20,7 +20,8 @@ from orderlab.sim.engine.clock import Clock, Station, call_at
 from orderlab.sim.engine.network import Link, Network
 from orderlab.sim.redis.cluster import REDIRECTIONS_MAX, number_at
 from orderlab.sim.redis.replies import ErrorReply, Reply
-from orderlab.sim.servers.redis import RedisNode, Request
+from orderlab.sim.servers.redis import RedisNode
+from orderlab.sim.servers.requests import Request
 
 
 @dataclass(frozen=True, slots=True)

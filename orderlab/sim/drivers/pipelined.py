@@ -20,7 +20,8 @@ from orderlab.sim.engine.network import Link, Network
 from orderlab.sim.engine.packs import grouped, spread
 from orderlab.sim.redis.cluster import REDIRECTIONS_MAX, number_at
 from orderlab.sim.redis.replies import ErrorReply, Reply
-from orderlab.sim.servers.redis import Batch, RedisNode, Request
+from orderlab.sim.servers.redis import RedisNode
+from orderlab.sim.servers.requests import Batch, Request
 
 COMMAND_BYTES = 350
 """On the wire: an EVALSHA with two keys and one message of 62 bytes."""

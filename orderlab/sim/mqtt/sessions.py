@@ -15,7 +15,8 @@ from orderlab.sim.engine.packs import NUMBER_BYTES, NumberedNames, Numbers
 from orderlab.sim.redis.hash_slots import SLOT_COUNT, hash_slot
 from orderlab.sim.redis.prepared_command import BYTES, PreparedCommand, columns_of
 from orderlab.sim.redis.replies import ErrorReply, Reply
-from orderlab.sim.servers.redis import Calls, RedisNode, Request
+from orderlab.sim.servers.redis import RedisNode
+from orderlab.sim.servers.requests import Calls, Request
 from orderlab.sim.stores.binding import Binding, Fetched, Message, ScriptCall
 from orderlab.sim.stores.bound import uses
 

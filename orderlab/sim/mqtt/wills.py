@@ -24,7 +24,7 @@ from orderlab.sim.mqtt.connection_ends import connect_anew
 from orderlab.sim.mqtt.sessions import StoredSessions
 from orderlab.sim.mqtt.world import World
 from orderlab.sim.redis.replies import ErrorReply, Reply
-from orderlab.sim.servers.redis import Request
+from orderlab.sim.servers.requests import Request
 
 WillRule = Literal["owner", "replicated", "claimed"]
 Of = tuple[int, int]

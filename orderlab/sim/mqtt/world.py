@@ -33,8 +33,9 @@ from orderlab.sim.mqtt.links import PublishWindows, SocketBuffers
 from orderlab.sim.mqtt.ports import Broker, Ownership, SessionStore
 from orderlab.sim.mqtt.sessions import Inbound
 from orderlab.sim.mqtt.topics import Matches, RetainedByTopic
+from orderlab.sim.servers.moving_slots import MovingSlots
 from orderlab.sim.servers.postgres import PostgresServer
-from orderlab.sim.servers.redis import MovingSlots, RedisNode
+from orderlab.sim.servers.redis import RedisNode
 
 
 @dataclass

@@ -10,10 +10,9 @@ half as often each time, down to one of ``COUNT_SELDOM`` uses.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 import simpy
 
@@ -21,14 +20,12 @@ from orderlab.sim.costs import RedisCosts
 from orderlab.sim.engine.clock import Clock, Station, call_at
 from orderlab.sim.redis.blocking import Waiting
 from orderlab.sim.redis.client import Client
-from orderlab.sim.redis.cluster import Cluster
 from orderlab.sim.redis.database import place_of
-from orderlab.sim.redis.hash_slots import SLOT_COUNT, hash_slot
 from orderlab.sim.redis.lua.host import SharedLua
 from orderlab.sim.redis.memory import MemoryAccount
-from orderlab.sim.redis.prepared_command import Column, Render, columns_of
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import FrozenKeyspace, Shard, execute_all
+from orderlab.sim.servers.requests import Commands, Request, batch_of
 
 COUNT_EVERY, COUNT_SELDOM = 256, 4096
 SCRIPT_CALLS = frozenset((b"eval", b"evalsha", b"fcall"))
@@ -37,90 +34,7 @@ READS = frozenset(("fetch", "newest", "load", "asking"))
 """Kinds of requests after which nobody waits for a replica."""
 COUNTED_ALWAYS = frozenset(("fetch",))
 """Kinds of requests of which one may cost much more than the next."""
-Argv = Sequence[bytes]
 Sync = Literal["no", "everysec", "always"]
-
-
-class Request(NamedTuple):
-    """A command of a client. ``kind`` and ``messages`` say what it costs: equal ones cost about the same."""
-
-    argv: Argv
-    kind: str
-    messages: int = 1
-
-
-class Calls(Sequence[Request]):
-    """Commands of one kind as columns. Their arguments are made where they run: what waits for a flush is numbers
-    beside each other, and not a dozen objects for each command, which the processor's caches have lost when its turn
-    comes."""
-
-    def __init__(self, render: Render, columns: tuple[Column, ...], kind: str, messages: int = 1) -> None:
-        """``render`` makes the arguments of the commands at given places of the columns, which nobody changes any
-        more."""
-        self._render = render
-        self._columns = columns_of(columns)
-        self._count = len(columns[0])
-        self.kind = kind, messages
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, place: Any) -> Any:
-        return Request(self.argvs((place,))[0], *self.kind)
-
-    def argvs(self, places: Iterable[int]) -> list[list[bytes]]:
-        """The arguments of the commands at ``places``."""
-        return self._render(places, self._columns)
-
-
-class Batch:
-    """Commands of one write, in order: of each part, those at the given places."""
-
-    def __init__(self, parts: Sequence[tuple[Sequence[Request], Sequence[int]]], count: int) -> None:
-        """``count``: the commands of all parts."""
-        self._parts = parts
-        self._count = count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __iter__(self) -> Iterator[Request]:
-        return (commands[place] for commands, places in self._parts for place in places)
-
-    def argvs(self) -> list[Argv]:
-        """The arguments of each."""
-        argvs: list[Argv] = []
-        for commands, places in self._parts:
-            argvs += commands.argvs(places) if type(commands) is Calls else [commands[place].argv for place in places]
-        return argvs
-
-    def kinds(self) -> list[tuple[str, int]]:
-        """What says what each costs."""
-        kinds: list[tuple[str, int]] = []
-        for commands, places in self._parts:
-            kinds += (
-                [commands.kind] * len(places) if type(commands) is Calls else [commands[place][1:] for place in places]
-            )
-        return kinds
-
-    def times(self) -> dict[tuple[str, int], int]:
-        """How many there are of each kind, in the order in which kinds come first."""
-        times: dict[tuple[str, int], int] = {}
-        for commands, places in self._parts:
-            if type(commands) is Calls:
-                times[commands.kind] = times.get(commands.kind, 0) + len(places)
-            else:
-                for place in places:
-                    kind = commands[place][1:]
-                    times[kind] = times.get(kind, 0) + 1
-        return times
-
-
-Commands = Sequence[Request] | Batch
-
-
-def _batch(commands: Commands) -> Batch:
-    return commands if isinstance(commands, Batch) else Batch([(commands, range(len(commands)))], len(commands))
 
 
 @dataclass(slots=True)
@@ -204,7 +118,7 @@ def shard_with(sources: Sequence[bytes], lua: SharedLua | None = None) -> Shard:
 def run_all(shard: Shard, now_us: int, requests: Commands) -> list[Reply]:
     """Run ``requests`` at one instant."""
     shard.now_ms, shard.now_us = divmod(now_us, 1000)
-    return execute_all(shard, _batch(requests).argvs())
+    return execute_all(shard, batch_of(requests).argvs())
 
 
 def _in_database(index: int, request: Request) -> list[Request]:
@@ -401,7 +315,7 @@ class RedisNode:
         shard, known = self.shard, self._costs
         shard.now_ms, shard.now_us = divmod(at_us, 1000)
         work, commands = 0.0, 0
-        batch = _batch(requests)
+        batch = batch_of(requests)
         argvs, times = batch.argvs(), batch.times()
         due = {kind for kind, uses in times.items() if not self._holds(kind, uses)}
         if due:
@@ -598,108 +512,3 @@ class RedisNode:
         self._woken.clear()
         self.busy_until_us = self.env.now
         self.is_down = False
-
-
-KEYS_AT_ONCE = 10
-"""Keys per MIGRATE (``--cluster-pipeline``)."""
-MIGRATE_US = 200
-MIGRATE_KEY_US = 20
-"""What a MIGRATE keeps its source busy, and each of its keys: assumed."""
-LOOKS_AGAIN_US = 10_000
-"""Between two looks at whether a node is back."""
-
-
-class MovingSlots:
-    """The slots of a cluster in time. ``owner_of``: slot → number of its node at the start; ``slot_of``: of a client.
-
-    They move one after the other, as ``redis-cli`` moves them, while commands arrive. A cluster at rest needs no slot
-    maps: its clients know where every slot lives. The first migration gives every node its map, and from then on nodes
-    redirect.
-    """
-
-    def __init__(
-        self,
-        env: Clock,
-        nodes: Sequence[RedisNode],
-        owner_of: Callable[[int], int],
-        slot_of: Callable[[bytes], int],
-    ) -> None:
-        self.env = env
-        self.nodes = nodes
-        self.slot_of = slot_of
-        self._open = 0
-        """Slots that are still to move."""
-        self._owner_of = owner_of
-        self._cluster: Cluster | None = None
-
-    def owner(self, slot: int) -> int:
-        """The number of the node that serves ``slot``."""
-        return self._owner_of(slot) if self._cluster is None else self._now().owner(slot)
-
-    def _now(self) -> Cluster:
-        """The cluster of the processes that are there now: a failover or a restart puts another shard in a node."""
-        shards = [node.shard for node in self.nodes]
-        if self._cluster is None:
-            self._cluster = Cluster.of(shards, [self._owner_of(slot) for slot in range(SLOT_COUNT)])
-        self._cluster.replace(shards)
-        return self._cluster
-
-    def move(self, slots: Sequence[int], source: int, target: int, duration_us: int) -> None:
-        """Move ``slots`` within ``duration_us``. If either node is down when a slot's turn comes, the slot stays; if
-        one goes down in the middle of a slot, the move goes on when it is back, as ``redis-cli --cluster fix`` ends
-        it."""
-        self._open = len(slots)
-        self._now()
-        each_us = duration_us / max(len(slots), 1)
-        for place, slot in enumerate(slots):
-            self._move_slot(slot, source, target, self.env.now + place * each_us, each_us)
-
-    @property
-    def is_migrating(self) -> bool:
-        """Whether a slot is still to move."""
-        return self._open > 0
-
-    def _move_slot(self, slot: int, source: int, target: int, at_us: float, each_us: float) -> None:
-        """Open the slot, move its first keys, then the others, then close it: four steps in equal distances."""
-
-        def begin() -> None:
-            self._now().begin_migration(slot, source, target)
-
-        def some() -> None:
-            self._migrate(slot, source, target, KEYS_AT_ONCE)
-
-        def rest() -> None:
-            self._migrate(slot, source, target, len(self.nodes[source].shard.data))
-
-        def end() -> None:
-            rest()
-            self._now().end_migration(slot, source, target)
-
-        steps = (begin, some, rest, end)
-
-        def go(place: int) -> None:
-            now = self.env.now
-            if self.nodes[source].is_down or self.nodes[target].is_down:
-                if place:
-                    call_at(self.env, now + LOOKS_AGAIN_US, partial(go, place))
-                else:
-                    self._open -= 1
-                return
-            steps[place]()
-            if place + 1 < len(steps):
-                call_at(self.env, max(now, at_us + (place + 1) * each_us / len(steps)), partial(go, place + 1))
-            else:
-                self._open -= 1
-
-        call_at(self.env, at_us, partial(go, 0))
-
-    def _migrate(self, slot: int, source: int, target: int, keys_max: int) -> None:
-        node, other = self.nodes[source], self.nodes[target]
-        keys = [key for key in node.shard.data if hash_slot(key) == slot][:keys_max]
-        if not keys:
-            return
-        moved = node.shard.freeze(keys)
-        self._now().migrate_keys(source, target, *keys)
-        node.stall(max(node.busy_until_us, self.env.now) + MIGRATE_US + MIGRATE_KEY_US * len(keys))
-        node.replicate([Request((b"DEL", *keys), "del")])
-        other.replicate(moved)

@@ -38,7 +38,7 @@ from orderlab.sim.mqtt.ports import Persistence, SessionStore, StoreDriver
 from orderlab.sim.mqtt.sessions import Inbound, StoredSessions
 from orderlab.sim.mqtt.topics import Matches, SubscriptionTrie
 from orderlab.sim.mqtt.world import SLICE_US, DeliveryState, KafkaTopics, Measurements, Storage, Traffic, World
-from orderlab.sim.servers.redis import MovingSlots
+from orderlab.sim.servers.moving_slots import MovingSlots
 from orderlab.sim.stores.binding import load_binding
 from orderlab.sim.systems.behaviour import levels_of, retaining_of, schedule_of, set_off
 from orderlab.sim.systems.report import Measured, figures, measure

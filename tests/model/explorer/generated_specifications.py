@@ -18,7 +18,7 @@ from enum import IntEnum
 from functools import cached_property
 from typing import ClassVar
 
-from orderlab.model.spec.declarative import Specification, action, eventually, invariant, leads_to, require, sometimes, step_invariant
+from orderlab.specification import Specification, action, eventually, invariant, leads_to, require, sometimes, step_invariant
 from orderlab.model.spec.variables import NOBODY, Array, IndexSet, boolean, choice, element, integer
 
 TABLE = (2, 0, 5, -1)

@@ -18,7 +18,8 @@ from typing import Any
 import networkx as nx
 
 from orderlab.model.spec import declarative
-from orderlab.model.spec.declarative import GuardNotMet, Specification
+from orderlab.model.spec.declarations import GuardNotMet
+from orderlab.model.spec.declarative import Specification
 from orderlab.model.spec.variables import Array
 
 HEAD = """\

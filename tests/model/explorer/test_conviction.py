@@ -18,11 +18,9 @@ from orderlab.model.explorer.compiled.space import CompiledSpace
 from orderlab.model.explorer.exploration import Exploration, explore
 from orderlab.model.explorer.search import Options
 from orderlab.model.explorer.walks import explore_by_walks
-from orderlab.model.spec.declarative import (
+from orderlab.model.spec.declarations import (
     FairnessDeclaration,
     LeadsToDeclaration,
-    Specification,
-    State,
     action,
     constraint,
     invariant,
@@ -33,9 +31,10 @@ from orderlab.model.spec.declarative import (
     strong_fairness,
     weak_fairness,
 )
+from orderlab.model.spec.declarative import Specification
 from orderlab.model.spec.processes import Move, Process, ProcessSystem, Situation
 from orderlab.model.spec.transition_system import Invariant, LeadsTo
-from orderlab.model.spec.variables import Array, Domain, IndexSet, SpecificationError, boolean, integer
+from orderlab.model.spec.variables import Array, Domain, IndexSet, SpecificationError, State, boolean, integer
 from orderlab.model.verdict import Outcome, Verdict
 
 

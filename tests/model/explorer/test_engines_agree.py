@@ -20,10 +20,8 @@ from orderlab.model.explorer.compiled.space import CompiledSpace
 from orderlab.model.explorer.exploration import Exploration, explore
 from orderlab.model.explorer.search import Options
 from orderlab.model.explorer.space import InterpretedSpace
-from orderlab.model.spec.declarative import (
+from orderlab.model.spec.declarations import (
     LeadsToDeclaration,
-    Specification,
-    State,
     action,
     eventually,
     invariant,
@@ -32,12 +30,14 @@ from orderlab.model.spec.declarative import (
     sometimes,
     step_invariant,
 )
+from orderlab.model.spec.declarative import Specification
 from orderlab.model.spec.variables import (
     NOBODY,
     Array,
     Domain,
     IndexSet,
     SpecificationError,
+    State,
     boolean,
     choice,
     element,

@@ -16,7 +16,7 @@ from orderlab.model.explorer.exploration import Exploration, explore
 from orderlab.model.explorer.search import Options
 from orderlab.model.explorer.witness import Behaviour
 from orderlab.model.spec import declarative
-from orderlab.model.spec.declarative import law_name
+from orderlab.model.spec.declarations import law_name
 from orderlab.model.verdict import Outcome, Verdict
 from tests.model.explorer.engines import loaded_as_it_is
 from tests.model.explorer.plain_search import Key, PlainSearch, TooLarge, specification

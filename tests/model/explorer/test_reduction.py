@@ -22,10 +22,11 @@ from orderlab.model.explorer.reduction import Reduction
 from orderlab.model.explorer.search import Budget, Options
 from orderlab.model.explorer.witness import Behaviour
 from orderlab.model.spec.compounds import set_of
-from orderlab.model.spec.declarative import Specification, State, action, invariant, require, sometimes
+from orderlab.model.spec.declarations import action, invariant, require, sometimes
+from orderlab.model.spec.declarative import Specification
 from orderlab.model.spec.processes import Move, Process, ProcessSystem, Shared, Situation
 from orderlab.model.spec.transition_system import DEADLOCK, Invariant, LeadsTo, Place, Sometimes, TransitionSystem
-from orderlab.model.spec.variables import Array, Domain, IndexSet, boolean, integer
+from orderlab.model.spec.variables import Array, Domain, IndexSet, State, boolean, integer
 from orderlab.model.verdict import Outcome
 from tests.in_process import ROOT, orderlab
 

@@ -21,9 +21,10 @@ from orderlab.model.errors import InputError
 from orderlab.model.explorer.exploration import Exploration, explore
 from orderlab.model.explorer.search import Budget, Engine, Options, Progress
 from orderlab.model.explorer.state_graph import state_graph, write_graph
-from orderlab.model.spec.declarative import Specification, State, action, invariant, leads_to, require, sometimes
+from orderlab.model.spec.declarations import action, invariant, leads_to, require, sometimes
+from orderlab.model.spec.declarative import Specification
 from orderlab.model.spec.transition_system import TransitionSystem
-from orderlab.model.spec.variables import Array, Domain, integer
+from orderlab.model.spec.variables import Array, Domain, State, integer
 from orderlab.model.verdict import Outcome, Verdict
 from tests.model.explorer.engines import loaded_as_it_is
 

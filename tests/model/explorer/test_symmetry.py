@@ -15,12 +15,14 @@ from orderlab.model.classics.two_phase_commit import TwoPhaseCommit
 from orderlab.model.errors import InputError
 from orderlab.model.explorer.exploration import explore
 from orderlab.model.explorer.search import Options
-from orderlab.model.spec.declarative import Specification, State, action, invariant, require, sometimes
+from orderlab.model.spec.declarations import action, invariant, require, sometimes
+from orderlab.model.spec.declarative import Specification
 from orderlab.model.spec.variables import (
     NOBODY,
     Array,
     Domain,
     IndexSet,
+    State,
     StateTuple,
     boolean,
     canonical_state,

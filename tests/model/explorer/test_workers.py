@@ -21,9 +21,10 @@ from orderlab.model.explorer.exploration import explore
 from orderlab.model.explorer.search import Budget, Options
 from orderlab.model.explorer.workers import Workers
 from orderlab.model.protocol.handshake import Handshake, HandshakeScope
-from orderlab.model.spec.declarative import Specification, State, action, constraint, invariant, require
+from orderlab.model.spec.declarations import action, constraint, invariant, require
+from orderlab.model.spec.declarative import Specification
 from orderlab.model.spec.transition_system import TransitionSystem
-from orderlab.model.spec.variables import Array, Domain, SpecificationError, integer
+from orderlab.model.spec.variables import Array, Domain, SpecificationError, State, integer
 
 
 class Bounded(Specification):

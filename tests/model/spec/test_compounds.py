@@ -17,7 +17,8 @@ from orderlab.model.explorer.exploration import explore
 from orderlab.model.explorer.search import Budget, Options
 from orderlab.model.explorer.witness import Behaviour, story
 from orderlab.model.spec.compounds import RecordDomain, record, sequence_of, set_of
-from orderlab.model.spec.declarative import Specification, action, invariant, require
+from orderlab.model.spec.declarations import action, invariant, require
+from orderlab.model.spec.declarative import Specification
 from orderlab.model.spec.variables import (
     NOBODY,
     Array,

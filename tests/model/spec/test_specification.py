@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import pytest
 
 from orderlab.model.classics.termination_detection import TerminationDetection
-from orderlab.model.spec.declarative import Specification, State, action, require
+from orderlab.model.spec.declarations import action, require
+from orderlab.model.spec.declarative import Specification
 from orderlab.model.spec.processes import Move, Process, ProcessSystem, Shared, Situation
 from orderlab.model.spec.transition_system import Footprint, Label
 from orderlab.model.spec.variables import (
@@ -20,6 +21,7 @@ from orderlab.model.spec.variables import (
     IndexSet,
     Schema,
     SpecificationError,
+    State,
     boolean,
     choice,
     element,

@@ -16,17 +16,10 @@ from orderlab.model.classics.catalogue import entries_of_file
 from orderlab.model.errors import InputError
 from orderlab.model.explorer.exploration import explore
 from orderlab.model.explorer.search import Budget, Options
-from orderlab.model.spec.declarative import (
-    LeadsToDeclaration,
-    Specification,
-    SpecificationError,
-    action,
-    invariant,
-    leads_to,
-    require,
-)
+from orderlab.model.spec.declarations import LeadsToDeclaration, action, invariant, leads_to, require
+from orderlab.model.spec.declarative import Specification
 from orderlab.model.spec.processes import Process, ProcessSystem
-from orderlab.model.spec.variables import NOBODY, Array, IndexSet, boolean, choice, element, integer
+from orderlab.model.spec.variables import NOBODY, Array, IndexSet, SpecificationError, boolean, choice, element, integer
 from orderlab.model.verdict import Outcome
 from tests.model.explorer.engines import compared
 
@@ -303,7 +296,7 @@ def test_constants_that_do_not_compute_as_pythons_own_are_not_compiled(text: typ
 
 
 SPLIT = """\
-from orderlab.model.spec.declarative import Specification, action, invariant, require
+from orderlab.specification import Specification, action, invariant, require
 from orderlab.model.spec.variables import integer
 {imported}
 

@@ -17,8 +17,8 @@ from orderlab.model.streams.protocols import (
     LogReplay,
     SessionCollector,
     SessionReplay,
-    SharedReplay,
 )
+from orderlab.model.streams.shared_replay import SharedReplay
 from orderlab.model.streams.start_time import StartTime
 from orderlab.model.verdict import Outcome
 

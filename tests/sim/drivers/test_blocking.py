@@ -8,7 +8,8 @@ from orderlab.sim.costs import load_costs
 from orderlab.sim.drivers.blocking import BlockingDriver, PoolSettings
 from orderlab.sim.engine.clock import Clock, Station, Tenant
 from orderlab.sim.redis.replies import ErrorReply
-from orderlab.sim.servers.redis import RedisNode, Request
+from orderlab.sim.servers.redis import RedisNode
+from orderlab.sim.servers.requests import Request
 
 PUSH = b"return redis.call('RPUSH', KEYS[1], ARGV[1])"
 SHA = hashlib.sha1(PUSH).hexdigest().encode()

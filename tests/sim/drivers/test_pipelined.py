@@ -10,7 +10,8 @@ from orderlab.sim.drivers.pipelined import TIMED_OUT, PipelinedDriver, PipelineS
 from orderlab.sim.engine.clock import Clock
 from orderlab.sim.redis.cluster import Cluster
 from orderlab.sim.redis.hash_slots import SLOT_COUNT, hash_slot
-from orderlab.sim.servers.redis import COUNT_EVERY, COUNT_SELDOM, Calls, RedisNode, Request
+from orderlab.sim.servers.redis import COUNT_EVERY, COUNT_SELDOM, RedisNode
+from orderlab.sim.servers.requests import Calls, Request
 
 PUSH = b"return redis.call('RPUSH', KEYS[1], ARGV[1])"
 SHA = hashlib.sha1(PUSH).hexdigest().encode()

@@ -2,7 +2,7 @@
 
 from orderlab.sim.drivers import slot_of
 from orderlab.sim.redis.hash_slots import hash_slot
-from orderlab.sim.servers.redis import Request
+from orderlab.sim.servers.requests import Request
 
 
 def test_the_key_of_a_script_comes_behind_its_digest_and_that_of_a_command_behind_its_name():

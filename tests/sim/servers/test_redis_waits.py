@@ -7,7 +7,8 @@ from typing import Any
 from orderlab.sim.costs import load_costs
 from orderlab.sim.engine.clock import Clock
 from orderlab.sim.redis.client import Client
-from orderlab.sim.servers.redis import RedisNode, Request
+from orderlab.sim.servers.redis import RedisNode
+from orderlab.sim.servers.requests import Request
 
 
 def request(line: str) -> Request:

@@ -28,7 +28,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from orderlab.model.checkers.delivery.event_pass import BROKEN, CLEARED, EPOCH, DeliveryPass, high_at
+from orderlab.model.checkers.delivery.delivery_pass import DeliveryPass
+from orderlab.model.checkers.delivery.event_pass import BROKEN, CLEARED, EPOCH, high_at
 from orderlab.model.checkers.delivery.owed import Lanes, SubscriptionsInForce, matches, unshared
 from orderlab.model.history.events import CLEAR, SUBSCRIBE, IntArray, Names
 

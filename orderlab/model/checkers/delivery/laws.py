@@ -42,7 +42,8 @@ import numpy as np
 
 from orderlab.model.arrays import Intervals
 from orderlab.model.checkers.delivery.copies import late_deliveries, not_copies
-from orderlab.model.checkers.delivery.event_pass import BROKEN, COUNTERS, END_US, HEAL_EPOCH, DeliveryPass
+from orderlab.model.checkers.delivery.delivery_pass import DeliveryPass
+from orderlab.model.checkers.delivery.event_pass import BROKEN, COUNTERS, END_US, HEAL_EPOCH
 from orderlab.model.checkers.delivery.overtaken import lost_before_an_end, overtaken_up_to
 from orderlab.model.checkers.delivery.owed import (
     Lanes,

@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from orderlab.model.arrays import Intervals, segments
+from orderlab.model.checkers.delivery.delivery_pass import DeliveryPass
 from orderlab.model.checkers.delivery.event_pass import (
     CLEAR_EPOCH,
     CONNECTED,
     CUT_OFF,
     STABLE_EPOCH,
     STABLE_SINCE,
-    DeliveryPass,
     high_at,
 )
 from orderlab.model.history.events import CLEAR, SUBSCRIBE, EventBatch, EventKind, Names

@@ -11,13 +11,14 @@ import ast
 import builtins
 import inspect
 from collections.abc import Iterable
-from enum import Enum, EnumMeta
+from enum import EnumMeta
 from types import FunctionType
 from typing import Any
 
 from orderlab.model.explorer.compiled.compounds import Compounds
 from orderlab.model.explorer.compiled.intervals import RESULT, TRUTH, ValueInterval, absolute, hull, power
 from orderlab.model.explorer.compiled.layout import Field
+from orderlab.model.explorer.compiled.plain_values import plain_container, plain_integer
 from orderlab.model.explorer.compiled.program_text import NotCompilable
 from orderlab.model.explorer.compiled.translated import (
     RAISES,
@@ -30,8 +31,7 @@ from orderlab.model.explorer.compiled.translated import (
     unsubscripted,
 )
 from orderlab.model.spec.compounds import SequenceDomain, SetDomain
-from orderlab.model.spec.declarative import require
-from orderlab.model.spec.variables import IndexSet
+from orderlab.model.spec.declarations import require
 
 UNROLL_AT_MOST = 64
 UNROLLED_TEXT_AT_MOST = 20_000
@@ -47,29 +47,6 @@ _COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
 }  # fmt: skip
 _FOLDED_CALLS = (len, range, min, max, abs, int, bool, sum, any, all, tuple, list, set, frozenset, sorted)
-_CONTAINERS = (tuple, list, set, frozenset, range, dict, IndexSet)
-_OPERATORS = [
-    "add",
-    "sub",
-    "mul",
-    "floordiv",
-    "mod",
-    "divmod",
-    "pow",
-    "lshift",
-    "rshift",
-    "and",
-    "or",
-    "xor",
-    "truediv",
-]
-_DUNDERS = [
-    *(f"__{way}{name}__" for name in _OPERATORS for way in ("", "r")),
-    *(
-        f"__{name}__"
-        for name in ["eq", "ne", "lt", "le", "gt", "ge", "bool", "int", "index", "abs", "neg", "pos", "invert", "hash"]
-    ),
-]
 
 
 class Expressions(Compounds):
@@ -603,22 +580,6 @@ class Expressions(Compounds):
         return NotCompilable(f"{scope.where}: {shortened(node)}")
 
 
-def plain_integer(value: Any) -> bool:
-    """Whether a constant is an integer, or a member of an enumeration of integers, that computes as integers do."""
-    if type(value) is int:
-        return True
-    if not (isinstance(value, int) and isinstance(value, Enum)):
-        return False
-    return all(getattr(type(value), name) is getattr(int, name) for name in _DUNDERS if hasattr(int, name))
-
-
-def plain_container(value: Any) -> bool:
-    """Whether a constant is a container that holds, counts and yields its members as Python's own does."""
-    kind = next((kind for kind in _CONTAINERS if isinstance(value, kind)), None)
-    names = ("__iter__", "__len__", "__contains__")
-    return kind is not None and all(getattr(type(value), n, None) is getattr(kind, n, None) for n in names)
-
-
 def _extreme(name: str, values: list[Value]) -> Value:
     lows, highs = [v.interval.low for v in values], [v.interval.high for v in values]
     pick = min if name == "min" else max
@@ -639,6 +600,3 @@ def _guarded(name: str, when: ast.expr, body: ast.expr) -> ast.expr:
     if name == "all":
         return ast.BoolOp(ast.Or(), [ast.UnaryOp(ast.Not(), when), body])
     return ast.IfExp(when, body, ast.Constant(0))
-
-
-__all__ = ["Expressions", "plain_integer"]

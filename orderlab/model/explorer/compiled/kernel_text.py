@@ -25,16 +25,16 @@ from orderlab.model.explorer.compiled.runtime import CALLED
 from orderlab.model.explorer.compiled.translation import NotCompilable, Translator, overridden
 from orderlab.model.files import cache_folder, write_whole
 from orderlab.model.machine_code import RunTimeCache
-from orderlab.model.spec.declarative import (
+from orderlab.model.spec.declarations import (
     Action,
     Declaration,
     InvariantDeclaration,
     LeadsToDeclaration,
     SometimesDeclaration,
-    Specification,
     StepInvariantDeclaration,
     law_name,
 )
+from orderlab.model.spec.declarative import Specification
 from orderlab.model.spec.variables import Array, IndexSet, sorts_by_columns, symmetric_sets
 
 _HEAD = f'''"""Generated from a specification; safe to delete."""

@@ -21,7 +21,8 @@ from orderlab.model.explorer.compiled.kernel_text import KernelText, KernelWrite
 from orderlab.model.explorer.compiled.layout import layout_of
 from orderlab.model.explorer.compiled.program_text import NotCompilable
 from orderlab.model.explorer.space import Edges, InterpretedSpace
-from orderlab.model.spec.declarative import Action, Specification
+from orderlab.model.spec.declarations import Action
+from orderlab.model.spec.declarative import Specification
 from orderlab.model.spec.transition_system import DEADLOCK, Invariant, Label, Law, LeadsTo, Sometimes, StepInvariant
 from orderlab.model.spec.variables import StateTuple
 

@@ -19,7 +19,7 @@ from orderlab.model.explorer.compiled.intervals import ValueInterval
 from orderlab.model.explorer.compiled.layout import Field, Layout
 from orderlab.model.explorer.compiled.program_text import NotCompilable, program_text
 from orderlab.model.explorer.compiled.translated import RAISES, UNKNOWN, MethodScope, position, shortened, unsubscripted
-from orderlab.model.spec.declarative import GuardNotMet, require
+from orderlab.model.spec.declarations import GuardNotMet, require
 from orderlab.model.spec.variables import Domain
 
 ROUNDS_AT_MOST = 300

@@ -23,7 +23,6 @@ from orderlab.sim.redis.values.stream import (
     StreamId,
     id_before,
     next_id,
-    radix_counts,
 )
 
 INVALID_ID = b"ERR Invalid stream ID specified as stream command argument"
@@ -33,7 +32,6 @@ _UNSIGNED = re.compile(rb"[ \t\n\v\f\r]*[+-]?[0-9]+")
 _APPROXIMATE_NODES: Final = 100
 _LIMIT_MAX: Final = 1_000_000
 _LIMIT_WITHOUT_NODES: Final = 10_000
-_SHOWN_ENTRIES: Final = 10
 _COUNT_WHEN_BLOCKED: Final = 1000
 
 
@@ -330,10 +328,12 @@ def _range(node: NodeState, argv: Sequence[bytes], is_reversed: bool) -> Reply:
         return []
     if count == 0:
         return None
-    return _take(value, start, end, count or 0, is_reversed)
+    return entries_between(value, start, end, count or 0, is_reversed)
 
 
-def _take(value: Stream, start: StreamId, end: StreamId, count: int, is_reversed: bool = False) -> list[Reply]:
+def entries_between(
+    value: Stream, start: StreamId, end: StreamId, count: int, is_reversed: bool = False
+) -> list[Reply]:
     """Up to ``count`` entries, all for 0."""
     found: list[Reply] = []
     if start <= end:
@@ -589,84 +589,3 @@ def wrong_subcommand(argv: Sequence[bytes]) -> ErrorReply:
         b"ERR unknown subcommand or wrong number of arguments for '%b'. Try %b HELP."
         % (c_text(argv[1][:128]), c_text(argv[0].upper()))
     )
-
-
-@command("xinfo|stream", -3, "readonly", (2, 2, 1))
-def xinfo_stream(node: NodeState, argv: Sequence[bytes]) -> Reply:
-    """XINFO STREAM key [FULL [COUNT count]]."""
-    value = existing(node, argv[2])
-    is_full, count = len(argv) > 3, _SHOWN_ENTRIES
-    if is_full:
-        if len(argv) not in (4, 6) or option(argv[3]) != b"FULL" or (len(argv) == 6 and option(argv[4]) != b"COUNT"):
-            raise wrong_subcommand(argv)
-        if len(argv) == 6:
-            count = integer(argv[5])
-            if count < 0:
-                count = _SHOWN_ENTRIES
-    keys, nodes = radix_counts(value)
-    facts: list[Reply] = [
-        *(b"length", len(value), b"radix-tree-keys", keys, b"radix-tree-nodes", nodes),
-        *(b"last-generated-id", id_text(value.last_id), b"max-deleted-entry-id", id_text(value.max_deleted_id)),
-        *(b"entries-added", value.entries_added, b"recorded-first-entry-id", id_text(value.first_id)),
-    ]
-    if is_full:
-        facts += (b"entries", _take(value, FIRST_ID, LAST_ID, count))
-        facts += (b"groups", [_whole_group(node, value, name, count) for name in sorted(value.groups)])
-    else:
-        ends = [next(map(shown, value.between(is_reversed=is_reversed)), None) for is_reversed in (False, True)]
-        facts += (b"groups", len(value.groups), b"first-entry", ends[0], b"last-entry", ends[1])
-    return mapping(node.resp, facts)
-
-
-def _whole_group(node: NodeState, value: Stream, name: bytes, count: int) -> Reply:
-    group = value.groups[name]
-    pending = [[id_text(one), *group.pending[one]] for one in group.ids[: count or None]]
-    consumers = [
-        mapping(
-            node.resp,
-            [
-                *(b"name", consumer, b"seen-time", group.seen_ms[consumer], b"pel-count", len(ids)),
-                *(b"pending", [[id_text(one), *group.pending[one][1:]] for one in ids[: count or None]]),
-            ],
-        )
-        for consumer, ids in sorted(group.consumers.items())
-    ]
-    read: Reply = None if group.entries_read == UNKNOWN_READ else group.entries_read
-    return mapping(
-        node.resp,
-        [
-            *(b"name", name, b"last-delivered-id", id_text(group.last_id), b"entries-read", read),
-            *(b"lag", value.lag_of(group), b"pel-count", len(group.ids), b"pending", pending, b"consumers", consumers),
-        ],
-    )
-
-
-@command("xinfo|groups", 3, "readonly", (2, 2, 1))
-def xinfo_groups(node: NodeState, argv: Sequence[bytes]) -> Reply:
-    """XINFO GROUPS key."""
-    value = existing(node, argv[2])
-    return [
-        mapping(
-            node.resp,
-            [
-                *(b"name", name, b"consumers", len(group.consumers), b"pending", len(group.ids)),
-                *(b"last-delivered-id", id_text(group.last_id)),
-                *(b"entries-read", None if group.entries_read == UNKNOWN_READ else group.entries_read),
-                *(b"lag", value.lag_of(group)),
-            ],
-        )
-        for name, group in sorted(value.groups.items())
-    ]
-
-
-@command("xinfo|consumers", 4, "readonly", (2, 2, 1))
-def xinfo_consumers(node: NodeState, argv: Sequence[bytes]) -> Reply:
-    """XINFO CONSUMERS key group."""
-    value = existing(node, argv[2])
-    group = value.groups.get(argv[3])
-    if group is None:
-        raise ErrorReply(b"NOGROUP No such consumer group '%b' for key name '%b'" % (c_text(argv[3]), c_text(argv[2])))
-    return [
-        mapping(node.resp, [b"name", name, b"pending", len(ids), b"idle", max(node.now_ms - group.seen_ms[name], 0)])
-        for name, ids in sorted(group.consumers.items())
-    ]

@@ -12,6 +12,7 @@ from orderlab.model.contracts.session.refinement.account import (
     Reply,
     SaveReplyRow,
 )
+from orderlab.model.contracts.session.refinement.saves import judge_save
 from orderlab.model.contracts.session.refinement.steps import (
     judge_acknowledge,
     judge_clear,
@@ -20,7 +21,6 @@ from orderlab.model.contracts.session.refinement.steps import (
     judge_open_again,
     judge_quiet,
     judge_release,
-    judge_save,
     judge_stale_clear,
     judge_stale_open,
     judge_time,
