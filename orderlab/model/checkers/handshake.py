@@ -217,21 +217,25 @@ def _completed(state: Any, entry: Any, session: Any, event_id: Any) -> None:
     words[_STAGE] = _DONE if words[_STAGE] >= _PUBLISHED else _SILENT
 
 
+_COLUMNS = [
+    "event_id",
+    "kind",
+    "publisher",
+    "topic",
+    "qos",
+    "subscriber",
+    "sequence",
+    "packet_id",
+    "retained",
+    "delivered_qos",
+    "reason_code",
+]
+"""Of the history, as ``_observe`` takes them."""
+
+
 @njit(cache=True)
-def _observe(
-    state: Any,
-    event_id: Any,
-    kind: Any,
-    publisher: Any,
-    topic: Any,
-    qos: Any,
-    subscriber: Any,
-    sequence: Any,
-    packet_id: Any,
-    retained: Any,
-    delivered_qos: Any,
-    reason_code: Any,
-) -> None:
+def _observe(state: Any, rows: Any) -> None:
+    event_id, kind, publisher, topic, qos, subscriber, sequence, packet_id, retained, delivered_qos, reason_code = rows
     table, entries, sessions, numbers = state.table, state.entries, state.sessions, state.numbers
     for row in range(len(kind)):
         what, who = kind[row], subscriber[row]
@@ -315,17 +319,7 @@ class HandshakeChecker:
             )
             _observe(
                 self._state,
-                batch.event_id[rows],
-                batch.kind[rows],
-                batch.publisher[rows],
-                batch.topic[rows],
-                batch.qos[rows],
-                batch.subscriber[rows],
-                batch.sequence[rows],
-                batch.packet_id[rows],
-                batch.retained[rows],
-                batch.delivered_qos[rows],
-                batch.reason_code[rows],
+                batch.columns(_COLUMNS, rows),
             )
 
     def partial(self) -> Partial:

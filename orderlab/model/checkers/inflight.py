@@ -135,23 +135,27 @@ def _sent(state: Any, row: Any, entry: Any, session: Any, packet_id: Any, event_
             broken[1, 0], broken[1, 1], broken[1, 2] = row, session[_HERE] - 1, session[_LIMIT]
 
 
+_COLUMNS = [
+    "event_id",
+    "kind",
+    "publisher",
+    "topic",
+    "qos",
+    "subscriber",
+    "sequence",
+    "packet_id",
+    "retained",
+    "delivered_qos",
+    "receive_maximum",
+    "reason_code",
+]
+"""Of the history, as ``_observe`` takes them."""
+
+
 @njit(cache=True)
-def _observe(
-    state: Any,
-    usual: Any,
-    event_id: Any,
-    kind: Any,
-    publisher: Any,
-    topic: Any,
-    qos: Any,
-    subscriber: Any,
-    sequence: Any,
-    packet_id: Any,
-    retained: Any,
-    delivered_qos: Any,
-    receive_maximum: Any,
-    reason_code: Any,
-) -> None:
+def _observe(state: Any, usual: Any, rows: Any) -> None:
+    event_id, kind, publisher, topic, qos, subscriber, sequence, packet_id, retained = rows[:9]
+    delivered_qos, receive_maximum, reason_code = rows[9:]
     sessions, entries = state.sessions, state.entries
     for row in range(len(kind)):
         what, who = kind[row], subscriber[row]
@@ -212,18 +216,7 @@ class InflightChecker:
             _observe(
                 self._state,
                 self._usual,
-                batch.event_id[rows],
-                batch.kind[rows],
-                batch.publisher[rows],
-                batch.topic[rows],
-                batch.qos[rows],
-                batch.subscriber[rows],
-                batch.sequence[rows],
-                batch.packet_id[rows],
-                batch.retained[rows],
-                batch.delivered_qos[rows],
-                batch.receive_maximum[rows],
-                batch.reason_code[rows],
+                batch.columns(_COLUMNS, rows),
             )
             self._note(batch, start)
 

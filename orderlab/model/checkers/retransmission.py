@@ -370,22 +370,27 @@ def _delivered(state: Any, subscriber: Any, packet_id: Any, event_id: Any, dup: 
         state.entries[entry, _ORDER] = order
 
 
+_COLUMNS = [
+    "event_id",
+    "kind",
+    "publisher",
+    "topic",
+    "qos",
+    "subscriber",
+    "sequence",
+    "packet_id",
+    "dup",
+    "retained",
+    "delivered_qos",
+    "reason_code",
+]
+"""Of the history, as ``_observe`` takes them."""
+
+
 @njit(cache=True)
-def _observe(  # noqa: C901
-    state: Any,
-    event_id: Any,
-    kind: Any,
-    publisher: Any,
-    topic: Any,
-    qos: Any,
-    subscriber: Any,
-    sequence: Any,
-    packet_id: Any,
-    dup: Any,
-    retained: Any,
-    delivered_qos: Any,
-    reason_code: Any,
-) -> None:
+def _observe(state: Any, rows: Any) -> None:  # noqa: C901
+    event_id, kind, publisher, topic, qos, subscriber, sequence, packet_id, dup = rows[:9]
+    retained, delivered_qos, reason_code = rows[9:]
     sessions, numbers, entries = state.sessions, state.numbers, state.entries
     for row in range(len(kind)):
         what, who = kind[row], subscriber[row]
@@ -490,18 +495,7 @@ class RetransmissionChecker:
             )
             _observe(
                 self._state,
-                batch.event_id[rows],
-                batch.kind[rows],
-                batch.publisher[rows],
-                batch.topic[rows],
-                batch.qos[rows],
-                batch.subscriber[rows],
-                batch.sequence[rows],
-                batch.packet_id[rows],
-                batch.dup[rows],
-                batch.retained[rows],
-                batch.delivered_qos[rows],
-                batch.reason_code[rows],
+                batch.columns(_COLUMNS, rows),
             )
 
     def partial(self) -> Partial:

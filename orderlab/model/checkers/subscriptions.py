@@ -60,8 +60,7 @@ from orderlab.model.verdict import Verdict
 
 LAWS = ("subscribed", "granted-qos")
 SUBSCRIBE_LASTS_US = 100_000
-"""How long after a delivery the row of the SUBSCRIBE that it answers may come: the SUBACK is next to it on the wire,
-but may wait for a disk."""
+"""How long after a delivery the row of its SUBSCRIBE may come: the SUBACK is next to it, but may wait for a disk."""
 _ROWS_PER_CHUNK = 1 << 16
 
 # An entry is a client with a code of the table of topics: of a filter (then a subscription) or of a topic (then what it
@@ -69,18 +68,14 @@ _ROWS_PER_CHUNK = 1 << 16
 # QoS granted now, so that most deliveries cost one look.
 _NONE, _UNKNOWN = -1, 3  # grants, beside 0, 1, 2: no subscription, and a SUBSCRIBE row without QoS
 _SLOT = 4  # words of an entry: when each of the four grants was last over, by the number of the end (0: never); then:
-_NEXT, _WILD, _CODE = (
-    4,
-    5,
-    6,
-)  # the next of the client's subscriptions; the first link to a filter with wildcards that matches; the code
+# the next of the client's subscriptions; the first link to a filter with wildcards that matches; the code
+_NEXT, _WILD, _CODE = 4, 5, 6
 _ENTRY = 7
 _NOT_LISTED = -2
 # Words of a session: one per client.
 _HEAD, _CONNECTION, _CLEARED_SESSION, _LAST_SUBSCRIBE, _LAST_END = range(5)
 _NEW_SESSION = np.array([-1, 0, -1, -1, -1], np.int64)
-# Words of a logical FIFO: the last end before which it has published, the node of that, the highest number since the
-# first end.
+# Words of a logical FIFO: the last end before which it published, the node of that, the highest number since the first.
 _NOTED, _NODE, _HIGH = range(3)
 # Words of `numbers`.
 _USED, _LINKS, _ENDS, _FIFOS, _DOUBTS, _SUBSCRIBED, _DELIVERED, _MET_QOS = range(8)
@@ -286,24 +281,26 @@ def _delivered_slowly(
             _doubt(state.doubts, state.numbers, state.sessions[client], row, _OTHER_QOS, grants & 15)
 
 
+_COLUMNS = [
+    "event_id",
+    "kind",
+    "publisher",
+    "topic",
+    "qos",
+    "subscriber",
+    "sequence",
+    "dup",
+    "delivered_qos",
+    "session",
+]
+"""Of the history, as ``_observe`` takes them."""
+
+
 @njit(cache=True)
-def _observe(
-    state: Any,
-    start: Any,
-    follows_publishes: Any,
-    event_id: Any,
-    kind: Any,
-    publisher: Any,
-    topic: Any,
-    qos: Any,
-    subscriber: Any,
-    sequence: Any,
-    dup: Any,
-    delivered_qos: Any,
-    session: Any,
-) -> Any:
+def _observe(state: Any, start: Any, follows_publishes: Any, rows: Any) -> Any:
     """Take in the rows from ``start`` on; up to which, as there may be no room to follow publishes when the first
     subscription ends."""
+    event_id, kind, publisher, topic, qos, subscriber, sequence, dup, delivered_qos, session = rows
     table, entries, sessions, numbers = state.table, state.entries, state.sessions, state.numbers
     fifo_table, fifos, notes, notes_used = state.fifo_table, state.fifos, state.notes, state.notes_used
     doubts, subscribed = state.doubts, state.subscribed
@@ -412,16 +409,7 @@ class SubscriptionChecker:
                     self._state,
                     taken,
                     follows_publishes,
-                    part.event_id,
-                    part.kind,
-                    part.publisher,
-                    part.topic,
-                    part.qos,
-                    part.subscriber,
-                    part.sequence,
-                    part.dup,
-                    part.delivered_qos,
-                    part.session,
+                    part.columns(_COLUMNS),
                 )
             self._settle(part)
 
@@ -576,9 +564,8 @@ class SubscriptionChecker:
                 told.pop("subscribed", None)
             tally.counts["subscribed_undecided"] = 0
         first = tally.findings.get("subscribed")
-        if (
-            first is not None and first.other_event_id is None
-        ):  # the client has no SUBSCRIBE row: that others have one says something
+        # the client has no SUBSCRIBE row: that others have one says something
+        if first is not None and first.other_event_id is None:
             tally.findings["subscribed"] = replace(first, other_event_id=self._first_subscribe)
         return tally.partial()
 

@@ -10,7 +10,7 @@ payload or in a user property.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Any
@@ -214,6 +214,10 @@ class EventBatch:
         if columns:
             raise ValueError(f"no such columns: {sorted(columns)}")
         return cls(**arrays)
+
+    def columns(self, names: Sequence[str], rows: slice = slice(None)) -> tuple[IntArray, ...]:
+        """Some columns of some rows, as compiled code takes them."""
+        return tuple(getattr(self, name)[rows] for name in names)
 
     def select(self, rows: IntArray | slice) -> EventBatch:
         """The rows of a mask, an index array or a slice, in their order."""

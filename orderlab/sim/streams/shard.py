@@ -391,22 +391,27 @@ class Shard:
         topic, publisher, payload = _unpacked(pair[1])
         return Message(topic, publisher, payload, sequence, self.buckets.joined(epoch, offset))
 
+    def _window(self, iterator: Iterator) -> tuple[int, int, bytes, bytes, bytes]:
+        """The first and the last bucket of time, the ends of keys where they begin and end, and the key behind all.
+
+        Times grow with sequence numbers, so that in a stream the window ends at one key; and it begins at one, if the
+        times are those of its ends.
+        """
+        number = iterator.generation
+        first, first_offset = self.buckets.split(iterator.since_time)
+        last, last_offset = self.buckets.split(iterator.until_time)
+        stop = STREAM.pack(number, last + 1, 0) if last + 1 < 1 << 32 else (number + 1).to_bytes(2, "big")
+        begins, ends = _TAIL.pack(first_offset, iterator.since + 1), _TAIL.pack(last_offset, iterator.until + 1)
+        return first, last, begins, ends, stop
+
     def _walk(self, view: View, iterator: Iterator, selection: Selection, most: int) -> tuple[list[Pair], bytes]:
         """The next messages of one generation, and the key to go on with; an empty one at its end.
 
         Of a topic that is not selected one key is looked at, and then the least that can be is sought.
         """
         number = iterator.generation
-        first_epoch, first_offset = self.buckets.split(iterator.since_time)
-        last_epoch, last_offset = self.buckets.split(iterator.until_time)
+        first_epoch, last_epoch, first_tail, last_tail, stop = self._window(iterator)
         low = iterator.since.to_bytes(8, "big")
-        # times grow with sequence numbers, so that in a stream the window ends at one key; and it begins at one, if the
-        # times are those of its ends
-        first_tail, last_tail = (
-            _TAIL.pack(first_offset, iterator.since + 1),
-            _TAIL.pack(last_offset, iterator.until + 1),
-        )
-        stop = STREAM.pack(number, last_epoch + 1, 0) if last_epoch + 1 < 1 << 32 else (number + 1).to_bytes(2, "big")
         first = selection.next(0)
         if first is None:
             return [], b""

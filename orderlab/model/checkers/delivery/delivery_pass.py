@@ -15,6 +15,7 @@ from orderlab.model.arrays import (
 )
 from orderlab.model.checkers.delivery.event_pass import (
     BROKEN,
+    COLUMNS_OBSERVED,
     COUNTER,
     COUNTERS,
     NEW_SESSION,
@@ -101,21 +102,9 @@ class DeliveryPass:
             observe_rows(
                 self.state,
                 self.drain_bound_us,
-                batch.event_id[rows],
-                batch.time_us[rows],
-                batch.kind[rows],
                 fifo_of_row,
                 lane_of_row,
-                batch.topic[rows],
-                batch.qos[rows],
-                batch.subscriber[rows],
-                batch.sequence[rows],
-                batch.packet_id[rows],
-                batch.dup[rows],
-                batch.retained[rows],
-                batch.expiry_interval_us[rows],
-                batch.delivered_qos[rows],
-                batch.session[rows],
+                batch.columns(COLUMNS_OBSERVED, rows),
             )
 
     def _make_room(self, more: int, clients: int) -> None:

@@ -399,31 +399,33 @@ def _control(state: Any, kind: Any, subscriber: Any, topic: Any, qos: Any, sessi
         clock[HEAL_EPOCH] = -1
 
 
+COLUMNS_OBSERVED = [
+    "event_id",
+    "time_us",
+    "kind",
+    "topic",
+    "qos",
+    "subscriber",
+    "sequence",
+    "packet_id",
+    "dup",
+    "retained",
+    "expiry_interval_us",
+    "delivered_qos",
+    "session",
+]
+"""Of the history, as ``observe_rows`` takes them."""
+
+
 @njit(cache=True)
-def observe_rows(  # noqa: C901
-    state: Any,
-    bound_us: Any,
-    event_id: Any,
-    time_us: Any,
-    kind: Any,
-    fifo_of_row: Any,
-    lane_of_row: Any,
-    topic: Any,
-    qos: Any,
-    subscriber: Any,
-    sequence: Any,
-    packet_id: Any,
-    dup: Any,
-    retained: Any,
-    expiry_interval_us: Any,
-    delivered_qos: Any,
-    session: Any,
-) -> None:
+def observe_rows(state: Any, bound_us: Any, fifo_of_row: Any, lane_of_row: Any, rows: Any) -> None:  # noqa: C901
     """Let the state pass over the rows. Kinds, counters and laws are numbered as in their tables.
 
     The straight path (the next number of a known lane) touches local arrays only; whatever is rare is a call: handing
     the state to a function costs more than the straight path as a whole.
     """
+    event_id, time_us, kind, topic, qos, subscriber, sequence, packet_id, dup = rows[:9]
+    retained, expiry_interval_us, delivered_qos, session = rows[9:]
     counts, sessions = state.counts, state.sessions
     published, acknowledged, delivered = state.published.last, state.acknowledged.last, state.delivered.last
     inflight, held, used, clock, epochs = state.inflight, state.held, state.notes_used, state.clock, state.epochs

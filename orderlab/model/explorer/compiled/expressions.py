@@ -1,8 +1,8 @@
 """Translation of expressions into 64-bit integer arithmetic that yields exactly what Python yields, or a refusal.
 
-Each translated expression carries the interval of its values. Intervals of state variables are their domains, so every
-intermediate result is proved to fit into 64 bits; what cannot be proved is refused by name. `or` and `and` yield
-operands; what raises in Python marks `error`; names of the text are prefixed, so that none meets a name of the kernel.
+Each carries the interval of its values, from the domains of variables on, so every intermediate result is proved to fit
+into 64 bits; what cannot be proved is refused by name. `or` and `and` yield operands; what raises in Python marks
+`error`; names of the text are prefixed, so that none meets a name of the kernel.
 """
 
 from __future__ import annotations
@@ -455,8 +455,7 @@ class Expressions(Compounds):
         return Value(f"{hoisted}({', '.join(passed)})", interval, is_bool=name != "sum")
 
     def iterable(self, node: ast.expr, scope: MethodScope, variable: str) -> IndexStretch:
-        """What a loop runs over: a constant set of integers, a range of which the bounds are known during the run, or a
-        set or a sequence of the state."""
+        """What a loop runs over: constant integers, a range bounded by the run, a set or a sequence of the state."""
         over = self.constant(node, scope)
         if over is RAISES:
             return IndexStretch("range(raised(error))", ValueInterval(0, 0), ValueInterval(0, 1))
@@ -467,10 +466,8 @@ class Expressions(Compounds):
         ):
             return found
         match node:
-            case ast.Call(func=ast.Name(id="range"), args=[_, *_] as given, keywords=[]) if self._is_builtin(
-                "range", scope
-            ):
-                return self._range(given, node, scope)
+            case ast.Call(func=ast.Name(id="range"), args=[_, *_], keywords=[]) if self._is_builtin("range", scope):
+                return self._range(node.args, node, scope)
         raise self.refusal(node, scope)
 
     def _constant_stretch(self, over: Any, node: ast.expr, scope: MethodScope) -> IndexStretch:
