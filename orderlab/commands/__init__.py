@@ -3,6 +3,7 @@
 PROGRAM = "orderlab"
 SUMMARIES = {
     "validate": "Judge stores by their laws: footprint, every interleaving of small scopes, random runs.",
+    "lint": "Look for mistakes in the text of scripts: Lua files, stores, strings of programs.",
     "specimens": "Is every flawed store caught by the laws that it breaks, and does its neighbour pass them?",
     "compare": "Put stores and systems side by side: laws, costs, faults, on one workload.",
     "mutate": "Make mutants of a store's scripts and validate each: what does a green validation miss?",
@@ -12,6 +13,8 @@ SUMMARIES = {
     "calibrate": "Measure what commands cost on a Redis server, and write a cost model of it.",
     "check": "Judge a recorded history, or a linearizability log, by every law that it can be judged by.",
     "sweep": "Run a sweep file on Spark: thousands of simulations, resumed where they were stopped.",
+    "explain": "Say what a law, a rule of lint, an exit code or a word means.",
+    "docs": "Show a page of the documentation, or list the pages.",
     "bench": "Measure this project beside its peers, in one run on this machine.",
 }
 """What the list of commands says. Each command is the function of that name in its module here."""

@@ -147,13 +147,13 @@ def _undecided(law: JudgedLaw, subject: Subject, rule: int, root: Path) -> dict[
 def _location(line: Line | None, subject: Subject, root: Path) -> dict[str, Any]:
     """Where the line stands; without one, the file that names the subject."""
     path = line.path if line is not None else subject.path or subject.name
-    place: dict[str, Any] = {"artifactLocation": {"uri": _uri(path, root)}}
+    place: dict[str, Any] = {"artifactLocation": {"uri": uri_of(path, root)}}
     if line is not None:
         place["region"] = {"startLine": line.line, **({"snippet": {"text": line.source}} if line.source else {})}
     return {"physicalLocation": place}
 
 
-def _uri(path: str, root: Path) -> str:
+def uri_of(path: str, root: Path) -> str:
     from urllib.parse import quote
 
     absolute = Path(path).absolute()

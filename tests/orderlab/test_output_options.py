@@ -22,6 +22,7 @@ LOCK = "validate lua/lock --trust-adapter --effort 0.01 --law one-slot --backend
 SIMULATE = "simulate tbmq-p2p --set duration_s=0.05 --set publishers=2"
 OUTPUTS = {
     "validate --report": f"{LOCK} --report json=OUT",
+    "lint --report": "lint lua/lock --trust-adapter --report json=OUT",
     "compare --report": "compare --stores lua/limiter --systems none --trust-adapter --effort 0.01 --report json=OUT",
     "compare --note": "compare --stores lua/limiter --systems none --trust-adapter --effort 0.01 --note OUT",
     "mutate --out": "mutate lua/lock --trust-adapter --limit 1 --effort 0.01 --out OUT",
@@ -42,7 +43,8 @@ SUFFIX = {"explore --graph": ".dot", "simulate --history": ".jsonl", "simulate -
     "calibrate --out": ".toml"
 }
 NO_OUTPUTS = """
-validate --effort --backend --law --base; specimens --effort; compare --stores --systems --effort; mutate --only
+validate --effort --backend --law --base; lint --base --server; explain; docs;
+specimens --effort; compare --stores --systems --effort; mutate --only
 --effort; replay --store --law --base --backend; explore --settings --engine --law --constraint; simulate --settings
 --config --trace-window --against; calibrate --base; check --model --law --master; sweep --master --engine --costs;
 bench --part

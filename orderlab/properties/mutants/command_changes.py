@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tree_sitter import Node
 
-from orderlab.properties.mutants.syntax import Change, Chunk, Command
+from orderlab.properties.syntax import Change, Chunk, Command
 
 # -- a command swapped for another of the same shape -------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from tree_sitter import Node
 
-from orderlab.properties.mutants.syntax import BLOCKS, Change, Chunk, siblings
+from orderlab.properties.syntax import BLOCKS, Change, Chunk, siblings
 
 # -- relational swaps --------------------------------------------------------------------------------------------------
 

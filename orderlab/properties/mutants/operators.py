@@ -8,7 +8,7 @@ from dataclasses import replace
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.properties.mutants import command_changes, lua_changes
 from orderlab.properties.mutants.mutant import Mutant
-from orderlab.properties.mutants.syntax import Chunk, Operator
+from orderlab.properties.syntax import Chunk, Operator
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.lua_text import check_syntax
 from orderlab.sim.stores.binding.results import Script

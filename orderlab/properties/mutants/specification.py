@@ -26,7 +26,7 @@ from orderlab.model.spec.declarative import Specification
 from orderlab.model.spec.transition_system import COVERAGE, TransitionSystem
 from orderlab.model.verdict import Outcome
 from orderlab.properties.mutants.mutant import Mutant, sample
-from orderlab.properties.mutants.syntax import Change
+from orderlab.properties.syntax import Change
 from orderlab.sim.redis.lua.watchdog import Unfinished, watch
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from orderlab.model.errors import InputError
 from orderlab.properties.mutants.operators import mutants_of_script
-from orderlab.properties.mutants.syntax import Chunk
+from orderlab.properties.syntax import Chunk
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.binding.results import Script
 

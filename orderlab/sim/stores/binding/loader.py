@@ -231,6 +231,11 @@ def _read(file: Path, place: str, cure: str, size_max: int = SCRIPT_SIZE_MAX) ->
     return content
 
 
+def read_text_file(path: Path, size_max: int = SCRIPT_SIZE_MAX) -> bytes:
+    """The content of a plain file of at most so many bytes. Raises InputError for any other."""
+    return _read(path, str(path), "name a file that can be read", size_max)
+
+
 def _script_names(store: Store | ContractStore) -> list[tuple[str, str]]:
     """(key in the binding, file name) of every script, in order."""
     found = []

@@ -1,0 +1,118 @@
+"""`orderlab lint`: mistakes that are seen in the text of scripts."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from orderlab.program import ExitCode
+
+if TYPE_CHECKING:
+    from orderlab.properties.lint.linter import LintFinding
+
+
+def lint(
+    paths: Annotated[list[Path], typer.Argument(help="Lua files, folders, store.toml files, programs.")],
+    base: Annotated[str | None, typer.Option(help="Only what is new: against a folder, a file or a revision.")] = None,
+    server: Annotated[str, typer.Option(help="Version of the server that the scripts are for.")] = "7.0",
+    notes: Annotated[bool, typer.Option("--notes", help="Also what is no mistake but should be known.")] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Make the repairs that are mechanical.")] = False,
+    report: Annotated[list[str] | None, typer.Option(help="FORM=FILE; FORM is json or sarif.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    trust_adapter: Annotated[bool, typer.Option(help="Let Python files of stores run.")] = False,
+) -> None:
+    """Look for mistakes in the text of scripts.
+
+    Exit code 0: none; 1: some; 2: unusable input. `orderlab explain RULE` says what a rule means.
+    """
+    from orderlab.model.errors import InputError
+    from orderlab.properties.lint.linter import lint_scripts, new_findings
+    from orderlab.properties.lint.rule import NOTE, LintSettings
+    from orderlab.properties.lint.subjects import scripts_at
+    from orderlab.report.lint import lint_sarif
+    from orderlab.report.output import wanted_files, write_files
+
+    version = re.fullmatch(r"(\d{1,2})\.(\d{1,2})(?:\.\d+)?", server)
+    if version is None:
+        raise InputError(f"--server {server}: no version; write 7.0")
+    if fix and base is not None:
+        raise InputError("--fix with --base: repairs are made of all that is found; leave one out")
+    wanted = wanted_files("--report", report, ("json", "sarif"))
+    settings = LintSettings((int(version[1]), int(version[2])))
+    scripts, left = scripts_at(paths, trust_adapter)
+    found = lint_scripts(scripts, settings)
+    if base is not None:
+        before = [one for path in paths for one in _of_base(path, base, settings, trust_adapter)]
+        found = new_findings(found, before)
+    found = [one for one in found if notes or one.level != NOTE]
+    repaired = _repair(found) if fix else []
+    if repaired:
+        found = [one for one in found if one.path not in repaired or one.fix is None]
+    told = {
+        "findings": [one.to_json() for one in found],
+        "scripts": len(scripts),
+        "not_read": left,
+        "repaired": [str(path) for path in repaired],
+    }
+    forms = {"json": lambda: json.dumps(told, indent=1) + "\n", "sarif": lambda: lint_sarif(found)}
+    write_files([(one.file, forms[one.form]()) for one in wanted])
+    if as_json:
+        print(json.dumps(told))
+    else:
+        _show(found, len(scripts), left, repaired)
+    raise typer.Exit(ExitCode.VIOLATED if found else ExitCode.HOLDS)
+
+
+def _of_base(path: Path, base: str, settings: object, trust_adapter: bool) -> list[LintFinding]:
+    """What the old version of what lies at ``path`` has."""
+    import tempfile
+
+    from orderlab.model.errors import InputError
+    from orderlab.properties.comparison.base import base_of
+    from orderlab.properties.lint.linter import lint_scripts
+    from orderlab.properties.lint.rule import LintSettings
+    from orderlab.properties.lint.subjects import scripts_at
+
+    assert isinstance(settings, LintSettings)
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            scripts, _ = scripts_at([base_of(path, base, Path(scratch))], trust_adapter)
+        except InputError as error:
+            raise InputError(f"--base {base}: {error}") from None
+        return lint_scripts(scripts, settings)
+
+
+def _repair(found: list[LintFinding]) -> list[Path]:
+    """Repairs Lua files in place; strings of programs are left to their authors."""
+    from orderlab.model.files import write_whole
+    from orderlab.properties.lint.linter import repaired
+
+    paths = {one.path for one in found if one.fix is not None and one.script.endswith(".lua")}
+    changed = repaired({path: path.read_bytes() for path in sorted(paths)}, found)
+    for path, content in changed.items():
+        write_whole(path, content)
+    return list(changed)
+
+
+def _show(found: list[LintFinding], count: int, left: list[str], repaired: list[Path]) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    styles = {"error": "bold red", "warning": "yellow", "note": "cyan"}
+    for one in found:
+        place = f"{one.path}:{one.line}:{one.column}"
+        console.print(f"{place}: [{styles[one.level]}]{one.level}[/] {one.rule}: ", end="")
+        console.print(one.message, markup=False)
+        console.print(f"    {one.source}", markup=False)
+    for line in left:
+        console.print(f"not read: {line}", markup=False)
+    for path in repaired:
+        console.print(f"repaired: {path}", markup=False)
+    files = len({one.path for one in found})
+    told = f"{len(found)} finding{'s' * (len(found) != 1)} in {files} of their files" if found else "nothing found"
+    console.print(f"{count} script{'s' * (count != 1)}: {told}")
+    if found:
+        console.print("orderlab explain RULE says what a rule means and how a line is allowed", markup=False)

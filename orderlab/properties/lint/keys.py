@@ -1,0 +1,133 @@
+"""Rules about keys: whether a cluster knows them before the script runs, where they lie, how long they live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tree_sitter import Node
+
+from orderlab.properties.lint.rule import WARNING, LintSettings, Mention, rule
+from orderlab.properties.lint.scopes import enclosing
+from orderlab.properties.lint.values import ARGV, DATA, KEYS, LITERAL, OPEN, ParsedScript, WrittenCall
+from orderlab.sim.redis.hash_slots import hash_slot
+
+LIVES = frozenset(["EXPIRE", "PEXPIRE", "EXPIREAT", "PEXPIREAT", "SETEX", "PSETEX"])
+"""Commands that give a key a deadline."""
+DEADLINES = frozenset((b"EX", b"PX", b"EXAT", b"PXAT", b"KEEPTTL"))
+"""Options of SET after which a key has one, or keeps it."""
+
+
+@rule(
+    "undeclared-key",
+    WARNING,
+    "A key is not made of KEYS.",
+    why="A cluster sends a script to the node of its KEYS; any other key may lie elsewhere, and the script is refused. "
+    "Dragonfly refuses keys that are not declared whatever the node.",
+    bad="return redis.call('INCR', 'requests:' .. ARGV[1])",
+    good="return redis.call('INCR', KEYS[1])",
+)
+def undeclared_key(script: ParsedScript, settings: LintSettings) -> Iterator[Mention]:
+    told = set()
+    for call in script.calls:
+        for key in script.keys_of(call):
+            origins = script.origins(key)
+            if origins & {KEYS, OPEN} or script.text(key) in told:
+                continue
+            told.add(script.text(key))
+            made = {ARGV: "arguments", DATA: "what keys hold", LITERAL: "text"}
+            where = " and ".join(words for origin, words in made.items() if origin in origins)
+            yield Mention(key, f"{script.text(key)} is made of {where}, and of none of KEYS")
+
+
+@rule(
+    "slots-apart",
+    WARNING,
+    "Two keys lie in slots of their own.",
+    why="A script runs on one node. Keys that are written in the script lie together only if one hash tag says so.",
+    bad="redis.call('INCR', 'a')\nreturn redis.call('INCR', 'b')",
+    good="redis.call('INCR', KEYS[1])\nreturn redis.call('INCR', KEYS[2])",
+)
+def slots_apart(script: ParsedScript, settings: LintSettings) -> Iterator[Mention]:
+    first: tuple[bytes, int] | None = None
+    for call in script.calls:
+        for key in script.keys_of(call):
+            text = script.string(key)
+            if text is None:
+                continue
+            slot = hash_slot(text)
+            if first is not None and slot != first[1]:
+                other = first[0].decode("utf-8", "replace")
+                yield Mention(key, f"{script.text(key)} lies in slot {slot}, {other} in {first[1]}")
+                return
+            first = first or (text, slot)
+
+
+@rule(
+    "deadline-dropped",
+    WARNING,
+    "SET takes the deadline off a key that has one.",
+    why="SET without EX, PX or KEEPTTL leaves a key that never expires. Elsewhere this script gives it a deadline.",
+    bad="if ARGV[1] == 'new' then\n  redis.call('SET', KEYS[1], '1', 'EX', 60)\nelse\n"
+    "  redis.call('SET', KEYS[1], '2')\nend",
+    good="if ARGV[1] == 'new' then\n  redis.call('SET', KEYS[1], '1', 'EX', 60)\nelse\n"
+    "  redis.call('SET', KEYS[1], '2', 'KEEPTTL')\nend",
+)
+def deadline_dropped(script: ParsedScript, settings: LintSettings) -> Iterator[Mention]:
+    given = [call for call in script.calls if _gives_deadline(script, call)]
+    for call in script.calls:
+        if call.name not in ("SET", "GETSET") or _gives_deadline(script, call) or not call.command.arguments:
+            continue
+        key = script.text(call.command.arguments[0])
+        same = [one for one in given if script.text(one.command.arguments[0]) == key]
+        # What is given later in the same block, or around it, is given after this SET.
+        after = [one for one in same if one.node.start_byte > call.node.start_byte and _follows(call.node, one.node)]
+        if same and not after and not any(script.spreads(one) for one in call.command.arguments):
+            yield Mention(
+                call.node, f"{call.name} leaves {key} without the deadline that it has elsewhere: KEEPTTL, or EX"
+            )
+
+
+def _gives_deadline(script: ParsedScript, call: WrittenCall) -> bool:
+    if not call.command.arguments:
+        return False
+    words = {(script.string(one) or b"").upper() for one in call.command.arguments[2:]}
+    return call.name in LIVES or (call.name in ("SET", "GETEX") and bool(words & DEADLINES))
+
+
+def _follows(first: Node, second: Node) -> bool:
+    """Whether what comes second stands in a block around the first, or in one below such."""
+    around = {block.start_byte for block in enclosing(first, "block", "chunk")}
+    return any(block.start_byte in around for block in list(enclosing(second, "block", "chunk"))[:2])
+
+
+@rule(
+    "check-and-act-apart",
+    WARNING,
+    "One key is checked for its owner, and only another is deleted or prolonged.",
+    why="The check says who owns the first key and nothing of the second.",
+    bad="if redis.call('GET', KEYS[1]) == ARGV[1] then\n  return redis.call('DEL', KEYS[2])\nend\nreturn 0",
+    good="if redis.call('GET', KEYS[1]) == ARGV[1] then\n  return redis.call('DEL', KEYS[1])\nend\nreturn 0",
+)
+def check_and_act_apart(script: ParsedScript, settings: LintSettings) -> Iterator[Mention]:
+    for node in script.chunk.nodes("if_statement"):
+        condition, body = node.child_by_field_name("condition"), node.child_by_field_name("consequence")
+        checked = _owner_checked(script, condition)
+        if checked is None or body is None:
+            continue
+        inside = [call for call in script.calls if body.start_byte <= call.node.start_byte < body.end_byte]
+        writes = [call for call in inside if call.entry is not None and call.entry.is_write]
+        touched = {script.text(key) for call in inside for key in script.keys_of(call)}
+        ends = [call for call in writes if call.name in ("DEL", "UNLINK", "PEXPIRE", "EXPIRE")]
+        if len(writes) == len(ends) == 1 and checked not in touched and touched:
+            yield Mention(ends[0].node, f"{checked} was checked, {' and '.join(sorted(touched))} is what this acts on")
+
+
+def _owner_checked(script: ParsedScript, condition: Node | None) -> str | None:
+    """The key whose value a condition holds against an argument."""
+    if condition is None or condition.type != "binary_expression" or condition.children[1].type != "==":
+        return None
+    for one, other in ((condition.children[0], condition.children[2]), (condition.children[2], condition.children[0])):
+        call = script.call_of(one)
+        if call is not None and call.name == "GET" and call.command.arguments and script.origins(other) == {ARGV}:
+            return script.text(call.command.arguments[0])
+    return None

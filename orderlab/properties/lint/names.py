@@ -1,0 +1,195 @@
+"""Rules about names: globals, what is not there, arrays that begin at 1, commands that scripts have not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tree_sitter import Node
+
+from orderlab.properties.lint.rule import ERROR, NOTE, LintSettings, Mention, rule
+from orderlab.properties.lint.scopes import enclosing
+from orderlab.properties.lint.values import ParsedScript, knows
+from orderlab.properties.syntax import Change
+from orderlab.sim.redis.unsupported import NOT_FROM_SCRIPTS, SERVER_COMMANDS
+
+GLOBALS = frozenset(
+    b"""KEYS ARGV redis server cjson cmsgpack struct bit string table math os assert collectgarbage coroutine error
+    gcinfo getmetatable ipairs load loadstring next pairs pcall rawequal rawget rawset select setmetatable tonumber
+    tostring type unpack xpcall _VERSION _G print newproxy""".split()
+)
+"""Names that a script finds (Redis 7)."""
+MEMBERS = {
+    b"os": frozenset([b"clock"]),
+    b"redis": frozenset(
+        b"""call pcall error_reply status_reply sha1hex log LOG_DEBUG LOG_VERBOSE LOG_NOTICE LOG_WARNING setresp
+        set_repl REPL_ALL REPL_AOF REPL_REPLICA REPL_SLAVE REPL_NONE replicate_commands breakpoint debug
+        acl_check_cmd register_function REDIS_VERSION REDIS_VERSION_NUM""".split()
+    ),
+}
+"""What a server leaves of two tables (Redis 7)."""
+_BY_VERSION = {
+    (3, 2): "TOUCH",
+    (4, 0): "UNLINK",
+    (5, 0): "ZPOPMIN ZPOPMAX XADD XACK XRANGE XREVRANGE XLEN XDEL XTRIM XREAD XREADGROUP XCLAIM XPENDING XINFO XGROUP",
+    (6, 0): "LPOS",
+    (6, 2): "COPY GETDEL GETEX LMOVE BLMOVE SMISMEMBER ZMSCORE ZRANGESTORE ZDIFF ZDIFFSTORE ZINTER ZUNION HRANDFIELD "
+    "ZRANDMEMBER XAUTOCLAIM GEOSEARCH GEOSEARCHSTORE",
+    (7, 0): "EXPIRETIME PEXPIRETIME LMPOP ZMPOP SINTERCARD ZINTERCARD LCS SPUBLISH FCALL SORT_RO",
+}
+SINCE = {name: version for version, names in _BY_VERSION.items() for name in names.split()}
+"""Commands -> the first version of Redis that has them, where that is later than 3.0."""
+OPTION_SINCE = {
+    ("SET", b"KEEPTTL"): (6, 0),
+    ("SET", b"GET"): (6, 2),
+    ("SET", b"PXAT"): (6, 2),
+    ("SET", b"EXAT"): (6, 2),
+    ("ZADD", b"GT"): (6, 2),
+    ("ZADD", b"LT"): (6, 2),
+    ("ZRANGE", b"BYSCORE"): (6, 2),
+    ("ZRANGE", b"BYLEX"): (6, 2),
+    ("ZRANGE", b"REV"): (6, 2),
+    **{
+        (name, b): (7, 0)
+        for name in ("EXPIRE", "PEXPIRE", "EXPIREAT", "PEXPIREAT")
+        for b in (b"NX", b"XX", b"GT", b"LT")
+    },
+}
+DEPRECATED = {
+    "GETSET": "SET with GET",
+    "HMSET": "HSET",
+    "RPOPLPUSH": "LMOVE",
+    "SETNX": "SET with NX",
+    "SETEX": "SET with EX",
+    "PSETEX": "SET with PX",
+    "SUBSTR": "GETRANGE",
+    "ZRANGEBYSCORE": "ZRANGE with BYSCORE",
+    "ZREVRANGE": "ZRANGE with REV",
+    "ZREVRANGEBYSCORE": "ZRANGE with BYSCORE and REV",
+    "ZRANGEBYLEX": "ZRANGE with BYLEX",
+    "GEORADIUS": "GEOSEARCH",
+}
+"""Commands that Redis calls deprecated -> what it names in their place."""
+
+
+@rule(
+    "global-variable",
+    ERROR,
+    "Something is assigned to a global variable.",
+    why="A server refuses it (`Attempt to modify a readonly table`): the script ends there. Say local.",
+    bad="count = redis.call('INCR', KEYS[1])\nreturn count",
+    good="local count = redis.call('INCR', KEYS[1])\nreturn count",
+)
+def global_variable(script: ParsedScript, settings: LintSettings) -> Iterator[Mention]:
+    told = set()
+    for node, variable in script.scopes.assigned_globals:
+        if variable in told:
+            continue
+        told.add(variable)
+        statement = next(enclosing(node, "assignment_statement", "function_declaration"), None)
+        is_top = statement is not None and statement.parent is not None and statement.parent.type == "chunk"
+        fix = None
+        if statement is not None and is_top and statement.start_byte <= node.start_byte:
+            fix = Change(statement.start_byte, statement.start_byte, b"local ", "local")
+        yield Mention(node, f"{script.text(node)} is no local variable: the server ends the script here", fix)
+
+
+@rule(
+    "unknown-name",
+    ERROR,
+    "A global is read that a server has not.",
+    why="Scripts have no os.time, no require, no print to a terminal; reading another global ends the script.",
+    bad="return require('x')",
+    good="return cjson.encode({})",
+)
+def unknown_name(script: ParsedScript, settings: LintSettings) -> Iterator[Mention]:
+    assigned = {variable.name for _, variable in script.scopes.assigned_globals}
+    told: set[bytes] = set()
+    for node in script.chunk.nodes("dot_index_expression"):
+        table, member = (script.chunk.text(one) for one in node.named_children[:2])
+        if table in MEMBERS and member not in MEMBERS[table]:
+            yield Mention(node, f"there is no {script.text(node)} in a script")
+    for node in script.chunk.nodes("identifier"):
+        variable = script.scopes.variable(node)
+        if variable is None or variable.kind != "global" or variable.name in GLOBALS | assigned | told:
+            continue
+        told.add(variable.name)
+        yield Mention(node, f"there is no {script.text(node)} in a script: the server ends it here")
+
+
+@rule(
+    "index-from-zero",
+    ERROR,
+    "KEYS and ARGV begin at 1.",
+    why="KEYS[0] is nil, whatever is given.",
+    bad="return redis.call('GET', KEYS[0])",
+    good="return redis.call('GET', KEYS[1])",
+)
+def index_from_zero(script: ParsedScript, settings: LintSettings) -> Iterator[Mention]:
+    for node in script.chunk.nodes("bracket_index_expression"):
+        table, at = node.named_children[0], node.named_children[-1]
+        if script.chunk.text(table) in (b"KEYS", b"ARGV") and at.type == "number" and script.number(at) == 0:
+            yield Mention(node, f"{script.text(table)} begins at 1: this is nil")
+
+
+@rule(
+    "command-refused",
+    ERROR,
+    "A command that scripts may not call, that no server has, or with a wrong number of arguments.",
+    why="The server replies with an error, and the script ends there.",
+    bad="return redis.call('WATCH', KEYS[1])",
+    good="return redis.call('GET', KEYS[1])",
+)
+def command_refused(script: ParsedScript, settings: LintSettings) -> Iterator[Mention]:
+    for call in script.calls:
+        name = call.command.name.lower()
+        if name not in SERVER_COMMANDS and not knows(name):
+            yield Mention(call.command.name_node, f"no command is called {call.name} (Redis 7.0, without modules)")
+        elif name in NOT_FROM_SCRIPTS or (call.entry is not None and "noscript" in call.entry.flags):
+            yield Mention(call.command.name_node, f"scripts may not call {call.name}")
+        elif call.entry is not None and call.is_direct and not any(map(script.spreads, call.command.arguments[-1:])):
+            count = 1 + len(call.command.arguments)
+            if not call.entry.admits(count):
+                yield Mention(call.node, f"{call.name} does not take {count - 1} arguments")
+
+
+@rule(
+    "newer-server",
+    ERROR,
+    "A command or an option is newer than the server.",
+    why="The server (--server) does not know it: the script ends there.",
+    bad="return redis.call('GETDEL', KEYS[1])",
+    good="return redis.call('GET', KEYS[1])",
+    settings=LintSettings(server=(6, 0)),
+)
+def newer_server(script: ParsedScript, settings: LintSettings) -> Iterator[Mention]:
+    for call, what, since in needed_versions(script):
+        if since > settings.server:
+            yield Mention(call, f"{what} came with Redis {since[0]}.{since[1]}")
+
+
+def needed_versions(script: ParsedScript) -> Iterator[tuple[Node, str, tuple[int, int]]]:
+    """What a script calls that came after Redis 3.0: where, what, and the version."""
+    for call in script.calls:
+        if call.name in SINCE:
+            yield call.node, call.name, SINCE[call.name]
+        for one in call.command.arguments:
+            word = (script.string(one) or b"").upper()
+            if one.type == "string" and (call.name, word) in OPTION_SINCE:
+                yield one, f"{call.name} with {word.decode()}", OPTION_SINCE[call.name, word]
+
+
+@rule(
+    "deprecated-command",
+    NOTE,
+    "A command that Redis calls deprecated.",
+    why="It works; new servers that speak Redis's protocol may leave it out.",
+    bad="return redis.call('HMSET', KEYS[1], 'a', '1')",
+    good="return redis.call('HSET', KEYS[1], 'a', '1')",
+)
+def deprecated_command(script: ParsedScript, settings: LintSettings) -> Iterator[Mention]:
+    for call in script.calls:
+        if call.name in DEPRECATED:
+            fix = None
+            if call.name == "HMSET" and settings.server >= (4, 0):
+                fix = script.chunk.replaced(call.command.name_node, b"'HSET'", "HSET in place of HMSET")
+            yield Mention(call.command.name_node, f"{call.name} is deprecated: {DEPRECATED[call.name]}", fix)

@@ -1,0 +1,77 @@
+"""What is linted: Lua files, stores, and programs whose strings are scripts, by path."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from orderlab.model.errors import InputError
+from orderlab.sim.stores.binding.loader import FILE_NAME, load_binding, read_text_file
+from orderlab.sim.stores.binding.lua_text import check_syntax
+from orderlab.sim.stores.binding.results import Piece, Script
+from orderlab.sim.stores.sources import SUFFIXES
+
+SKIPPED = frozenset({"node_modules", "vendor", "target", "dist", "build", "__pycache__", "venv", "site-packages"})
+"""Folders that hold other people's files; those whose names begin with a dot are left out, too."""
+PROGRAM_SIZE_MAX = 1 << 23
+
+
+def scripts_at(paths: Sequence[Path], trust_adapter: bool = False) -> tuple[list[Script], list[str]]:
+    """The scripts at the paths, and what was left out and why. Raises InputError for a path that holds none."""
+    found: dict[tuple[Path, str], Script] = {}
+    left: list[str] = []
+    for path in paths:
+        before = len(found)
+        for script in _scripts(path, left, trust_adapter):
+            found.setdefault((script.path.resolve(), script.name if script.pieces else ""), script)
+        if len(found) == before and not left:
+            raise InputError(f"{path}: no Lua file, no {FILE_NAME}, and no program with a script in it; name one")
+    return list(found.values()), left
+
+
+def _scripts(path: Path, left: list[str], trust_adapter: bool) -> Iterator[Script]:
+    if path.is_dir() and not (path / FILE_NAME).is_file():
+        for file in _files(path):
+            yield from _of_file(file, left)
+    elif path.is_dir() or path.suffix == ".toml":
+        yield from load_binding(path, trust_adapter=trust_adapter).scripts
+    elif path.suffix in (".lua", *SUFFIXES):
+        yield from _of_file(path, left)
+    elif path.exists():
+        raise InputError(f"{path}: neither a Lua file, a {FILE_NAME}, nor a program of a language that is read")
+    else:
+        raise InputError(f"{path}: no such file; name a Lua file, a folder, a {FILE_NAME} or a program")
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for top, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name not in SKIPPED and not name.startswith("."))
+        for name in sorted(names):
+            if name.endswith((".lua", *SUFFIXES)):
+                yield Path(top) / name
+
+
+def _of_file(path: Path, left: list[str]) -> Iterator[Script]:
+    if path.suffix == ".lua":
+        script = Script(path.name, read_text_file(path), path)
+        check_syntax(script)
+        yield script
+        return
+    from orderlab.sim.stores.sources.embedded import embedded, parsed
+    from orderlab.sim.stores.sources.scripts import LOOKS_LIKE_LUA, scripts_of
+
+    data = read_text_file(path, PROGRAM_SIZE_MAX)
+    if not LOOKS_LIKE_LUA.search(data.decode("utf-8", "replace")):
+        return
+    constants = parsed(str(path), data, {})
+    for one in scripts_of(constants):
+        name = f"{path.name}#{one.name}"
+        try:
+            source, runs = embedded(constants, one.name)
+            script = Script(name, source, path, tuple(Piece(name, path, *run) for run in runs))
+            check_syntax(script)
+        except InputError as error:
+            left.append(str(error))
+        else:
+            yield script

@@ -1,0 +1,49 @@
+"""Findings of lint as SARIF."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from orderlab import __version__
+from orderlab.properties.lint.linter import LintFinding
+from orderlab.properties.lint.rule import RULES
+from orderlab.report.sarif import uri_of
+
+
+def lint_sarif(found: Sequence[LintFinding], root: Path | None = None) -> str:
+    """One SARIF 2.1.0 log; paths are relative to ``root``, the working directory unless given."""
+    root = Path.cwd() if root is None else root
+    rules = sorted({one.rule for one in found})
+    log = {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {"driver": {"name": "orderlab lint", "version": __version__, "rules": list(map(_rule, rules))}},
+                "results": [_result(one, rules.index(one.rule), root) for one in found],
+            }
+        ],
+    }
+    return json.dumps(log, indent=1) + "\n"
+
+
+def _rule(name: str) -> dict[str, Any]:
+    rule = RULES.get(name)
+    summary = rule.summary if rule is not None else "A comment allows what is not there."
+    why = rule.why if rule is not None else "It may hide what comes later: remove it."
+    return {"id": name, "shortDescription": {"text": summary}, "fullDescription": {"text": why}}
+
+
+def _result(one: LintFinding, rule: int, root: Path) -> dict[str, Any]:
+    uri = uri_of(str(one.path), root)
+    region = {"startLine": one.line, "snippet": {"text": one.source}}
+    return {
+        "ruleId": one.rule,
+        "ruleIndex": rule,
+        "level": one.level,
+        "message": {"text": one.message},
+        "locations": [{"physicalLocation": {"artifactLocation": {"uri": uri}, "region": region}}],
+    }

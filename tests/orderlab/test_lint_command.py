@@ -1,0 +1,53 @@
+"""`orderlab lint` as its users call it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.in_process import orderlab
+
+
+def test_findings_have_a_place_a_rule_and_an_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "a.lua").write_text("return redis.call('GET', KEYS[0])\n")
+    ended = orderlab("lint", str(tmp_path / "a.lua"))
+    assert ended.returncode == 1
+    assert f"{tmp_path / 'a.lua'}:1:26: error index-from-zero:" in ended.stdout
+    (tmp_path / "a.lua").write_text("return redis.call('GET', KEYS[1])\n")
+    assert orderlab("lint", str(tmp_path)).returncode == 0
+
+
+def test_reports_and_json_say_the_same(tmp_path: Path) -> None:
+    (tmp_path / "a.lua").write_text("return redis.call('GET', KEYS[0])\n")
+    sarif = tmp_path / "found.sarif"
+    ended = orderlab("lint", str(tmp_path / "a.lua"), "--json", "--report", f"sarif={sarif}")
+    told = json.loads(ended.stdout)
+    assert [one["rule"] for one in told["findings"]] == ["index-from-zero"]
+    results = json.loads(sarif.read_text())["runs"][0]["results"]
+    assert [(one["ruleId"], one["level"]) for one in results] == [("index-from-zero", "error")]
+
+
+def test_only_what_is_new_against_an_old_file(tmp_path: Path) -> None:
+    (tmp_path / "old.lua").write_text("count = 1\nreturn count\n")
+    (tmp_path / "new.lua").write_text("-- longer\ncount = 1\nreturn KEYS[0]\n")
+    old = tmp_path / "old" / "new.lua"
+    old.parent.mkdir()
+    old.write_text((tmp_path / "old.lua").read_text())
+    told = json.loads(orderlab("lint", str(tmp_path / "new.lua"), "--base", str(old), "--json").stdout)
+    assert [one["rule"] for one in told["findings"]] == ["index-from-zero"]
+
+
+def test_fix_repairs_in_place(tmp_path: Path) -> None:
+    file = tmp_path / "a.lua"
+    file.write_text("count = 1\nreturn count\n")
+    ended = orderlab("lint", str(file), "--fix")
+    assert ended.returncode == 0
+    assert file.read_text() == "local count = 1\nreturn count\n"
+
+
+def test_unusable_input_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "a.lua").write_text("return redis.call(\n")
+    for given in ([str(tmp_path / "none.lua")], [str(tmp_path / "a.lua")], [str(tmp_path), "--server", "x"]):
+        ended = orderlab("lint", *given)
+        assert ended.returncode == 2, ended.stdout
+        assert len(ended.stderr.strip().splitlines()) == 1

@@ -1,0 +1,197 @@
+"""Every rule speaks of its own bad example and of no good one; nobody else's script is accused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orderlab.model.errors import InputError
+from orderlab.properties.lint.linter import ALLOW_RULE, LintFinding, lint_script, new_findings, repaired
+from orderlab.properties.lint.rule import DEFAULT, NOTE, RULES, LintSettings
+from orderlab.properties.lint.subjects import scripts_at
+from orderlab.sim.stores.binding.lua_text import check_syntax
+from orderlab.sim.stores.binding.results import Script
+
+HERE = Path(__file__).parents[3]
+
+
+def linted(source: str, settings: LintSettings = DEFAULT) -> list[LintFinding]:
+    script = Script("a.lua", source.encode(), Path("a.lua"))
+    check_syntax(script)
+    return lint_script(script, settings)
+
+
+def rules_in(source: str, settings: LintSettings = DEFAULT) -> set[str]:
+    return {one.rule for one in linted(source, settings)}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_speaks_of_its_bad_example_and_not_of_the_good_one(name: str) -> None:
+    rule = RULES[name]
+    assert name in rules_in(rule.bad, rule.settings)
+    assert not rules_in(rule.good, rule.settings) - {one.name for one in RULES.values() if one.level == NOTE}
+    assert name not in rules_in(rule.good, rule.settings)
+
+
+@pytest.mark.parametrize("folder", ["session", "feed", "job_queue", "lock", "limiter", "inbound", "job_queue_blocking"])
+def test_the_stores_of_this_project_are_not_accused(folder: str) -> None:
+    scripts, left = scripts_at([HERE / "lua" / folder], trust_adapter=True)
+    assert scripts
+    assert not left
+    assert [one for script in scripts for one in lint_script(script) if one.level != NOTE] == []
+
+
+SOUND = {
+    "a lock that is released by its owner": """
+        if redis.call('get', KEYS[1]) == ARGV[1] then
+          return redis.call('del', KEYS[1])
+        else
+          return 0
+        end""",
+    "a limiter of a sliding window": """
+        local now = tonumber(ARGV[1])
+        local window = tonumber(ARGV[2])
+        redis.call('ZREMRANGEBYSCORE', KEYS[1], 0, now - window)
+        local count = redis.call('ZCARD', KEYS[1])
+        if count < tonumber(ARGV[3]) then
+          redis.call('ZADD', KEYS[1], now, ARGV[4])
+          redis.call('PEXPIRE', KEYS[1], window)
+          return {1, count + 1}
+        end
+        return {0, count}""",
+    "a bucket of tokens": """
+        local data = redis.call('HMGET', KEYS[1], 'tokens', 'at')
+        local tokens, at = tonumber(data[1]), tonumber(data[2])
+        if tokens == nil then
+          tokens, at = tonumber(ARGV[1]), tonumber(ARGV[3])
+        end
+        tokens = math.min(tonumber(ARGV[1]), tokens + math.max(0, tonumber(ARGV[3]) - at) * tonumber(ARGV[2]))
+        local allowed = tokens >= 1
+        if allowed then tokens = tokens - 1 end
+        redis.call('HSET', KEYS[1], 'tokens', tokens, 'at', ARGV[3])
+        redis.call('EXPIRE', KEYS[1], 60)
+        return allowed and 1 or 0""",
+    "a counter with a deadline": """
+        local current = redis.call('INCR', KEYS[1])
+        if current == 1 then redis.call('EXPIRE', KEYS[1], ARGV[1]) end
+        return current""",
+    "jobs that are due move to their queue": """
+        local due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[1], 'LIMIT', 0, 100)
+        if #due > 0 then
+          redis.call('ZREM', KEYS[1], unpack(due))
+          for _, job in ipairs(due) do redis.call('LPUSH', KEYS[2], job) end
+        end
+        return #due""",
+    "a job is taken with its data": """
+        local id = redis.call('RPOPLPUSH', KEYS[1], KEYS[2])
+        if not id then return nil end
+        redis.call('SET', KEYS[3] .. id .. ':lock', ARGV[1], 'PX', ARGV[2])
+        return {id, redis.call('HGETALL', KEYS[3] .. id)}""",
+    "a function of its own": """
+        local function bump(key, by)
+          local held = tonumber(redis.call('GET', key) or '0')
+          redis.call('SET', key, held + by)
+          return held + by
+        end
+        return bump(KEYS[1], tonumber(ARGV[1]))""",
+    "compare and set": """
+        local held = redis.call('GET', KEYS[1])
+        if held == false or held == ARGV[1] then
+          redis.call('SET', KEYS[1], ARGV[2], 'KEEPTTL')
+          return 1
+        end
+        return 0""",
+    "a read and a pcall": """
+        local ok = redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[1], '$', 'MKSTREAM')
+        if type(ok) == 'table' and ok.err and not string.find(ok.err, 'BUSYGROUP') then return ok end
+        return 1""",
+    "pages of a set": """
+        local cursor, taken = '0', 0
+        repeat
+          local page = redis.call('SSCAN', KEYS[1], cursor, 'COUNT', 100)
+          cursor = page[1]
+          taken = taken + #page[2]
+        until cursor == '0' or taken >= 1000
+        return taken""",
+}
+
+
+@pytest.mark.parametrize("what", SOUND)
+def test_sound_scripts_are_not_accused(what: str) -> None:
+    assert [one for one in linted(SOUND[what]) if one.level != NOTE] == []
+
+
+@pytest.mark.parametrize(
+    ("source", "rule"),
+    [
+        ("local v = redis.call('HGET', KEYS[1], 'a')\nif v ~= nil then return 1 end", "nil-reply"),
+        ("if not redis.call('SISMEMBER', KEYS[1], ARGV[1]) then return 0 end", "zero-is-true"),
+        ("if ARGV[1] == 'a' and redis.call('HEXISTS', KEYS[1], 'b') then return 0 end", "zero-is-true"),
+        ("local n = redis.call('GET', KEYS[1])\nif n > 5 then return 1 end", "text-is-no-number"),
+        ("local most = ARGV[1]\nif #KEYS > 0 and most <= 3 then return 1 end", "text-is-no-number"),
+        ("local function f() total = 1 end\nf()", "global-variable"),
+        ("return os.time()", "unknown-name"),
+        ("return redis.call('GTE', KEYS[1])", "command-refused"),
+        ("return redis.call('GET', KEYS[1], 'x')", "command-refused"),
+        ("local call = redis.call\nreturn call('SUBSCRIBE', 'x')", "command-refused"),
+        ("local id = redis.call('LPOP', KEYS[1])\nreturn redis.call('HGETALL', 'job:' .. id)", "undeclared-key"),
+        ("for _, id in ipairs(redis.call('LRANGE', KEYS[1], 0, 9)) do redis.call('DEL', id) end", "undeclared-key"),
+        ("local function drop(k) redis.call('DEL', k) end\ndrop('a' .. ARGV[1])", "undeclared-key"),
+        ("return redis.call('DEL', unpack(redis.call('LRANGE', KEYS[1], 0, -1)))", "unbounded-unpack"),
+        ("while true do\n if not redis.call('SPOP', KEYS[1]) then break end\nend", "unbounded-loop"),
+        ("redis.call('SET', KEYS[1], 'x')\nlocal m = cjson.decode(ARGV[1])\nreturn m.a", "write-before-check"),
+        ("local r = redis.pcall('GET', KEYS[1])\nif r then return 1 end", "protected-call-unread"),
+        ("redis.call('SETEX', KEYS[1], 9, '1')\nredis.call('SET', KEYS[1], '2')", "deadline-dropped"),
+    ],
+)  # fmt: skip
+def test_mistakes_that_no_example_shows(source: str, rule: str) -> None:
+    assert rule in rules_in(source)
+
+
+def test_a_line_is_allowed_with_a_reason() -> None:
+    bad = "return redis.call('INCR', 'requests')"
+    assert rules_in(f"-- orderlab: allow undeclared-key: one node only\n{bad}") == set()
+    assert rules_in(f"{bad} -- orderlab: allow undeclared-key, one node only") == set()
+    assert rules_in(f"-- orderlab: allow undeclared-key\n{bad}") == {"undeclared-key", ALLOW_RULE}
+    assert rules_in(f"-- orderlab: allow nil-reply: not here\n{bad}") == {"undeclared-key", ALLOW_RULE}
+    assert rules_in(f"-- orderlab: allow undeclared: typo\n{bad}") == {"undeclared-key", ALLOW_RULE}
+
+
+def test_repairs_leave_nothing_to_repair() -> None:
+    source = "count = 1\nif redis.call('GET', KEYS[1]) == nil then return redis.call('HMSET', KEYS[2], 'a', count) end"
+    found = linted(source)
+    changed = repaired({Path("a.lua"): source.encode()}, found)[Path("a.lua")].decode()
+    assert changed.splitlines() == [
+        "local count = 1",
+        "if redis.call('GET', KEYS[1]) == false then return redis.call('HSET', KEYS[2], 'a', count) end",
+    ]
+    assert linted(changed) == []
+
+
+def test_only_what_is_new_is_told_wherever_its_line_has_gone() -> None:
+    old = linted("return redis.call('INCR', 'a')")
+    new = linted("-- a comment\nredis.call('INCR', 'b')\nreturn redis.call('INCR', 'a')")
+    assert [one.source for one in new_findings(new, old) if one.rule == "undeclared-key"] == ["redis.call('INCR', 'b')"]
+
+
+def test_programs_and_folders_are_looked_through(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "a.py").write_text(
+        'LUA = """\nreturn redis.call("GET", KEYS[0])\n"""\nF = f"redis.call({x})"\n'
+    )
+    (tmp_path / "node_modules").mkdir()
+    (tmp_path / "node_modules" / "b.lua").write_text("return KEYS[0]")
+    scripts, left = scripts_at([tmp_path])
+    assert [(one.rule, one.path.name, one.line) for script in scripts for one in lint_script(script)] == [
+        ("index-from-zero", "a.py", 2)
+    ]
+    assert len(left) == 1
+    assert "a.py:4: the script has a hole, x" in left[0]
+    with pytest.raises(InputError, match="no Lua file"):
+        scripts_at([_empty(tmp_path)])
+
+
+def _empty(folder: Path) -> Path:
+    (folder / "empty").mkdir()
+    return folder / "empty"
