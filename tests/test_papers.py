@@ -4,8 +4,10 @@ docstrings."""
 from __future__ import annotations
 
 import ast
+import io
 import re
 import subprocess
+import tokenize
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -183,6 +185,34 @@ def test_what_docstrings_call_by_a_path_exists() -> None:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 named = re.findall(rf"`((?:{'|'.join(ROOMS)})/[\w./-]+\.(?:py|md|toml|lua|c))`", node.value)
                 wrong |= {(file.name, path) for path in named if not is_there(path, file)}
+    assert wrong == set()
+
+
+def remarks_of(file: Path) -> Iterator[str]:
+    """The comments and docstrings of a Python file; of Lua and C the lines of comments."""
+    text = file.read_text()
+    if file.suffix != ".py":
+        yield from (line for line in text.splitlines() if re.match(r"\s*(?:--|/?\*|//)|.*\s(?:--|/\*) ", line))
+        return
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.value.value
+
+
+@pytest.mark.parametrize("room", ["commands", "model", "properties", "report", "sim", "spark_sweeps"])
+def test_files_that_comments_and_docstrings_name_exist(room: str) -> None:
+    there = {name.rsplit("/", 1)[-1] for name in names_in_the_repository()}
+    wrong = {
+        (file.name, named)
+        for file in sorted((ROOT / "orderlab" / room).rglob("*"))
+        if file.suffix in (".py", ".lua", ".c")
+        for remark in remarks_of(file)
+        for named in re.findall(r"(?<![\w./-])(?:[a-z_0-9]+/)*([a-z_0-9]+\.py)\b(?!:[A-Za-z])", remark)
+        if named not in there
+    }
     assert wrong == set()
 
 

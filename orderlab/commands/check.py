@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from orderlab.model.errors import InputError
+from orderlab.model.protocol.packet_id import TWO_BYTES_MAX
 from orderlab.model.verdict import Verdict, overall, worst
 from orderlab.program import EXIT, ExitCode, tell
 from orderlab.report.forms import REPORT_HELP
@@ -42,8 +43,9 @@ def check(
     drain_bound_ms: Annotated[float | None, typer.Option(min=0, help="A backlog must be gone within this.")] = None,
     expiry_tolerance_ms: Annotated[float, typer.Option(min=0, help="By how much recorded times may be off.")] = 0.0,
     receive_maximum: Annotated[
-        int, typer.Option(min=1, max=65_535, help="Of connections whose rows do not say; for the law of that name.")
-    ] = 65_535,
+        int,
+        typer.Option(min=1, max=TWO_BYTES_MAX, help="Of connections whose rows do not say; for the law of that name."),
+    ] = TWO_BYTES_MAX,
     budget: Annotated[float | None, typer.Option(min=0, help="Seconds to spend on each file.")] = None,
     master: Annotated[str | None, typer.Option(help="Judge a folder on this Spark, such as local[*].")] = None,
     allow_vacuous: Annotated[

@@ -3,7 +3,7 @@ files.
 
 Other rooms keep catalogues of their own in the same form; the command line joins them. A Python file gives entries too:
 
-    orderlab explore peterson.py --set broken=true
+    orderlab explore peterson.py:Peterson --set broken=true
     orderlab explore locks.py:Bakery
 
 A file offers its declarative specifications (subclasses of `Specification`, whose fields are the parameters) and its

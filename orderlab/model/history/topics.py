@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from orderlab.model.errors import InputError
+from orderlab.model.protocol.packet_id import TWO_BYTES_MAX
 
-LONGEST = 65535
+LONGEST = TWO_BYTES_MAX
 """Bytes of UTF-8 (1.5.4)."""
 
 

@@ -7,7 +7,9 @@ identifier and any sequence number nearby.
 
 from __future__ import annotations
 
-MODULUS = 65535
+TWO_BYTES_MAX = 65535
+"""The largest Two Byte Integer of MQTT (1.5.2): identifiers, Receive Maximum, Keep Alive, lengths of texts."""
+MODULUS = TWO_BYTES_MAX
 """Number of identifiers. Small-scope exploration takes a smaller one; zero is never an identifier."""
 
 

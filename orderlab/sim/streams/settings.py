@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from orderlab.sim.mqtt.connections import UNLIMITED
 from orderlab.sim.systems.settings import RATE_MIN, Settings
 
 
@@ -15,7 +16,7 @@ class StreamsSettings(Settings):
     publishers: int = Field(default=100, ge=1, le=100_000)
     rate: float = Field(default=20.0, ge=RATE_MIN, le=1000, allow_inf_nan=False)
     """Messages of a publisher in a second, in the mean of all; each begins at an instant of its own."""
-    server_receive_maximum: int = Field(default=32, ge=1, le=65_535)
+    server_receive_maximum: int = Field(default=32, ge=1, le=UNLIMITED)
     """Messages of a publisher that may be under way; more wait for answers."""
     zipf: float = Field(default=0.0, ge=0, le=3, allow_inf_nan=False)
     """Exponent of uneven load: the n-th publisher's rate is as 1 / n ** zipf, and so are its topics'."""

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.files import read_toml
-from orderlab.model.protocol.packet_id import MODULUS
+from orderlab.model.protocol.packet_id import MODULUS, TWO_BYTES_MAX
 from orderlab.sim.costs import first_error
 from orderlab.sim.engine.packs import NUMBER_BYTES
 from orderlab.sim.mqtt.clients import Pattern, parse_shares
@@ -109,9 +109,9 @@ class ClientSettings(Settings):
     """Session Expiry Interval of every subscriber; by default sessions do not expire."""
     resubscribe: bool = False
     """Whether subscribers send SUBSCRIBE after every CONNECT, as many clients do, though their session has it."""
-    keep_alive_s: float = Field(default=0.0, ge=0, le=65_535)
+    keep_alive_s: float = Field(default=0.0, ge=0, le=TWO_BYTES_MAX)
     """Keep Alive of every subscriber, in seconds; 0: off, and nobody notices that a link is dead."""
-    server_keep_alive_s: float | None = Field(default=None, ge=0.001, le=65_535)
+    server_keep_alive_s: float | None = Field(default=None, ge=0.001, le=TWO_BYTES_MAX)
     """Server Keep Alive: what the server sets in its place (MQTT-3.1.2-21)."""
     will_delay_s: float | None = Field(default=None, ge=0, le=2**32 - 1)
     """Will Delay Interval of every subscriber; by default they have no Will Message."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from orderlab.model.contracts.session.spec import LONGEST_INTERVAL_S
+from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.sim.stores.faults import NODE_CONDITIONS, PLANTED
 
 HOSTILE_CLIENTS: tuple[bytes, ...] = (
@@ -21,7 +22,7 @@ HOSTILE_CLIENTS: tuple[bytes, ...] = (
     b"%",
     b"%7D",
     b"\x01\x7f\n\r",
-    b"x" * 65535,
+    b"x" * MODULUS,
 )
 """Client identifiers that MQTT allows, as they break hash tags, templates and buffers; the empty one a server
 replaces."""
@@ -69,7 +70,7 @@ payload_bodies = st.one_of(
     st.sampled_from([b"\x00", b"\xff" * 9, b'"\\', b"\r\n$-1\r\n", b"{}", b"same", b"nil", b"P" * 300]),
 )
 
-limits = st.one_of(st.sampled_from([1, 2, 3, 4, 100]), st.sampled_from([0, -1, 65535, 65536]))
+limits = st.one_of(st.sampled_from([1, 2, 3, 4, 100]), st.sampled_from([0, -1, MODULUS, MODULUS + 1]))
 """Those outside 1..65535 are for stores that promise to decline them."""
 ordinary_limits = st.sampled_from([1, 2, 3, 4, 100])
 page_sizes = st.one_of(st.none(), st.integers(0, 4), st.just(1000))

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from orderlab.model.classics.catalogue import CatalogueEntry
 from orderlab.model.contracts.session.contract import BUDGETS, dealt
 from orderlab.model.errors import InputError
+from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.model.spec.transition_system import TransitionSystem
 from orderlab.properties.contracts.session.exploration.system import EXPLORED, StoreExploration
 from orderlab.properties.contracts.session.subject import Subject
@@ -26,8 +27,8 @@ class Parameters(BaseModel):
     writers: int = Field(2, ge=1, le=4)
     readers: int = Field(1, ge=1, le=3)
     messages: int = Field(4, ge=1, le=12)
-    limit: int = Field(2, ge=1, le=65535)
-    modulus: int = Field(3, ge=1, le=65535)
+    limit: int = Field(2, ge=1, le=MODULUS)
+    modulus: int = Field(3, ge=1, le=MODULUS)
     qos: Literal["1", "2"] = "1"
     crashes: int = Field(1, ge=0, le=9)
     lost_replies: int = Field(1, ge=0, le=9)

@@ -8,11 +8,11 @@ from typing import ClassVar
 from hypothesis import strategies as st
 
 from orderlab.model.contracts.session.steps import Acknowledge, Churn, DrainQueue, Fetch, Quiesce, Release, Save, Wait
+from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.properties.contracts.session import strategies as given
 from orderlab.properties.contracts.session.machines.store import WAITS_MAX_MS, StoreMachine
 from orderlab.properties.machines.tally import initialize, rule
 
-FULL_SCALE = 65535
 SMALL = 8
 """Identifiers of a world small enough to go round it one by one."""
 near_the_wrap = st.integers(-4, 4)
@@ -27,10 +27,10 @@ class PacketIdentifiers(StoreMachine):
         super().__init__()
         self.passed = 0
 
-    @initialize(start=st.one_of(near_the_wrap, st.integers(0, FULL_SCALE)))
+    @initialize(start=st.one_of(near_the_wrap, st.integers(0, MODULUS)))
     def start_anywhere(self, start: int) -> None:
         """Bring the counter to ``start`` (from the wrap on, below 5)."""
-        self.pass_by_count(start % FULL_SCALE)
+        self.pass_by_count(start % MODULUS)
 
     def pass_by_count(self, count: int) -> None:
         """So many messages come and go, if the example may still afford them."""
@@ -68,7 +68,7 @@ class PacketIdentifiers(StoreMachine):
     def go_round(self, past: int) -> None:
         """As many messages as there are identifiers, or one more or less, come and are acknowledged; others stay."""
         if self.passes_max or self.ended:
-            self.pass_by_count(FULL_SCALE + past)
+            self.pass_by_count(MODULUS + past)
             return
         modulus = self.run.store.capabilities.modulus
         for _ in range(min(modulus + past, SMALL)):

@@ -25,6 +25,7 @@ from orderlab.model.contracts.session.steps import (
     Upkeep,
     Wait,
 )
+from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.properties.contracts.session import strategies as given
 from orderlab.properties.contracts.session.machines.store import StoreMachine
 from orderlab.properties.machines.tally import rule
@@ -100,7 +101,7 @@ class SessionMachine(StoreMachine):
         """PUBREC for one of the last messages."""
         self.take(Release(max(self.labels - back, 1)))
 
-    @rule(client=st.integers(0, 1), packet_id=st.sampled_from([1, 7, 65535]), release=st.booleans())
+    @rule(client=st.integers(0, 1), packet_id=st.sampled_from([1, 7, MODULUS]), release=st.booleans())
     def answer_nothing(self, client: int, packet_id: int, release: bool) -> None:
         """An answer to something that was never sent."""
         self.take(Answer(packet_id, client, release))
@@ -109,7 +110,7 @@ class SessionMachine(StoreMachine):
     @rule(
         client=st.integers(0, 1),
         interval_ms=given.forbidden_intervals_ms,
-        packet_id=st.sampled_from([0, 65536, -1]),
+        packet_id=st.sampled_from([0, MODULUS + 1, -1]),
         kind=st.sampled_from(["interval", "limit", "answer", "nothing"]),
     )
     def give_what_is_forbidden(self, client: int, interval_ms: float, packet_id: int, kind: str) -> None:

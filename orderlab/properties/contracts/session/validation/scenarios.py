@@ -22,6 +22,7 @@ from orderlab.model.contracts.session.steps import (
     Wait,
 )
 from orderlab.model.contracts.steps import Fault
+from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.properties.contracts.session.subject import (
     CLIENTS,
     DEFAULT_EXPIRY_MS,
@@ -345,7 +346,7 @@ FORBIDDEN: dict[str, list[Step]] = {
     "limit 0": saves(4, limit=0),
     "limit -1": saves(4, limit=-1),
     "an answer to packet identifier 0": [Answer(0), Answer(0, release=True)],
-    "an answer to packet identifier 65536": [Answer(65536), Answer(65536, release=True)],
+    "an answer to packet identifier 65536": [Answer(MODULUS + 1), Answer(MODULUS + 1, release=True)],
 }
 """Steps that no caller may take, unless the binding promises otherwise. Each comes after a few messages, in a run of
 its own."""

@@ -31,6 +31,7 @@ from orderlab.model.contracts.session.steps import (
     Wait,
 )
 from orderlab.model.contracts.steps import Fault
+from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.subject import CLIENTS, DEFAULT_EXPIRY_MS, Subject, take_steps
 from orderlab.properties.validation.findings import Findings
@@ -172,7 +173,7 @@ class Walk:
     def _acknowledge(self) -> Step:
         if self.draw.random() < 0.03:
             modulus = self.subject.binding.modulus
-            numbers = [0, 1, modulus, modulus + 1, 65536] if self.habits.forbidden else [1, 2, modulus]
+            numbers = [0, 1, modulus, modulus + 1, MODULUS + 1] if self.habits.forbidden else [1, 2, modulus]
             return Answer(self.draw.choice(numbers), self._client(), self.draw.random() < 0.5)
         return self._overtaken(Acknowledge(self._label()), "acknowledge")
 

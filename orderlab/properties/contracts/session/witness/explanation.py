@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from orderlab.model.contracts.session.steps import Answer, Release, Serve, Step, Trace, Wait
+from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.subject import Reruns
@@ -46,7 +47,7 @@ def explain(reruns: Reruns, trace: Trace) -> Explanation:
         ran.append(lines_run(store.versions[store.serving], store.records))
         keyspaces.append(store.backend.visible())
     if not store.records:  # time passed: what fetch then returns is what is wrong
-        store.perform("fetch", trace.clients[0], {"count": 65535, "after": 0, "epoch": 1})
+        store.perform("fetch", trace.clients[0], {"count": MODULUS, "after": 0, "epoch": 1})
     store.is_recording = False
     lua = line_to_look_at(store.records, store.versions[store.serving], None if report is None else report.result)
     failed = report is not None and isinstance(report.result, Failed)

@@ -1,4 +1,4 @@
--- The library `bit` (Lua BitOp): 32-bit integers. The arithmetic is Python's, see lua_bit.py.
+-- The library `bit` (Lua BitOp): 32-bit integers. The arithmetic is Python's, see callables.py.
 
 local host = ...
 local charge, check_number, python_bit = host.charge, host.check_number, host.python.bit

@@ -1,4 +1,4 @@
--- The library `struct`: C structures in strings. Formats are read by Python, see lua_struct.py.
+-- The library `struct`: C structures in strings. Formats are read by Python, see struct.py.
 
 local host = ...
 local python, bad_argument, wrong_type = host.python, host.bad_argument, host.wrong_type
