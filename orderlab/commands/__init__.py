@@ -2,6 +2,7 @@
 
 PROGRAM = "orderlab"
 SUMMARIES = {
+    "init": "Draft a store.toml for a folder of scripts, or of programs that hold them, with its gaps marked.",
     "validate": "Judge stores by their laws: footprint, every interleaving of small scopes, random runs.",
     "lint": "Look for mistakes in the text of scripts: Lua files, stores, strings of programs.",
     "specimens": "Is every flawed store caught by the laws that it breaks, and does its neighbour pass them?",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from orderlab.model.errors import InputError
@@ -17,13 +18,18 @@ SKIPPED = frozenset({"node_modules", "vendor", "target", "dist", "build", "__pyc
 PROGRAM_SIZE_MAX = 1 << 23
 
 
-def scripts_at(paths: Sequence[Path], trust_adapter: bool = False) -> tuple[list[Script], list[str]]:
-    """The scripts at the paths, and what was left out and why. Raises InputError for a path that holds none."""
+def scripts_at(
+    paths: Sequence[Path], trust_adapter: bool = False, is_binding_ignored: bool = False
+) -> tuple[list[Script], list[str]]:
+    """The scripts at the paths, and what was left out and why. Raises InputError for a path that holds none.
+
+    ``is_binding_ignored``: all in a folder are meant, not those that its ``store.toml`` names.
+    """
     found: dict[tuple[Path, str], Script] = {}
     left: list[str] = []
     for path in paths:
         before = len(found)
-        for script in _scripts(path, left, trust_adapter):
+        for script in _files_below(path, left) if is_binding_ignored else _scripts(path, left, trust_adapter):
             found.setdefault((script.path.resolve(), script.name if script.pieces else ""), script)
         if len(found) == before and not left:
             raise InputError(f"{path}: no Lua file, no {FILE_NAME}, and no program with a script in it; name one")
@@ -32,8 +38,7 @@ def scripts_at(paths: Sequence[Path], trust_adapter: bool = False) -> tuple[list
 
 def _scripts(path: Path, left: list[str], trust_adapter: bool) -> Iterator[Script]:
     if path.is_dir() and not (path / FILE_NAME).is_file():
-        for file in _files(path):
-            yield from _of_file(file, left)
+        yield from _files_below(path, left)
     elif path.is_dir() or path.suffix == ".toml":
         yield from load_binding(path, trust_adapter=trust_adapter).scripts
     elif path.suffix in (".lua", *SUFFIXES):
@@ -42,6 +47,15 @@ def _scripts(path: Path, left: list[str], trust_adapter: bool) -> Iterator[Scrip
         raise InputError(f"{path}: neither a Lua file, a {FILE_NAME}, nor a program of a language that is read")
     else:
         raise InputError(f"{path}: no such file; name a Lua file, a folder, a {FILE_NAME} or a program")
+
+
+def _files_below(folder: Path, left: list[str]) -> Iterator[Script]:
+    """The scripts of all files in a folder, called by their paths in it."""
+    for file in _files(folder):
+        for script in _of_file(file, left):
+            within = file.relative_to(folder).as_posix()
+            name = f"{within}#{script.name.partition('#')[2]}" if script.pieces else within
+            yield replace(script, name=name, pieces=tuple(piece._replace(name=name) for piece in script.pieces))
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -1,0 +1,1 @@
+"""A first ``store.toml`` for scripts that nobody has bound yet: what their text tells, and marked gaps for the rest."""

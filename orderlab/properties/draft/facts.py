@@ -1,0 +1,266 @@
+"""What the text of a script tells of how it is called: its keys and their types, its arguments and how each is read,
+what it may reply, whether it writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tree_sitter import Node
+
+from orderlab.properties.lint.replies import INTEGER, NIL_OR_TEXT
+from orderlab.properties.lint.scopes import enclosing
+from orderlab.properties.lint.values import ParsedScript
+from orderlab.properties.syntax import arguments
+from orderlab.sim.stores.binding.results import Script
+
+_TYPES = {"l": "list", "r": "list", "h": "hash", "s": "set", "z": "sorted set", "x": "stream", "pf": "string"}
+_STRINGS = frozenset(
+    (
+        "SET",
+        "GET",
+        "GETSET",
+        "SETNX",
+        "SETEX",
+        "PSETEX",
+        "INCR",
+        "INCRBY",
+        "DECR",
+        "DECRBY",
+        "APPEND",
+        "STRLEN",
+        "GETDEL",
+    )
+) | {"GETEX", "SETBIT", "GETBIT", "MGET", "MSET"}
+_SEVERAL = frozenset(
+    (
+        "EXISTS",
+        "DEL",
+        "UNLINK",
+        "EXPIRE",
+        "PEXPIRE",
+        "TTL",
+        "PTTL",
+        "PERSIST",
+        "TYPE",
+        "RENAME",
+        "SCAN",
+        "SORT",
+        "TOUCH",
+    )
+)
+"""Commands that tell nothing of a key's type."""
+
+
+_READERS = ("tonumber", "tostring", "cjson.decode", "cmsgpack.unpack", "math.floor", "string.lower")
+"""Functions through which an argument is read."""
+_ONE_NAMED = re.compile(r"\b(KEYS|ARGV)\s*\[\s*(\d+)\s*\][\s:=,-]*(?:the\s+|an?\s+)?[\"'`<(]*([A-Za-z][\w-]*)")
+"""In a comment, ``KEYS[1]: queue`` and its like."""
+_ALL_NAMED = re.compile(r"\b(KEYS|ARGV)\s*:[ \t]*([^\n]+)")
+"""``KEYS: queue, counter``."""
+
+
+@dataclass
+class Slot:
+    """One of KEYS or ARGV."""
+
+    name: str
+    """Of the variable that it is read into; ``key1``, ``arg1`` where there is none."""
+    is_named: bool
+    types: set[str] = field(default_factory=set)
+    """Of a key: what commands take it for. Of an argument: ``number``, ``json``, ``text``."""
+    members: set[str] = field(default_factory=set)
+    """Members that are read of JSON."""
+
+
+@dataclass
+class Facts:
+    """What is known of a script."""
+
+    script: Script
+    keys: list[Slot]
+    arguments: list[Slot]
+    has_more_keys: bool
+    """Whether keys are read at places that the text does not tell."""
+    has_more_arguments: bool
+    writes: bool
+    commands: tuple[str, ...]
+    replies: tuple[str, ...]
+    """Kinds of replies: ``integer``, ``text``, ``nil``, ``status``, ``list``, ``anything``."""
+
+
+def facts_of(script: Script) -> Facts:
+    """The facts of a script. Raises InputError where it cannot be parsed."""
+    parsed = ParsedScript(script.source, str(script.path))
+    slots: dict[str, dict[int, Slot]] = {"KEYS": {}, "ARGV": {}}
+    more = {"KEYS": False, "ARGV": False}
+    for node in parsed.chunk.nodes("identifier"):
+        array = parsed.text(node)
+        variable = parsed.scopes.variable(node)
+        if array not in slots or variable is None or variable.kind != "global":
+            continue
+        above = node.parent
+        number = None
+        if above is not None and above.type == "bracket_index_expression" and above.named_children[0] == node:
+            number = parsed.number(above.named_children[-1])
+        if above is None or number is None or number < 1:
+            more[array] = True
+            continue
+        slot = slots[array].setdefault(int(number), Slot("", False))
+        if not slot.is_named and (name := _name_of(parsed, above)):
+            slot.name, slot.is_named = name, True
+        for use in _uses(parsed, above):
+            _note(parsed, slot, use, array)
+    for call in parsed.calls:
+        kind = _type_of(call.name)
+        for key in parsed.keys_of(call):
+            at = _index_of(parsed, key)
+            if kind and at is not None:
+                slots["KEYS"].setdefault(at, Slot("", False)).types.add(kind)
+    _name_by_comments(parsed, slots)
+    filled = {array: _filled(found, "key" if array == "KEYS" else "arg") for array, found in slots.items()}
+    return Facts(
+        script,
+        filled["KEYS"],
+        filled["ARGV"],
+        more["KEYS"],
+        more["ARGV"],
+        any(call.entry is not None and call.entry.is_write for call in parsed.calls),
+        tuple(dict.fromkeys(call.name for call in parsed.calls)),
+        tuple(dict.fromkeys(_replies(parsed))),
+    )
+
+
+def _name_by_comments(parsed: ParsedScript, slots: dict[str, dict[int, Slot]]) -> None:
+    """What comments call the elements, where no variable does, up to the last that is read."""
+    for comment in map(parsed.text, parsed.chunk.nodes("comment")):
+        named = [(array, int(number), name) for array, number, name in _ONE_NAMED.findall(comment)]
+        for array, listed in _ALL_NAMED.findall(comment):
+            for number, told in enumerate(listed.split(","), 1):
+                if (name := re.match(r"\s*[\"'`<]*([A-Za-z][\w-]*)", told)) is not None:
+                    named.append((array, number, name[1]))
+        for array, number, name in named:
+            slot = slots[array].setdefault(number, Slot("", False)) if number <= max(slots[array], default=0) else None
+            if slot is not None and not slot.is_named:
+                slot.name, slot.is_named = name, True
+
+
+def _filled(found: dict[int, Slot], word: str) -> list[Slot]:
+    slots = [found.get(number, Slot("", False)) for number in range(1, max(found, default=0) + 1)]
+    for number, slot in enumerate(slots, 1):
+        slot.name = slot.name or f"{word}{number}"
+    return slots
+
+
+def _name_of(parsed: ParsedScript, node: Node) -> str:
+    """The local variable that an element is read into, be it through tonumber or as JSON."""
+    value = node
+    while (above := value.parent) is not None:
+        if above.type == "arguments" and above.parent is not None:
+            if parsed.text(above.parent.named_children[0]) not in _READERS:
+                return ""
+        elif above.type == "binary_expression":
+            if above.children[1].type != "or" or above.children[0] != value:
+                return ""
+        elif above.type != "function_call":
+            break
+        value = above
+    listed = value.parent
+    if listed is None or listed.type != "expression_list" or listed.parent is None:
+        return ""
+    statement = listed.parent
+    names = next((one for one in statement.named_children if one.type == "variable_list"), None)
+    if names is None or statement.type != "assignment_statement":
+        return ""
+    place = listed.named_children.index(value)
+    if place >= len(names.named_children) or names.named_children[place].type != "identifier":
+        return ""
+    return parsed.text(names.named_children[place])
+
+
+def _uses(parsed: ParsedScript, node: Node) -> Iterator[Node]:
+    """Where an element is used: at its own place, and wherever its variable is."""
+    yield node
+    name = node.parent
+    if name is None or name.type != "expression_list":
+        return
+    told = _name_of(parsed, node)
+    for one in parsed.chunk.nodes("identifier"):
+        variable = parsed.scopes.variable(one)
+        if variable is not None and variable.name.decode() == told and node in variable.values:
+            yield one
+
+
+def _note(parsed: ParsedScript, slot: Slot, use: Node, array: str) -> None:
+    """What one use says of the type of an argument."""
+    if array == "KEYS" or use.parent is None:
+        return
+    above = use.parent
+    call = above.parent if above.type == "arguments" else None
+    callee = parsed.text(call.named_children[0]) if call is not None and call.type == "function_call" else ""
+    if callee == "tonumber" or (above.type == "binary_expression" and above.children[1].type in "+-*/%"):
+        slot.types.add("number")
+    elif callee == "cjson.decode":
+        slot.types.add("json")
+        decoded = _name_of(parsed, use)
+        for node in parsed.chunk.nodes("dot_index_expression"):
+            if decoded and parsed.text(node.named_children[0]) == decoded:
+                slot.members.add(parsed.text(node.named_children[1]))
+    elif callee == "cmsgpack.unpack":
+        slot.types.add("msgpack")
+
+
+def _index_of(parsed: ParsedScript, node: Node) -> int | None:
+    """The place in KEYS that an expression is."""
+    node = parsed.only_value(node)
+    if node.type != "bracket_index_expression" or parsed.text(node.named_children[0]) != "KEYS":
+        return None
+    number = parsed.number(node.named_children[-1])
+    return None if number is None or number < 1 else int(number)
+
+
+def _type_of(command: str) -> str:
+    if command in _SEVERAL:
+        return ""
+    if command in _STRINGS:
+        return "string"
+    match = re.match("PF|[LRHSZX]", command)
+    return _TYPES[match[0].lower()] if match else ""
+
+
+def _replies(parsed: ParsedScript) -> Iterator[str]:
+    """Kinds of what a script returns at its end, not of what its functions do."""
+    found = False
+    for node in parsed.chunk.nodes("return_statement"):
+        if next(enclosing(node, "function_declaration", "function_definition"), None) is not None:
+            continue
+        found = True
+        values = [one for listed in node.named_children for one in listed.named_children]
+        yield _reply(parsed, parsed.only_value(values[0])) if values else "nil"
+    if not found:
+        yield "nil"
+
+
+def _reply(parsed: ParsedScript, node: Node) -> str:
+    if node.type in ("number", "true") or (node.type == "unary_expression" and node.children[0].type == "#"):
+        return "integer"
+    if node.type in ("nil", "false"):
+        return "nil"
+    if node.type == "string":
+        return "text"
+    if node.type == "table_constructor":
+        return "list"
+    if node.type == "function_call":
+        name = parsed.text(node.named_children[0])
+        call = parsed.call_of(node)
+        if call is not None:
+            return "integer" if call.name in INTEGER else "text" if call.name in NIL_OR_TEXT else "anything"
+        if name == "tonumber":
+            return "integer"
+        if name in ("tostring", "cjson.encode"):
+            return "json" if name == "cjson.encode" else "text"
+        if name in ("redis.status_reply", "redis.error_reply"):
+            return "status" if name.endswith("status_reply") else "error"
+        return "anything" if arguments(node) or name else "nil"
+    return "integer" if node.type == "binary_expression" and node.children[1].type in "+-*/%" else "anything"

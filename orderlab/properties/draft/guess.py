@@ -1,0 +1,90 @@
+"""Which contract a store's scripts are of, and which operation each is: a guess by names, with its reason."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+from orderlab.properties.draft.facts import Facts
+
+_NAMES = tomllib.loads(Path(__file__).with_name("names.toml").read_text(encoding="utf-8"))
+OPERATIONS: Mapping[str, Mapping[str, Sequence[str]]] = _NAMES["operations"]
+"""Contract -> operation -> what scripts of that kind are called, letters alone, in small ones."""
+FIELDS: Mapping[str, Sequence[str]] = _NAMES["fields"]
+"""A contract's field -> words in names of variables that speak of it."""
+TAGS: Mapping[str, str] = _NAMES["tags"]
+"""Contract -> the hash tag of a store's keys, where that is not the store itself."""
+COMMON: Mapping[str, Sequence[str]] = _NAMES["common"]
+"""Contract -> fields that every operation has beside its own."""
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What a store seems to be."""
+
+    contract: str | None
+    operations: Mapping[str, str]
+    """Script -> operation; those that fit none are left out."""
+    reason: str
+
+
+def guessed(facts: Sequence[Facts], wanted: str | None = None) -> Guess:
+    """The contract that most scripts fit by their names; None where fewer than two fit, or one of a single script."""
+    best: tuple[int, dict[str, str], str | None] = (0, {}, None)
+    for contract in OPERATIONS if wanted is None else (wanted,):
+        fits = _fits(contract, facts)
+        if len(fits) > best[0]:
+            best = (len(fits), fits, contract)
+    count, operations, found = best
+    if wanted is not None:
+        return Guess(wanted, operations, "as asked for")
+    if found is None or count < min(2, len(facts)):
+        return Guess(None, {}, "no contract has operations of these names")
+    return Guess(found, operations, f"{count} of {len(facts)} scripts are called like operations of it")
+
+
+def _fits(contract: str, facts: Sequence[Facts]) -> dict[str, str]:
+    """The scripts that are called like operations of a contract; of two that fit one, that with the nearer name."""
+    scored = []
+    for one in facts:
+        name = plain_name(one)
+        for operation, words in OPERATIONS[contract].items():
+            if name == operation.replace("_", ""):
+                scored.append((0, one.script.name, operation))
+            elif name in words:
+                scored.append((1, one.script.name, operation))
+            elif any(name.startswith(word) or name.endswith(word) for word in words if len(word) > 2):
+                scored.append((2, one.script.name, operation))
+    fits: dict[str, str] = {}
+    for _, script, operation in sorted(scored, key=lambda each: each[0]):
+        if script not in fits and operation not in fits.values():
+            fits[script] = operation
+    return fits
+
+
+def plain_name(facts: Facts) -> str:
+    """What a script is called, letters alone: its file's stem, or the name in its program."""
+    file, _, inner = facts.script.name.partition("#")
+    told = inner.split(".")[-1] if inner else PurePath(file).stem
+    told = re.sub(r"\[\d+\]", "", told)
+    name = re.sub(r"[^a-z]", "", told.lower())
+    return re.sub(r"^(?:lua|script)|(?:lua|script|job|sha)$", "", name) or name
+
+
+def field_for(name: str, fields: Sequence[str], taken: Sequence[str]) -> str | None:
+    """The field of an operation that a variable's name speaks of."""
+    words = re.findall(r"[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", name).lower())
+    whole = "".join(words)
+    for candidate in (*fields, "now_ms"):
+        if candidate not in taken and whole == candidate.replace("_", ""):
+            return candidate
+    for candidate in (*fields, "now_ms"):
+        if candidate in taken:
+            continue
+        spoken = FIELDS.get(candidate, ())
+        if whole in spoken or any(word in spoken for word in words):
+            return candidate
+    return None

@@ -1,0 +1,85 @@
+"""A first store.toml: what scripts tell is written down, and everything else is a gap that validation names."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from orderlab.properties.draft.facts import facts_of
+from orderlab.sim.stores.binding.results import Script
+from tests.in_process import orderlab
+
+LUA = Path(__file__).parents[3] / "lua"
+
+
+def test_a_script_tells_its_keys_arguments_and_replies() -> None:
+    source = """
+        -- KEYS[2] - the counter
+        local queue = KEYS[1]
+        local most = tonumber(ARGV[1])
+        local job = cjson.decode(ARGV[2])
+        redis.call('RPUSH', queue, job.id .. job.name)
+        redis.call('INCR', KEYS[2])
+        if most > 1 then return false end
+        return redis.call('LLEN', queue)
+    """
+    facts = facts_of(Script("push.lua", source.encode(), Path("push.lua")))
+    assert [(slot.name, slot.types) for slot in facts.keys] == [("queue", {"list"}), ("counter", {"string"})]
+    assert [(slot.name, slot.types, slot.members) for slot in facts.arguments] == [
+        ("most", {"number"}, set()),
+        ("job", {"json"}, {"id", "name"}),
+    ]
+    assert facts.writes
+    assert set(facts.replies) == {"nil", "integer"}
+    assert facts.commands == ("RPUSH", "INCR", "LLEN")
+
+
+@pytest.mark.parametrize(("store", "contract"), [("session", "session"), ("feed", "feed"), ("job_queue", "job_queue")])
+def test_the_stores_of_this_project_are_recognized_and_their_gaps_named(
+    store: str, contract: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / store
+    shutil.copytree(LUA / store, folder, ignore=shutil.ignore_patterns("*.toml"))
+    told = json.loads(orderlab("init", str(folder), "--json").stdout)
+    assert told["specification"] == contract
+    assert len(told["operations"]) >= len(told["scripts"]) - 2
+    written = tomllib.loads((folder / "store.toml").read_text())
+    assert written["operations"].keys() == set(told["operations"].values())
+    ended = orderlab("validate", str(folder), "--effort", "0.01")
+    assert ended.returncode == 2
+    assert f"{folder / 'store.toml'}: " in ended.stderr
+    assert 'unknown field "TODO' in ended.stderr
+
+
+def test_a_filled_draft_is_judged(tmp_path: Path) -> None:
+    (tmp_path / "Locks.java").write_text(
+        """class Locks {
+          static final String ACQUIRE = "local token, ttl = ARGV[1], ARGV[2]\\n"
+            + "if redis.call('SET', KEYS[1], token, 'NX', 'PX', ttl) then return 1 end return 0";
+          static final String RELEASE = "local token = ARGV[1]\\n"
+            + "if redis.call('GET', KEYS[1]) == token then return redis.call('DEL', KEYS[1]) end return 0";
+        }"""
+    )
+    assert orderlab("init", str(tmp_path)).returncode == 0
+    file = tmp_path / "store.toml"
+    text = file.read_text()
+    assert 'args = [\n  "<token>",  # token, read as text\n  "<ttl_ms>",  # ttl, read as text\n]' in text
+    file.write_text(text.replace("[keys]", 'promises = { tokens = "caller" }\n\n[keys]'))
+    ended = orderlab("validate", str(tmp_path), "--effort", "0.05", "--backend", "kernel", "--json")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_what_cannot_be_drafted_is_one_line(tmp_path: Path) -> None:
+    assert "no Lua file" in orderlab("init", str(tmp_path)).stderr
+    assert not (tmp_path / "store.toml").exists()
+    (tmp_path / "a.lua").write_text("return redis.call('GET', KEYS[1])")
+    assert "no contract has operations of these names" in orderlab("init", str(tmp_path)).stdout
+    assert "there is one already" in orderlab("init", str(tmp_path)).stderr
+    assert 'did you mean "lock"?' in orderlab("init", str(tmp_path), "--specification", "lok").stderr
+    ended = orderlab("validate", str(tmp_path))
+    assert ended.returncode == 2
+    assert 'specification: unknown value "TODO"' in ended.stderr
