@@ -119,6 +119,8 @@ INSTRUCTIONS = {
         "local s = f() for i = 1, N / 100 do local x = s + 1 end",
     "a pattern that goes back": "local s = string.rep('a', 1e3) for i = 1, N / 10 do local x = s:find('a-b') end",
     "two that go back": "local s = string.rep('a', 100) for i = 1, N / 10 do local x = s:find('.-.-x') end",
+    "a literal of the class before it": "local s = string.rep('a', 100) for i = 1, N / 10 do local x = "
+        "s:find('%a-a%a-ax') end",
     "a replacement that goes back": "local s = string.rep('a', 1e3) for i = 1, N / 10 do local x = "
         "s:gsub('a-b', '') end",
     "matches one by one": "local s = string.rep('a', 1e3) for i = 1, N / 10 do local x = 1 for y in "

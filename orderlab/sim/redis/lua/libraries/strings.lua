@@ -414,11 +414,21 @@ local function steps(length, repeats, is_anchored)
   return ways
 end
 
+-- Whether what repeats before `at` can end at one place only: what follows is a byte that is none of its class, or the end of the text.
+local function ends_at_one_place(pattern, at, class)
+  local following, behind = match(pattern, "^[()]*([^()^$*+?.%[%%-])([*+?-]?)", at + 1)
+  if following then
+    return behind == "" and not find(following, class)
+  end
+  return find(pattern, "^[()]*%$$", at + 1) ~= nil
+end
+
 -- The longest text that the library's own matcher may get for `pattern`: one for which even the worst of them takes few steps. What
 -- repeats at the very end of a pattern never goes back.
 local function longest_text(pattern)
   pattern = match(pattern, "^[^%z]*")
   local repeats, doubles, at = 0, 1, 1
+  local is_walk, class, class_behind = false, nil, 0 -- one that ends at one place only walks over the text, and all of them together do so once
   while true do
     at = find(pattern, "[%*%+%-%?%%]", at)
     if not at then
@@ -428,17 +438,24 @@ local function longest_text(pattern)
     if code == QUESTION then
       doubles = doubles * 2
     elseif code ~= ESCAPE then
-      repeats = repeats + 1
+      if class_behind == at and ends_at_one_place(pattern, at, class) then
+        is_walk = true
+      else
+        repeats = repeats + 1
+      end
     elseif following and (following == 98 or following >= 48 and following <= 57) then
       repeats = repeats + 1
+    elseif find(pattern, "^[acdlpsuwxACDLPSUWX]", at + 1) then
+      class, class_behind = sub(pattern, at, at + 1), at + 2
     end
     at = at + (code == ESCAPE and 2 or 1)
   end
-  if repeats == 0 and doubles == 1 then
+  if repeats == 0 and doubles == 1 and not is_walk then
     return 2 ^ 53
   elseif repeats > 0 and find(pattern, "[^%%][%*%+%-]%)*$") and not find(pattern, "%%[%*%+%-]%)*$") then
     repeats = repeats - 1
   end
+  repeats = repeats + (is_walk and 1 or 0)
   local is_anchored = byte(pattern, 1) == CARET
   local low, high = 0, 2 ^ 27
   while low < high do
@@ -556,7 +573,8 @@ local function spend_pattern(name, ...)
   end
   local steps_max = host.instructions_left() * STEPS_PER_INSTRUCTION
   local steps = count_pattern(text, pattern, is_search and tonumber(from) or 1, matches, name ~= "gmatch", steps_max)
-  spend_steps(steps / STEPS_PER_INSTRUCTION)
+  local spend = steps > STEPS_MAX and spend_steps or charge -- the clock is dear
+  spend(steps / STEPS_PER_INSTRUCTION)
 end
 
 local function counted(name, f)
