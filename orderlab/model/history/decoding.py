@@ -343,18 +343,13 @@ def _integers(array: pa.Array) -> IntArray:
     return np.where(is_there.view(np.bool_), values, values.dtype.type(-1))
 
 
-class ArrowDecoder:
-    """Decodes the record batches of one file in order. Dictionaries are translated once while they stay the same."""
+class Decoder:
+    """Decodes one file of a form, and inspects what it decodes."""
 
-    def __init__(self, place: str, schema: pa.Schema, is_inspected: bool = False) -> None:
-        """``is_inspected``: the rows have been gone through before, and are what they should be."""
-        self.place, self._is_inspected = place, is_inspected
+    def __init__(self, place: str) -> None:
+        self.place = place
         self.names = Names()
-        self._given = check_columns(place, schema.names)
         self._inspector = RowInspector(place, self.names)
-        self._translations: dict[str, tuple[pa.Array, IntArray]] = {}
-        for name in schema.names:
-            self._check_type(name, schema.field(name).type)
 
     @property
     def rows(self) -> int:
@@ -365,6 +360,19 @@ class ArrowDecoder:
     def extents(self) -> Sequence[Extent]:
         """Of the batches that were inspected."""
         return self._inspector.extents
+
+
+class ArrowDecoder(Decoder):
+    """Decodes the record batches of one file in order. Dictionaries are translated once while they stay the same."""
+
+    def __init__(self, place: str, schema: pa.Schema, is_inspected: bool = False) -> None:
+        """``is_inspected``: the rows have been gone through before, and are what they should be."""
+        super().__init__(place)
+        self._is_inspected = is_inspected
+        self._given = check_columns(place, schema.names)
+        self._translations: dict[str, tuple[pa.Array, IntArray]] = {}
+        for name in schema.names:
+            self._check_type(name, schema.field(name).type)
 
     def _check_type(self, column: str, found: pa.DataType) -> None:
         spec = COLUMNS[column]
@@ -467,23 +475,8 @@ class ArrowDecoder:
         return translation
 
 
-class RowDecoder:
+class RowDecoder(Decoder):
     """Decodes rows of a text format: mappings from column to a Python value, None where absent."""
-
-    def __init__(self, place: str) -> None:
-        self.place = place
-        self.names = Names()
-        self._inspector = RowInspector(place, self.names)
-
-    @property
-    def rows(self) -> int:
-        """Rows decoded so far."""
-        return self._inspector.rows
-
-    @property
-    def extents(self) -> Sequence[Extent]:
-        """Of the batches that were inspected."""
-        return self._inspector.extents
 
     def decode(self, rows: Sequence[Mapping[str, Any]], given: frozenset[str]) -> EventBatch:
         """One batch of rows as codes. InputError at the first cell or row that breaks a rule."""

@@ -100,11 +100,7 @@ class LateOwnership:
     def consume(self, node: BrokerNode, consumer: Consumer) -> Generator[simpy.Event, Any, None]:
         """Poll, believe, commit."""
         while not node.is_dead:
-            polled = yield from consumer.poll()
-            records = [record for _, _, records in polled for record in records]
-            yield node.work(node.costs.poll_us)
-            done = node.burst(len(records), node.costs.downlink_us)
-            yield node.env.timeout(int(done - node.env.now))
+            polled, records = yield from node.taken(consumer)
             if node.is_dead:
                 return
             for record in records:

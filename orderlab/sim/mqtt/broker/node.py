@@ -84,6 +84,15 @@ class BrokerNode:
         """Let one thread work, for which a core is needed; the event comes when it is done."""
         return self.env.timeout(-int(-self.cpu.serve(self.env.now, work_us) // 1) - int(self.env.now))
 
+    def taken(self, consumer: Consumer) -> Generator[simpy.Event, Any, tuple[Polled, list[Any]]]:
+        """What a consumer polls next, and its records, once the threads have taken them from the wire."""
+        polled = yield from consumer.poll()
+        records = [record for _, _, records in polled for record in records]
+        yield self.work(self.costs.poll_us)
+        done = self.burst(len(records), self.costs.downlink_us)
+        yield self.env.timeout(int(done - self.env.now))
+        return polled, records
+
     def dispatch(self, count: int, each_us: float) -> Generator[simpy.Event, Any, float]:
         """Let the threads of a pack do their share of ``count`` messages; when others have done the rest."""
         threads, now = self.threads, self.env.now

@@ -90,11 +90,7 @@ class Downlink:
         """Poll, hand to the sockets, commit."""
         node = self.node
         while not node.is_dead:
-            polled = yield from consumer.poll()
-            records = [record for _, _, records in polled for record in records]
-            yield node.work(node.costs.poll_us)
-            done = node.burst(len(records), node.costs.downlink_us)
-            yield node.env.timeout(int(done - node.env.now))
+            polled, records = yield from node.taken(consumer)
             if node.is_dead:
                 return
             sessions = self.world.delivery.in_transit.sessions_of(records)
