@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -115,4 +116,6 @@ def _show(found: list[LintFinding], count: int, left: list[str], repaired: list[
     told = f"{len(found)} finding{'s' * (len(found) != 1)} in {files} of their files" if found else "nothing found"
     console.print(f"{count} script{'s' * (count != 1)}: {told}")
     if found:
+        rules = Counter(one.rule for one in found)
+        console.print(", ".join(f"{rule} {number}" for rule, number in rules.most_common()), markup=False)
         console.print("orderlab explain RULE says what a rule means and how a line is allowed", markup=False)

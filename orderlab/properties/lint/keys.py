@@ -66,11 +66,12 @@ def slots_apart(script: ParsedScript, settings: LintSettings) -> Iterator[Mentio
     "deadline-dropped",
     WARNING,
     "SET takes the deadline off a key that has one.",
-    why="SET without EX, PX or KEEPTTL leaves a key that never expires. Elsewhere this script gives it a deadline.",
-    bad="if ARGV[1] == 'new' then\n  redis.call('SET', KEYS[1], '1', 'EX', 60)\nelse\n"
-    "  redis.call('SET', KEYS[1], '2')\nend",
-    good="if ARGV[1] == 'new' then\n  redis.call('SET', KEYS[1], '1', 'EX', 60)\nelse\n"
-    "  redis.call('SET', KEYS[1], '2', 'KEEPTTL')\nend",
+    why="SET without EX, PX or KEEPTTL leaves a key that never expires. Before it, or where the key was not there yet, "
+    "this script gives it a deadline.",
+    bad="local held = redis.call('GET', KEYS[1])\nif held then\n  redis.call('SET', KEYS[1], held + 1)\nelse\n"
+    "  redis.call('SET', KEYS[1], 1, 'EX', 60)\nend",
+    good="local held = redis.call('GET', KEYS[1])\nif held then\n"
+    "  redis.call('SET', KEYS[1], held + 1, 'KEEPTTL')\nelse\n  redis.call('SET', KEYS[1], 1, 'EX', 60)\nend",
 )
 def deadline_dropped(script: ParsedScript, settings: LintSettings) -> Iterator[Mention]:
     given = [call for call in script.calls if _gives_deadline(script, call)]
@@ -81,10 +82,24 @@ def deadline_dropped(script: ParsedScript, settings: LintSettings) -> Iterator[M
         same = [one for one in given if script.text(one.command.arguments[0]) == key]
         # What is given later in the same block, or around it, is given after this SET.
         after = [one for one in same if one.node.start_byte > call.node.start_byte and _follows(call.node, one.node)]
-        if same and not after and not any(script.spreads(one) for one in call.command.arguments):
-            yield Mention(
-                call.node, f"{call.name} leaves {key} without the deadline that it has elsewhere: KEEPTTL, or EX"
-            )
+        before = [one for one in same if one.node.start_byte < call.node.start_byte and _precedes(one.node, call.node)]
+        if same and not after and (before or _is_there(script, call, key)):
+            message = f"{call.name} leaves {key} without the deadline that it has elsewhere: KEEPTTL, or EX"
+            yield Mention(call.node, message)
+
+
+def _is_there(script: ParsedScript, call: WrittenCall, key: str) -> bool:
+    """Whether a call stands in a branch that asks if the key is there."""
+    for branch in enclosing(call.node, "if_statement"):
+        condition = branch.child_by_field_name("condition")
+        waiting = [condition] if condition is not None else []
+        while waiting:
+            one = waiting.pop()
+            asked = script.call_of(one)
+            if asked is not None and asked.command.arguments and script.text(asked.command.arguments[0]) == key:
+                return True
+            waiting += one.named_children
+    return False
 
 
 def _gives_deadline(script: ParsedScript, call: WrittenCall) -> bool:
@@ -95,9 +110,31 @@ def _gives_deadline(script: ParsedScript, call: WrittenCall) -> bool:
 
 
 def _follows(first: Node, second: Node) -> bool:
-    """Whether what comes second stands in a block around the first, or in one below such."""
+    """Whether a run that comes to the second has been at the first, or one that was at the first may come to it: they
+    are in no two branches of one condition, and one of them stands in a block around the other, or just below."""
+    if next(_common(first, second)).type in ("if_statement", "elseif_statement"):
+        return False
     around = {block.start_byte for block in enclosing(first, "block", "chunk")}
     return any(block.start_byte in around for block in list(enclosing(second, "block", "chunk"))[:2])
+
+
+def _precedes(first: Node, second: Node) -> bool:
+    """Whether every run that comes to the second has been at the first."""
+    block = next(enclosing(first, "block", "chunk"))
+    return any(one == block for one in _ancestors(second))
+
+
+def _common(one: Node, other: Node) -> Iterator[Node]:
+    """The nodes around both, the nearest first."""
+    above = {(node.start_byte, node.end_byte) for node in _ancestors(one)}
+    return (node for node in _ancestors(other) if (node.start_byte, node.end_byte) in above)
+
+
+def _ancestors(node: Node) -> Iterator[Node]:
+    above = node.parent
+    while above is not None:
+        yield above
+        above = above.parent
 
 
 @rule(

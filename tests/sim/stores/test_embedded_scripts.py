@@ -275,6 +275,21 @@ def test_scripts_of_a_file_are_listed_by_the_names_that_find_them() -> None:
                 assert embedded(program, script.name)[0].decode() == script.text.characters
 
 
+def test_a_name_that_is_given_twice_leads_to_both() -> None:
+    source = """
+def incr(known):
+    if known:
+        lua = "return redis.call('A')"
+    else:
+        lua = "return redis.call('B')"
+    return run(lua)
+"""
+    program = parsed("a.py", source.encode(), {})
+    assert [embedded(program, one.name)[0] for one in scripts_of(program)] == [
+        b"return redis.call('A')", b"return redis.call('B')"
+    ]  # fmt: skip
+
+
 STORE = """
 specification = "lock"
 promises = {{ tokens = "caller" }}

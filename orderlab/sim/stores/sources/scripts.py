@@ -36,26 +36,30 @@ class EmbeddedScript:
 def scripts_of(constants: Constants) -> list[EmbeddedScript]:
     """Every script of a program that looks like one, by the shortest name that leads to it alone."""
     program = constants.program
-    found: list[tuple[tuple[str, ...], Node, int]] = []
+    found: dict[tuple[str, ...], dict[int, Node]] = {}
     seen: set[int] = set()
     for path, value in reversed(program.definitions):  # the innermost names first
         texts = [one for one in texts_below(program, value) if _looks_like_lua(program, one)]
-        new = [(number, one) for number, one in enumerate(texts, 1) if one.start_byte not in seen]
+        # A name that is given twice leads to the texts of both; what an inner name leads to counts here all the same.
+        if {one.start_byte for one in texts} - seen or path in found:
+            found.setdefault(path, {}).update({one.start_byte: one for one in texts})
         seen |= {one.start_byte for one in texts}
-        found += [(path, one, number if len(texts) > 1 else 0) for number, one in new]
-    named = []
-    for path, node, number in sorted(found, key=lambda one: one[1].start_byte):
-        name = _shortest(program, path) + (f"[{number}]" if number else "")
-        try:
-            named.append(EmbeddedScript(name, program.line(node), constants.value(node)))
-        except Hole as hole:
-            named.append(EmbeddedScript(name, program.line(node), None, hole))
-    return named
+    named: dict[int, EmbeddedScript] = {}
+    for path, nodes in found.items():
+        for number, (begin, node) in enumerate(sorted(nodes.items()), 1):
+            if begin in named:
+                continue
+            name = _shortest(program, path) + (f"[{number}]" if len(nodes) > 1 else "")
+            try:
+                named[begin] = EmbeddedScript(name, program.line(node), constants.value(node))
+            except Hole as hole:
+                named[begin] = EmbeddedScript(name, program.line(node), None, hole)
+    return [named[begin] for begin in sorted(named)]
 
 
 def _shortest(program: Program, path: tuple[str, ...]) -> str:
     for length in range(1, len(path) + 1):
-        if sum(one[-length:] == path[-length:] for one, _ in program.definitions) == 1:
+        if {one for one, _ in program.definitions if one[-length:] == path[-length:]} == {path}:
             break
     return ".".join(path[-length:])
 
