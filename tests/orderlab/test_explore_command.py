@@ -185,7 +185,17 @@ def test_the_protocols_of_streams_are_explored_together() -> None:
     """One state of each here: unknown, never a false answer; all states are visited by `make exhaustive`."""
     done = explore("streams", "--max-states", "1", "--json")
     told = json.loads(done.stdout)
-    names = ["acknowledgement", "clocks", "collector", "handover", "log-replay", "replication", "session", "shared"]
+    names = [
+        "acknowledgement",
+        "clocks",
+        "collector",
+        "handover",
+        "log-replay",
+        "replication",
+        "session",
+        "shared",
+        "start-time",
+    ]
     assert sorted(told["specifications"]) == [f"streams-{name}" for name in names]
     assert not any(one["complete"] for one in told["specifications"].values())
     assert (done.returncode, told["outcome"]) == (3, "unknown")
