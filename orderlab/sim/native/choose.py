@@ -8,7 +8,8 @@ give up on, Lua and `json.py` do.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from orderlab.sim.native.install import ROOT, extension, library
 
@@ -28,14 +29,25 @@ __all__ = [
 ]
 
 SIM = ROOT / "orderlab" / "sim"
-engine = extension(SIM / "engine" / "engine.c")
+ENGINE = ("Agenda", "Sender", "Servers", "Waits", "call_at", "grouped", "spread")
 prepared = extension(SIM / "redis" / "prepared.c")
 
-if TYPE_CHECKING or engine is None:
+if TYPE_CHECKING:
     from orderlab.sim.engine.engine import Agenda, Sender, Servers, Waits, call_at, grouped, spread
+
+    engine: Any
 else:
-    Agenda, Sender, Servers, Waits = engine.Agenda, engine.Sender, engine.Servers, engine.Waits
-    call_at, grouped, spread = engine.call_at, engine.grouped, engine.spread
+
+    def __getattr__(name):
+        """The engine's names once they are asked for: both texts need simpy, and what runs scripts alone does
+        without."""
+        if name not in ("engine", *ENGINE):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        made = extension(SIM / "engine" / "engine.c")
+        chosen = import_module("orderlab.sim.engine.engine") if made is None else made
+        globals().update({one: getattr(chosen, one) for one in ENGINE}, engine=made)
+        return globals()[name]
+
 
 if TYPE_CHECKING or prepared is None:
     from orderlab.sim.redis.prepared import columns_of, prepare
