@@ -28,10 +28,7 @@ from orderlab.model.contracts.steps import (
     told_step,
 )
 from orderlab.properties.comparison.change import (
-    DIFFERENCES_MAX,
     KINDS,
-    NEW_BY,
-    OLD_BY,
     PRODUCT_BY,
     REPLY,
     ROLLING_BY,
@@ -41,13 +38,8 @@ from orderlab.properties.comparison.change import (
     Difference,
     Progress,
     RollingUpgrade,
-    broken_in,
     first_difference,
     has_library,
-    has_same_text,
-    in_common,
-    no_longer_known,
-    sorted_by,
 )
 from orderlab.properties.engine.crowds import crowd
 from orderlab.properties.engine.run import ClientState, ContractRun, Report, RunState
@@ -61,9 +53,11 @@ from orderlab.properties.engine.validation import (
     is_counted,
     validate_contract,
 )
+from orderlab.properties.engine.versions import compare_versions, first_of_each
 from orderlab.properties.engine.witness import ContractPerformer, ContractReruns, PlainerCalls, explain
 from orderlab.properties.harness.recording import SCRIPT_CALLS
 from orderlab.properties.validation.findings import Finding, Findings, wording
+from orderlab.properties.validation.validation import Validation
 from orderlab.properties.witness.confirmation import Confirmer
 from orderlab.properties.witness.shortening import shortened
 from orderlab.properties.witness.witness import Witness
@@ -258,53 +252,22 @@ def compare_contracts(
 
     Raises InputError where the two cannot be held against each other.
     """
-    old_common, new_common, not_in_both = in_common(old, new)
-    cap, is_same = Cap(budget_s), has_same_text(old, new)
-    new_s = cap.left_s(1.0 if is_same else NEW_BY)
-    after = validate_contract(new, effort, seed, laws, backend, lambda text: progress(f"new: {text}"), new_s)
-    if is_same:
-        same = tuple(broken_in(after))
-        return Comparison(old, new, True, None, after, still_broken=same, gaps=after.gaps, is_cut=after.is_cut)
-    of_old, old_s = _known(laws, old), cap.left_s(OLD_BY)
-    before = validate_contract(old, effort, seed, of_old, backend, lambda text: progress(f"old: {text}"), old_s)
-    search = ProductSearch(old_common, new_common, effort, seed, backend, progress, cap)
-    newly, still = sorted_by(after, search.alone[0], before, is_counted)
-    fixed, also_still = sorted_by(before, search.alone[1], after, is_counted)
-    named = {one.law for one in still}
-    still += [one for one in also_still if one.law not in named]
-    broken_by = {operation_of(one.witness.finding.trace.steps) for one in newly if one.witness is not None}
-    # What trouble leaves behind of an operation that breaks a law without any is the same change once more.
-    differences = tuple(
-        one
-        for one in search.differences()
-        if not (_is_troubled(one.trace) and operation_of(one.trace.steps) in broken_by)
-    )
-    known = {one.law for one in newly}
-    rolling = search.rolling_upgrade(
-        [one.law for one in after.results if one.law not in known], before.seen | after.seen
-    )
-    gaps = list(after.gaps)
-    if _contract_text(old) != _contract_text(new):
-        gaps.append("the contract differs as well: each version was judged by its own, both together by the new one")
-    return Comparison(
-        old,
-        new,
-        False,
-        before,
-        after,
-        tuple(newly),
-        tuple(fixed),
-        tuple(still),
-        no_longer_known(before, after),
-        differences,
-        tuple(search.costs()),
-        tuple(search.scope),
-        (*gaps, *search.gaps, *cap.cuts),
-        {},
-        rolling,
-        not_in_both,
-        after.is_cut or before.is_cut or bool(cap.cuts),
-    )
+
+    def validated(binding: Binding, cap_s: float | None) -> Validation:
+        which, wanted = ("new", laws) if binding is new else ("old", _known(laws, old))
+        return validate_contract(
+            binding, effort, seed, wanted, backend, lambda text: progress(f"{which}: {text}"), cap_s
+        )
+
+    def search_of(old_common: Binding, new_common: Binding, cap: Cap) -> ProductSearch:
+        search = ProductSearch(old_common, new_common, effort, seed, backend, progress, cap)
+        if _contract_text(old) != _contract_text(new):
+            search.gaps.append(
+                "the contract differs as well: each version was judged by its own, both together by the new one"
+            )
+        return search
+
+    return compare_versions(old, new, validated, is_counted, search_of, budget_s)
 
 
 def _known(laws: Sequence[str] | None, old: Binding) -> list[str] | None:
@@ -342,6 +305,7 @@ class ProductSearch:
         self.clients = max(3, self.contract.clients)
         self.scope: list[str] = []
         self.gaps: list[str] = []
+        self.work: dict[str, float] = {}
         self.spent: list[dict[str, Spent]] = []
         self.alone = tuple(self._reruns(one, contract_of(one)) for one in (old, new))
         """Each version, by its own contract."""
@@ -393,8 +357,9 @@ class ProductSearch:
             self.progress(f"{what}: many things")
             crowd(lambda: make(0), search)
 
-    def differences(self) -> tuple[Difference, ...]:
-        """The shortest one for each kind and operation; what takes no trouble is told first."""
+    def differences(self, newly: Sequence[Change] = ()) -> tuple[Difference, ...]:
+        """The shortest one for each kind and operation. What trouble leaves behind of an operation that breaks a law
+        without any is the same change once more."""
         reruns = ContractReruns(self._pair)
         findings = self._searched(self._pair, reruns, KINDS, "both", is_at_length=True)
         self.gaps += [f"compared: {gap}" for gap in findings.gaps]
@@ -403,17 +368,19 @@ class ProductSearch:
             f"every scope on both: {work['steps']:,} steps, {work['states']:,} pairs of states, {work['walks']:,} "
             "random walks"
         )
-        told: dict[tuple[str, str], Difference] = {}
-        for kind in KINDS:
-            for found in sorted(findings.by_law.get(kind, ()), key=lambda one: (_is_troubled(one.trace), one.size)):
-                head = kind, operation_of(found.trace.steps)
-                if head in told or sum(known[0] == kind for known in told) >= DIFFERENCES_MAX:
-                    continue
-                self.progress(f"both: a witness of {kind}")
-                told[head] = self._difference(reruns, found)
-        return tuple(told.values())
+        broken_by = {operation_of(one.witness.finding.trace.steps) for one in newly if one.witness is not None}
+        found = first_of_each(
+            findings,
+            lambda one: (_is_troubled(one.trace), one.size),
+            lambda one: operation_of(one.trace.steps),
+            lambda one: self._difference(reruns, one),
+        )
+        return tuple(
+            one for one in found if not (_is_troubled(one.trace) and operation_of(one.trace.steps) in broken_by)
+        )
 
     def _difference(self, reruns: ContractReruns, found: Finding) -> Difference:
+        self.progress(f"both: a witness of {found.law}")
         trace: ContractTrace = shortened(found.trace, found.law, reruns, PlainerCalls())
         broken = reruns.law_broken(trace, found.law)
         trace = replace(trace, law="", store=str(self.new.path), seed=self.seed)
@@ -429,7 +396,7 @@ class ProductSearch:
             _laws_at_the_end(old, trace),
         )
 
-    def costs(self) -> Iterator[str]:
+    def costs(self, before: Validation | None = None, after: Validation | None = None) -> Iterator[str]:
         """Operations that took more or fewer commands, or more or less of a server's time, where both replied alike."""
         whole: dict[str, Spent] = defaultdict(Spent)
         for part in self.spent:

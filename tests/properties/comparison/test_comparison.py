@@ -15,15 +15,9 @@ from orderlab.model.contracts.session.steps import Acknowledge, Churn, Fetch, In
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.comparison.base import base_of, old_store
-from orderlab.properties.comparison.change import KINDS, Cap
+from orderlab.properties.comparison.change import KINDS, Cap, Comparison, Difference, has_same_text
 from orderlab.properties.contracts.session.comparison import comparison
-from orderlab.properties.contracts.session.comparison.comparison import (
-    Comparison,
-    Difference,
-    Search,
-    compare,
-    has_same_text,
-)
+from orderlab.properties.contracts.session.comparison.comparison import Search, compare
 from orderlab.properties.contracts.session.comparison.product import ComparedSubject
 from orderlab.properties.contracts.session.subject import Prepared, Reruns, Subject
 from orderlab.properties.contracts.session.validation.machine import near_the_wrap, run_machine

@@ -3,7 +3,7 @@ shortest witness."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 from orderlab.model.contracts.session.contract import SCOPES
@@ -11,20 +11,14 @@ from orderlab.model.contracts.session.steps import Churn, Trace, told_step
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.properties.comparison.change import (
-    DIFFERENCES_MAX,
     KINDS,
-    NEW_BY,
-    OLD_BY,
     PRODUCT_BY,
     Cap,
+    Change,
     Comparison,
     Difference,
     Progress,
-    broken_in,
-    has_same_text,
-    in_common,
-    no_longer_known,
-    sorted_by,
+    RollingUpgrade,
 )
 from orderlab.properties.contracts.session.comparison.product import ComparedSubject
 from orderlab.properties.contracts.session.comparison.rolling import rolling_upgrade
@@ -38,8 +32,10 @@ from orderlab.properties.contracts.session.validation.walks import walk_about
 from orderlab.properties.contracts.session.witness.explanation import explain
 from orderlab.properties.contracts.session.witness.full_scale import as_it_stands, with_fewer_steps
 from orderlab.properties.contracts.session.witness.plainer import minimise
+from orderlab.properties.engine.versions import compare_versions, first_of_each
 from orderlab.properties.validation.effort import QUICK, STATES, WALKS, count
 from orderlab.properties.validation.findings import Finding, Findings
+from orderlab.properties.validation.validation import Validation
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.lua_text import RewrittenLine
@@ -66,67 +62,32 @@ def compare(
 
     Raises InputError where the two cannot be held against each other.
     """
-    old_common, new_common, not_in_both = in_common(old, new)
     if old.modulus != new.modulus:
         raise InputError(f"{new.place}: --base {old.place} has {old.modulus:,} packet identifiers, not {new.modulus:,}")
-    cap, is_same = Cap(budget_s), has_same_text(old, new)
-    new_s = cap.left_s(1.0 if is_same else NEW_BY)
-    after = validate(new, effort, seed, laws, backend, lambda text: progress(f"new: {text}"), new_s)
-    if is_same:
-        same = tuple(broken_in(after))
-        return Comparison(old, new, True, None, after, still_broken=same, gaps=after.gaps, is_cut=after.is_cut)
-    before = validate(old, effort, seed, laws, backend, lambda text: progress(f"old: {text}"), cap.left_s(OLD_BY))
-    on_old, on_new = Reruns(Subject(old_common, seed)), Reruns(Subject(new_common, seed))
-    newly, still = sorted_by(after, on_old, before, is_counted)
-    fixed, also_still = sorted_by(before, on_new, after, is_counted)
-    known = {one.law for one in still}
-    still += [one for one in also_still if one.law not in known]
-    search = Search(old_common, new_common, effort, seed, progress, cap)
-    differences = search.differences()
-    if effort >= QUICK and not cap.cuts:
-        search.take_long_run()
-    elif effort < QUICK:
-        search.gaps.append(f"an effort below {QUICK:g} (quick) compares no long run of thousands of messages")
-    rolling = rolling_upgrade(
-        old_common,
-        new_common,
-        effort,
-        seed,
-        [law for law in laws if law not in {one.law for one in newly}],
-        backend,
-        progress,
-        cap,
-    )
-    return Comparison(
-        old,
-        new,
-        False,
-        before,
-        after,
-        tuple(newly),
-        tuple(fixed),
-        tuple(still),
-        no_longer_known(before, after),
-        differences,
-        tuple(cost_changes(before, after)),
-        tuple(search.scope),
-        (*after.gaps, *search.gaps, *cap.cuts),
-        dict(search.findings.work),
-        rolling,
-        not_in_both,
-        after.is_cut or before.is_cut or bool(cap.cuts),
-    )
+
+    def validated(binding: Binding, cap_s: float | None) -> SessionValidation:
+        which = "new" if binding is new else "old"
+        return validate(binding, effort, seed, laws, backend, lambda text: progress(f"{which}: {text}"), cap_s)
+
+    def search_of(old_common: Binding, new_common: Binding, cap: Cap) -> Search:
+        return Search(old_common, new_common, effort, seed, progress, cap, backend)
+
+    return compare_versions(old, new, validated, is_counted, search_of, budget_s)
 
 
 class Search:
     """The product of both scripts, searched for differences."""
 
-    def __init__(self, old: Binding, new: Binding, effort: float, seed: int, progress: Progress, cap: Cap) -> None:
-        self.cap = cap
+    def __init__(
+        self, old: Binding, new: Binding, effort: float, seed: int, progress: Progress, cap: Cap,
+        backend: Backend | None = None,
+    ) -> None:  # fmt: skip
+        self.cap, self.backend = cap, backend
         self.old, self.new, self.effort, self.seed, self.progress = old, new, effort, seed, progress
         self.findings = Findings(frozenset(KINDS))
         self.scope: list[str] = []
         self.gaps: list[str] = []
+        self.alone = tuple(Reruns(Subject(one, seed)) for one in (old, new))
         self.large = ComparedSubject(new, seed, remembers=True, old=old)
         self.small = small_world(self.large, self.findings)
         self.of_many = Reruns(self.large)
@@ -134,22 +95,39 @@ class Search:
         self.of_many.allow(PASSING_STEPS)
         self._alone: dict[int, tuple[Reruns, ...]] = {}
 
-    def differences(self) -> tuple[Difference, ...]:
-        """The shortest one for each kind and operation; what takes no trouble is told first."""
+    @property
+    def work(self) -> Mapping[str, float]:
+        """Of the search of both."""
+        return self.findings.work
+
+    def differences(self, newly: Sequence[Change] = ()) -> tuple[Difference, ...]:
+        """The shortest one for each kind and operation; then a long run, of an effort that is worth it."""
         self.cap.limit(self.large.cpu_budget, PRODUCT_BY)
         with self.cap.within("both"):
             self._search()
         self.large.cpu_budget.lift()
         on_small, on_large = Reruns(self.small), Reruns(self.large)
-        told: dict[tuple[str, str], Difference] = {}
-        for kind in KINDS:
-            candidates = sorted(self.findings.by_law.get(kind, ()), key=lambda one: (one.kind.fault != "", one.size))
-            for one in candidates:
-                head = kind, _operation(one.text)
-                if head in told or sum(known[0] == kind for known in told) >= DIFFERENCES_MAX:
-                    continue
-                told[head] = self._difference(one, on_small, on_large)
-        return tuple(told.values())
+        found = first_of_each(
+            self.findings,
+            lambda one: (one.kind.fault != "", one.size),
+            lambda one: _operation(one.text),
+            lambda one: self._difference(one, on_small, on_large),
+        )
+        if self.effort < QUICK:
+            self.gaps.append(f"an effort below {QUICK:g} (quick) compares no long run of thousands of messages")
+        elif not self.cap.cuts:
+            self.take_long_run()
+        return found
+
+    def costs(self, before: Validation, after: Validation) -> Iterator[str]:
+        """By situation and length."""
+        assert isinstance(before, SessionValidation)
+        assert isinstance(after, SessionValidation)
+        return cost_changes(before, after)
+
+    def rolling_upgrade(self, laws: Sequence[str], seen: Set[tuple[str, str]] = frozenset()) -> RollingUpgrade:
+        """Both versions on the same data."""
+        return rolling_upgrade(self.old, self.new, self.effort, self.seed, laws, self.backend, self.progress, self.cap)
 
     def _search(self) -> None:
         small, findings = self.small, self.findings

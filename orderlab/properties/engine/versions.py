@@ -1,0 +1,126 @@
+"""Two versions of a store's scripts, whatever its contract: each validated, both together, both on the same data.
+
+A contract brings how it validates a store, and a ``VersionSearch``; in which order things are done, what counts as
+newly broken, and what is told of each kind of difference is the same for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import Any, Protocol
+
+from orderlab.properties.comparison.change import (
+    DIFFERENCES_MAX,
+    KINDS,
+    NEW_BY,
+    OLD_BY,
+    Cap,
+    Change,
+    Comparison,
+    Difference,
+    RollingUpgrade,
+    broken_in,
+    has_same_text,
+    in_common,
+    no_longer_known,
+    sorted_by,
+)
+from orderlab.properties.validation.findings import Finding, Findings
+from orderlab.properties.validation.validation import Validation
+from orderlab.properties.witness.shortening import Reruns
+from orderlab.sim.stores.binding.binding import Binding
+
+
+class VersionSearch(Protocol):
+    """What a contract brings: searches with both versions, as far as a cap goes."""
+
+    scope: list[str]
+    gaps: list[str]
+
+    @property
+    def work(self) -> Mapping[str, float]:
+        """What the search of both took, where that is told."""
+        ...
+
+    @property
+    def alone(self) -> Sequence[Reruns]:
+        """Each version by itself, the old one first."""
+        ...
+
+    def differences(self, newly: Sequence[Change]) -> tuple[Difference, ...]:
+        """What the two do otherwise on data of their own; ``newly``: laws that are told anyway."""
+        ...
+
+    def costs(self, before: Validation, after: Validation) -> Iterable[str]:
+        """What takes more or less than before, in words."""
+        ...
+
+    def rolling_upgrade(self, laws: Sequence[str], seen: Set[tuple[str, str]]) -> RollingUpgrade:
+        """Which of ``laws`` the two break together. ``seen``: law and wording of what one was seen to break alone."""
+        ...
+
+
+def compare_versions(
+    old: Binding,
+    new: Binding,
+    validated: Callable[[Binding, float | None], Validation],
+    is_counted: Callable[[Finding], bool],
+    search_of: Callable[[Binding, Binding, Cap], VersionSearch],
+    budget_s: float | None = None,
+) -> Comparison:
+    """Judge the change from ``old`` to ``new``. ``budget_s`` is a cap in seconds on all of it.
+
+    Raises InputError where the two cannot be held against each other.
+    """
+    old_common, new_common, not_in_both = in_common(old, new)
+    cap, is_same = Cap(budget_s), has_same_text(old, new)
+    after = validated(new, cap.left_s(1.0 if is_same else NEW_BY))
+    if is_same:
+        same = tuple(broken_in(after))
+        return Comparison(old, new, True, None, after, still_broken=same, gaps=after.gaps, is_cut=after.is_cut)
+    before = validated(old, cap.left_s(OLD_BY))
+    search = search_of(old_common, new_common, cap)
+    newly, still = sorted_by(after, search.alone[0], before, is_counted)
+    fixed, also_still = sorted_by(before, search.alone[1], after, is_counted)
+    named = {one.law for one in still}
+    still += [one for one in also_still if one.law not in named]
+    differences = search.differences(newly)
+    known = {one.law for one in newly}
+    rolling = search.rolling_upgrade(
+        [one.law for one in after.results if one.law not in known], before.seen | after.seen
+    )
+    return Comparison(
+        old,
+        new,
+        False,
+        before,
+        after,
+        tuple(newly),
+        tuple(fixed),
+        tuple(still),
+        no_longer_known(before, after),
+        differences,
+        tuple(search.costs(before, after)),
+        tuple(search.scope),
+        (*after.gaps, *search.gaps, *cap.cuts),
+        dict(search.work),
+        rolling,
+        not_in_both,
+        after.is_cut or before.is_cut or bool(cap.cuts),
+    )
+
+
+def first_of_each(
+    findings: Findings,
+    order: Callable[[Finding], Any],
+    operation: Callable[[Finding], str],
+    told: Callable[[Finding], Difference],
+) -> tuple[Difference, ...]:
+    """The shortest difference for each kind and operation; what takes no trouble is told first."""
+    found: dict[tuple[str, str], Difference] = {}
+    for kind in KINDS:
+        for one in sorted(findings.by_law.get(kind, ()), key=order):
+            head = kind, operation(one)
+            if head not in found and sum(known[0] == kind for known in found) < DIFFERENCES_MAX:
+                found[head] = told(one)
+    return tuple(found.values())
