@@ -68,6 +68,7 @@ class Asked:
         # An answer depends on its question alone, and overlapping operations ask the same ones again with every reply.
         self._allowed: dict[Hashable, list[Outcome]] = {}
         self._aged: dict[Hashable, Hashable] = {}
+        self._worth: dict[Hashable, list[Call]] = {}
         self._check_class()
 
     def initial(self) -> Hashable:
@@ -168,6 +169,17 @@ class Asked:
 
     def calls(self, client: int, seen: Sequence[Exchange]) -> list[Call]:
         """The calls that are worth trying by a client that has seen ``seen``."""
+        asked = (client, tuple(seen))
+        try:
+            if (known := self._worth.get(asked)) is not None:
+                return [*known]
+        except TypeError:  # a reply that cannot be hashed, as of an outcome that is no plain value
+            return self._calls(client, seen)
+        found = self._calls(client, seen)
+        keep(self._worth, asked, found)
+        return [*found]
+
+    def _calls(self, client: int, seen: Sequence[Exchange]) -> list[Call]:
         given = lambda: f"client {client}, seen {_short(seen)}"  # noqa: E731 - told only if something is wrong
         found = self._list("calls", given, lambda: self.contract.calls(client, seen))
         for one in found:

@@ -54,7 +54,7 @@ class Call:
     fields: tuple[tuple[str, Any], ...] = ()
 
     @classmethod
-    def of(cls, name: str, **fields: Any) -> Call:
+    def of(cls, name: str, /, **fields: Any) -> Call:
         """The call ``name(**fields)``."""
         return cls(name, tuple(fields.items()))
 
@@ -226,6 +226,10 @@ class Contract:
     def may_wait(self, state: Any, call: Call, now_ms: int) -> bool:
         """Whether ``call`` may go on waiting for this state to change, by a blocking command without a timeout, while
         nobody does anything."""
+        return True
+
+    def may_repeat(self, call: Call) -> bool:
+        """Whether a client that has not heard how ``call`` ended may send it once more."""
         return True
 
     def elapse(self, state: Any, now_ms: int) -> Any:

@@ -81,6 +81,7 @@ class Judge:
         """Answers of ``_after``, for the events of an overlap are gone through anew with every reply."""
         self._stopped: str = ""
         """How the last operation that was stopped part-way ended; "" if none was."""
+        self._is_foreign = False
 
     def at(self, now_ms: int) -> None:
         """Let time pass until ``now_ms``."""
@@ -126,15 +127,16 @@ class Judge:
             if states and not any(self.asked.may_wait(state, call, self.now_ms) for state in states)
         ]
 
-    def stop(self, number: int, how: str, part_way: bool) -> None:
+    def stop(self, number: int, how: str, part_way: bool, is_foreign: bool = False) -> None:
         """The operation was stopped, or nobody heard its reply: it took effect whole by now, or never will.
 
-        ``part_way``: it may have been stopped between two of its effects.
+        ``part_way``: it may have been stopped between two of its effects. ``is_foreign``: by a value that no store
+        puts there, so that what is left of it is a matter of atomicity alone.
         """
         self.overlapping += (Event("stop", number),)
         del self.under_way[number]
         if part_way:
-            self._stopped = how
+            self._stopped, self._is_foreign = how, is_foreign
         self._settle(self._explaining(self.overlapping))
 
     def _settle(self, after: frozenset[Candidate]) -> None:
@@ -148,11 +150,12 @@ class Judge:
     @property
     def frozen(self) -> Hashable:
         """All of the judge that its verdicts depend on, but the moment."""
-        return self.candidates, self.overlapping, self._quiet_ms, tuple(sorted(self.under_way.items())), self._stopped
+        under_way = tuple(sorted(self.under_way.items()))
+        return self.candidates, self.overlapping, self._quiet_ms, under_way, self._stopped, self._is_foreign
 
     def thaw(self, frozen: Any, now_ms: int) -> None:
         """Be as ``frozen`` was at ``now_ms``."""
-        self.candidates, self.overlapping, self._quiet_ms, under_way, self._stopped = frozen
+        self.candidates, self.overlapping, self._quiet_ms, under_way, self._stopped, self._is_foreign = frozen
         self.under_way = dict(under_way)
         self.now_ms = now_ms
 
@@ -268,7 +271,7 @@ class Judge:
             laws = [name for name, told in verdicts.items() if told and all(verdict is False for verdict in told)]
             laws = laws or [name for name, told in verdicts.items() if False in told] or [SPECIFICATION]
         if self._stopped:
-            laws.insert(0, ALL_OR_NOTHING)
+            laws = [ALL_OR_NOTHING, *(() if self._is_foreign else laws)]
         allowed = sorted(
             {
                 str(one) if isinstance(one, AnyOf) else repr(one)

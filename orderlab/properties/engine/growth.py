@@ -33,6 +33,8 @@ CALLS_MAX = 24
 """Of one client in one round."""
 ROOM = 8
 """By how much the contract's state may grow: what only adds to it would leave no room for what takes away."""
+POSSIBLE_MAX = 5_000
+"""States of the contract that were possible besides one, each time that they were measured: a budget of the rounds."""
 RESTS_MAX = 8
 """Waits until time changes nothing any more."""
 SILENCE_MS = 400 * 24 * 3600 * 1000
@@ -222,6 +224,8 @@ class Rounds:
     """All steps up to one that breaks a law, and what it did."""
     grew: int = 0
     """Calls with which the contract's state grew, since the first measurement."""
+    possible: int = 0
+    """States of the contract that were possible besides one, each time that they were measured."""
     left_out: int = 0
     """Calls that were not made, since the state would have grown beyond its room."""
 
@@ -230,8 +234,12 @@ class Rounds:
 
     @property
     def size(self) -> int:
-        """Of the contract's state."""
-        return max(self.run.judge.asked.size(state) for state in self.run.judge.states())
+        """Of the contract's state. Raises TooManyStates where so many are possible that rounds would not end."""
+        states = self.run.judge.states()
+        self.possible += len(states) - 1
+        if self.possible > POSSIBLE_MAX:
+            raise TooManyStates("more states explain the rounds than are followed")
+        return max(map(self.run.judge.asked.size, states))
 
     def take(self) -> dict[str, int] | None:
         """One round: what every client finds worth trying, with what the replies lead to, then rest. The most

@@ -313,7 +313,7 @@ class ContractRun:
         if trouble is not None and (isinstance(after[0], Failed) or trouble.kind == WRONG_TYPE_FOUND.name):
             # What it read under a foreign value says nothing about the store.
             report.reply = after[0]
-            return self._stopped(number, report, f"{after[0]} ({trouble})", part_way=True)
+            return self._stopped(number, report, f"{after[0]} ({trouble})", True, trouble.kind == WRONG_TYPE_FOUND.name)
         return self._over(number, report, after[0])
 
     def _next(self, number: int, client: ClientState) -> Any:
@@ -331,6 +331,11 @@ class ContractRun:
     def served(self, by: str) -> Binding:
         """The version of that name; the store's own where none is named."""
         return self.versions.get(by, self.binding)
+
+    def repeated(self, number: int) -> Call | None:
+        """What a client that did not hear how its last operation ended may send once more."""
+        call = self.clients[number].retry
+        return call if call is not None and self.contract.may_repeat(call) else None
 
     @property
     def deadlines_ms(self) -> set[int]:
@@ -383,7 +388,7 @@ class ContractRun:
         self.clients[number] = ClientState(seen, None, (), client.begun)
         return report
 
-    def _stopped(self, number: int, report: Report, how: str, part_way: bool) -> Report:
+    def _stopped(self, number: int, report: Report, how: str, part_way: bool, is_foreign: bool = False) -> Report:
         client = self.clients[number]
         if client.pending is None:
             return Report(is_idle=True)
@@ -392,7 +397,7 @@ class ContractRun:
             self._disconnect(number)
         if number in self.judge.under_way:
             report.stopped, report.is_part_way = how, part_way
-            self.judge.stop(number, f"{client.pending}: {how}", part_way)
+            self.judge.stop(number, f"{client.pending}: {how}", part_way, is_foreign)
         self.clients[number] = ClientState(client.seen, None, (), client.begun, client.pending)
         return report
 

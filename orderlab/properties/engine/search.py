@@ -54,6 +54,13 @@ REFUSALS = (OUT_OF_MEMORY, READ_ONLY)
 """Conditions that refuse a write: all of a script, or a later call of an operation that has several."""
 
 
+class Beginning(NamedTuple):
+    """A state of a store and what brings it about."""
+
+    steps: tuple[ClientStep, ...]
+    state: RunState
+
+
 @dataclass
 class Search:
     """The searches of one store: what they find goes to ``findings``."""
@@ -61,6 +68,8 @@ class Search:
     reruns: ContractReruns
     findings: Findings
     budget: CpuBudget = field(default_factory=CpuBudget)
+    situations: list[Beginning] = field(default_factory=list)
+    """Where random walks may begin."""
     _shapes: set[tuple[object, ...]] = field(default_factory=set)
 
     def note(self, steps: Sequence[ClientStep], report: Report, name: str) -> None:
@@ -158,8 +167,9 @@ def moves(run: ContractRun, scope: Scope, troubled: int, calls_max: int | None =
                 yield Die(number)
         elif client.begun < scope.steps_per_client and not is_full:
             calls = run.judge.asked.calls(number, client.seen)[:calls_max]
-            if client.retry is not None and client.retry not in calls:
-                calls.insert(0, client.retry)
+            again = run.repeated(number)
+            if again is not None and again not in calls:
+                calls.insert(0, again)
             versions = run.versions if len(run.versions) > 1 else ("",)
             yield from (Begin(number, call, None, version) for call in calls for version in versions)
 
@@ -304,7 +314,7 @@ def explore(run: ContractRun, scope: Scope, search: Search, effort: float) -> No
 
 def walk(run: ContractRun, search: Search, seed: int, walks: int, length: int) -> None:
     """Random walks of several clients, longer than any scope, with trouble now and then: from the empty store, and
-    every other one from a situation that the contract names. Raises BudgetExceeded."""
+    every other one from a situation that was found, or that the contract names. Raises BudgetExceeded."""
     taken = 0
     openings = run.contract.openings()
     scope = Scope("random walks", len(run.clients), length, length, length)
@@ -316,7 +326,11 @@ def walk(run: ContractRun, search: Search, seed: int, walks: int, length: int) -
         rate = draw.choice((0.0, 0.0, 0.05, 0.2))
         run.go_to(start)
         way: tuple[ClientStep, ...] | None = None
-        if openings and number % 2:
+        if search.situations and (number % 4 == 3 or (number % 4 == 1 and not openings)):
+            way, state = draw.choice(search.situations)
+            run.go_to(state)
+            run.clients = [client._replace(begun=0) for client in run.clients]
+        elif openings and number % 2:
             with suppress(TooManyStates):
                 way = opened(
                     run,

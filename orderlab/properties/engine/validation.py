@@ -16,6 +16,7 @@ from orderlab.properties.engine.crowds import AT_LENGTH, crowd
 from orderlab.properties.engine.growth import Growth, Writer, measure
 from orderlab.properties.engine.run import ContractRun
 from orderlab.properties.engine.search import Search, explore, walk
+from orderlab.properties.engine.situations import ONE_BY_ONE, situate
 from orderlab.properties.engine.witness import (
     ContractPerformer,
     ContractReruns,
@@ -136,8 +137,11 @@ def validate_contract(
             if one.needs and not set(one.needs) & set(binding.operations) and not findings.coverage[one.name]:
                 findings.not_applicable[one.name] = f"the store has no {' and no '.join(one.needs)}"
 
+    smallest = [scope for scope in terms.scopes if scope.is_smallest]
     analyses = (
-        *map(explored, terms.scopes),
+        *map(explored, smallest),
+        Analysis(ONE_BY_ONE, lambda now, done: situate(make(), search, now)),
+        *(explored(scope) for scope in terms.scopes if not scope.is_smallest),
         Analysis("random walks", lambda now, done: walk(make(), search, seed, max(int(WALKS * now), 10), LENGTH)),
         Analysis("crowds", lambda now, done: crowd(make, search)),
         Analysis("what grows", grown),
@@ -315,6 +319,9 @@ def looked_at(scopes: Sequence[Scope], explored: Sequence[Explored]) -> tuple[st
         else:
             begun = f"in {len(known) - len(stopped)} of {wanted} situations, else " if wanted > 1 else ""
             told.append(f"{level}: {begun}stopped after {sum(one.steps for one in stopped):,} steps")
+    for one in explored:
+        if one.level == ONE_BY_ONE:
+            told.append(f"{ONE_BY_ONE}: {'all' if one.is_exhausted else f'{one.steps:,} steps'}")
     levels = [scope.level for scope in scopes if scope.is_smallest]
     return "; ".join(told), sum(one.is_exhausted for one in explored if one.level in levels) == len(levels)
 

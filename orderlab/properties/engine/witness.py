@@ -178,7 +178,7 @@ def weight(step: ClientStep) -> int:
 def is_legal(run: ContractRun, step: Begin) -> bool:
     """Whether the contract has the client make this call after what it has seen, or it is sent once more."""
     client = run.clients[step.client]
-    return step.call == client.retry or step.call in run.judge.asked.calls(step.client, client.seen)
+    return step.call == run.repeated(step.client) or step.call in run.judge.asked.calls(step.client, client.seen)
 
 
 def _resumed(steps: Steps) -> Steps:

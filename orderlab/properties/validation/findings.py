@@ -36,6 +36,9 @@ def was_stopped(law: str, text: str) -> bool:
     return law == "bounded" and ("did not end" in text or "out of memory" in text)
 
 
+FOREIGN_TYPE = "wrong-type"
+
+
 class Kind(NamedTuple):
     """A way to break a law: what is said of it, after which step, under which fault."""
 
@@ -54,6 +57,11 @@ def kind_of(law: str, text: str, step: Any) -> Kind:
     return Kind(wording(text), name, "" if fault is None else fault.kind)
 
 
+def meets_foreign_type(trace: AnyTrace) -> bool:
+    """Whether some step finds a value of another type under a store's own key."""
+    return any((fault := fault_of(step)) is not None and fault.kind == FOREIGN_TYPE for step in trace.steps)
+
+
 @dataclass(frozen=True)
 class Finding:
     """One law broken at the end of a trace."""
@@ -66,9 +74,10 @@ class Finding:
     """Which analysis found it."""
 
     @cached_property
-    def size(self) -> tuple[int, int]:
-        """Steps, then the length of what they say: the measure of a short witness."""
-        return len(self.trace.steps), len(repr(self.trace.steps))
+    def size(self) -> tuple[bool, int, int]:
+        """Steps, then the length of what they say: the measure of a short witness. One that takes a value of a type
+        that the store never puts there comes after all others."""
+        return meets_foreign_type(self.trace), len(self.trace.steps), len(repr(self.trace.steps))
 
     @cached_property
     def kind(self) -> Kind:
@@ -137,7 +146,7 @@ class Findings:
         known = self.by_law.setdefault(finding.law, [])
         scale = finding.trace.world
         alike = [one for one in known if one.trace.world == scale and one.kind == kind]
-        length = len(finding.trace.steps), 0
+        length = meets_foreign_type(finding.trace), len(finding.trace.steps), 0
         if len(alike) >= self.KEPT:
             if alike[-1].size <= length or any(one.trace.steps == finding.trace.steps for one in alike):
                 return

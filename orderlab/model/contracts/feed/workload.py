@@ -131,7 +131,7 @@ class FeedWorkload(PromisedFeed):
                 else []
             ),
             Crowd("messages that have lapsed", (300, 8100), lapsed),
-            Crowd("claims that have lapsed", (150, 400), claims),
+            *([Crowd("claims that have lapsed", (150, 400), claims)] if "claim" in self.bound else []),
             Crowd("messages before the last that have lapsed", (300, 1500), behind),
         )
 

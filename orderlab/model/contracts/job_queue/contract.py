@@ -27,11 +27,13 @@ from orderlab.model.contracts.job_queue.words import (
     DELAYED,
     ENUMERATED_MAX,
     LEASED,
+    PAST_MAX,
     UNHEARD,
     WAITING,
     Job,
     Queue,
     anything,
+    names_added,
 )
 from orderlab.model.contracts.job_queue.workload import JobQueueWorkload
 from orderlab.model.contracts.judge import is_same
@@ -60,6 +62,9 @@ class JobQueue(JobQueueLaws, JobQueueWorkload):
 
     def initial(self) -> Queue:
         return Queue()
+
+    def may_repeat(self, call: Call) -> bool:
+        return self.promises.names == "any" or not names_added(call)
 
     def elapse(self, state: Queue, now_ms: int) -> Queue:
         jobs = tuple(
@@ -126,11 +131,12 @@ class JobQueue(JobQueueLaws, JobQueueWorkload):
                 used=(*job.used, job.token)[-4:] if job.token is not None else job.used,
             )  # fmt: skip
             given = call["token"] if self.promises.tokens != "store" else None
-            yield self._handing(job, given), self._leasing(state, leased, given)
+            yield self._handing(state, job, given), self._leasing(state, leased, given)
 
-    def _handing(self, job: Job, given: Reply) -> AnyOf:
+    def _handing(self, state: Queue, job: Job, given: Reply) -> AnyOf:
         """The reply with this job under the caller's token, or any that the job has not had yet."""
         attempt = job.attempts + 1
+        had = {job.token, *job.used, *(token for name, token in state.past if name == job.name)}
         example = {"job": job.name, "token": given or f"{UNHEARD}{attempt}", "attempt": attempt, "payload": job.payload}
 
         def accepts(reply: Reply) -> bool:
@@ -138,7 +144,7 @@ class JobQueue(JobQueueLaws, JobQueueWorkload):
             if told is None:
                 return False
             token = told.pop("token", given)
-            fresh = token == given if given is not None else token is not None and token not in (job.token, *job.used)
+            fresh = token == given if given is not None else token is not None and token not in had
             return fresh and all(is_same(value, example[name]) for name, value in told.items())
 
         shown = ", ".join(f"{name} {example[name]!r}" for name in self.promises.tells if name != "token")
@@ -167,7 +173,18 @@ class JobQueue(JobQueueLaws, JobQueueWorkload):
             yield "lost", state
         if job is not None:
             kept = self.promises.completed == "kept"
-            yield "ok", state.with_job(Job(job.name, COMPLETED)) if kept else state.without(job.name)
+            had = job.token if self.promises.tokens == "store" else None
+            ended = Job(job.name, COMPLETED, token=had)
+            yield "ok", state.with_job(ended) if kept else self._without(state, job.name)
+
+    def _without(self, state: Queue, *names: Reply) -> Queue:
+        """These jobs gone; their tokens are remembered, for a store shall not choose them again for their names."""
+        left = state.without(*names)
+        if self.promises.tokens != "store" or self.promises.names != "any":
+            return left
+        gone = [one for one in state.jobs if one.name in names]
+        past = [(one.name, token) for one in gone for token in (*one.used, one.token) if token is not None]
+        return left._replace(past=(*state.past, *past)[-PAST_MAX:])
 
     def _fail(self, state: Queue, call: Call, now_ms: int) -> Iterator[Outcome]:
         for reply, after in self._failed(state, call, now_ms):
@@ -225,7 +242,7 @@ class JobQueue(JobQueueLaws, JobQueueWorkload):
             count = min(call["count"], len(ended) + more)
             for gone in combinations([*ended, *spent], count):
                 if sum(one in spent for one in gone) <= more:
-                    yield count, state.without(*(one.name for one in gone))
+                    yield count, self._without(state, *(one.name for one in gone))
 
     def _counts(self, state: Queue, call: Call, now_ms: int) -> Iterator[Outcome]:
         yield AnyOf(lambda reply: self._agrees(state, reply), self._counted(state), "as many as there are"), state

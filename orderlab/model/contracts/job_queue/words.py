@@ -15,6 +15,8 @@ ENUMERATED_MAX = 6
 """Jobs from which on not every choice of those whose deadline is in this very millisecond is told apart."""
 LEASE_MS, DELAY_MS, BULK = 1000, 500, 2
 """What is tried in small scopes."""
+PAST_MAX = 4
+"""Tokens of jobs that are gone that are remembered."""
 UNHEARD = "?"
 """Token of a lease whose holder never heard of it."""
 
@@ -55,6 +57,9 @@ class Promises(BaseModel):
     """Numbers worth trying: the least and the greatest that callers may give, and any between them."""
     completed: Literal["removed", "kept"] = "removed"
     """What becomes of a completed job: kept ones are cleaned, and not added again."""
+    names: Literal["any", "unique"] = "any"
+    """Whether add tells a name that is there already; "unique": the store looks for no doubles, and its callers give
+    each job a name that was never used, and add none again."""
     dead_key: Literal["any", "free", "held"] = "any"
     """Whether another job may be added under the deduplication key of one that is dead; "any": nothing is promised."""
 
@@ -98,6 +103,8 @@ class Queue(NamedTuple):
 
     jobs: tuple[Job, ...] = ()
     is_paused: bool = False
+    past: tuple[tuple[str, Reply], ...] = ()
+    """Names of jobs that are gone, with tokens that they had, the newest last: of a store that chooses tokens."""
 
     def job(self, name: Reply) -> Job | None:
         """The job of that name."""

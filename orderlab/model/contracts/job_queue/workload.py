@@ -37,14 +37,7 @@ class JobQueueWorkload(PromisedQueue):
         plain = Call.of(
             "add", job=fresh, payload=f"p{fresh}", delay_ms=0, priority=middle if client == 1 else low, key=""
         )
-        if died := next(
-            (one.call["job"] for one in reversed(seen) if one.call.name == "fail" and one.reply == "dead"), None
-        ):
-            yield Call.of("clean", count=1)
-            if (
-                seen[-1].call.name == "clean" and seen[-1].reply == 1
-            ):  # nothing of it is left, so that its name is one like any other
-                yield Call.of("add", job=died, payload=f"p{died}", delay_ms=0, priority=low, key="")
+        yield from self._again(seen, low)
         if not taken:
             yield plain
             yield take
@@ -66,12 +59,33 @@ class JobQueueWorkload(PromisedQueue):
         yield Call.of("pause")
         yield Call.of("resume")
         yield Call.of("clean", count=1)
-        if high != low:
-            yield Call.of("add", job=fresh, payload=f"p{fresh}", delay_ms=0, priority=high, key="")
+        if high != low or self.key:
+            yield Call.of("add", job=fresh, payload=f"p{fresh}", delay_ms=0, priority=high, key=self.key)
         for name in added[:1]:
             if not taken or name != taken[0][1].get("job"):
                 yield Call.of("get", job=name)
+        if self.key and added and self.promises.names == "any":  # a double by name, which leaves the key alone
+            yield Call.of("add", job=added[-1], payload=f"p{added[-1]}", delay_ms=0, priority=low, key=self.key)
         yield Call.of("add_bulk", jobs=tuple(f"{fresh}.{9 - number}" for number in range(BULK)))
+
+    def _again(self, seen: Sequence[Exchange], priority: int) -> Iterator[Call]:
+        """What a client does once a job has come to its end: clean up after it, and add another of its name."""
+        died = next(
+            (one.call["job"] for one in reversed(seen) if one.call.name == "fail" and one.reply == "dead"), None
+        )
+        if died is not None:
+            yield Call.of("clean", count=1)
+        last = seen[-1] if seen else None
+        done = next(
+            (one.call["job"] for one in reversed(seen) if one.call.name == "complete" and one.reply == "ok"), None
+        )
+        name = None
+        if last is not None and last.call.name == "complete" and last.reply == "ok":
+            name = done
+        elif last is not None and last.call.name == "clean" and last.reply == 1:
+            name = died if died is not None else done
+        if name is not None and self.promises.names == "any":
+            yield Call.of("add", job=name, payload=f"p{name}", delay_ms=0, priority=priority, key="")
 
     def openings(self) -> Sequence[Opening]:
         taken: tuple[tuple[int, str, Mapping[str, Any]], ...] = ((0, "add", {"delay_ms": 0}), (0, "take", {}))

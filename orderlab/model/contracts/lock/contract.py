@@ -89,8 +89,8 @@ class LockState(NamedTuple):
 
 
 def is_refusal(reply: Reply) -> bool:
-    """Whether a reply says no: 0, or nothing."""
-    return reply is None or reply == 0
+    """Whether a reply says no: 0, as a number or as text, or nothing."""
+    return reply is None or reply in (0, "0")
 
 
 REFUSED = AnyOf(is_refusal, 0, "0 or nothing")

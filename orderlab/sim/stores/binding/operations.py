@@ -57,12 +57,10 @@ class StepBinding:
     each: str | None
     """Name of the list for whose every element the step is called once."""
     when: str | None
-    """Name of the captured reply that must be neither nil nor empty for the step to be called, or of a field, which
-    must not be 0 either."""
+    """Name of the captured reply or the field that must be neither nil nor empty nor the number 0 for the step to be
+    called."""
     unless: str | None
     """The opposite."""
-    given: frozenset[str]
-    """Names that are fields of the operation; the others are captured."""
     capture: str | None
     function: str | None = None
     """Of a library, which ``script`` is then."""
@@ -81,7 +79,7 @@ class StepBinding:
 
     def _is_there(self, name: str, scope: Scope) -> bool:
         value = scope.get(name)
-        return value not in (None, [], b"") and not (name in self.given and value in (0, ()))
+        return value not in (None, [], b"", 0, ())
 
 
 @dataclass(frozen=True)
@@ -238,7 +236,6 @@ class OperationCompiler:
         )
 
     def _step(self, operation: str, step: StepTable, base: Vocabulary, place: str, read_only: bool) -> StepBinding:
-        fields = frozenset((*self.common, *self.fields[operation], *_MESSAGE_ONLY))
         for name in (step.each, step.when, step.unless):
             if name is not None and name not in base.fields:
                 raise InputError(f'{place}: unknown list "{name}"; {did_you_mean(name, base.fields)}')
@@ -265,7 +262,6 @@ class OperationCompiler:
                 step.each,
                 step.when,
                 step.unless,
-                fields,
                 step.capture,
             )
         if (step.library is None) != (step.function is None):
@@ -278,7 +274,7 @@ class OperationCompiler:
         def build(scope: Scope) -> Call:
             return ScriptCall(operation, script, tuple(keys(scope)), tuple(args(scope)), read_only, function)
 
-        return StepBinding(build, script, step.each, step.when, step.unless, fields, step.capture, function)
+        return StepBinding(build, script, step.each, step.when, step.unless, step.capture, function)
 
     def _transaction(self, operation: str, step: StepTable, vocabulary: Vocabulary, place: str) -> StepBinding:
         """MULTI, what ``transaction`` lists, EXEC."""
@@ -298,7 +294,7 @@ class OperationCompiler:
             calls = [one.build(each) for one in inner if one.applies(scope) for each in one.scopes(scope)]
             return TransactionCall(operation, tuple(one for one in calls if not isinstance(one, TransactionCall)))
 
-        return StepBinding(build, None, None, step.when, step.unless, inner[0].given, step.capture, is_transaction=True)
+        return StepBinding(build, None, None, step.when, step.unless, step.capture, is_transaction=True)
 
     def _inside(self, vocabulary: Vocabulary, each: str | None) -> Vocabulary:
         """The vocabulary inside ``each``, with the keys and the message as far as their fields are there."""

@@ -47,9 +47,9 @@ Getter = Callable[[Row, Fields], Any]
 class ValueReader:
     """Reads the reply of an operation whose contract is the store's owner's: a plain value, or a word for one."""
 
-    words: Mapping[str, str]
+    words: Mapping[str, str | int]
     """Reply as text -> what the contract calls it; ``nil`` for a null reply."""
-    otherwise: str | None = None
+    otherwise: str | int | None = None
     """What the contract calls a reply that is none of ``words``; None: it stays as it is."""
     members: tuple[tuple[str, ...], ...] = ()
     """Paths to what is taken of a JSON text: one gives a value, more a tuple of them."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, StrictInt, Tag
 
 from orderlab.model.protocol.packet_id import MODULUS
 
@@ -122,8 +122,8 @@ class SpecimenTable(Table):
 class ValueReply(Table):
     """How the reply of an operation with a contract of its own becomes a plain value."""
 
-    words: dict[str, str] = {}
-    otherwise: str | None = None
+    words: dict[str, str | StrictInt] = {}
+    otherwise: str | StrictInt | None = None
     """The word for a reply, nil included, that ``words`` does not name."""
     members: list[str] | None = Field(None, min_length=1)
     """What is taken of a JSON text, by names and indices with dots between them (``jobs.0.id``)."""

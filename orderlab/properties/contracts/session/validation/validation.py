@@ -264,7 +264,7 @@ class SessionJudge(Judge):
         """Whether few messages pass in it."""
         return heaviness(finding.trace) <= HEAVY
 
-    def cost(self, finding: Finding) -> tuple[bool, bool, tuple[int, int]]:
+    def cost(self, finding: Finding) -> tuple[Any, ...]:
         """A script that does not end is stopped much sooner in the small world, so that its trace is made short
         there."""
         is_scaled = finding.trace.modulus != self.modulus

@@ -1,0 +1,248 @@
+"""The situations that a store gets into, by as few operations as may be, and every call in each of them.
+
+One operation after the other, without trouble; time passes to just after whatever is due next. States in which
+something is as it never was before (a thing, a key, what may come of a call) are carried on first, so that runs become
+long where scopes of every interleaving stay short. Random walks begin here too, besides the situations that a contract
+names, so that nobody has to name them.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, NamedTuple
+
+from orderlab.model.contracts.contract import AnyOf, Call
+from orderlab.model.contracts.judge import TooManyStates
+from orderlab.model.contracts.steps import Begin, ClientStep, Resume, Wait
+from orderlab.properties.engine.run import ContractRun, Report
+from orderlab.properties.engine.search import Beginning, Search, is_idle_step
+from orderlab.properties.harness.keyspace import bytes_in, size_of
+from orderlab.properties.validation.findings import Explored
+from orderlab.sim.redis.shard import FrozenKeyspace
+
+ONE_BY_ONE = "one operation after the other"
+STEPS = 2_000
+"""Steps for each unit of effort."""
+CROWDED = 2
+"""Operations that one thing more in the store counts as: long runs with few things come before short ones with many."""
+ORDINARY = 6
+"""And so many, that there is nothing new in a state but how it is combined; twice as many, that not even that is."""
+MANY = 3
+"""From here on numbers are alike, and so are the members of a collection."""
+MOMENT = 10**9
+"""Numbers above are moments, of which it counts whether they are over."""
+DUE_MAX = 3
+"""Moments that are waited for from one state, the nearest."""
+FEW_CLIENTS, MORE_CLIENTS, MORE_EFFORT = 2, 3, 5.0
+"""How many clients there are, below this effort and from it on."""
+DIGITS = re.compile(r"\d+")
+
+
+def situate(run: ContractRun, search: Search, effort: float) -> None:
+    """Find the situations: those in which something is as never before go to ``search``, what is wrong to its
+    findings. Raises BudgetExceeded."""
+    steps_max, taken = int(STEPS * effort), 0
+    clients = FEW_CLIENTS if effort < MORE_EFFORT else MORE_CLIENTS
+    found = [Beginning((), run.state)]
+    first = features(run)
+    plain, combined, exact = set(first.plain), set(first.combined), {run.state.key}
+    start = _size(run)
+    unit = 0
+    queue = [(0, 0)]
+
+    def ended(step: ClientStep, way: Sequence[ClientStep]) -> tuple[tuple[ClientStep, ...], Report]:
+        nonlocal taken
+        made = [*way, step]
+        report = run.perform(step)
+        effects = list(report.effects)
+        while not report.is_over and isinstance(step, Begin) and run.clients[step.client].waits is None:
+            taken += report.work
+            made.append(Resume(step.client))
+            report = run.perform(made[-1])
+            effects += report.effects
+        taken += report.work
+        if isinstance(step, Begin):
+            search.note_effects(step.call.name, effects, lambda: made)
+        return tuple(made), report
+
+    while queue and taken < steps_max and not search.budget.is_past:
+        _, at = heapq.heappop(queue)
+        way, state = found[at]
+        run.go_to(state)
+        for step in ahead(run, clients):
+            run.go_to(state)
+            try:
+                made, report = ended(step, way)
+                if report.violation is not None:
+                    search.note(made, report, ONE_BY_ONE)
+                    continue
+                if not report.is_over or is_idle_step(run, state, run.state, step):
+                    continue
+                if run.state.key in exact:
+                    continue
+                told = features(run)
+                grown = _size(run) - start
+            except TooManyStates:
+                continue
+            exact.add(run.state.key)
+            newness = 0 if told.plain - plain else 1 if told.combined - combined else 2
+            plain |= told.plain
+            combined |= told.combined
+            unit = unit or max(grown, 0)
+            found.append(Beginning(made, run.state))
+            if not newness:
+                search.situations.append(found[-1])
+            heapq.heappush(
+                queue, (len(way) + 1 + CROWDED * (grown // unit if unit else 0) + ORDINARY * newness, len(found) - 1)
+            )
+    search.count_tests(run, taken)
+    search.findings.work["situations"] += len(search.situations)
+    search.findings.explored.append(Explored(ONE_BY_ONE, not queue, taken))
+    search.budget.check()
+
+
+def ahead(run: ContractRun, clients: int) -> list[ClientStep]:
+    """What may happen next: every call of every client up to the first that has done nothing yet, and what is due."""
+    found: list[ClientStep] = []
+    for number, client in enumerate(run.clients[:clients]):
+        found += [Begin(number, call) for call in run.judge.asked.calls(number, client.seen)]
+        if not client.begun:
+            break
+    now = run.judge.now_ms
+    due = sorted(at for at in run.deadlines_ms if at >= now)[:DUE_MAX]
+    return [*found, *(Wait(at + 1 - now) for at in due)]
+
+
+def _size(run: ContractRun) -> int:
+    return max(run.judge.asked.size(state) for state in run.judge.states())
+
+
+class Features(NamedTuple):
+    """What tells a state from others, each by itself."""
+
+    plain: frozenset[Hashable]
+    """Each thing in it, each key, each call with what may come of it."""
+    combined: frozenset[Hashable]
+    """All things together, and all that one client may do."""
+
+
+def features(run: ContractRun) -> Features:
+    """How a state looks to the contract, as keys, and to each client."""
+    asked, now_ms = run.judge.asked, run.judge.now_ms
+    states = run.judge.states()
+    calls = [asked.calls(number, client.seen) for number, client in enumerate(run.clients)]
+    names = {text for some in calls for call in some for _, value in call.fields for text in _texts(value)}
+    names.update(
+        text for client in run.clients for one in client.seen for _, value in one.call.fields for text in _texts(value)
+    )
+    shape = Shape(frozenset(names), now_ms)
+    views = [
+        frozenset(
+            (call.name, shape.of(tuple(value for _, value in call.fields)), _allowed(run, states, call, shape))
+            for call in some
+        )
+        for some in calls
+    ]
+    keyspace = run.backend.keyspace()
+    keys = _keys(keyspace, shape)
+    places = Places(keyspace, shape)
+    things = {(shape.of(thing), places.of(thing)) for state in states for thing in _things(state)}
+    shapes = frozenset(map(shape.of, states))
+    return Features(
+        frozenset((*things, *keys, *(outlook for view in views for outlook in view))),
+        frozenset(((shapes, keys), *views)),
+    )
+
+
+class Places:
+    """In which keys the names of things stand."""
+
+    def __init__(self, keyspace: FrozenKeyspace, shape: Shape) -> None:
+        self._names = shape.names
+        self._texts = {
+            key: (shape.of_text(key.decode("latin-1")), b"\0".join((key, *bytes_in(value))))
+            for key, (_, value, _) in keyspace.items()
+        }
+
+    def of(self, thing: tuple[Any, ...]) -> frozenset[str]:
+        """The keys in which the first name in a record stands."""
+        name = next((text for text in thing if isinstance(text, str) and text in self._names), "").encode()
+        return frozenset(key for key, text in self._texts.values() if name and name in text)
+
+
+def _things(value: Any) -> Iterator[tuple[Any, ...]]:
+    """The records that a state is made of, each without those within it."""
+    if isinstance(value, frozenset):
+        for member in value:
+            yield from _things(member)
+    elif is_dataclass(value) and not isinstance(value, type):
+        yield from _things(tuple(getattr(value, field.name) for field in fields(value)))
+    elif isinstance(value, tuple):
+        yield tuple(member for member in value if not isinstance(member, tuple | frozenset))
+        for member in value:
+            if isinstance(member, tuple | frozenset) or is_dataclass(member):
+                yield from _things(member)
+
+
+def _allowed(run: ContractRun, states: Sequence[Any], call: Call, shape: Shape) -> Hashable:
+    return frozenset(
+        (True, shape.of(reply.example)) if isinstance(reply, AnyOf) else shape.of(reply)
+        for state in states
+        for reply, _ in run.judge.asked.outcomes(state, call, run.judge.now_ms)
+    )
+
+
+def _keys(keyspace: FrozenKeyspace, shape: Shape) -> frozenset[Hashable]:
+    return frozenset(
+        (shape.of_text(key.decode("latin-1")), kind, min(size_of(kind, value), 2), until_ms is None)
+        for key, (kind, value, until_ms) in keyspace.items()
+    )
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, tuple):
+        for member in value:
+            yield from _texts(member)
+    elif isinstance(value, str) and value:
+        yield value
+    elif isinstance(value, bytes) and value:
+        yield value.decode("latin-1")
+
+
+class Shape:
+    """Values without what tells one thing from another of its kind: names that clients gave, moments, numbers."""
+
+    def __init__(self, names: frozenset[str], now_ms: int) -> None:
+        self.names = names
+        self.now_ms = now_ms
+        self._longest = sorted(names, key=len, reverse=True)
+
+    def of(self, value: Any) -> Hashable:
+        """The shape of any plain or abstract value."""
+        if isinstance(value, bool) or value is None:
+            return value
+        if isinstance(value, int):
+            if abs(value) < MOMENT:
+                return max(-MANY, min(value, MANY))
+            return "past" if value < self.now_ms else "now" if value == self.now_ms else "ahead"
+        if isinstance(value, str):
+            return "name" if value in self.names else DIGITS.sub("#", value)
+        if isinstance(value, bytes):
+            return self.of(value.decode("latin-1"))
+        if is_dataclass(value) and not isinstance(value, type):
+            return tuple(self.of(getattr(value, field.name)) for field in fields(value))
+        if isinstance(value, tuple):
+            members = value if hasattr(value, "_fields") else value[:MANY]
+            return tuple(map(self.of, members))
+        if isinstance(value, frozenset):
+            return frozenset(map(self.of, value))
+        return type(value).__name__
+
+    def of_text(self, text: str) -> str:
+        """A text in which names may stand."""
+        for name in self._longest:
+            text = text.replace(name, "name")
+        return DIGITS.sub("#", text)
