@@ -44,7 +44,6 @@ CIRCLES: dict[str, int] = {}
 
 OF_SESSIONS = (
     "properties.contracts.session",
-    "properties.strategies.mqtt",
     "properties.strategies.histories",
     "properties.machines.handshake",
 )
