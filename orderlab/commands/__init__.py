@@ -4,6 +4,7 @@ PROGRAM = "orderlab"
 SUMMARIES = {
     "init": "Draft a store.toml for a folder of scripts, or of programs that hold them, with its gaps marked.",
     "validate": "Judge stores by their laws: footprint, every interleaving of small scopes, random runs.",
+    "binding": "Show what a binding sends and reads for one sample call of each operation.",
     "lint": "Look for mistakes in the text of scripts: Lua files, stores, strings of programs.",
     "specimens": "Is every flawed store caught by the laws that it breaks, and does its neighbour pass them?",
     "compare": "Put stores and systems side by side: laws, costs, faults, on one workload.",

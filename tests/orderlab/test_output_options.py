@@ -43,7 +43,7 @@ SUFFIX = {"explore --graph": ".dot", "simulate --history": ".jsonl", "simulate -
     "calibrate --out": ".toml"
 }
 NO_OUTPUTS = """
-validate --effort --backend --law --base; lint --base --server; init --specification; explain; docs;
+validate --effort --backend --law --base; lint --base --server; init --specification; binding; explain; docs;
 specimens --effort; compare --stores --systems --effort; mutate --only
 --effort; replay --store --law --base --backend; explore --settings --engine --law --constraint; simulate --settings
 --config --trace-window --against; calibrate --base; check --model --law --master; sweep --master --engine --costs;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -82,6 +82,13 @@ class Kind(Protocol):
     def measured(self, binding: Binding, seed: int) -> tuple[Cost, dict[str, str]] | None:
         """What the kind's workload costs on a store, and what it does under each fault; None where the kind has no
         workload."""
+        ...
+
+    def sample_call(
+        self, binding: Binding, done: Sequence[tuple[str, Mapping[str, Any], Any]]
+    ) -> tuple[str, Mapping[str, Any]] | None:
+        """The next of a series in which each operation is called once and most find something: its name and fields.
+        ``done``: name, fields and result of those before. None where the contract has no other call."""
         ...
 
     def replay(self, trace: AnyTrace, binding: Binding, backend: Backend) -> Iterator[dict[str, Any]]:

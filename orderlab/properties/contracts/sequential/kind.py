@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from orderlab.model.contracts.contract import AnyTrace
+from orderlab.model.contracts.contract import AnyTrace, Call, Exchange
 from orderlab.model.contracts.sequential import SequentialTerms
 from orderlab.model.contracts.steps import ContractTrace, told_step
 from orderlab.model.errors import InputError
@@ -106,6 +106,16 @@ class SequentialKind:
             if workload is None
             else (side_by_side.measured(binding, contract, workload), side_by_side.faults(binding, contract, workload))
         )
+
+    def sample_call(
+        self, binding: Binding, done: Sequence[tuple[str, Mapping[str, Any], Any]]
+    ) -> tuple[str, Mapping[str, Any]] | None:
+        """What one client would try next, of the operations that it has not tried."""
+        seen = [Exchange(Call(name, tuple(fields.items())), result) for name, fields, result in done]
+        tried = {name for name, _, _ in done}
+        calls = (one for one in contract_of(binding).calls(0, tuple(seen)) if one.name not in tried)
+        call = next((one for one in calls if one.name in binding.operations), None)
+        return None if call is None else (call.name, dict(call.fields))
 
     def replay(self, trace: AnyTrace, binding: Binding, backend: Backend) -> Iterator[dict[str, Any]]:
         """Each step up to the first that breaks a law: no state explains what comes after."""

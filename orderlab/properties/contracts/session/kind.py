@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from orderlab.properties.validation.law_run import LawRun, LawsTogether
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.stores.binding.binding import Binding
-from orderlab.sim.stores.bound import kernel_of
+from orderlab.sim.stores.bound import SAMPLE, kernel_of
 
 if TYPE_CHECKING:
     from orderlab.properties.comparison.change import Comparison
@@ -99,6 +99,21 @@ class SessionKind:
         from orderlab.properties.contracts.session.side_by_side import faults, measured
 
         return measured(binding), faults(binding, seed)
+
+    def sample_call(
+        self, binding: Binding, done: Sequence[tuple[str, Mapping[str, Any], Any]]
+    ) -> tuple[str, Mapping[str, Any]] | None:
+        """One client's session, from its CONNECT to its end."""
+        answered = {"packet_id": 1, "sequence": 1}
+        bounds = {"limit": 100, "default_expiry_ms": 20_000}
+        saved = {**bounds, "producer": b"p0", "batch": 1, "messages": (SAMPLE,)}
+        series: Mapping[str, Mapping[str, Any]] = {
+            "open": {"clean_start": 1}, "save": saved, "fetch": {**bounds, "count": 10, "after": 0},
+            "release": answered, "acknowledge": answered, "clear": {},
+        }  # fmt: skip
+        common = {"client": b"c1", "epoch": 1}
+        left = [name for name in series if name in binding.operations and name not in [one for one, _, _ in done]]
+        return (left[0], common | dict(series[left[0]])) if left else None
 
     def replay(self, trace: AnyTrace, binding: Binding, backend: Backend) -> Iterator[dict[str, Any]]:
         """Each step, up to one after which nothing can be judged."""

@@ -1,0 +1,58 @@
+"""`orderlab binding check`: what a binding makes of one sample call of each operation."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from orderlab.program import ExitCode
+
+if TYPE_CHECKING:
+    from orderlab.properties.validation.sample import Sample
+
+
+def binding(
+    action: Annotated[Literal["check"], typer.Argument(help="check")],
+    path: Annotated[Path, typer.Argument(help="A store.toml, or its folder.")],
+    trust_adapter: Annotated[bool, typer.Option(help="Let Python files of the store run.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show KEYS, ARGV, what ran and how the reply is read, for one sample call of each operation.
+
+    Nothing is judged. Exit code 0: every reply could be read; 2: one could not, or the binding is unusable.
+    """
+    from orderlab.properties.validation.sample import samples
+    from orderlab.sim.stores.binding import load_binding
+
+    found = samples(load_binding(path, trust_adapter=trust_adapter))
+    if as_json:
+        print(json.dumps({"operations": [asdict(one) for one in found]}))
+    else:
+        console = Console(highlight=False, soft_wrap=True)
+        for one in found:
+            _show(console, one)
+    raise typer.Exit(ExitCode.UNUSABLE if any(one.error for one in found) else ExitCode.HOLDS)
+
+
+def _show(console: Console, sample: Sample) -> None:
+    fields = ", ".join(f"{name}={value}" for name, value in sample.fields.items())
+    console.print(f"[bold]{sample.operation}[/] ", end="")
+    console.print(fields, markup=False)
+    for call in sample.calls:
+        console.print(f"  {call.what}", markup=False)
+        for number, key in enumerate(call.keys, 1):
+            console.print(f"    KEYS[{number}] = {key}", markup=False)
+        told = sample.templates if len(sample.templates) == len(call.arguments) else [""] * len(call.arguments)
+        for number, (argument, template) in enumerate(zip(call.arguments, told, strict=True), 1):
+            console.print(
+                f"    ARGV[{number}] = {argument}{f'   from {template}' if '<' in template else ''}", markup=False
+            )
+        for command in call.ran:
+            console.print(f"      ran {command}", markup=False)
+        console.print(f"    replied {call.reply}", markup=False)
+    console.print(f"  {sample.error or f'read as {sample.result}'}\n", markup=False)
