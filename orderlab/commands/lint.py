@@ -48,20 +48,20 @@ def lint(
     scripts, left = scripts_at(paths, trust_adapter)
     found = lint_scripts(scripts, settings)
     if base is not None:
-        before = [one for path in paths for one in _of_base(path, base, settings, trust_adapter)]
+        before = [finding for path in paths for finding in _of_base(path, base, settings, trust_adapter)]
         found = new_findings(found, before)
-    found = [one for one in found if notes or one.level != NOTE]
+    found = [finding for finding in found if notes or finding.level != NOTE]
     repaired = _repair(found) if fix else []
     if repaired:
-        found = [one for one in found if one.path not in repaired or one.fix is None]
+        found = [finding for finding in found if finding.path not in repaired or finding.fix is None]
     told = {
-        "findings": [one.to_json() for one in found],
+        "findings": [finding.to_json() for finding in found],
         "scripts": len(scripts),
         "not_read": left,
         "repaired": [str(path) for path in repaired],
     }
     forms = {"json": lambda: json.dumps(told, indent=1) + "\n", "sarif": lambda: lint_sarif(found)}
-    write_files([(one.file, forms[one.form]()) for one in wanted])
+    write_files([(finding.file, forms[finding.form]()) for finding in wanted])
     if as_json:
         print(json.dumps(told))
     else:
@@ -93,7 +93,7 @@ def _repair(found: list[LintFinding]) -> list[Path]:
     from orderlab.model.files import write_whole
     from orderlab.properties.lint.linter import repaired
 
-    paths = {one.path for one in found if one.fix is not None and one.script.endswith(".lua")}
+    paths = {finding.path for finding in found if finding.fix is not None and finding.script.endswith(".lua")}
     changed = repaired({path: path.read_bytes() for path in sorted(paths)}, found)
     for path, content in changed.items():
         write_whole(path, content)
@@ -103,19 +103,19 @@ def _repair(found: list[LintFinding]) -> list[Path]:
 def _show(found: list[LintFinding], count: int, left: list[str], repaired: list[Path]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     styles = {"error": "bold red", "warning": "yellow", "note": "cyan"}
-    for one in found:
-        place = f"{one.path}:{one.line}:{one.column}"
-        console.print(f"{place}: [{styles[one.level]}]{one.level}[/] {one.rule}: ", end="")
-        console.print(one.message, markup=False)
-        console.print(f"    {one.source}", markup=False)
+    for finding in found:
+        place = f"{finding.path}:{finding.line}:{finding.column}"
+        console.print(f"{place}: [{styles[finding.level]}]{finding.level}[/] {finding.rule}: ", end="")
+        console.print(finding.message, markup=False)
+        console.print(f"    {finding.source}", markup=False)
     for line in left:
         console.print(f"not read: {line}", markup=False)
     for path in repaired:
         console.print(f"repaired: {path}", markup=False)
-    files = len({one.path for one in found})
+    files = len({finding.path for finding in found})
     told = f"{len(found)} finding{'s' * (len(found) != 1)} in {files} of their files" if found else "nothing found"
     console.print(f"{count} script{'s' * (count != 1)}: {told}")
     if found:
-        rules = Counter(one.rule for one in found)
+        rules = Counter(finding.rule for finding in found)
         console.print(", ".join(f"{rule} {number}" for rule, number in rules.most_common()), markup=False)
         console.print("orderlab explain RULE says what a rule means and how a line is allowed", markup=False)

@@ -16,14 +16,14 @@ from orderlab.report.sarif import uri_of
 def lint_sarif(found: Sequence[LintFinding], root: Path | None = None) -> str:
     """One SARIF 2.1.0 log; paths are relative to ``root``, the working directory unless given."""
     root = Path.cwd() if root is None else root
-    rules = sorted({one.rule for one in found})
+    rules = sorted({finding.rule for finding in found})
     log = {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
         "runs": [
             {
                 "tool": {"driver": {"name": "orderlab lint", "version": __version__, "rules": list(map(_rule, rules))}},
-                "results": [_result(one, rules.index(one.rule), root) for one in found],
+                "results": [_result(finding, rules.index(finding.rule), root) for finding in found],
             }
         ],
     }
@@ -37,13 +37,13 @@ def _rule(name: str) -> dict[str, Any]:
     return {"id": name, "shortDescription": {"text": summary}, "fullDescription": {"text": why}}
 
 
-def _result(one: LintFinding, rule: int, root: Path) -> dict[str, Any]:
-    uri = uri_of(str(one.path), root)
-    region = {"startLine": one.line, "snippet": {"text": one.source}}
+def _result(finding: LintFinding, rule: int, root: Path) -> dict[str, Any]:
+    uri = uri_of(str(finding.path), root)
+    region = {"startLine": finding.line, "snippet": {"text": finding.source}}
     return {
-        "ruleId": one.rule,
+        "ruleId": finding.rule,
         "ruleIndex": rule,
-        "level": one.level,
-        "message": {"text": one.message},
+        "level": finding.level,
+        "message": {"text": finding.message},
         "locations": [{"physicalLocation": {"artifactLocation": {"uri": uri}, "region": region}}],
     }

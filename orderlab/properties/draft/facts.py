@@ -170,7 +170,7 @@ def _name_of(parsed: ParsedScript, node: Node) -> str:
     if listed is None or listed.type != "expression_list" or listed.parent is None:
         return ""
     statement = listed.parent
-    names = next((one for one in statement.named_children if one.type == "variable_list"), None)
+    names = next((part for part in statement.named_children if part.type == "variable_list"), None)
     if names is None or statement.type != "assignment_statement":
         return ""
     place = listed.named_children.index(value)
@@ -186,10 +186,10 @@ def _uses(parsed: ParsedScript, node: Node) -> Iterator[Node]:
     if name is None or name.type != "expression_list":
         return
     told = _name_of(parsed, node)
-    for one in parsed.chunk.nodes("identifier"):
-        variable = parsed.scopes.variable(one)
+    for part in parsed.chunk.nodes("identifier"):
+        variable = parsed.scopes.variable(part)
         if variable is not None and variable.name.decode() == told and node in variable.values:
-            yield one
+            yield part
 
 
 def _note(parsed: ParsedScript, slot: Slot, use: Node, array: str) -> None:
@@ -236,7 +236,7 @@ def _replies(parsed: ParsedScript) -> Iterator[str]:
         if next(enclosing(node, "function_declaration", "function_definition"), None) is not None:
             continue
         found = True
-        values = [one for listed in node.named_children for one in listed.named_children]
+        values = [part for listed in node.named_children for part in listed.named_children]
         yield _reply(parsed, parsed.only_value(values[0])) if values else "nil"
     if not found:
         yield "nil"

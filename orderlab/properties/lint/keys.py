@@ -79,10 +79,14 @@ def deadline_dropped(script: ParsedScript, settings: LintSettings) -> Iterator[M
         if call.name not in ("SET", "GETSET") or _gives_deadline(script, call) or not call.command.arguments:
             continue
         key = script.text(call.command.arguments[0])
-        same = [one for one in given if script.text(one.command.arguments[0]) == key]
+        same = [part for part in given if script.text(part.command.arguments[0]) == key]
         # What is given later in the same block, or around it, is given after this SET.
-        after = [one for one in same if one.node.start_byte > call.node.start_byte and _follows(call.node, one.node)]
-        before = [one for one in same if one.node.start_byte < call.node.start_byte and _precedes(one.node, call.node)]
+        after = [
+            part for part in same if part.node.start_byte > call.node.start_byte and _follows(call.node, part.node)
+        ]
+        before = [
+            part for part in same if part.node.start_byte < call.node.start_byte and _precedes(part.node, call.node)
+        ]
         if same and not after and (before or _is_there(script, call, key)):
             message = f"{call.name} leaves {key} without the deadline that it has elsewhere: KEEPTTL, or EX"
             yield Mention(call.node, message)
@@ -94,18 +98,18 @@ def _is_there(script: ParsedScript, call: WrittenCall, key: str) -> bool:
         condition = branch.child_by_field_name("condition")
         waiting = [condition] if condition is not None else []
         while waiting:
-            one = waiting.pop()
-            asked = script.call_of(one)
+            part = waiting.pop()
+            asked = script.call_of(part)
             if asked is not None and asked.command.arguments and script.text(asked.command.arguments[0]) == key:
                 return True
-            waiting += one.named_children
+            waiting += part.named_children
     return False
 
 
 def _gives_deadline(script: ParsedScript, call: WrittenCall) -> bool:
     if not call.command.arguments:
         return False
-    words = {(script.string(one) or b"").upper() for one in call.command.arguments[2:]}
+    words = {(script.string(part) or b"").upper() for part in call.command.arguments[2:]}
     return call.name in LIVES or (call.name in ("SET", "GETEX") and bool(words & DEADLINES))
 
 
@@ -121,12 +125,12 @@ def _follows(first: Node, second: Node) -> bool:
 def _precedes(first: Node, second: Node) -> bool:
     """Whether every run that comes to the second has been at the first."""
     block = next(enclosing(first, "block", "chunk"))
-    return any(one == block for one in _ancestors(second))
+    return any(part == block for part in _ancestors(second))
 
 
-def _common(one: Node, other: Node) -> Iterator[Node]:
+def _common(part: Node, other: Node) -> Iterator[Node]:
     """The nodes around both, the nearest first."""
-    above = {(node.start_byte, node.end_byte) for node in _ancestors(one)}
+    above = {(node.start_byte, node.end_byte) for node in _ancestors(part)}
     return (node for node in _ancestors(other) if (node.start_byte, node.end_byte) in above)
 
 
@@ -163,8 +167,8 @@ def _owner_checked(script: ParsedScript, condition: Node | None) -> str | None:
     """The key whose value a condition holds against an argument."""
     if condition is None or condition.type != "binary_expression" or condition.children[1].type != "==":
         return None
-    for one, other in ((condition.children[0], condition.children[2]), (condition.children[2], condition.children[0])):
-        call = script.call_of(one)
+    for part, other in ((condition.children[0], condition.children[2]), (condition.children[2], condition.children[0])):
+        call = script.call_of(part)
         if call is not None and call.name == "GET" and call.command.arguments and script.origins(other) == {ARGV}:
             return script.text(call.command.arguments[0])
     return None

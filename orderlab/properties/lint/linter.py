@@ -71,17 +71,21 @@ def lint_script(script: Script, settings: LintSettings = DEFAULT) -> list[LintFi
     for rule in RULES.values():
         for mention in rule.check(parsed, settings):
             line = parsed.chunk.line(mention.node.start_byte)
-            given = [one for one in allowances if one.rule == rule.name and line in one.lines and one.has_reason]
+            given = [
+                finding
+                for finding in allowances
+                if finding.rule == rule.name and line in finding.lines and finding.has_reason
+            ]
             used |= set(given)
             if not given:
                 column = mention.node.start_point[1] + 1
                 found.append(_finding(script, rule.name, rule.level, line, column, mention.message, mention.fix))
-    for one in allowances:
-        if one not in used:
-            known = did_you_mean(one.rule, [*RULES]) if one.rule not in RULES else "remove the comment"
-            message = "no reason is given" if not one.has_reason else f"nothing here is {one.rule}: {known}"
-            found.append(_finding(script, ALLOW_RULE, WARNING, one.line, 1, message, None))
-    return sorted(found, key=lambda one: (one.line, one.column, one.rule))
+    for finding in allowances:
+        if finding not in used:
+            known = did_you_mean(finding.rule, [*RULES]) if finding.rule not in RULES else "remove the comment"
+            message = "no reason is given" if not finding.has_reason else f"nothing here is {finding.rule}: {known}"
+            found.append(_finding(script, ALLOW_RULE, WARNING, finding.line, 1, message, None))
+    return sorted(found, key=lambda finding: (finding.line, finding.column, finding.rule))
 
 
 def _finding(
@@ -106,20 +110,20 @@ def lint_scripts(scripts: Sequence[Script], settings: LintSettings = DEFAULT) ->
     """What the rules say of several scripts, each place once: two may include the same file."""
     found: dict[tuple[str, str, int, int, str], LintFinding] = {}
     for script in scripts:
-        for one in lint_script(script, settings):
-            found.setdefault((one.rule, str(one.path), one.line, one.column, one.message), one)
+        for finding in lint_script(script, settings):
+            found.setdefault((finding.rule, str(finding.path), finding.line, finding.column, finding.message), finding)
     return list(found.values())
 
 
 def new_findings(found: Sequence[LintFinding], before: Sequence[LintFinding]) -> list[LintFinding]:
     """Those that were not there before, line numbers aside."""
-    known = [one.identity for one in before]
+    known = [finding.identity for finding in before]
     fresh = []
-    for one in found:
-        if one.identity in known:
-            known.remove(one.identity)
+    for finding in found:
+        if finding.identity in known:
+            known.remove(finding.identity)
         else:
-            fresh.append(one)
+            fresh.append(finding)
     return fresh
 
 
@@ -127,7 +131,9 @@ def repaired(sources: Mapping[Path, bytes], found: Sequence[LintFinding]) -> dic
     """The files with every mechanical repair made that does not overlap another; files without one are left out."""
     result = {}
     for path, source in sources.items():
-        changes = sorted({one.fix for one in found if one.path == path and one.fix is not None}, reverse=True)
+        changes = sorted(
+            {finding.fix for finding in found if finding.path == path and finding.fix is not None}, reverse=True
+        )
         begin = len(source)
         for change in changes:
             if change.end <= begin:

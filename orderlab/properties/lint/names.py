@@ -105,7 +105,7 @@ def unknown_name(script: ParsedScript, settings: LintSettings) -> Iterator[Menti
     assigned = {variable.name for _, variable in script.scopes.assigned_globals}
     told: set[bytes] = set()
     for node in script.chunk.nodes("dot_index_expression"):
-        table, member = (script.chunk.text(one) for one in node.named_children[:2])
+        table, member = (script.chunk.text(part) for part in node.named_children[:2])
         if table in MEMBERS and member not in MEMBERS[table]:
             yield Mention(node, f"there is no {script.text(node)} in a script")
     for node in script.chunk.nodes("identifier"):
@@ -172,10 +172,10 @@ def needed_versions(script: ParsedScript) -> Iterator[tuple[Node, str, tuple[int
     for call in script.calls:
         if call.name in SINCE:
             yield call.node, call.name, SINCE[call.name]
-        for one in call.command.arguments:
-            word = (script.string(one) or b"").upper()
-            if one.type == "string" and (call.name, word) in OPTION_SINCE:
-                yield one, f"{call.name} with {word.decode()}", OPTION_SINCE[call.name, word]
+        for part in call.command.arguments:
+            word = (script.string(part) or b"").upper()
+            if part.type == "string" and (call.name, word) in OPTION_SINCE:
+                yield part, f"{call.name} with {word.decode()}", OPTION_SINCE[call.name, word]
 
 
 @rule(

@@ -106,13 +106,13 @@ def nil_reply(script: ParsedScript, settings: LintSettings) -> Iterator[Mention]
     for left, operator, right in script.chunk.binary():
         if operator.type not in ("==", "~="):
             continue
-        for one, other in ((left, right), (right, left)):
-            name = command_replied(script, one)
+        for part, other in ((left, right), (right, left)):
+            name = command_replied(script, part)
             if other.type == "nil" and name in NIL_OR_TEXT:
                 always = "never" if operator.type == "==" else "always"
                 fix = script.chunk.replaced(other, b"false", "false in place of nil")
                 yield Mention(
-                    one.parent or one, f"{name} replies false, not nil, where there is nothing: {always} true", fix
+                    part.parent or part, f"{name} replies false, not nil, where there is nothing: {always} true", fix
                 )
 
 
@@ -127,9 +127,9 @@ def nil_reply(script: ParsedScript, settings: LintSettings) -> Iterator[Mention]
 def zero_is_true(script: ParsedScript, settings: LintSettings) -> Iterator[Mention]:
     for node in script.chunk.nodes("if_statement", "elseif_statement", "while_statement", "repeat_statement"):
         condition = node.child_by_field_name("condition")
-        for one in _truths(condition) if condition is not None else ():
-            if (name := command_replied(script, one)) in INTEGER:
-                yield Mention(one, f"{name} replies an integer, and 0 is true: compare it with 0 or 1")
+        for part in _truths(condition) if condition is not None else ():
+            if (name := command_replied(script, part)) in INTEGER:
+                yield Mention(part, f"{name} replies an integer, and 0 is true: compare it with 0 or 1")
 
 
 def _truths(node: Node) -> Iterator[Node]:
@@ -157,12 +157,12 @@ def text_is_no_number(script: ParsedScript, settings: LintSettings) -> Iterator[
     for left, operator, right in script.chunk.binary():
         if operator.type not in ("==", "~=", *ORDERINGS):
             continue
-        for one, other in ((left, right), (right, left)):
-            if script.number(other) is None or script.only_value(other).type == "string" or not _is_text(script, one):
+        for part, other in ((left, right), (right, left)):
+            if script.number(other) is None or script.only_value(other).type == "string" or not _is_text(script, part):
                 continue
             end = "ends the script" if operator.type in ORDERINGS else "is never equal"
             yield Mention(
-                one.parent or one, f"{script.text(one)} is a text: compared with a number it {end}; tonumber it"
+                part.parent or part, f"{script.text(part)} is a text: compared with a number it {end}; tonumber it"
             )
 
 
@@ -185,14 +185,14 @@ def tonumber_of_nothing(script: ParsedScript, settings: LintSettings) -> Iterato
     for left, operator, right in script.chunk.binary():
         if operator.type not in ("+", "-", "*", "/", "%", "^", *ORDERINGS):
             continue
-        for one in (left, right):
-            value = script.only_value(one)
+        for part in (left, right):
+            value = script.only_value(part)
             if value.type != "function_call" or script.text(value.named_children[0]) != "tonumber":
                 continue
             given = arguments(value)
             name = command_replied(script, given[0]) if given else ""
-            if name in NIL_OR_TEXT and not _is_asked_for(script, one) and not _is_asked_for(script, given[0]):
-                yield Mention(one, f"{name} may find nothing, tonumber then is nil: say what holds then, or 0")
+            if name in NIL_OR_TEXT and not _is_asked_for(script, part) and not _is_asked_for(script, given[0]):
+                yield Mention(part, f"{name} may find nothing, tonumber then is nil: say what holds then, or 0")
 
 
 def _is_asked_for(script: ParsedScript, node: Node) -> bool:
@@ -200,10 +200,10 @@ def _is_asked_for(script: ParsedScript, node: Node) -> bool:
     variable = script.scopes.variable(node)
     if variable is None:
         return False
-    for one in script.chunk.nodes("identifier"):
-        if script.scopes.variable(one) is not variable or one.start_byte == node.start_byte:
+    for part in script.chunk.nodes("identifier"):
+        if script.scopes.variable(part) is not variable or part.start_byte == node.start_byte:
             continue
-        above = one.parent
+        above = part.parent
         if above is None:
             continue
         if above.type in ("if_statement", "elseif_statement", "while_statement", "parenthesized_expression"):
@@ -234,7 +234,7 @@ def protected_call_unread(script: ParsedScript, settings: LintSettings) -> Itera
         elif (
             above.type == "expression_list" and above.parent is not None and above.parent.type == "assignment_statement"
         ):
-            names = next((one for one in above.parent.named_children if one.type == "variable_list"), None)
+            names = next((part for part in above.parent.named_children if part.type == "variable_list"), None)
             variable = script.scopes.variable(names.named_children[0]) if names is not None else None
             if variable is not None and not _is_read(script, variable.name):
                 yield Mention(call.node, f"the error that {call.name} may reply is not looked at; use redis.call")
@@ -263,16 +263,16 @@ def truncated_reply(script: ParsedScript, settings: LintSettings) -> Iterator[Me
     for node in script.chunk.nodes("return_statement"):
         if next(enclosing(node, "function_declaration", "function_definition"), None) is not None:
             continue  # what a function returns may be rounded where it is called
-        for one in (child for listed in node.named_children for child in listed.named_children):
-            value = script.only_value(one)
+        for part in (child for listed in node.named_children for child in listed.named_children):
+            value = script.only_value(part)
             number = script.number(value) if value.type == "number" else None
             name = command_replied(script, _within_tonumber(script, value))
             if (value.type == "binary_expression" and value.children[1].type == "/" and not _is_length(value)) or (
                 number is not None and number != int(number)
             ):
-                yield Mention(one, "the server cuts the fraction off: return text, or round it yourself")
+                yield Mention(part, "the server cuts the fraction off: return text, or round it yourself")
             elif value.type == "function_call" and name in ("ZSCORE", "ZINCRBY", "HINCRBYFLOAT", "INCRBYFLOAT"):
-                yield Mention(one, f"{name} may have a fraction, which the server cuts off: return its text")
+                yield Mention(part, f"{name} may have a fraction, which the server cuts off: return its text")
 
 
 def _is_length(quotient: Node) -> bool:
@@ -297,14 +297,14 @@ def _within_tonumber(script: ParsedScript, node: Node) -> Node:
 def reply_ends_at_nil(script: ParsedScript, settings: LintSettings) -> Iterator[Mention]:
     for node in script.chunk.nodes("return_statement"):
         tables = (
-            one for listed in node.named_children for one in listed.named_children if one.type == "table_constructor"
+            part for listed in node.named_children for part in listed.named_children if part.type == "table_constructor"
         )
         for table in tables:
             values = [
                 value
-                for one in table.named_children
-                if one.type == "field" and one.child_by_field_name("name") is None
-                if (value := one.child_by_field_name("value")) is not None
+                for part in table.named_children
+                if part.type == "field" and part.child_by_field_name("name") is None
+                if (value := part.child_by_field_name("value")) is not None
             ]
             for value in values[:-1]:
                 within = _within_tonumber(script, value)
@@ -325,14 +325,17 @@ def reply_ends_at_nil(script: ParsedScript, settings: LintSettings) -> Iterator[
 )
 def digits_lost(script: ParsedScript, settings: LintSettings) -> Iterator[Mention]:
     texts = [
-        (one, left.parent) for left, sign, right in script.chunk.binary() if sign.type == ".." for one in (left, right)
+        (part, left.parent)
+        for left, sign, right in script.chunk.binary()
+        if sign.type == ".."
+        for part in (left, right)
     ]
     for call in script.chunk.nodes("function_call"):
         if script.text(call.named_children[0]) == "tostring":
-            texts += [(one, call) for one in arguments(call)]
-    for one, _ in texts:
-        if _is_large(script, script.only_value(one)):
-            yield Mention(one, "has 16 digits, and 14 stay in the text: string.format('%.0f', ...)")
+            texts += [(part, call) for part in arguments(call)]
+    for part, _ in texts:
+        if _is_large(script, script.only_value(part)):
+            yield Mention(part, "has 16 digits, and 14 stay in the text: string.format('%.0f', ...)")
 
 
 def _is_large(script: ParsedScript, node: Node) -> bool:
@@ -346,8 +349,8 @@ def _is_large(script: ParsedScript, node: Node) -> bool:
         return _is_large(script, script.only_value(left)) or _is_large(script, script.only_value(right))
     if operator != "*":
         return False
-    for one, other in ((left, right), (right, left)):
+    for part, other in ((left, right), (right, left)):
         number = script.number(other)
-        if number is not None and number >= 1e6 and script.origins(one) & {DATA, ARGV}:
+        if number is not None and number >= 1e6 and script.origins(part) & {DATA, ARGV}:
             return True
     return False

@@ -148,7 +148,7 @@ class Scopes:
     def _body(self, node: Node, scopes: list[dict[bytes, Variable]]) -> None:
         inner: list[dict[bytes, Variable]] = [*scopes, {}]
         parameters = node.child_by_field_name("parameters")
-        names = [] if parameters is None else [one for one in parameters.named_children if one.type == "identifier"]
+        names = [] if parameters is None else [part for part in parameters.named_children if part.type == "identifier"]
         for place, name in enumerate(names):
             variable = self._declare(inner, name, "parameter")
             variable.function, variable.place, variable.is_open = node, place, True
@@ -160,7 +160,7 @@ class Scopes:
         clause, body = node.child_by_field_name("clause"), node.child_by_field_name("body")
         inner: list[dict[bytes, Variable]] = [*scopes, {}]
         if clause is not None:
-            names = [one for one in clause.named_children if one.type == "variable_list"]
+            names = [part for part in clause.named_children if part.type == "variable_list"]
             if clause.type == "for_numeric_clause":
                 for child in clause.named_children[1:]:
                     self._expression(child, scopes)
@@ -181,33 +181,33 @@ class Scopes:
     def _expression(self, node: Node, scopes: list[dict[bytes, Variable]]) -> None:
         waiting = [node]
         while waiting:
-            one = waiting.pop()
-            if one.type == "identifier":
-                self._use(scopes, one)
-            elif one.type == "function_definition":
-                self._body(one, scopes)
-            elif one.type in ("dot_index_expression", "method_index_expression"):
-                waiting.append(one.named_children[0])
-            elif one.type == "field":
-                value, name = one.child_by_field_name("value"), one.child_by_field_name("name")
+            part = waiting.pop()
+            if part.type == "identifier":
+                self._use(scopes, part)
+            elif part.type == "function_definition":
+                self._body(part, scopes)
+            elif part.type in ("dot_index_expression", "method_index_expression"):
+                waiting.append(part.named_children[0])
+            elif part.type == "field":
+                value, name = part.child_by_field_name("value"), part.child_by_field_name("name")
                 waiting += [child for child in (value,) if child is not None]
-                if name is not None and any(child.type == "[" for child in one.children):
+                if name is not None and any(child.type == "[" for child in part.children):
                     waiting.append(name)
-            elif one.type in ("block", "variable_declaration", "assignment_statement"):
-                self._statement(one, scopes)
+            elif part.type in ("block", "variable_declaration", "assignment_statement"):
+                self._statement(part, scopes)
             else:
-                if one.type == "function_call":
-                    callee = one.child_by_field_name("name")
+                if part.type == "function_call":
+                    callee = part.child_by_field_name("name")
                     if callee is not None and callee.type == "identifier":
-                        self.calls.setdefault(self._use(scopes, callee), []).append(one)
-                waiting += one.named_children
+                        self.calls.setdefault(self._use(scopes, callee), []).append(part)
+                waiting += part.named_children
 
 
 def _sides(node: Node) -> tuple[list[Node], list[Node]]:
     sides: list[list[Node]] = [[], []]
     for child in node.named_children:
         if child.type in ("variable_list", "expression_list"):
-            sides[child.type == "expression_list"] = [one for one in child.named_children if one.type != "comment"]
+            sides[child.type == "expression_list"] = [part for part in child.named_children if part.type != "comment"]
     return sides[0], sides[1]
 
 

@@ -66,7 +66,7 @@ class ParsedScript:
         return {call.node.start_byte: call for call in self.calls if call.node.type == "function_call"}
 
     def _call(self, command: Command) -> WrittenCall:
-        argv = [command.name, *(self.string(one) or b"" for one in command.arguments)]
+        argv = [command.name, *(self.string(part) or b"" for part in command.arguments)]
         callee = command.node.child_by_field_name("name")
         name = b"" if callee is None else self.chunk.text(callee)
         return WrittenCall(command, find(argv), name.endswith(b"pcall"), name in self.chunk.call_names)
@@ -188,15 +188,15 @@ class ParsedScript:
         if name in self.chunk.call_names or node.start_byte in self._calls_by_place:
             yield DATA
         elif name in (*PASSING, b"ipairs", b"pairs", b"unpack"):
-            for one in arguments(node):
-                yield from self._origins(one, seen)
+            for part in arguments(node):
+                yield from self._origins(part, seen)
         elif callee is not None and callee.type == "method_index_expression":
             yield from self._origins(callee.named_children[0], seen)
-            for one in arguments(node):
-                yield from self._origins(one, seen)
+            for part in arguments(node):
+                yield from self._origins(part, seen)
         elif name.startswith((b"cjson.", b"cmsgpack.", b"struct.")):
-            for one in arguments(node):
-                yield from self._origins(one, seen)
+            for part in arguments(node):
+                yield from self._origins(part, seen)
         else:
             yield OPEN
 
@@ -205,15 +205,15 @@ class ParsedScript:
         if call.entry is None:
             return []
         given = call.command.arguments
-        if any(one.type == "vararg_expression" or self.spreads(one) for one in given):
-            given = tuple(given[: next(n for n, one in enumerate(given) if self.spreads(one))])
-        marks = {b"\0%d" % number: one for number, one in enumerate(given)}
-        argv = [call.command.name, *(self.string(one) or mark for mark, one in marks.items())]
-        for number, (mark, one) in enumerate(marks.items(), 1):
-            text = self.string(one)
+        if any(part.type == "vararg_expression" or self.spreads(part) for part in given):
+            given = tuple(given[: next(n for n, part in enumerate(given) if self.spreads(part))])
+        marks = {b"\0%d" % number: part for number, part in enumerate(given)}
+        argv = [call.command.name, *(self.string(part) or mark for mark, part in marks.items())]
+        for number, (mark, part) in enumerate(marks.items(), 1):
+            text = self.string(part)
             if text is None or not text.isdigit():
                 argv[number] = mark
-        words = {self.string(one) or mark: one for mark, one in marks.items()}
+        words = {self.string(part) or mark: part for mark, part in marks.items()}
         try:
             found = call.entry.find_keys(argv)
         except IndexError:

@@ -35,7 +35,7 @@ FLAT_UNDER_RESP2 = frozenset(
 def has_no_bound(script: ParsedScript, call: WrittenCall) -> bool:
     """Whether a call replies all that a key holds."""
     given = call.command.arguments
-    words = [(script.string(one) or b"").upper() for one in given]
+    words = [(script.string(part) or b"").upper() for part in given]
     if call.name in WHOLE:
         return True
     if call.name in ("LRANGE", "ZRANGE", "ZREVRANGE") and len(given) >= 3 and b"LIMIT" not in words:
@@ -91,11 +91,11 @@ def unbounded_loop(script: ParsedScript, settings: LintSettings) -> Iterator[Men
     for node in script.chunk.nodes("while_statement", "repeat_statement"):
         condition = node.child_by_field_name("condition")
         inside = [call for call in script.calls if node.start_byte <= call.node.start_byte < node.end_byte]
-        counts = condition is not None and any(one.type in ("<", ">", "<=", ">=") for one in _below(condition))
+        counts = condition is not None and any(part.type in ("<", ">", "<=", ">=") for part in _below(condition))
         leaves = any(
-            one.type in ("<", ">", "<=", ">=") and next(enclosing(one, "if_statement"), None) is not None
-            for one in _below(node)
-        ) and any(one.type in ("break_statement", "return_statement") for one in _below(node))
+            part.type in ("<", ">", "<=", ">=") and next(enclosing(part, "if_statement"), None) is not None
+            for part in _below(node)
+        ) and any(part.type in ("break_statement", "return_statement") for part in _below(node))
         if inside and not counts and not leaves:
             yield Mention(node, "goes on while there is data: bound the number of turns")
 
@@ -103,9 +103,9 @@ def unbounded_loop(script: ParsedScript, settings: LintSettings) -> Iterator[Men
 def _below(node: Node) -> Iterator[Node]:
     waiting = [node]
     while waiting:
-        one = waiting.pop()
-        yield one
-        waiting.extend(one.children)
+        part = waiting.pop()
+        yield part
+        waiting.extend(part.children)
 
 
 @rule(
@@ -155,8 +155,8 @@ def _checks(script: ParsedScript) -> Iterator[tuple[Node, str]]:
         if condition is None or body is None or not script.origins(condition) <= {ARGV, LITERAL}:
             continue
         if ARGV in script.origins(condition) and any(
-            one.type == "function_call" and script.text(one.named_children[0]) in ("redis.error_reply", "error")
-            for one in _below(body)
+            part.type == "function_call" and script.text(part.named_children[0]) in ("redis.error_reply", "error")
+            for part in _below(body)
         ):
             yield condition, "arguments are refused"
     for node in script.chunk.nodes("function_call"):
@@ -177,7 +177,8 @@ def _checks(script: ParsedScript) -> Iterator[tuple[Node, str]]:
 )
 def random_before_write(script: ParsedScript, settings: LintSettings) -> Iterator[Mention]:
     if settings.server >= (5, 0) or any(
-        script.text(one.named_children[0]) == "redis.replicate_commands" for one in script.chunk.nodes("function_call")
+        script.text(part.named_children[0]) == "redis.replicate_commands"
+        for part in script.chunk.nodes("function_call")
     ):
         return
     first = next((call for call in script.calls if call.name in RANDOM), None)
@@ -197,8 +198,9 @@ def random_before_write(script: ParsedScript, settings: LintSettings) -> Iterato
 )
 def reply_of_resp3(script: ParsedScript, settings: LintSettings) -> Iterator[Mention]:
     if not any(
-        script.text(one.named_children[0]) == "redis.setresp" and [script.number(arg) for arg in arguments(one)] == [3]
-        for one in script.chunk.nodes("function_call")
+        script.text(part.named_children[0]) == "redis.setresp"
+        and [script.number(arg) for arg in arguments(part)] == [3]
+        for part in script.chunk.nodes("function_call")
     ):
         return
     for node in script.chunk.nodes("bracket_index_expression"):

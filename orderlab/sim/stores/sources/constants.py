@@ -167,10 +167,10 @@ class Constants:
 
     def _joined(self, receiver: Node | None, given: list[Node], names: tuple[str, ...]) -> ProgramString | None:
         """Texts of a list with another between them, in each language's order of the two."""
-        several = [one for one in ([receiver] if receiver is not None else []) + given if one.type in LISTS]
+        several = [part for part in ([receiver] if receiver is not None else []) + given if part.type in LISTS]
         if several:
             items = plain(several[0])
-            others = [one for one in [*given, receiver] if one is not None and one is not several[0]]
+            others = [part for part in [*given, receiver] if part is not None and part is not several[0]]
             between = next(filter(self.program.is_text, others), None)
         elif given:
             between, items = given[0], given[1:]
@@ -199,7 +199,7 @@ class Constants:
                 number = int(place) - (not braces)
                 argument = given[number] if 0 <= number < len(given) else None
             elif place:
-                argument = next((one for one in given if self.program.text(one).startswith(f"{place}=")), None)
+                argument = next((part for part in given if self.program.text(part).startswith(f"{place}=")), None)
                 argument = plain(argument)[-1] if argument is not None else None
             else:
                 argument = next(taken, None)

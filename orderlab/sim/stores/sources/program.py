@@ -113,11 +113,11 @@ class Program:
             if name in JOINS:
                 return any(
                     self.is_text(item, depth + 1)
-                    for one in texts
-                    for item in (plain(one) if one.type in LISTS else [one])
+                    for part in texts
+                    for item in (plain(part) if part.type in LISTS else [part])
                 )
             if name in (*TRIMS, *UNCHANGED, *DEDENTS, *FORMATS, "trimMargin"):
-                return any(self.is_text(one, depth + 1) for one in texts[:2])
+                return any(self.is_text(part, depth + 1) for part in texts[:2])
         return False
 
     def operator(self, node: Node) -> str:
@@ -150,9 +150,11 @@ class Program:
                 name = callee
         listed = node.child_by_field_name("arguments")
         if listed is None:
-            listed = next((one for one in node.named_children if one.type in ("value_arguments", "arguments")), None)
+            listed = next((part for part in node.named_children if part.type in ("value_arguments", "arguments")), None)
         given = [] if listed is None else [listed] if listed.type in self.language.literals else plain(listed)
-        given = [plain(one)[-1] if one.type in ("value_argument", "argument") and plain(one) else one for one in given]
+        given = [
+            plain(part)[-1] if part.type in ("value_argument", "argument") and plain(part) else part for part in given
+        ]
         return "" if name is None else self.text(name).lstrip("\\"), receiver, given
 
 
@@ -165,9 +167,9 @@ def walk(node: Node) -> Iterator[Node]:
     """A node and all below it, in the order of the file."""
     waiting = [node]
     while waiting:
-        one = waiting.pop()
-        yield one
-        waiting.extend(reversed(one.children))
+        part = waiting.pop()
+        yield part
+        waiting.extend(reversed(part.children))
 
 
 def plain(node: Node) -> list[Node]:
@@ -179,11 +181,11 @@ def inner_nodes(node: Node, kinds: tuple[str, ...]) -> Iterator[Node]:
     """The outermost nodes of these kinds below ``node``."""
     waiting = list(reversed(node.named_children))
     while waiting:
-        one = waiting.pop()
-        if one.type in kinds:
-            yield one
+        part = waiting.pop()
+        if part.type in kinds:
+            yield part
         else:
-            waiting.extend(reversed(one.named_children))
+            waiting.extend(reversed(part.named_children))
 
 
 def _definitions_of(program: Program) -> Iterator[tuple[tuple[str, ...], Node]]:
@@ -212,7 +214,7 @@ def _definition(program: Program, node: Node) -> tuple[str, Node | None] | None:
     if node.type in ("const_element", "property_element", "variable_declarator") and len(node.named_children) >= 2:
         return _plain_name(program, node.named_children[0]), node.named_children[-1]
     if node.type in ("property_declaration", "function_declaration"):  # Kotlin's, which names no fields
-        names = [one for one in node.named_children if one.type in ("variable_declaration", "identifier")]
+        names = [part for part in node.named_children if part.type in ("variable_declaration", "identifier")]
         values = node.named_children[-1:]
         if names and values and values[0] not in names:
             return program.text(names[0]).split(":")[0].strip(), values[0]

@@ -39,11 +39,11 @@ def scripts_of(constants: Constants) -> list[EmbeddedScript]:
     found: dict[tuple[str, ...], dict[int, Node]] = {}
     seen: set[int] = set()
     for path, value in reversed(program.definitions):  # the innermost names first
-        texts = [one for one in texts_below(program, value) if _looks_like_lua(program, one)]
+        texts = [part for part in texts_below(program, value) if _looks_like_lua(program, part)]
         # A name that is given twice leads to the texts of both; what an inner name leads to counts here all the same.
-        if {one.start_byte for one in texts} - seen or path in found:
-            found.setdefault(path, {}).update({one.start_byte: one for one in texts})
-        seen |= {one.start_byte for one in texts}
+        if {part.start_byte for part in texts} - seen or path in found:
+            found.setdefault(path, {}).update({part.start_byte: part for part in texts})
+        seen |= {part.start_byte for part in texts}
     named: dict[int, EmbeddedScript] = {}
     for path, nodes in found.items():
         for number, (begin, node) in enumerate(sorted(nodes.items()), 1):
@@ -59,7 +59,7 @@ def scripts_of(constants: Constants) -> list[EmbeddedScript]:
 
 def _shortest(program: Program, path: tuple[str, ...]) -> str:
     for length in range(1, len(path) + 1):
-        if {one for one, _ in program.definitions if one[-length:] == path[-length:]} == {path}:
+        if {part for part, _ in program.definitions if part[-length:] == path[-length:]} == {path}:
             break
     return ".".join(path[-length:])
 
@@ -71,9 +71,9 @@ def script_named(constants: Constants, wanted: str) -> ProgramString:
     match = _NTH.fullmatch(wanted)
     assert match is not None
     path = tuple(re.split(r"\.|::", match["name"]))
-    alike = [(one, value) for one, value in program.definitions if one[-len(path) :] == path]
+    alike = [(part, value) for part, value in program.definitions if part[-len(path) :] == path]
     if not alike:
-        known = [one.name for one in scripts_of(constants)]
+        known = [part.name for part in scripts_of(constants)]
         cure = (
             did_you_mean(match["name"], known)
             if known
@@ -83,13 +83,13 @@ def script_named(constants: Constants, wanted: str) -> ProgramString:
     texts: list[Node] = []
     for _, value in alike:
         around = value.parent or value  # what is left over stands beside the value
-        if (broken := next((one for one in walk(around) if one.is_error or one.is_missing), None)) is not None:
+        if (broken := next((part for part in walk(around) if part.is_error or part.is_missing), None)) is not None:
             language = program.language.name
             raise InputError(f"{program.path}:{program.line(broken)}: cannot be parsed as {language}; correct the file")
         within = texts_below(program, value)
-        lua = [one for one in within if _looks_like_lua(program, one)]
+        lua = [part for part in within if _looks_like_lua(program, part)]
         texts += direct_texts(program, value) or lua or (within if len(within) == 1 else [])
-    texts = sorted({one.start_byte: one for one in texts}.values(), key=lambda one: one.start_byte)
+    texts = sorted({part.start_byte: part for part in texts}.values(), key=lambda part: part.start_byte)
     if match["number"] is not None:
         number = int(match["number"])
         if not 1 <= number <= len(texts):
@@ -98,8 +98,8 @@ def script_named(constants: Constants, wanted: str) -> ProgramString:
     if not texts:
         raise InputError(f'{program.path}: no string in "{match["name"]}" looks like a script; name what holds one')
     if len(texts) > 1:
-        lines = ", ".join(str(program.line(one)) for one in texts[:5])
-        paths = sorted({".".join(one) for one, _ in alike})
+        lines = ", ".join(str(program.line(part)) for part in texts[:5])
+        paths = sorted({".".join(part) for part, _ in alike})
         cure = f"say which: {paths[0]}" if len(paths) > 1 else f'say which: "{wanted}[1]"'
         raise InputError(f'{program.path}: "{wanted}" leads to {len(texts)} scripts (lines {lines}); {cure}')
     return constants.value(texts[0])
@@ -109,9 +109,9 @@ def direct_texts(program: Program, value: Node) -> list[Node]:
     """A definition's value where it is a text, or the texts that a function returns."""
     if not is_function(value):
         return [value] if program.is_text(value) else []
-    returned = [one for one in walk(value) if one.type in ("return_statement", "return_expression")]
-    texts = [child for one in returned for child in one.named_children if program.is_text(child)]
-    last = [one for one in value.named_children if "comment" not in one.type][-1:]
+    returned = [part for part in walk(value) if part.type in ("return_statement", "return_expression")]
+    texts = [child for part in returned for child in part.named_children if program.is_text(child)]
+    last = [part for part in value.named_children if "comment" not in part.type][-1:]
     if not returned and last and program.is_text(last[0]):
         return last
     if last and is_function(last[0]) and not returned:
@@ -123,11 +123,11 @@ def texts_below(program: Program, node: Node) -> list[Node]:
     """The outermost expressions at or below a node that are texts."""
     found, waiting = [], [node]
     while waiting:
-        one = waiting.pop()
-        if one.is_named and program.is_text(one):
-            found.append(one)
+        part = waiting.pop()
+        if part.is_named and program.is_text(part):
+            found.append(part)
         else:
-            waiting.extend(reversed(one.children))
+            waiting.extend(reversed(part.children))
     return found
 
 
@@ -135,8 +135,8 @@ def _looks_like_lua(program: Program, node: Node) -> bool:
     told = program.text(node)
     if "heredoc_beginning" in told or program.language.name == "Ruby":
         told += "".join(
-            program.text(program.heredocs[one.start_byte])
-            for one in walk(node)
-            if one.type == "heredoc_beginning" and one.start_byte in program.heredocs
+            program.text(program.heredocs[part.start_byte])
+            for part in walk(node)
+            if part.type == "heredoc_beginning" and part.start_byte in program.heredocs
         )
     return LOOKS_LIKE_LUA.search(told) is not None
