@@ -15,7 +15,7 @@ from typing import NamedTuple
 from orderlab.model.contracts.contract import ALL_OR_NOTHING, SPECIFICATION, Discrepancy, Opening
 from orderlab.model.contracts.judge import TooManyStates
 from orderlab.model.contracts.sequential import BOUNDED, ONE_SLOT, WAKE_UP, Scope
-from orderlab.model.contracts.steps import REPLY_LOST, Begin, ClientStep, Die, Fault, Resume, Wait
+from orderlab.model.contracts.steps import REPLY_LOST, Begin, ClientStep, Die, Fault, Resume, Wait, fault_of
 from orderlab.properties.engine.run import ContractRun, Report, RunState
 from orderlab.properties.engine.witness import ContractReruns, discrepancies_of
 from orderlab.properties.harness.recording import SCRIPT_CALLS, record_of
@@ -36,6 +36,7 @@ from orderlab.sim.redis.registry import find
 from orderlab.sim.redis.shard import Effect
 from orderlab.sim.stores.bound import CpuBudget
 
+CLIENT_DIES = "client-dies"
 SHAPES_MAX = 500
 """Of what operations call, those that are looked at."""
 CALLS_MAX = 8
@@ -70,13 +71,25 @@ class Search:
     budget: CpuBudget = field(default_factory=CpuBudget)
     situations: list[Beginning] = field(default_factory=list)
     """Where random walks may begin."""
+    accepted: set[tuple[str, str, str]] = field(default_factory=set)
+    """Law, operation and trouble of what was seen and is accepted."""
     _shapes: set[tuple[object, ...]] = field(default_factory=set)
 
     def note(self, steps: Sequence[ClientStep], report: Report, name: str) -> None:
-        """Keep a violation."""
+        """Keep a violation, unless the store's owner accepts it."""
         found = discrepancies_of(report)
+        if found and self.reruns.binding.accepted:
+            found = [each for each in found if not self._is_accepted(each.law, steps)]
         if found:
             self.findings.add(found, self.reruns.trace(steps), name)
+
+    def _is_accepted(self, law: str, steps: Sequence[ClientStep]) -> bool:
+        operation, trouble = befallen(steps)
+        for each in self.reruns.binding.accepted:
+            if (each.law, each.operation, each.trouble) == (law, operation, trouble):
+                self.accepted.add((law, operation, trouble))
+                return True
+        return False
 
     def note_effects(
         self, operation: str, effects: Sequence[Effect], steps: Callable[[], Sequence[ClientStep]]
@@ -110,6 +123,19 @@ class Search:
         run.waits_seen = 0
         findings.coverage.update(run.judge.tested)
         run.judge.tested = dict.fromkeys(run.judge.tested, 0)
+
+
+def befallen(steps: Sequence[ClientStep]) -> tuple[str, str]:
+    """The operation that trouble befell last, and the trouble; without any the last operation, and nothing."""
+    for at in reversed(range(len(steps))):
+        step = steps[at]
+        fault = fault_of(step)
+        if fault is not None or isinstance(step, Die):
+            kind = CLIENT_DIES if fault is None else fault.kind
+            begun = (each for each in reversed(steps[: at + 1]) if isinstance(each, Begin))
+            client = step.client if isinstance(step, Begin | Resume | Die) else 0
+            return next((each.call.name for each in begun if each.client == client), ""), kind
+    return operation_of(steps), ""
 
 
 def operation_of(steps: Sequence[ClientStep]) -> str:

@@ -218,7 +218,7 @@ class Shape:
     def __init__(self, names: frozenset[str], now_ms: int) -> None:
         self.names = names
         self.now_ms = now_ms
-        self._longest = sorted(names, key=len, reverse=True)
+        self._longest = sorted(names, key=lambda name: (-len(name), name))
 
     def of(self, value: Any) -> Hashable:
         """The shape of any plain or abstract value."""

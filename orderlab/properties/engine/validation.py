@@ -54,6 +54,11 @@ class ContractValidation(Validation):
         """The class."""
         return {"contract": self.terms.name}
 
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the owner takes for granted, and what he accepts."""
+        return (*self.binding.assumptions, *map(str, self.binding.accepted))
+
     def to_json(self) -> dict[str, Any]:
         """The schema is in ``notes/contracts.md``."""
         return super().to_json() | {"contract": self.terms.name}
@@ -115,6 +120,7 @@ def validate_contract(
     contract = contract_of(binding)
     terms = SequentialTerms(contract)
     wanted = laws_of(terms, laws)
+    laws_of(terms, (each.law for each in binding.accepted))
 
     def make(clients: int = 0) -> ContractRun:
         return run_of(binding, clients)
@@ -148,10 +154,24 @@ def validate_contract(
     )
     # One round: what a search of a smaller effort finds, that of a larger one finds first.
     is_whole = run_rounds(Schedule(analyses, findings, budget, progress), judge, [effort], budget_s)
-    results = tuple(judge.result(name) for name in wanted)
+    results = tuple(with_accepted(judge.result(name), binding, search) for name in wanted)
     gaps = (*judge.gaps, *never_passed(binding, contract))
     notes, work = tuple(findings.notes), dict[str, float](findings.work)
     return ContractValidation(binding, terms, results, notes, gaps, work, seed, effort, findings.seen, not is_whole)
+
+
+def with_accepted(result: LawResult, binding: Binding, search: Search) -> LawResult:
+    """The result; unknown where something is accepted that was not seen, for then nobody knows what the line is for."""
+    unseen = [
+        f"[[accept]] of {each.operation}{f' under {each.trouble}' if each.trouble else ''} did not occur; remove it "
+        "from store.toml, or take more effort"
+        for each in binding.accepted
+        if each.law == result.law and (each.law, each.operation, each.trouble) not in search.accepted
+    ]
+    if not unseen or result.outcome is not Outcome.HOLDS:
+        return result
+    gaps = (*result.verdict.not_covered, *unseen)
+    return replace(result, verdict=replace(result.verdict, outcome=Outcome.UNKNOWN, not_covered=gaps))
 
 
 def never_passed(binding: Binding, contract: Contract) -> Iterator[str]:

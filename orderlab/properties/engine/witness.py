@@ -59,6 +59,11 @@ class ContractReruns:
         self.spent = 0
 
     @property
+    def binding(self) -> Binding:
+        """The store."""
+        return self._run.binding
+
+    @property
     def run(self) -> ContractRun:
         """The run, at the empty store."""
         self._run.go_to(self._start)

@@ -14,7 +14,7 @@ from orderlab.sim.redis.replies import Reply
 from orderlab.sim.stores.binding.operations import OperationBinding, OperationCompiler, base_of, scope_of
 from orderlab.sim.stores.binding.replies import ReplyReader
 from orderlab.sim.stores.binding.results import Call, Failed, Fields, GivenUp, Result, Saved, Script
-from orderlab.sim.stores.binding.schema import ContractStore
+from orderlab.sim.stores.binding.schema import Accepted, ContractStore
 from orderlab.sim.stores.binding.session import DEFAULTS, OPERATION_FIELDS, Callers, Store
 from orderlab.sim.stores.binding.templates import Scope, Template
 
@@ -99,6 +99,11 @@ class Binding:
     def assumptions(self) -> tuple[str, ...]:
         """What the store's author takes for granted; a verdict repeats it."""
         return tuple(self.store.assumptions)
+
+    @property
+    def accepted(self) -> tuple[Accepted, ...]:
+        """Violations that the store's owner lives with."""
+        return tuple(getattr(self.store, "accept", ()))
 
     @property
     def fixed(self) -> Mapping[str, int]:

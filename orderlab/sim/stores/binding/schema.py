@@ -152,6 +152,21 @@ CONTRACTS: Mapping[str, str] = {
 needed."""
 
 
+class Accepted(Table):
+    """A violation that the store's owner lives with: every report says so, and so it does once it occurs no more."""
+
+    law: str
+    operation: str
+    """Which is stopped; of a violation without trouble the one that breaks the law."""
+    trouble: str = ""
+    """What stops it, as reports name it (``wrong-type``); "" where nothing does."""
+    why: str = Field(min_length=1)
+
+    def __str__(self) -> str:
+        trouble = f" under {self.trouble}" if self.trouble else ""
+        return f"{self.law} is broken by {self.operation}{trouble}, which is accepted: {self.why}"
+
+
 class ContractStore(Table):
     """A ``store.toml`` whose specification is a class: one of CONTRACTS, or the owner's
     (``"limiter.py:SlidingWindow"``)."""
@@ -165,6 +180,7 @@ class ContractStore(Table):
     """What stands in strings of programs where they put a value in, by the text of what is put in."""
     specification: str
     assumptions: list[str] = []
+    accept: list[Accepted] = []
     keys: dict[str, str] = {}
     promises: dict[str, Any] = {}
     """What the contract leaves to its stores to settle."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from orderlab.model.contracts.steps import REPLY_LOST, Begin, Fault
+from orderlab.model.verdict import Outcome
 from orderlab.properties.engine.search import Search
 from orderlab.properties.engine.situations import situate
-from orderlab.properties.engine.validation import contract_of, run_of
+from orderlab.properties.engine.validation import contract_of, run_of, validate_contract, with_accepted
 from orderlab.properties.engine.witness import ContractReruns
 from orderlab.properties.validation.findings import Findings
 from orderlab.sim.stores.binding.binding import Binding
@@ -56,3 +58,30 @@ def test_a_job_that_is_named_once_is_not_added_again(tmp_path: Path) -> None:
         add = next(one for one in run.judge.asked.calls(0, ()) if one.name == "add")
         run.perform(Begin(0, add, Fault(REPLY_LOST)))
         assert (run.repeated(0) is not None) is is_repeated
+
+
+def test_what_the_owner_accepts_is_no_finding_and_is_missed_once_it_occurs_no_more(tmp_path: Path) -> None:
+    binding = store(tmp_path, "cache_with_tags")
+    run = run_of(binding)
+    search = Search(ContractReruns(lambda: run_of(binding)), Findings(frozenset(["all-or-nothing", "fresh"])))
+    calls = {(one.name, *(value for _, value in one.fields)): one for one in run.judge.asked.calls(0, ())}
+    put = calls["put", "a", "v0.0", "t", 1000]
+    steps = [
+        Begin(0, put, Fault("wrong-type", key=b"{c}:tag:t", found="string")),
+        Begin(0, calls["flush", "t"]),
+        Begin(0, calls["get", "a"]),
+    ]
+    reports = [run.perform(step) for step in steps]
+    assert reports[-1].violation is not None
+    assert reports[-1].violation.laws == ("all-or-nothing",)  # whatever else it breaks
+    result = next(one for one in validate_contract(binding, 0.01).results if one.law == "all-or-nothing")
+    held = replace(result, verdict=replace(result.verdict, outcome=Outcome.HOLDS))
+    unseen = with_accepted(held, binding, search)
+    assert unseen.outcome is Outcome.UNKNOWN
+    assert "[[accept]] of put under wrong-type did not occur" in unseen.verdict.not_covered[-1]
+    search.note(steps, reports[-1], "by hand")
+    assert not search.findings.by_law
+    assert with_accepted(held, binding, search).outcome is Outcome.HOLDS
+    search.note([replace(steps[0], trouble=None), *steps[1:]], reports[-1], "by hand")
+    assert set(search.findings.by_law) == {"all-or-nothing"}  # by another operation, without that trouble
+    assert "all-or-nothing is broken by put under wrong-type, which is accepted" in str(binding.accepted[0])
