@@ -389,15 +389,13 @@ def identify(
     """
     live = {entry.label: entry for entry in account.queue}
     by_id = {entry.packet_id: entry.label for entry in account.queue}
-    by_token: dict[object, int] = {
-        (entry.packet_id, entry.token): entry.label for entry in account.queue if entry.token is not None
-    }
     used: set[int] = set()
     found: list[ObservedMessage] = []
     for message in reversed(messages):
         label = None
         if message.kind == "PUBREL" and not message.payload:
-            label = by_token.get((message.packet_id, message.sequence), by_id.get(message.packet_id or 0))
+            with_token = [one.label for one in account.queue if one.token is not None and one.token == message.sequence]
+            label = with_token[0] if with_token else by_id.get(message.packet_id or 0)
         if label is None:
             label = next(_candidates(message, live, account, told, client, used, publications, by_payload), None)
         if label is not None:

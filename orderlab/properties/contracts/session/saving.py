@@ -92,15 +92,16 @@ def _judge(run: Run, batch: Batch, step: Save, report: StepReport, is_older: boo
 
     run.judge(report, step.client, judge)
     run.told = {}
-    held = {entry.label for entry in run.state.accounts[step.client].queue}
-    if reply.status == "error" and any(one.label in held for one in step.messages):
+    if reply.status == "error":
         _note_done(run, step)
 
 
 def _note_done(run: Run, step: Save) -> None:
     """A save that failed and was carried out all the same has been done."""
+    held = {entry.label for entry in run.state.accounts[step.client].queue}
     last = run.state.batches[step.producer]
-    if last.step is not None and last.step.messages == step.messages:
+    is_last = last.step is not None and last.step.messages == step.messages
+    if is_last and any(one.label in held for one in step.messages):
         batches = replaced(run.state.batches, step.producer, last._replace(was_done=True))
         run.state = run.state._replace(batches=batches)
 

@@ -13,6 +13,7 @@ from orderlab.model.contracts.session.steps import (
     Release,
     Retry,
     Save,
+    Trace,
     Upkeep,
     Wait,
 )
@@ -22,6 +23,7 @@ from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.kind import kind_of
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.validation.validation import OF_NODES, validate
+from orderlab.properties.export.on_server import plan_of
 from orderlab.sim.servers.session_tables import Incoming, SimulatedTables
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.bound import BoundStore
@@ -188,3 +190,10 @@ def test_what_is_not_on_disk_is_part_of_the_state():
     assert ON_DISK not in backend.visible()
     backend.keep_up("settle")
     assert ON_DISK not in backend.keyspace()
+
+
+def test_tables_are_exported_to_no_script_of_redis_cli():
+    binding = load_binding("postgres")
+    trace = Trace((save(one(1)),), (b"client-one",), modulus=binding.modulus, store="postgres")
+    with pytest.raises(InputError, match="transactions of PostgreSQL"):
+        plan_of(kind_of(binding), trace, binding)
