@@ -117,10 +117,6 @@ class Source(Protocol):
     @property
     def names(self) -> Names: ...
 
-    @property
-    def parts(self) -> Parts | None:
-        """Its batches one by one, where that is cheaper than all of them."""
-
     def __iter__(self) -> Iterator[EventBatch]: ...
 
 
@@ -238,7 +234,9 @@ class Judgement:
             verdicts += self._of_messages(laws, source)
             if self.ran_out:
                 verdicts = [_unfinished(verdict, rows) for verdict in verdicts]
-            verdicts = tell(verdicts, source, names, source.parts)
+            # Sources that tell their batches one by one are cheaper to look into again; not all do.
+            parts: Parts | None = getattr(source, "parts", None)
+            verdicts = tell(verdicts, source, names, parts)
             verdicts = complete(verdicts, lambda findings: rows_around(findings, source, names), judge_again(question))
             if question.asks(causal.LAW):
                 verdicts.append(causal.check_causal(source, names, question.budget_s))
@@ -333,7 +331,6 @@ class _InMemory:
     place: str
     batches: tuple[EventBatch, ...]
     names: Names
-    parts: None = None
 
     def __iter__(self) -> Iterator[EventBatch]:
         return iter(self.batches)
