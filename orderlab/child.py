@@ -10,14 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from orderlab.model.errors import InputError
+from orderlab.platform import UNSUPPORTED, can_fork
 
 PR_SET_PDEATHSIG = 1
 """Of prctl(2)."""
-UNSUPPORTED = (
-    "this system has no fork and no limits of resources, without which a script that hangs could not be ended; "
-    "run it on Linux or macOS, under Windows in WSL"
-)
-"""What is said where Python has no POSIX system below it."""
 
 asked_to_end: list[int] = []
 """The signals that have asked this process to come to an end and say what it knows; work that can looks at it."""
@@ -31,7 +27,7 @@ def quiet_fork() -> Iterator[None]:
     A child made so runs what it was forked for and ends by ``os._exit``: it waits for no lock that a thread of its
     parent held. Raises InputError where there is no fork.
     """
-    if not hasattr(os, "fork"):
+    if not can_fork():
         raise InputError(UNSUPPORTED)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r".*multi-threaded.*fork", DeprecationWarning)

@@ -22,9 +22,9 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, NoReturn
 
-from orderlab.child import UNSUPPORTED
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
+from orderlab.platform import ENDING, UNSUPPORTED, is_supported
 
 
 class ExitCode(IntEnum):
@@ -83,7 +83,7 @@ def run(program: Callable[[], int | None], name: str) -> NoReturn:
     for stream in ("stdout", "stderr"):
         if getattr(sys, stream) is None:  # closed by the caller, who wants the exit code only
             setattr(sys, stream, Path(os.devnull).open("w"))  # noqa: SIM115
-    if os.name != "posix":
+    if not is_supported():
         tell(name, UNSUPPORTED)
         sys.exit(ExitCode.UNUSABLE)
     hand_over = _decided_by_parent(name) if runs_code_of_user(sys.argv[1:]) else None
@@ -115,7 +115,7 @@ def _decided_by_parent(name: str) -> Callable[[int], None] | None:
         return None
     from orderlab.child import dying_with_parent, quiet_fork
 
-    asking = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    asking = {signal.SIGINT, *ENDING}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*asking, signal.SIGCHLD})
     reading, writing = os.pipe()
     die_with_parent = dying_with_parent()
@@ -163,8 +163,7 @@ def _end_in_order() -> None:
     def end(number: int, _: object) -> None:
         raise Terminated(number)
 
-    named = (getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP"))  # Windows has no SIGHUP
-    asking = [number for number in named if number is not None and signal.getsignal(number) == signal.SIG_DFL]
+    asking = [number for number in ENDING if signal.getsignal(number) == signal.SIG_DFL]
     for number in asking:
         signal.signal(number, end)
 

@@ -35,8 +35,9 @@ and that judges nothing."""
 SCRIPTS = ("spark_sweeps.main",)
 """Run by their path, as the command line is by its name, and imported by nobody: they belong to it wherever they
 lie."""
-BELOW = ("program", "child")
-"""How processes end: below every room, for each has modules that are run by name, or children."""
+BELOW = ("program", "child", "platform")
+"""How processes end, and what the system has: below every room, as each has modules that are run by name, or
+children."""
 EXCEPTIONS: frozenset[tuple[str, str]] = frozenset()
 CIRCLES: dict[str, int] = {}
 """Modules that import each other in a circle, by room and number; none elsewhere. May only shrink."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +11,7 @@ import typer
 from rich.console import Console
 
 from orderlab.model.errors import InputError
+from orderlab.platform import cores
 from orderlab.program import ExitCode
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def mutate(
     ] = False,
     only: Annotated[list[str] | None, typer.Option(help="Operator; may be given several times.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Judge so many, drawn by the seed.")] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes at once.")] = os.cpu_count() or 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes at once.")] = cores(),
     effort: Annotated[str, typer.Option(help=EFFORT_HELP)] = "standard",
     budget: Annotated[float, typer.Option(min=0.1, help=BUDGET_HELP)] = BUDGET_S,
     seed: Annotated[int, typer.Option(min=0, help="Of the random draws; printed.")] = 0,

@@ -178,15 +178,15 @@ def _do_only(file: Path, number: int, seed: int | None, as_json: bool, allow_vac
 
 
 def _dry_run(file: Path, seed: int | None, as_json: bool) -> None:
+    from orderlab.platform import cores
     from orderlab.report.sweep import print_preview
     from orderlab.spark_sweeps.questions.answer import usable_question
     from orderlab.spark_sweeps.runs.job import load, preview
-    from orderlab.spark_sweeps.runs.workers import cores_here
 
     sweep_file, plan = load(file, seed)
     if sweep_file.question is not None:
         usable_question(file, sweep_file, plan)
-    found = preview(plan, cores_here())
+    found = preview(plan, cores())
     if as_json:
         shown: dict[str, Any] = {
             "file": str(file),

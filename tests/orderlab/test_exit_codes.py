@@ -22,6 +22,7 @@ from orderlab.model.history.disk import write_history
 from orderlab.model.history.notation import parse_history
 from orderlab.model.verdict import Outcome
 from orderlab.program import EXIT, ExitCode, Terminated, of_signal
+from orderlab.report.report import Subject
 
 ROOT = Path(__file__).parents[2]
 TABLE = {"HOLDS": 0, "VIOLATED": 1, "UNUSABLE": 2, "UNKNOWN": 3, "INTERNAL": 70}
@@ -77,6 +78,10 @@ def test_validate(code: Code, monkeypatch: pytest.MonkeyPatch, outcome: Outcome,
     monkeypatch.setattr(
         "orderlab.properties.contracts.session.validation.validation.validate_isolated",
         lambda *_, **__: SimpleNamespace(outcome=next(found), to_json=lambda: {}),
+    )
+    monkeypatch.setattr(
+        "orderlab.report.subjects.subject_of_store",
+        lambda found: Subject(name="it", kind="store", outcome=found.outcome, laws=()),
     )
     assert code("validate", "--json", "--backend", "kernel", ROOT / "lua/pending", ROOT / "lua/session") == told
 
@@ -386,12 +391,46 @@ def alone(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
 
 
-@pytest.mark.parametrize("command", ["validate lua/session", "sweep none.toml", "-h"])
-def test_where_there_is_no_posix_system_it_says_so_in_one_line(command: str) -> None:
-    called = f"sys.argv = 'orderlab {command}'.split(); from orderlab.cli import main; main()"
-    ended = alone(f"{WITHOUT_POSIX}\nos.name = 'nt'; {called}")
+LACKING = {
+    "all": WITHOUT_POSIX,
+    "fork": "import os; del os.fork",
+    "locks": "import sys; sys.modules['fcntl'] = None",
+    "limits": "import sys; sys.modules['resource'] = None",
+}
+AS_MACOS = """
+import os, signal, sys
+for module, name in ((signal, "SIGHUP"), (signal, "sigwaitinfo"), (os, "sched_getaffinity"), (os, "pidfd_open")):
+    if hasattr(module, name):
+        delattr(module, name)
+"""
+"""What commands can do without, and one thing more."""
+
+
+def called(command: str) -> str:
+    return f"import sys; sys.argv = 'orderlab {command}'.split(); from orderlab.cli import main; main()"
+
+
+@pytest.mark.parametrize(
+    ("missing", "command"),
+    [("all", "validate lua/session"), ("all", "-h"), ("fork", "explore"), ("locks", "sweep x"), ("limits", "mutate x")],
+)
+def test_where_there_is_no_posix_system_it_says_so_in_one_line(missing: str, command: str) -> None:
+    ended = alone(f"{LACKING[missing]}\n{called(command)}")
     assert (ended.returncode, ended.stdout, len(ended.stderr.splitlines())) == (2, "", 1)
     assert "run it on Linux or macOS" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "validate lua/limiter --trust-adapter --effort 0.02",
+        "explore increment --workers 2 --set threads=2 --set lock=true",
+        "sweep spark_sweeps/examples/lettuce_batching.toml --dry-run",
+    ],
+)
+def test_what_a_command_can_do_without_ends_none(command: str) -> None:
+    ended = alone(f"{AS_MACOS}\n{called(command)}")
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_what_others_import_needs_no_posix_system() -> None:
@@ -403,8 +442,7 @@ def test_what_others_import_needs_no_posix_system() -> None:
 
 def test_where_no_affinity_is_known_all_cores_count() -> None:
     ended = alone(
-        "import os; del os.sched_getaffinity\n"
-        "from orderlab.spark_sweeps.runs.workers import cores_here; print(cores_here(), os.cpu_count())"
+        "import os; del os.sched_getaffinity\nfrom orderlab.platform import cores; print(cores(), os.cpu_count())"
     )
     assert ended.stderr == ""
     assert len(set(ended.stdout.split())) == 1

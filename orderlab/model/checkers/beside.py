@@ -8,7 +8,6 @@ What it cannot do, for whatever reason, is done here from the file, so that it c
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from queue import Queue
 from threading import Thread
 from typing import Any
 
+from orderlab import platform
 from orderlab.model.checkers.judge import Judgement, Question, judge
 from orderlab.model.history.disk import HistoryFile
 from orderlab.model.history.events import COLUMNS, EventBatch, Names
@@ -41,11 +41,7 @@ class JudgedBeside:
         """``names``: as the recording codes them. ``cores``: those of this process by default; a single one is better
         left alone."""
         self.names, self.question = names, question
-        self._cores = (
-            len(os.sched_getaffinity(0))
-            if cores is None and hasattr(os, "sched_getaffinity")
-            else cores or os.cpu_count() or 1
-        )
+        self._cores = cores or platform.cores()
         self._held: list[EventBatch] = []
         self._waiting: Queue[dict[str, Any] | Path | None] = Queue(BATCHES_WAITING)
         self._process: Any = None

@@ -6,7 +6,6 @@ still finished, so that among all shortest witnesses the one with the fewest swi
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,6 +35,7 @@ from orderlab.model.spec.transition_system import (
     StepInvariant,
     TransitionSystem,
 )
+from orderlab.platform import can_fork
 
 
 @dataclass(frozen=True)
@@ -486,7 +486,7 @@ def _share(run: Search) -> None:
         reason = "its states mean something in one process only"
     elif not travels(space.state(0)):
         reason = "its states cannot be sent to another process"
-    elif sys.platform == "win32":
+    elif not can_fork():
         reason = "this system cannot fork"
     elif options.engine == "auto" and space.compiles and isinstance(run.system, Specification) and run.may_compile:
         return  # to be compiled soon, or found to be impossible

@@ -14,7 +14,6 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import signal
-import sys
 import time
 from array import array
 from bisect import bisect_left
@@ -39,6 +38,7 @@ from orderlab.model.spec.transition_system import (
     StepInvariant,
     TransitionSystem,
 )
+from orderlab.platform import resident_bytes_max
 
 FIRST_STRETCH = 256
 SHORTEST_STRETCH = 64
@@ -390,7 +390,4 @@ def resident_bytes() -> int:
     statm = Path("/proc/self/statm")
     if statm.exists():
         return int(statm.read_text().split()[1]) * 4096
-    import resource
-
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return resident_bytes_max()

@@ -6,7 +6,6 @@ has orderlab installed pays for nothing.
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import suppress
 from typing import Any
@@ -70,9 +69,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if str(config.getoption("--hypothesis-profile", None) or "").startswith("orderlab-"):
         import orderlab.properties.profiles  # noqa: F401 - registers them
     if config.getoption("--orderlab-store") or config.getini("orderlab_stores"):
-        if os.name != "posix":
-            from orderlab.child import UNSUPPORTED
+        from orderlab.platform import UNSUPPORTED, is_supported
 
+        if not is_supported():
             raise pytest.UsageError(f"--orderlab-store: {UNSUPPORTED}")
         from orderlab.properties.plugin.session import LawSession
 

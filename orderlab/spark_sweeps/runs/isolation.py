@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from orderlab.child import dying_with_parent, quiet_fork
+from orderlab.platform import ENDING, resident_bytes_max
 
 T = TypeVar("T")
 _LENGTH = struct.Struct("!Q")
@@ -195,7 +196,7 @@ def _live_in_child(
     try:
         die_with_parent()
         os.setpgid(0, 0)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGINT, *ENDING):
             signal.signal(number, signal.SIG_DFL)
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(pipe, CHILD_PIPE)
@@ -270,8 +271,8 @@ def _reset_peak() -> None:
 
 
 def _peak_mib() -> float:
-    kib = _status_kib("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return round(kib / 1024, 1)
+    held = _status_kib("VmHWM") * 1024 or resident_bytes_max()
+    return round(held / 2**20, 1)
 
 
 def _cpu_s() -> float:

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from orderlab import platform
 from orderlab.child import dying_with_parent
 from orderlab.model.errors import InputError
 from orderlab.spark_sweeps.results.folder import ResultFolder
@@ -31,12 +32,6 @@ from orderlab.spark_sweeps.runs.isolation import isolated
 from orderlab.spark_sweeps.runs.subject import Observed, Subject, subject_of
 from orderlab.spark_sweeps.sweep_file.plan import Plan
 from orderlab.spark_sweeps.sweep_file.specification import sweep_of
-
-
-def cores_here() -> int:
-    """Cores that this process may use; all of the machine, where its system does not say (macOS)."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
 
 COMMIT_S = 5.0
 COMMIT_ROWS = 1024
@@ -159,7 +154,7 @@ class PoolEngine:
     """Fresh processes, each with a pipe, kept from chunk to chunk."""
 
     def __init__(self, cores: int | None = None) -> None:
-        self.cores = cores or cores_here()
+        self.cores = cores or platform.cores()
         self._context = multiprocessing.get_context("spawn")
         self._workers: dict[Any, Any] = {}
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from orderlab.child import asked_to_end, dying_with_parent, ending_in_order, quiet_fork
+from orderlab.platform import resident_bytes_max
 
 try:
     import resource
@@ -279,4 +280,4 @@ def _address_space_bytes() -> int:
         with open("/proc/self/statm", "rb") as statm:
             return int(statm.read().split()[0]) * resource.getpagesize()
     except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return resident_bytes_max()
