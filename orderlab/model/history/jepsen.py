@@ -214,14 +214,14 @@ _TOKEN = re.compile(
     |(?P<close>[\])}])
     |(?P<discard>\#_)
     |(?P<tag>\#[A-Za-z][\w.*+!?<>=/-]*|\#'|\#::?[\w.*+!?<>=-]*(?=\s*\{))
-    |(?P<character>\\(?:newline|return|space|tab|u[0-9a-fA-F]{4}|.))
+    |(?P<character>\\(?:newline|return|space|tab|formfeed|backspace|u[0-9a-fA-F]{4}|.)(?![^\s,;"\[\](){}\\]))
     |(?P<symbolic>\#\#-?(?:Inf|NaN))
     |(?P<ratio>[+-]?\d+/\d+(?![^\s,;"\[\](){}]))
     |(?P<float>[+-]?\d+(?:\.\d*(?:[eE][+-]?\d+)?|[eE][+-]?\d+)M?(?![^\s,;"\[\](){}]))
     |(?P<hexadecimal>[+-]?0[xX][0-9a-fA-F]+N?(?![^\s,;"\[\](){}]))
-    |(?P<integer>[+-]?\d+[NM]?(?![^\s,;"\[\](){}]))
-    |(?P<keyword>:[^\s,;"\[\](){}\\]+)
-    |(?P<symbol>[^\s,;"\[\](){}\\#\d][^\s,;"\[\](){}\\]*)""",
+    |(?P<integer>[+-]?(?:0|[1-9]\d*)[NM]?(?![^\s,;"\[\](){}]))
+    |(?P<keyword>:[^\s,;"\[\](){}\\:][^\s,;"\[\](){}\\]*)
+    |(?P<symbol>(?![+-]?\.?\d)[^\s,;"\[\](){}\\#:@^~`][^\s,;"\[\](){}\\]*)""",
     re.VERBOSE | re.DOTALL,
 )
 _CLOSES = {"[": "]", "(": ")", "{": "}", "#{": "}"}
@@ -231,7 +231,7 @@ _SYMBOLIC = {
     name: float(name) for name in ("NaN", "Inf", "-Inf")
 }  # one object each: a NaN is the value that was written
 _CONSTANTS = {"nil": None, "true": True, "false": False}
-_CHARACTERS = {"newline": "\n", "return": "\r", "space": " ", "tab": "\t"}
+_CHARACTERS = {"newline": "\n", "return": "\r", "space": " ", "tab": "\t", "formfeed": "\f", "backspace": "\b"}
 _DIGITS_MAX = 4300
 """Of an integer: Python reads and writes no more, as the time that it takes grows with their square."""
 _HEXADECIMAL_MAX = 3500

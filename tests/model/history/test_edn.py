@@ -10,6 +10,8 @@ VALUES = [
     ("nil true false", [None, True, False]),
     ("1 -2 +3 4N 5.5 -6e3 7M 8.25M", [1, -2, 3, 4, 5.5, -6000.0, 7, 8.25]),
     (r'"a\"b\\\né" \a \newline \u0041', ['a"b\\\né', "a", "\n", "A"]),
+    (r"[\a\b] \formfeed \backspace", [("a", "b"), "\f", "\b"]),
+    ("0 -0 0N 0.5 - ... a' :a:b", [0, 0, 0, 0.5, Symbol("-"), Symbol("..."), Symbol("a'"), Keyword("a:b")]),
     ("1/2 -6/3 ##Inf ##-Inf", [Fraction(1, 2), -2, float("inf"), float("-inf")]),
     (":read :a/b sym +", [Keyword("read"), Keyword("a/b"), Symbol("sym"), Symbol("+")]),
     ("[1 [2 3]] (4) #{5 6}", [(1, (2, 3)), (4,), frozenset({5, 6})]),
@@ -47,6 +49,17 @@ def test_offsets_of_items_in_a_vector():
         ("1 12ab", 2),
         ("1/0", 0),
         ("1 " + "9" * 4301, 2),
+        ("1 -1a", 2),  # neither a number nor a symbol: a sign or a point before a digit begins a number
+        ("1 .5", 2),
+        ("1 0777", 2),  # octal to Clojure, and none of EDN's integers begins with 0
+        ("[1 \\newlin]", 3),  # one token, not the character n and a symbol
+        ("[1 \\o377]", 3),
+        ("1 ::a/b", 2),
+        ("1 :", 2),
+        ("1 @x", 2),
+        ("1 `x", 2),
+        ("1 ~x", 2),
+        ("1 ^x", 2),
     ],
 )
 def test_what_is_not_edn_is_said_with_its_place(text, offset):
