@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -36,7 +38,10 @@ def test_wrong_usage_is_one_line(arguments: tuple[str, ...], said: str) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_says_what_it_takes(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert not application([command])([command, "--help"], standalone_mode=False)
-    assert "--help" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "--help" in told
+    docstring = getattr(import_module(f"orderlab.commands.{command}"), command).__doc__
+    assert [word for word in re.findall(r"\[\w+\]", docstring) if word not in told] == []  # taken for markup
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")

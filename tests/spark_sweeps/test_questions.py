@@ -466,6 +466,14 @@ def test_drawn_faults_are_faults_of_the_system_and_the_same_every_time():
     assert all(100_000 <= fault.at_us <= 500_000 for fault in faults)
 
 
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize(("value", "outcome"), [(math.nan, "unknown"), (math.inf, "violated")])
+def test_the_cheapest_stays_open_where_nothing_was_measured(value, outcome, count):
+    asked = Cheapest(kind="cheapest", price="a", targets={"ms": 30.0})
+    runs = answered(lambda parameters, rng: ({"ms": value}, "holds", "ok"), [{"a": 1}, {"a": 2}], count)
+    assert of_cheapest(asked, cheapest(asked, runs), ["a"]).outcome == outcome
+
+
 def test_the_cheapest_that_meets_its_targets_and_the_front():
     def system(parameters, rng):
         servers = parameters["servers"]

@@ -93,7 +93,7 @@ def _upper(interval: Interval) -> float:
 def _misses(values: Sequence[float], bound: float, confidence: float) -> bool:
     found = interval_of(values, confidence)
     low = found.low if found.count > 1 and math.isfinite(found.estimate) else found.estimate
-    return not low < bound
+    return low >= bound  # not so of NaN: what was not measured misses nothing
 
 
 def _front(offers: Sequence[Offer], metric: str) -> set[int]:
