@@ -25,7 +25,8 @@ from numba.core.runtime.nrt import rtsys
 from orderlab.model.files import cache_folder, is_writable
 
 ROOM = Path(__file__).parent
-CONSTANTS = ("history/events.py", "checkers/linearizability/objects.py", "protocol/packet_id.py")
+LINEARIZABILITY = "checkers/linearizability/objects.py"
+CONSTANTS = ("history/events.py", LINEARIZABILITY, "checkers/wildcards.py", "protocol/packet_id.py")
 """Modules whose constants compiled functions hold, beside the modules with such functions."""
 STATES_KEPT = 4
 

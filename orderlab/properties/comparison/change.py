@@ -167,30 +167,34 @@ def broken_in(found: Validation) -> Iterator[Change]:
 
 
 def sorted_by(
-    found: Validation, others: Reruns, other: Validation, is_counted: Callable[[Finding], bool]
+    found: Validation, own: Reruns, others: Reruns, other: Validation, is_counted: Callable[[Finding], bool]
 ) -> tuple[list[Change], list[Change]]:
     """What a validation saw broken: what the other scripts do not show, and what they do.
 
     A finding is the same where the same operation, in the same situation, breaks the same law. The situation are the
     steps of its witness, which are replayed. What is seen by counting is not shown by steps: there it decides whether
     the other validation saw the same, whatever the numbers; so it does where the other scripts tell their clients other
-    tokens, so that these cannot take the steps.
+    tokens, so that these cannot take the steps, or take them with the token of another reply.
     """
     only: list[Change] = []
     both: list[Change] = []
     for one in broken_in(found):
-        (both if _is_shown(one, others, other, is_counted) else only).append(one)
+        (both if _is_shown(one, own, others, other, is_counted) else only).append(one)
     return only, both
 
 
-def _is_shown(one: Change, others: Reruns, other: Validation, is_counted: Callable[[Finding], bool]) -> bool:
+def _is_shown(
+    one: Change, own: Reruns, others: Reruns, other: Validation, is_counted: Callable[[Finding], bool]
+) -> bool:
     """Whether the other scripts break the law in the same way."""
     if one.witness is None or is_counted(one.witness.finding):
         return _has_seen(other, one)
     finding = one.witness.finding
     broken = others.law_broken(finding.trace, one.law)
     if broken is None:
-        return not others.takes(finding.trace) and _has_seen(other, one)
+        trace = finding.trace
+        is_situation = others.takes(trace) and others.hands_back(trace) == own.hands_back(trace)
+        return not is_situation and _has_seen(other, one)
     step = finding.trace.steps[broken[0] - 1]
     return broken[0] == len(finding.trace.steps) or kind_of(one.law, "", step).step == finding.kind.step
 

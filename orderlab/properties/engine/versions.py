@@ -80,8 +80,8 @@ def compare_versions(
         return Comparison(old, new, True, None, after, still_broken=same, gaps=after.gaps, is_cut=after.is_cut)
     before = validated(old, cap.left_s(OLD_BY))
     search = search_of(old_common, new_common, cap)
-    newly, still = sorted_by(after, search.alone[0], before, is_counted)
-    fixed, also_still = sorted_by(before, search.alone[1], after, is_counted)
+    newly, still = sorted_by(after, search.alone[1], search.alone[0], before, is_counted)
+    fixed, also_still = sorted_by(before, search.alone[0], search.alone[1], after, is_counted)
     named = {one.law for one in still}
     still += [one for one in also_still if one.law not in named]
     differences = search.differences(newly)

@@ -116,6 +116,20 @@ class ContractReruns:
                     break
         return True
 
+    def hands_back(self, trace: ContractTrace) -> frozenset[int]:
+        """The steps whose replies the last call hands back, from 0: what a token is of."""
+        last = trace.steps[-1]
+        if not isinstance(last, Begin):
+            return frozenset()
+        values = [value for _, value in last.call.fields if value is not None]
+        run, found = self.run, set()
+        with suppress(TooManyStates):
+            for place, step in enumerate(trace.steps[:-1]):
+                self.spent += weight(step)
+                if run.perform(step).reply in values:
+                    found.add(place)
+        return frozenset(found)
+
     def is_about_atomicity(self, steps: Steps) -> bool:
         """Whether what was stopped part-way is to blame: the same steps with each such operation left out, and with
         each carried out whole, are explained. What was carried out whole already, its reply lost, stays in both."""

@@ -32,6 +32,10 @@ class Reruns(Protocol):
         """Whether clients could take all the steps here: they make no call with what they were never told."""
         ...
 
+    def hands_back(self, trace: Any) -> frozenset[int]:
+        """The steps whose replies the last call hands back here, from 0."""
+        ...
+
 
 class Plainer(Protocol[T]):
     """What is plainer than a trace of one kind, the plainest first."""

@@ -130,7 +130,7 @@ def test_what_was_counted_is_the_same_in_the_same_words() -> None:
     )
 
     def newly(after: Any, before: Any) -> list[str]:
-        return [one.witness.finding.text for one in sorted_by(after, None, before, is_counted)[0]]  # type: ignore[arg-type, union-attr]
+        return [one.witness.finding.text for one in sorted_by(after, None, None, before, is_counted)[0]]  # type: ignore[arg-type, union-attr]
 
     assert newly(validation(take), validation(again)) == []
     assert newly(validation(take, recover), validation(again)) == [recover]
@@ -156,14 +156,16 @@ def test_what_was_counted_is_told_apart_by_its_words(tmp_path: Path) -> None:
     before, after = (validate_contract(load_binding(tmp_path / side), 0.05, 0, ["bounded"]) for side in ("old", "new"))
     contract = contract_of(after.binding)
     reruns = ContractReruns(lambda: ContractRun(before.binding, contract, KernelBackend(), contract.clients))
+    own = ContractReruns(lambda: ContractRun(after.binding, contract, KernelBackend(), contract.clients))
     newly, still = (
-        [one.witness.headline for one in part if one.witness] for part in sorted_by(after, reruns, before, is_counted)
+        [one.witness.headline for one in part if one.witness]
+        for part in sorted_by(after, own, reruns, before, is_counted)
     )
     assert newly
     assert all("leases that have lapsed" in one for one in newly)
     assert still
     assert all("jobs whose delay is over" in one for one in still)
-    nothing_new, the_same = sorted_by(before, reruns, before, is_counted)
+    nothing_new, the_same = sorted_by(before, reruns, reruns, before, is_counted)
     assert (nothing_new, len(the_same)) == ([], len(before.results[0].witnesses))
 
 

@@ -127,7 +127,7 @@ IS_NATIVE = """
 from orderlab.sim.redis.shard import Shard
 from orderlab.sim.redis.lua.host import host_of
 sandbox = host_of(Shard())._engine.sandbox
-print(sandbox.function("write_json") is not None, sandbox.function("direct_call") is not None)
+print(sandbox.function("open_json") is not None, sandbox.function("direct_call") is not None)
 """
 
 

@@ -237,6 +237,10 @@ class Reruns:
         """Always: messages are named by their labels, whatever a store calls them."""
         return True
 
+    def hands_back(self, trace: Trace) -> frozenset[int]:
+        """None: likewise."""
+        return frozenset()
+
     def _run(self, trace: Trace, law: str, words: str = "") -> tuple[int, str] | None:
         run, taken = self.start(trace)
         held, charged = 0, self.subject.cpu_budget.charged
