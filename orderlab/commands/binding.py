@@ -24,7 +24,8 @@ def binding(
 ) -> None:
     """Show KEYS, ARGV, what ran and how the reply is read, for one sample call of each operation.
 
-    Nothing is judged. Exit code 0: every reply could be read; 2: one could not, or the binding is unusable.
+    Nothing is judged. Exit code 0: every reply could be read; 2: one could not, a script did not end, or the
+    binding is unusable.
     """
     from orderlab.properties.validation.sample import samples
     from orderlab.sim.stores.binding import load_binding

@@ -15,6 +15,7 @@ from orderlab.program import ExitCode
 
 if TYPE_CHECKING:
     from orderlab.properties.lint.linter import LintFinding
+    from orderlab.properties.lint.rule import LintSettings
 
 
 def lint(
@@ -32,7 +33,8 @@ def lint(
     Exit code 0: none; 1: some; 2: unusable input. `orderlab explain RULE` says what a rule means.
     """
     from orderlab.model.errors import InputError
-    from orderlab.properties.lint.linter import lint_scripts, new_findings
+    from orderlab.model.files import write_whole
+    from orderlab.properties.lint.linter import lint_scripts, new_findings, repaired
     from orderlab.properties.lint.rule import NOTE, LintSettings
     from orderlab.properties.lint.subjects import scripts_at
     from orderlab.report.lint import lint_sarif
@@ -51,53 +53,40 @@ def lint(
         before = [finding for path in paths for finding in _of_base(path, base, settings, trust_adapter)]
         found = new_findings(found, before)
     found = [finding for finding in found if notes or finding.level != NOTE]
-    repaired = _repair(found) if fix else []
-    if repaired:
-        found = [finding for finding in found if finding.path not in repaired or finding.fix is None]
+    changed = repaired(scripts, found) if fix else {}
+    for path, content in changed.items():
+        write_whole(path, content)
+    found = [finding for finding in found if finding.path not in changed or finding.fix is None]
     told = {
         "findings": [finding.to_json() for finding in found],
         "scripts": len(scripts),
         "not_read": left,
-        "repaired": [str(path) for path in repaired],
+        "repaired": [str(path) for path in changed],
     }
     forms = {"json": lambda: json.dumps(told, indent=1) + "\n", "sarif": lambda: lint_sarif(found)}
     write_files([(finding.file, forms[finding.form]()) for finding in wanted])
     if as_json:
         print(json.dumps(told))
     else:
-        _show(found, len(scripts), left, repaired)
+        _show(found, len(scripts), left, list(changed))
     raise typer.Exit(ExitCode.VIOLATED if found else ExitCode.HOLDS)
 
 
-def _of_base(path: Path, base: str, settings: object, trust_adapter: bool) -> list[LintFinding]:
+def _of_base(path: Path, base: str, settings: LintSettings, trust_adapter: bool) -> list[LintFinding]:
     """What the old version of what lies at ``path`` has."""
     import tempfile
 
     from orderlab.model.errors import InputError
     from orderlab.properties.comparison.base import base_of
     from orderlab.properties.lint.linter import lint_scripts
-    from orderlab.properties.lint.rule import LintSettings
     from orderlab.properties.lint.subjects import scripts_at
 
-    assert isinstance(settings, LintSettings)
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            scripts, _ = scripts_at([base_of(path, base, Path(scratch))], trust_adapter)
+            scripts, _ = scripts_at([base_of(path, base, Path(scratch), is_store=False)], trust_adapter)
         except InputError as error:
             raise InputError(f"--base {base}: {error}") from None
         return lint_scripts(scripts, settings)
-
-
-def _repair(found: list[LintFinding]) -> list[Path]:
-    """Repairs Lua files in place; strings of programs are left to their authors."""
-    from orderlab.model.files import write_whole
-    from orderlab.properties.lint.linter import repaired
-
-    paths = {finding.path for finding in found if finding.fix is not None and finding.script.endswith(".lua")}
-    changed = repaired({path: path.read_bytes() for path in sorted(paths)}, found)
-    for path, content in changed.items():
-        write_whole(path, content)
-    return list(changed)
 
 
 def _show(found: list[LintFinding], count: int, left: list[str], repaired: list[Path]) -> None:

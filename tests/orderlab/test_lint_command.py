@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 from tests.in_process import orderlab
@@ -51,3 +52,18 @@ def test_unusable_input_is_one_line(tmp_path: Path) -> None:
         ended = orderlab("lint", *given)
         assert ended.returncode == 2, ended.stdout
         assert len(ended.stderr.strip().splitlines()) == 1
+
+
+def test_a_folder_that_is_no_store_is_held_against_a_revision(tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True)
+
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "a.py").write_text("OLD = \"return redis.call('GET', KEYS[0])\"\n")
+    git("init", "-q")
+    git("add", "-A")
+    git("commit", "-q", "-m", "first")
+    with (tmp_path / "src" / "a.py").open("a") as file:
+        file.write("NEW = \"count = redis.call('GET', KEYS[1])\"\n")
+    ended = orderlab("lint", tmp_path / "src", "--base", "HEAD", "--json")
+    assert [(one["rule"], one["line"]) for one in json.loads(ended.stdout)["findings"]] == [("global-variable", 2)]

@@ -46,14 +46,15 @@ def old_store(path: Path, base: str, trust_adapter: bool = False) -> Iterator[Bi
         yield old
 
 
-def base_of(path: Path, base: str, scratch: Path) -> Path:
+def base_of(path: Path, base: str, scratch: Path, is_store: bool = True) -> Path:
     """Where the old store lies; what has to be made of it is made in ``scratch``, and the work tree is not touched.
 
-    ``base`` is a path if there is one of that name, else a revision. Raises InputError where it is neither.
+    ``base`` is a path if there is one of that name, else a revision. ``is_store``: a folder must have been a store's
+    then. Raises InputError where it is neither.
     """
     if not base:
         raise InputError("--base: empty; name a revision, a folder or a script")
-    return Path(base) if _is_there(Path(base), Path.exists) else _at_revision(path, base, scratch)
+    return Path(base) if _is_there(Path(base), Path.exists) else _at_revision(path, base, scratch, is_store)
 
 
 def shown(name: str) -> str:
@@ -92,7 +93,7 @@ def _ends_alike(one: tuple[str, ...], other: tuple[str, ...]) -> int:
     )
 
 
-def _at_revision(path: Path, revision: str, scratch: Path) -> Path:
+def _at_revision(path: Path, revision: str, scratch: Path, is_store: bool) -> Path:
     """The store as it was at a revision, with all that it may refer to."""
     real = path.resolve()
     folder = real if real.is_dir() else real.parent
@@ -139,7 +140,8 @@ def _at_revision(path: Path, revision: str, scratch: Path) -> Path:
             f"--base {shown(revision)}: {within} was a link out of the repository then; give the folder of the old "
             "store instead"
         )
-    if not _is_there(old / "store.toml" if real.is_dir() else old, Path.is_file):
+    wanted = old / "store.toml" if is_store and real.is_dir() else old
+    if not _is_there(wanted, Path.is_file if is_store else Path.exists):
         raise InputError(
             f"--base {shown(revision)}: there was no {within} then; name a later revision, or a folder with the "
             "old store"

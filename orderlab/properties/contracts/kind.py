@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from orderlab.properties.profiles import Profile
     from orderlab.properties.side_by_side import Cost, Row
     from orderlab.properties.validation.law_run import LawRun
+    from orderlab.properties.validation.sample import Sampled
     from orderlab.properties.validation.validation import Validation
 
 KINDS: Mapping[str, str] = {
@@ -84,11 +85,9 @@ class Kind(Protocol):
         workload."""
         ...
 
-    def sample_call(
-        self, binding: Binding, done: Sequence[tuple[str, Mapping[str, Any], Any]]
-    ) -> tuple[str, Mapping[str, Any]] | None:
-        """The next of a series in which each operation is called once and most find something: its name and fields.
-        ``done``: name, fields and result of those before. None where the contract has no other call."""
+    def sampled(self, binding: Binding) -> Iterator[Sampled]:
+        """One call of each operation that a client would try, carried out on the kernel, in an order in which most find
+        something."""
         ...
 
     def replay(self, trace: AnyTrace, binding: Binding, backend: Backend) -> Iterator[dict[str, Any]]:

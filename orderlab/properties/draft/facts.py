@@ -10,46 +10,17 @@ from dataclasses import dataclass, field
 from tree_sitter import Node
 
 from orderlab.properties.lint.replies import INTEGER, NIL_OR_TEXT
+from orderlab.properties.lint.rule import words
 from orderlab.properties.lint.scopes import enclosing
 from orderlab.properties.lint.values import ParsedScript
 from orderlab.properties.syntax import arguments
 from orderlab.sim.stores.binding.results import Script
 
 _TYPES = {"l": "list", "r": "list", "h": "hash", "s": "set", "z": "sorted set", "x": "stream", "pf": "string"}
-_STRINGS = frozenset(
-    (
-        "SET",
-        "GET",
-        "GETSET",
-        "SETNX",
-        "SETEX",
-        "PSETEX",
-        "INCR",
-        "INCRBY",
-        "DECR",
-        "DECRBY",
-        "APPEND",
-        "STRLEN",
-        "GETDEL",
-    )
-) | {"GETEX", "SETBIT", "GETBIT", "MGET", "MSET"}
-_SEVERAL = frozenset(
-    (
-        "EXISTS",
-        "DEL",
-        "UNLINK",
-        "EXPIRE",
-        "PEXPIRE",
-        "TTL",
-        "PTTL",
-        "PERSIST",
-        "TYPE",
-        "RENAME",
-        "SCAN",
-        "SORT",
-        "TOUCH",
-    )
+_STRINGS = words(
+    """SET GET GETSET SETNX SETEX PSETEX INCR INCRBY DECR DECRBY APPEND STRLEN GETDEL GETEX SETBIT GETBIT MGET MSET"""
 )
+_SEVERAL = words("EXISTS DEL UNLINK EXPIRE PEXPIRE TTL PTTL PERSIST TYPE RENAME SCAN SORT TOUCH OBJECT")
 """Commands that tell nothing of a key's type."""
 
 

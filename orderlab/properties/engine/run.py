@@ -21,7 +21,7 @@ from orderlab.sim.redis.error_conditions import CONDITIONS, WRONG_TYPE_FOUND
 from orderlab.sim.redis.registry import find, load_commands
 from orderlab.sim.redis.shard import Effect, GrowthLimit
 from orderlab.sim.stores.binding.binding import Binding
-from orderlab.sim.stores.binding.replies import ReplyMismatch
+from orderlab.sim.stores.binding.replies import UNREADABLE, ReplyMismatch
 from orderlab.sim.stores.binding.results import ContractReply, GivenUp, TransactionCall
 from orderlab.sim.stores.binding.results import Failed as FailedCall
 from orderlab.sim.stores.bound import load_scripts
@@ -323,7 +323,7 @@ class ContractRun:
         try:
             answer = self.served(client.served_by).step(client.pending.name, fields, client.replies)
         except ReplyMismatch as mismatch:
-            return (Failed(f"the binding cannot read the reply: {mismatch}"),)
+            return (Failed(f"{UNREADABLE}: {mismatch}"),)
         if isinstance(answer, FailedCall) and not isinstance(answer, GivenUp):
             return (Failed(answer.error.decode("utf-8", "replace")),)
         return (answer.reply,) if isinstance(answer, ContractReply) else answer

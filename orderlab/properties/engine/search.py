@@ -34,6 +34,7 @@ from orderlab.sim.redis.error_conditions import (
 from orderlab.sim.redis.hash_slots import hash_slot
 from orderlab.sim.redis.registry import find
 from orderlab.sim.redis.shard import Effect
+from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.bound import CpuBudget
 
 CLIENT_DIES = "client-dies"
@@ -71,25 +72,15 @@ class Search:
     budget: CpuBudget = field(default_factory=CpuBudget)
     situations: list[Beginning] = field(default_factory=list)
     """Where random walks may begin."""
-    accepted: set[tuple[str, str, str]] = field(default_factory=set)
-    """Law, operation and trouble of what was seen and is accepted."""
     _shapes: set[tuple[object, ...]] = field(default_factory=set)
 
     def note(self, steps: Sequence[ClientStep], report: Report, name: str) -> None:
         """Keep a violation, unless the store's owner accepts it."""
         found = discrepancies_of(report)
         if found and self.reruns.binding.accepted:
-            found = [each for each in found if not self._is_accepted(each.law, steps)]
+            found = [each for each in found if not is_accepted(self.reruns.binding, self.findings, each.law, steps)]
         if found:
             self.findings.add(found, self.reruns.trace(steps), name)
-
-    def _is_accepted(self, law: str, steps: Sequence[ClientStep]) -> bool:
-        operation, trouble = befallen(steps)
-        for each in self.reruns.binding.accepted:
-            if (each.law, each.operation, each.trouble) == (law, operation, trouble):
-                self.accepted.add((law, operation, trouble))
-                return True
-        return False
 
     def note_effects(
         self, operation: str, effects: Sequence[Effect], steps: Callable[[], Sequence[ClientStep]]
@@ -123,6 +114,15 @@ class Search:
         run.waits_seen = 0
         findings.coverage.update(run.judge.tested)
         run.judge.tested = dict.fromkeys(run.judge.tested, 0)
+
+
+def is_accepted(binding: Binding, findings: Findings, law: str, steps: Sequence[ClientStep]) -> bool:
+    """Whether the store's owner accepts a violation of ``law`` at the end of ``steps``; it is noted that it occurs."""
+    seen = (law, *befallen(steps))
+    if any((each.law, each.operation, each.trouble) == seen for each in binding.accepted):
+        findings.accepted.add(seen)
+        return True
+    return False
 
 
 def befallen(steps: Sequence[ClientStep]) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from orderlab.model.verdict import Outcome
 from orderlab.properties.engine.crowds import AT_LENGTH, crowd
 from orderlab.properties.engine.growth import Growth, Writer, measure
 from orderlab.properties.engine.run import ContractRun
-from orderlab.properties.engine.search import Search, explore, walk
+from orderlab.properties.engine.search import Search, explore, is_accepted, walk
 from orderlab.properties.engine.situations import ONE_BY_ONE, situate
 from orderlab.properties.engine.witness import (
     ContractPerformer,
@@ -154,19 +154,19 @@ def validate_contract(
     )
     # One round: what a search of a smaller effort finds, that of a larger one finds first.
     is_whole = run_rounds(Schedule(analyses, findings, budget, progress), judge, [effort], budget_s)
-    results = tuple(with_accepted(judge.result(name), binding, search) for name in wanted)
+    results = tuple(with_accepted(judge.result(name), binding, findings) for name in wanted)
     gaps = (*judge.gaps, *never_passed(binding, contract))
     notes, work = tuple(findings.notes), dict[str, float](findings.work)
     return ContractValidation(binding, terms, results, notes, gaps, work, seed, effort, findings.seen, not is_whole)
 
 
-def with_accepted(result: LawResult, binding: Binding, search: Search) -> LawResult:
+def with_accepted(result: LawResult, binding: Binding, findings: Findings) -> LawResult:
     """The result; unknown where something is accepted that was not seen, for then nobody knows what the line is for."""
     unseen = [
         f"[[accept]] of {each.operation}{f' under {each.trouble}' if each.trouble else ''} did not occur; remove it "
         "from store.toml, or take more effort"
         for each in binding.accepted
-        if each.law == result.law and (each.law, each.operation, each.trouble) not in search.accepted
+        if each.law == result.law and (each.law, each.operation, each.trouble) not in findings.accepted
     ]
     if not unseen or result.outcome is not Outcome.HOLDS:
         return result
@@ -287,7 +287,14 @@ class ContractJudge(Judge):
     def reproduced(self, finding: Finding) -> ContractTrace | None:
         """Made short; None for what is broken for another reason than the law says."""
         trace: ContractTrace = shortened(finding.trace, finding.law, self.of_contract, PlainerCalls())
-        return None if self.reruns.law_broken(trace, finding.law) is None else trace
+        if self.reruns.law_broken(trace, finding.law) is None:
+            return None
+        if is_accepted(self.binding, self.findings, finding.law, trace.steps):
+            # What befell the run before it was short had nothing to do with it.
+            known = self.findings.by_law[finding.law]
+            self.findings.by_law[finding.law] = [one for one in known if one is not finding]
+            return None
+        return trace
 
     def full_scale(self, law: str) -> list[Finding]:
         """What is broken for the reason that the law says."""
@@ -295,8 +302,9 @@ class ContractJudge(Judge):
         return [one for one in known if law != ALL_OR_NOTHING or self.reruns.law_broken(one.trace, law) is not None]
 
     def result(self, law: str) -> LawResult:
-        """What breaks without anything being stopped is not about atomicity, and breaks its own law."""
-        if law == ALL_OR_NOTHING and not self.witnesses.get(law):
+        """What breaks without anything being stopped is not about atomicity, and breaks its own law. What is accepted
+        is no violation."""
+        if (law == ALL_OR_NOTHING and not self.witnesses.get(law)) or self.findings.by_law.get(law) == []:
             self.findings.by_law.pop(law, None)
         result = super().result(law)
         if result.outcome is not Outcome.HOLDS:

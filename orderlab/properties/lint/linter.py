@@ -4,7 +4,7 @@ mechanically repaired."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from orderlab.properties.lint import keys, names, replies, work
 from orderlab.properties.lint.rule import DEFAULT, ERROR, NOTE, RULES, WARNING, LintSettings
 from orderlab.properties.lint.values import ParsedScript
 from orderlab.properties.syntax import Change
+from orderlab.sim.stores.binding.loader import read_text_file
 from orderlab.sim.stores.binding.results import Script
 
 __all__ = ["ALLOW_RULE", "RULES", "LintFinding", "lint_script", "lint_scripts", "new_findings", "repaired"]
@@ -38,8 +39,7 @@ class LintFinding:
     source: str
     """The script's line, without blanks around it."""
     fix: Change | None = None
-    script: str = ""
-    """As the binding calls it."""
+    """Of the file's own text; of no script that is composed of several."""
 
     def to_json(self) -> dict[str, object]:
         """As ``--json`` prints it."""
@@ -71,20 +71,16 @@ def lint_script(script: Script, settings: LintSettings = DEFAULT) -> list[LintFi
     for rule in RULES.values():
         for mention in rule.check(parsed, settings):
             line = parsed.chunk.line(mention.node.start_byte)
-            given = [
-                finding
-                for finding in allowances
-                if finding.rule == rule.name and line in finding.lines and finding.has_reason
-            ]
+            given = [each for each in allowances if each.rule == rule.name and line in each.lines and each.has_reason]
             used |= set(given)
             if not given:
                 column = mention.node.start_point[1] + 1
                 found.append(_finding(script, rule.name, rule.level, line, column, mention.message, mention.fix))
-    for finding in allowances:
-        if finding not in used:
-            known = did_you_mean(finding.rule, [*RULES]) if finding.rule not in RULES else "remove the comment"
-            message = "no reason is given" if not finding.has_reason else f"nothing here is {finding.rule}: {known}"
-            found.append(_finding(script, ALLOW_RULE, WARNING, finding.line, 1, message, None))
+    for allowance in allowances:
+        if allowance not in used:
+            known = did_you_mean(allowance.rule, [*RULES]) if allowance.rule not in RULES else "remove the comment"
+            message = "no reason is given" if not allowance.has_reason else f"nothing here is {allowance.rule}: {known}"
+            found.append(_finding(script, ALLOW_RULE, WARNING, allowance.line, 1, message, None))
     return sorted(found, key=lambda finding: (finding.line, finding.column, finding.rule))
 
 
@@ -92,8 +88,9 @@ def _finding(
     script: Script, rule: str, level: str, line: int, column: int, message: str, fix: Change | None
 ) -> LintFinding:
     _, path, number = script.place_of(line)
-    column = column if not script.pieces else 1
-    return LintFinding(rule, level, path, number, column, message, script.text_of(line), fix, script.name)
+    if script.pieces:  # places in what is composed are none of a file
+        column, fix = 1, None
+    return LintFinding(rule, level, path, number, column, message, script.text_of(line), fix)
 
 
 def _allowances(parsed: ParsedScript) -> Iterable[_Allowance]:
@@ -127,18 +124,18 @@ def new_findings(found: Sequence[LintFinding], before: Sequence[LintFinding]) ->
     return fresh
 
 
-def repaired(sources: Mapping[Path, bytes], found: Sequence[LintFinding]) -> dict[Path, bytes]:
-    """The files with every mechanical repair made that does not overlap another; files without one are left out."""
+def repaired(scripts: Sequence[Script], found: Sequence[LintFinding]) -> dict[Path, bytes]:
+    """The files with every mechanical repair made that does not overlap another. Files without one are left out, and
+    those that the store has edited (``[[edits]]``), whose text is not the script's."""
     result = {}
-    for path, source in sources.items():
-        changes = sorted(
-            {finding.fix for finding in found if finding.path == path and finding.fix is not None}, reverse=True
-        )
-        begin = len(source)
+    for script in scripts:
+        changes = sorted({one.fix for one in found if one.path == script.path and one.fix is not None}, reverse=True)
+        if not changes or script.pieces or read_text_file(script.path) != script.source:
+            continue
+        source, begin = script.source, len(script.source)
         for change in changes:
             if change.end <= begin:
                 source = source[: change.start] + change.replacement + source[change.end :]
                 begin = change.start
-        if changes:
-            result[path] = source
+        result[script.path] = source
     return result

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
-from orderlab.properties.lint.rule import ERROR, NOTE, LintSettings, Mention, rule
+from orderlab.properties.lint.rule import DEFAULT, ERROR, NOTE, LintSettings, Mention, rule
 from orderlab.properties.lint.scopes import enclosing
 from orderlab.properties.lint.values import ParsedScript, knows
 from orderlab.properties.syntax import Change
@@ -143,6 +143,8 @@ def command_refused(script: ParsedScript, settings: LintSettings) -> Iterator[Me
     for call in script.calls:
         name = call.command.name.lower()
         if name not in SERVER_COMMANDS and not knows(name):
+            if settings.server > DEFAULT.server:
+                continue  # it may be one of those that came later
             yield Mention(call.command.name_node, f"no command is called {call.name} (Redis 7.0, without modules)")
         elif name in NOT_FROM_SCRIPTS or (call.entry is not None and "noscript" in call.entry.flags):
             yield Mention(call.command.name_node, f"scripts may not call {call.name}")

@@ -7,82 +7,21 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
-from orderlab.properties.lint.rule import ERROR, WARNING, LintSettings, Mention, rule
+from orderlab.properties.lint.rule import ERROR, WARNING, LintSettings, Mention, rule, words
 from orderlab.properties.lint.scopes import enclosing
 from orderlab.properties.lint.values import ARGV, DATA, ParsedScript
 from orderlab.properties.syntax import arguments
 
-NIL_OR_TEXT = frozenset(
-    [
-        "GET",
-        "HGET",
-        "LINDEX",
-        "LPOP",
-        "RPOP",
-        "GETSET",
-        "GETDEL",
-        "GETEX",
-        "ZSCORE",
-        "SPOP",
-        "SRANDMEMBER",
-        "RPOPLPUSH",
-        "LMOVE",
-        "ZRANK",
-        "ZREVRANK",
-    ]
+NIL_OR_TEXT = words(
+    "GET HGET LINDEX LPOP RPOP GETSET GETDEL GETEX ZSCORE SPOP SRANDMEMBER RPOPLPUSH LMOVE ZRANK ZREVRANK"
 )
 """Commands whose reply may be nil, which Lua is given as false (RESP2)."""
-TEXT = NIL_OR_TEXT - {"ZRANK", "ZREVRANK"} | {"GETRANGE", "ZINCRBY", "HINCRBYFLOAT", "INCRBYFLOAT", "TYPE"}
+TEXT = NIL_OR_TEXT - words("ZRANK ZREVRANK") | words("GETRANGE ZINCRBY HINCRBYFLOAT INCRBYFLOAT TYPE")
 """Commands that reply a text, even if it is one of digits."""
-INTEGER = frozenset(
-    [
-        "EXISTS",
-        "DEL",
-        "UNLINK",
-        "SISMEMBER",
-        "HEXISTS",
-        "SADD",
-        "SREM",
-        "HSETNX",
-        "SETNX",
-        "EXPIRE",
-        "PEXPIRE",
-        "EXPIREAT",
-        "PEXPIREAT",
-        "ZREM",
-        "LREM",
-        "LLEN",
-        "ZCARD",
-        "SCARD",
-        "HLEN",
-        "STRLEN",
-        "INCR",
-        "DECR",
-        "INCRBY",
-        "DECRBY",
-        "TTL",
-        "PTTL",
-        "HSET",
-        "HDEL",
-        "LPUSH",
-        "RPUSH",
-        "PERSIST",
-        "GETBIT",
-        "SETBIT",
-        "ZCOUNT",
-        "XLEN",
-        "XDEL",
-        "XACK",
-        "TOUCH",
-        "RENAMENX",
-        "SMOVE",
-        "COPY",
-        "BITCOUNT",
-        "ZREMRANGEBYSCORE",
-        "ZREMRANGEBYRANK",
-        "PFADD",
-        "PFCOUNT",
-    ]
+INTEGER = words(
+    """EXISTS DEL UNLINK SISMEMBER HEXISTS SADD SREM HSETNX SETNX EXPIRE PEXPIRE EXPIREAT PEXPIREAT ZREM LREM LLEN ZCARD
+    SCARD HLEN STRLEN INCR DECR INCRBY DECRBY TTL PTTL HSET HDEL LPUSH RPUSH PERSIST GETBIT SETBIT ZCOUNT XLEN XDEL XACK
+    TOUCH RENAMENX SMOVE COPY BITCOUNT ZREMRANGEBYSCORE ZREMRANGEBYRANK PFADD PFCOUNT"""
 )
 """Commands that always reply an integer, which Lua takes as true, 0 included."""
 ORDERINGS = ("<", ">", "<=", ">=")

@@ -24,6 +24,11 @@ class Mention(NamedTuple):
     """The change that repairs it, where that is mechanical."""
 
 
+def words(text: str) -> frozenset[str]:
+    """The words of a text."""
+    return frozenset(text.split())
+
+
 Check = Callable[[ParsedScript, "LintSettings"], Iterator[Mention]]
 
 

@@ -8,14 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from orderlab.model.errors import InputError
-from orderlab.sim.stores.binding.loader import FILE_NAME, load_binding, read_text_file
+from orderlab.sim.stores.binding.loader import FILE_NAME, PROGRAM_SIZE_MAX, load_binding, read_text_file
 from orderlab.sim.stores.binding.lua_text import check_syntax
 from orderlab.sim.stores.binding.results import Piece, Script
 from orderlab.sim.stores.sources import SUFFIXES
 
 SKIPPED = frozenset({"node_modules", "vendor", "target", "dist", "build", "__pycache__", "venv", "site-packages"})
 """Folders that hold other people's files; those whose names begin with a dot are left out, too."""
-PROGRAM_SIZE_MAX = 1 << 23
 
 
 def scripts_at(
@@ -28,10 +27,10 @@ def scripts_at(
     found: dict[tuple[Path, str], Script] = {}
     left: list[str] = []
     for path in paths:
-        before = len(found)
+        before = len(found) + len(left)
         for script in _files_below(path, left) if is_binding_ignored else _scripts(path, left, trust_adapter):
             found.setdefault((script.path.resolve(), script.name if script.pieces else ""), script)
-        if len(found) == before and not left:
+        if len(found) + len(left) == before:
             raise InputError(f"{path}: no Lua file, no {FILE_NAME}, and no program with a script in it; name one")
     return list(found.values()), left
 
@@ -72,18 +71,19 @@ def _of_file(path: Path, left: list[str]) -> Iterator[Script]:
         check_syntax(script)
         yield script
         return
-    from orderlab.sim.stores.sources.embedded import embedded, parsed
-    from orderlab.sim.stores.sources.scripts import LOOKS_LIKE_LUA, scripts_of
+    from orderlab.sim.stores.sources.scripts import LOOKS_LIKE_LUA, parsed, scripts_of, sent
 
     data = read_text_file(path, PROGRAM_SIZE_MAX)
     if not LOOKS_LIKE_LUA.search(data.decode("utf-8", "replace")):
         return
-    constants = parsed(str(path), data, {})
-    for one in scripts_of(constants):
-        name = f"{path.name}#{one.name}"
+    for found in scripts_of(parsed(str(path), data, {})):
+        if found.text is None:
+            left.append(found.why_not)
+            continue
+        name = f"{path.name}#{found.name}"
+        source, runs = sent(found.text)
+        script = Script(name, source, path, tuple(Piece(name, path, *run) for run in runs))
         try:
-            source, runs = embedded(constants, one.name)
-            script = Script(name, source, path, tuple(Piece(name, path, *run) for run in runs))
             check_syntax(script)
         except InputError as error:
             left.append(str(error))

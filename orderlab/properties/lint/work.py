@@ -6,45 +6,33 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
-from orderlab.properties.lint.rule import ERROR, NOTE, WARNING, LintSettings, Mention, rule
+from orderlab.properties.lint.rule import ERROR, NOTE, WARNING, LintSettings, Mention, rule, words
 from orderlab.properties.lint.scopes import enclosing
 from orderlab.properties.lint.values import ARGV, LITERAL, ParsedScript, WrittenCall
 from orderlab.properties.syntax import arguments
 
-WHOLE = frozenset(["SMEMBERS", "HGETALL", "HKEYS", "HVALS", "SINTER", "SUNION", "SDIFF"])
-WHOLE_KEYSPACE = frozenset(["KEYS", "SCAN", "RANDOMKEY", "FLUSHALL", "FLUSHDB"])
-RANDOM = frozenset(["TIME", "RANDOMKEY", "SRANDMEMBER", "SPOP", "HRANDFIELD", "ZRANDMEMBER"])
+WHOLE = words("SMEMBERS HGETALL HKEYS HVALS SINTER SUNION SDIFF")
+WHOLE_KEYSPACE = words("KEYS SCAN RANDOMKEY FLUSHALL FLUSHDB")
+RANDOM = words("TIME RANDOMKEY SRANDMEMBER SPOP HRANDFIELD ZRANDMEMBER")
 UNPACKED_MAX = 7999
 """Values that `unpack` gives at most (Lua 5.1 with Redis's C stack)."""
-FLAT_UNDER_RESP2 = frozenset(
-    [
-        "HGETALL",
-        "CONFIG",
-        "ZRANGE",
-        "ZREVRANGE",
-        "ZRANGEBYSCORE",
-        "ZPOPMIN",
-        "ZPOPMAX",
-        "HRANDFIELD",
-        "ZSCORE",
-        "ZINCRBY",
-    ]
-)
+FLAT_UNDER_RESP2 = words("HGETALL ZRANGE ZREVRANGE ZRANGEBYSCORE ZPOPMIN ZPOPMAX HRANDFIELD ZSCORE ZINCRBY")
+"""Commands whose reply has another shape under RESP3."""
 
 
 def has_no_bound(script: ParsedScript, call: WrittenCall) -> bool:
     """Whether a call replies all that a key holds."""
     given = call.command.arguments
-    words = [(script.string(part) or b"").upper() for part in given]
+    options = [(script.string(part) or b"").upper() for part in given]
     if call.name in WHOLE:
         return True
-    if call.name in ("LRANGE", "ZRANGE", "ZREVRANGE") and len(given) >= 3 and b"LIMIT" not in words:
-        if call.name == "ZRANGE" and {b"BYSCORE", b"BYLEX"} & set(words):
+    if call.name in ("LRANGE", "ZRANGE", "ZREVRANGE") and len(given) >= 3 and b"LIMIT" not in options:
+        if call.name == "ZRANGE" and {b"BYSCORE", b"BYLEX"} & set(options):
             return True
-        return (words[1], words[2]) == (b"0", b"-1") or (script.number(given[1]), script.number(given[2])) == (0, -1)
+        return [script.number(end) for end in given[1:3]] == [0, -1] or options[1:3] == [b"0", b"-1"]
     if call.name in ("ZRANGEBYSCORE", "ZREVRANGEBYSCORE", "ZRANGEBYLEX"):
-        return b"LIMIT" not in words
-    return call.name in ("XRANGE", "XREVRANGE") and b"COUNT" not in words
+        return b"LIMIT" not in options
+    return call.name in ("XRANGE", "XREVRANGE") and b"COUNT" not in options
 
 
 @rule(

@@ -119,6 +119,8 @@ class Findings:
     """The same of each search that ended before all was seen: a later round may go further."""
 
     explored: list[Explored] = field(default_factory=list)
+    accepted: set[tuple[str, str, str]] = field(default_factory=set)
+    """Law, operation and trouble of what was seen and the store's owner accepts."""
     interrupted: str = ""
     """Where it was that the user did not want to wait for the rest, in words."""
 

@@ -3,21 +3,32 @@ read as. It shows whether a binding says what its author means; nothing is judge
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from orderlab.properties.contracts.kind import kind_of
 from orderlab.properties.harness.recording import shown_bytes
-from orderlab.sim.redis.backends import Backend
-from orderlab.sim.redis.replies import Reply
 from orderlab.sim.redis.shard import Effect
 from orderlab.sim.stores.binding.binding import Binding
-from orderlab.sim.stores.binding.replies import ReplyMismatch
-from orderlab.sim.stores.binding.results import Call, ContractReply, Result, ScriptCall
-from orderlab.sim.stores.bound import kernel_of, load_scripts
 
-CALLS_MAX = 50
-"""Calls of one operation that are shown."""
+RAN_MAX = 40
+"""Commands of a script that are shown; of the others it is said how many there were."""
+SCRIPTS = (b"EVALSHA", b"EVALSHA_RO", b"EVAL", b"EVAL_RO", b"FCALL", b"FCALL_RO")
+"""Commands by which scripts and functions are called."""
+
+
+class Sampled(NamedTuple):
+    """One operation, as a kind of store carried it out."""
+
+    operation: str
+    fields: Mapping[str, Any]
+    effects: Sequence[Effect]
+    """The commands that ran, those of a script before the call of it."""
+    result: Any
+    error: str = ""
+    """Why the result is none: a reply that cannot be read, a script that does not end."""
+    waits: str = ""
 
 
 @dataclass
@@ -25,7 +36,7 @@ class SampleCall:
     """One call that an operation made."""
 
     what: str
-    """The script, or the command."""
+    """The script, the function, or the command."""
     keys: tuple[str, ...]
     arguments: tuple[str, ...]
     ran: tuple[str, ...]
@@ -35,74 +46,64 @@ class SampleCall:
 
 @dataclass
 class Sample:
-    """One operation, carried out once."""
+    """One operation, carried out once, in words."""
 
     operation: str
     fields: Mapping[str, str]
     templates: Sequence[str]
-    """Of the arguments, where each stands for one."""
-    calls: list[SampleCall] = field(default_factory=list)
-    result: str = ""
-    error: str = ""
+    """Of the arguments, as the binding has them."""
+    calls: Sequence[SampleCall]
+    result: str
+    error: str
 
 
 def samples(binding: Binding) -> list[Sample]:
-    """One of each operation that the contract has a call for."""
-    backend = kernel_of(binding)
-    load_scripts(binding, backend)
-    found: list[Sample] = []
-    done: list[tuple[str, Mapping[str, object], object]] = []
-    while (wanted := kind_of(binding).sample_call(binding, done)) is not None:
-        operation, fields = wanted
-        given = {"now_ms": backend.now_ms, **fields}
-        sample = Sample(
-            operation, {name: _shown(value) for name, value in given.items()}, _templates(binding, operation)
+    """One of each operation that a client of the store's kind would try."""
+    return [
+        Sample(
+            one.operation,
+            {name: _shown(value) for name, value in one.fields.items()},
+            _templates(binding, one.operation),
+            list(_calls(binding, one.effects)),
+            one.waits or _shown(one.result),
+            one.error,
         )
-        found.append(sample)
-        result = _carried_out(binding, backend, given, sample)
-        done.append((operation, fields, result.reply if isinstance(result, ContractReply) else None))
-    return found
-
-
-def _carried_out(binding: Binding, backend: Backend, given: Mapping[str, object], sample: Sample) -> Result | None:
-    """The result of an operation; None where its reply cannot be read, or it does not end."""
-    replies: list[Reply] = []
-    for _ in range(CALLS_MAX):
-        try:
-            answer = binding.step(sample.operation, given, replies)
-        except ReplyMismatch as mismatch:
-            sample.error = f"the binding cannot read the reply: {mismatch}"
-            return None
-        if isinstance(answer, Result):
-            sample.result = _shown(answer.reply) if isinstance(answer, ContractReply) else str(answer)
-            return answer
-        effects: list[Effect] = []
-        with backend.noting(effects):
-            replies.append(backend.execute(*answer.argv))
-        sample.calls.append(_call(answer, effects, replies[-1]))
-    sample.error = f"more than {CALLS_MAX} calls"
-    return None
+        for one in kind_of(binding).sampled(binding)
+    ]
 
 
 def _templates(binding: Binding, operation: str) -> list[str]:
     table = dict(binding.store.operations)[operation]
-    listed = [] if table is None else table.args
-    return [one if isinstance(one, str) else "" for one in listed]
+    return [] if table is None else [part if isinstance(part, str) else "" for part in table.args]
 
 
-def _call(call: Call, effects: Sequence[Effect], reply: object) -> SampleCall:
-    if isinstance(call, ScriptCall):
-        what, keys, arguments = call.function or call.script.name, call.keys, call.args
-    else:
-        what, keys, arguments = shown_bytes(call.argv[0]), (), tuple(call.argv[1:])
-    inside = effects[:-1] if isinstance(call, ScriptCall) else ()  # the last one is the call itself
-    return SampleCall(
-        what,
-        tuple(map(shown_bytes, keys)),
-        tuple(map(shown_bytes, arguments)),
-        tuple(" ".join(shown_bytes(part[:40]) for part in one.argv) for one in inside),
-        _shown(reply),
-    )
+def _calls(binding: Binding, effects: Sequence[Effect]) -> Iterator[SampleCall]:
+    """The calls of the client: what has no line of a script. Commands of a script that did not end have no call."""
+    names = {key: script.name for script in binding.scripts for key in (script.sha1.encode(), script.source)}
+    inside: list[Effect] = []
+    for effect in effects:
+        if effect.line is not None:
+            inside.append(effect)
+            continue
+        name, *rest = effect.argv
+        if name.upper() in SCRIPTS:
+            behind = 2 + int(rest[1])
+            what = names.get(rest[0]) or shown_bytes(rest[0])
+            keys, arguments = rest[2:behind], rest[behind:]
+        else:
+            what, keys, arguments = shown_bytes(name), [], rest
+        yield SampleCall(
+            what, tuple(map(shown_bytes, keys)), tuple(map(shown_bytes, arguments)), _ran(inside), _shown(effect.reply)
+        )
+        inside = []
+    if inside:
+        yield SampleCall("a script that did not end", (), (), _ran(inside), "nothing")
+
+
+def _ran(effects: Sequence[Effect]) -> tuple[str, ...]:
+    shown = [" ".join(shown_bytes(part[:40]) for part in effect.argv) for effect in effects[:RAN_MAX]]
+    more = len(effects) - len(shown)
+    return (*shown, *([f"{more:,} more"] if more > 0 else []))
 
 
 def _shown(value: object) -> str:

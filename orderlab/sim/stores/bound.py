@@ -21,7 +21,7 @@ from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import GrowthLimit
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.operations import scope_of
-from orderlab.sim.stores.binding.replies import ROW_SHAPES, ReplyMismatch
+from orderlab.sim.stores.binding.replies import ROW_SHAPES, UNREADABLE, ReplyMismatch
 from orderlab.sim.stores.binding.results import Call, Failed, Fetched, Fields, Message, Result, ScriptCall
 from orderlab.sim.stores.binding.session import Store as StoreTables
 from orderlab.sim.stores.faults import NODE_CONDITIONS, condition, is_expected_type, scratch
@@ -299,7 +299,7 @@ class BoundStore:
                 raise BudgetExceeded from None
             return self._stopped(operation, str(stopped))
         except ReplyMismatch as mismatch:
-            return Failed(f"the binding cannot read the reply: {mismatch}".encode())
+            return Failed(f"{UNREADABLE}: {mismatch}".encode())
 
     def run_again(self) -> None:
         """Go on although some scripts had to be stopped: for whoever repeats few steps, and looks at the time."""

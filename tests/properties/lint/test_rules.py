@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from orderlab.model.errors import InputError
 from orderlab.properties.lint.linter import ALLOW_RULE, LintFinding, lint_script, new_findings, repaired
 from orderlab.properties.lint.rule import DEFAULT, NOTE, RULES, LintSettings
 from orderlab.properties.lint.subjects import scripts_at
 from orderlab.sim.stores.binding.lua_text import check_syntax
-from orderlab.sim.stores.binding.results import Script
+from orderlab.sim.stores.binding.results import Piece, Script
 
 HERE = Path(__file__).parents[3]
 
@@ -117,6 +120,40 @@ SOUND = {
 }
 
 
+FRAGMENTS = """local a, b = redis.call('GET', KEYS[1]), ...
+a = b
+local function f(k, ...) return redis.call('DEL', k, ...) end
+f(unpack(KEYS))
+for i, v in ipairs(ARGV) do redis.call('SET', v, i) end
+for i = 1, #KEYS do a = KEYS[i] end
+if a then b = nil elseif b == nil then a = 1 else redis.call('INCR', a) end
+repeat local x = a until x == nil
+redis.call('EVAL', ARGV[1], 2, 'a')
+redis.call('XREAD', 'STREAMS', a, b)
+redis.call(ARGV[1])
+redis.call('SORT')
+redis.call('SET')
+redis.call('MSET', unpack(ARGV))
+redis.call('MIGRATE', 'h', 1, '', 0, 9, 'KEYS', a)
+redis.call('ZUNIONSTORE', a, #KEYS, unpack(KEYS))
+local t = {redis.call('TIME')[1] * 1e6, [a] = 1, b = {}}
+return {nil, tonumber(a), a / b}
+do return end
+local call = redis.pcall; call('GET', a .. 1)
+while redis.call('LPOP', KEYS[1]) do end
+cjson.decode(ARGV[1])
+x.y.z = function(q) return q end
+a, b = b, a
+local a <const> = 1""".splitlines()
+"""Lines that may follow one another."""
+
+
+@given(st.lists(st.sampled_from(FRAGMENTS), max_size=8))
+def test_no_script_that_compiles_brings_a_rule_down(parts: list[str]) -> None:
+    with suppress(InputError):  # what does not compile
+        linted("\n".join(parts))
+
+
 @pytest.mark.parametrize("what", SOUND)
 def test_sound_scripts_are_not_accused(what: str) -> None:
     assert [one for one in linted(SOUND[what]) if one.level != NOTE] == []
@@ -158,15 +195,36 @@ def test_a_line_is_allowed_with_a_reason() -> None:
     assert rules_in(f"-- orderlab: allow undeclared: typo\n{bad}") == {"undeclared-key", ALLOW_RULE}
 
 
-def test_repairs_leave_nothing_to_repair() -> None:
+def test_repairs_leave_nothing_to_repair(tmp_path: Path) -> None:
     source = "count = 1\nif redis.call('GET', KEYS[1]) == nil then return redis.call('HMSET', KEYS[2], 'a', count) end"
-    found = linted(source)
-    changed = repaired({Path("a.lua"): source.encode()}, found)[Path("a.lua")].decode()
+    file = tmp_path / "a.lua"
+    file.write_text(source)
+    script = Script("a.lua", source.encode(), file)
+    found = lint_script(script)
+    changed = repaired([script], found)[file].decode()
     assert changed.splitlines() == [
         "local count = 1",
         "if redis.call('GET', KEYS[1]) == false then return redis.call('HSET', KEYS[2], 'a', count) end",
     ]
     assert linted(changed) == []
+
+
+def test_no_file_is_repaired_whose_text_is_not_the_script(tmp_path: Path) -> None:
+    """What a store edits or composes has places of its own."""
+    file = tmp_path / "a.lua"
+    file.write_text("-- first\ncount = 1\n")
+    edited = Script("a.lua", b"count = 1\n", file)
+    composed = Script("a.lua", b"count = 1\n", file, (Piece("a.lua", file, 2, 1),))
+    for script in (edited, composed):
+        found = lint_script(script)
+        assert [one.rule for one in found] == ["global-variable"]
+        assert repaired([script], found) == {}
+
+
+def test_a_server_that_is_newer_than_the_kernel_may_have_any_command() -> None:
+    source = "return redis.call('HEXPIRE', KEYS[1], 9, 'FIELDS', 1, 'a')"
+    assert rules_in(source) == {"command-refused"}
+    assert rules_in(source, LintSettings(server=(7, 4))) == set()
 
 
 def test_only_what_is_new_is_told_wherever_its_line_has_gone() -> None:

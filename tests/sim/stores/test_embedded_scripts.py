@@ -18,10 +18,14 @@ from hypothesis import strategies as st
 from orderlab.model.errors import InputError
 from orderlab.sim.stores.binding import load_binding
 from orderlab.sim.stores.sources import SUFFIXES
-from orderlab.sim.stores.sources.constants import Hole
-from orderlab.sim.stores.sources.embedded import embedded, parsed
+from orderlab.sim.stores.sources.constants import Constants, Hole
 from orderlab.sim.stores.sources.languages import LANGUAGES
-from orderlab.sim.stores.sources.scripts import scripts_of
+from orderlab.sim.stores.sources.scripts import parsed, script_named, scripts_of, sent
+
+
+def embedded(constants: Constants, name: str) -> tuple[bytes, list[tuple[int, int]]]:
+    return sent(script_named(constants, name))
+
 
 JAVA = r'''
 class Locks {
@@ -193,6 +197,12 @@ def test_a_string_is_what_its_language_makes_of_it(
     assert [first + n for first, count in runs for n in range(count)] == lines
 
 
+def test_what_is_trimmed_is_what_the_language_trims() -> None:
+    go = parsed("a.go", b'package x\nvar s = strings.Trim("..redis.call(1).", ".")', {})
+    php = parsed("a.php", b"<?php $s = trim('  redis.call(1)x', ' x');", {})
+    assert {embedded(go, "s")[0], embedded(php, "s")[0]} == {b"redis.call(1)"}
+
+
 def test_every_language_has_a_case() -> None:
     assert set(SUFFIXES) == set(LANGUAGES)
     tried = {LANGUAGES[suffix].name for suffix, *_ in EXPECTED}
@@ -231,6 +241,10 @@ def test_dedent_is_that_of_python(rows: list[str]) -> None:
         (".py", "S = 'redis.call(' + str(limit()) + ')'", "S", "limit()"),
         (".ts", "const s = `redis.call(${o.limit})`", "s", "o.limit"),
         (".rb", 'S = "redis.call(#{x})"', "S", "x"),
+        (".py", "S = 'redis.call(%s, %05d)' % (1, 2)", "S", "%05d"),
+        (".py", "S = 'redis.call(%(key)s)' % {'key': 1}", "S", "%(key)s"),
+        (".py", "S = 'redis.call({0:x})'.format(1)", "S", "0:x"),
+        (".java", 'class A { String s = "redis.call(" + (a\n  .b()) + ")"; }', "s", "a .b()"),
         (".go", "package x\nvar s = fmt.Sprintf(`redis.call(%d)`, n)", "s", "n"),
     ],
 )
@@ -250,6 +264,13 @@ def test_a_hole_is_named_and_can_be_filled(suffix: str, source: str, name: str, 
         (".java", JAVA, "two[3]", '"two" has 2 scripts; number them from 1'),
         (".ts", TYPESCRIPT, "limit", 'no string in "limit" looks like a script'),
         (".java", 'class A { String S = "redis.call(\\uu0041)"; }', "S", r"a\.java:1: cannot be parsed as Java"),
+        (
+            ".ts",
+            "const s = `redis.call(1)`.replace(/1/, n)",
+            "s",
+            "a.ts:1: the program changes this string by",
+        ),
+        (".java", 'class A { String s = "redis.call(1)".repeat(2); }', "s", "changes this string by repeat"),
         (".rs", "", "S", r'a\.rs: "#" names a string of a program'),
     ],
 )

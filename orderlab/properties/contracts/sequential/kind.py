@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from orderlab.model.contracts.contract import AnyTrace, Call, Exchange
+from orderlab.model.contracts.contract import AnyTrace, Failed
 from orderlab.model.contracts.sequential import SequentialTerms
-from orderlab.model.contracts.steps import ContractTrace, told_step
+from orderlab.model.contracts.steps import Begin, ContractTrace, Resume, told_step
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.kind import Progress
-from orderlab.properties.engine.run import ContractRun
+from orderlab.properties.engine.run import LIMIT_WORD, ContractRun
 from orderlab.properties.engine.validation import (
     ContractValidation,
     contract_of,
@@ -26,9 +26,11 @@ from orderlab.properties.profiles import Profile
 from orderlab.properties.validation.effort import QUICK, STANDARD, THOROUGH
 from orderlab.properties.validation.findings import was_stopped
 from orderlab.properties.validation.law_run import LawRun, LawsTogether
+from orderlab.properties.validation.sample import Sampled
 from orderlab.properties.validation.verdicts import BROKEN_SMALL
-from orderlab.sim.redis.backends import Backend
+from orderlab.sim.redis.backends import Backend, KernelBackend
 from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.replies import UNREADABLE
 
 if TYPE_CHECKING:
     from orderlab.properties.comparison.change import Comparison
@@ -107,15 +109,31 @@ class SequentialKind:
             else (side_by_side.measured(binding, contract, workload), side_by_side.faults(binding, contract, workload))
         )
 
-    def sample_call(
-        self, binding: Binding, done: Sequence[tuple[str, Mapping[str, Any], Any]]
-    ) -> tuple[str, Mapping[str, Any]] | None:
-        """What one client would try next, of the operations that it has not tried."""
-        seen = [Exchange(Call(name, tuple(fields.items())), result) for name, fields, result in done]
-        tried = {name for name, _, _ in done}
-        calls = (one for one in contract_of(binding).calls(0, tuple(seen)) if one.name not in tried)
-        call = next((one for one in calls if one.name in binding.operations), None)
-        return None if call is None else (call.name, dict(call.fields))
+    def sampled(self, binding: Binding) -> Iterator[Sampled]:
+        """What one client would try, one operation after the other."""
+        contract = contract_of(binding)
+        run = ContractRun(binding, contract, KernelBackend(), contract.clients)
+        left = set(binding.operations)
+        while call := next((one for one in contract.calls(0, run.clients[0].seen) if one.name in left), None):
+            left.discard(call.name)
+            before, effects = run.judge.frozen, []
+            now_ms = run.backend.now_ms
+            report = run.perform(Begin(0, call))
+            effects += report.effects
+            while not report.is_over and not report.waits:
+                report = run.perform(Resume(0))
+                effects += report.effects
+            if report.violation is not None:  # nothing explains it: what comes next is tried all the same
+                run.judge.thaw(before, run.judge.now_ms)
+            ended = report.reply.text if isinstance(report.reply, Failed) else report.stopped
+            waits = "it waits in a blocking command" if report.waits else ""
+            is_wrong = ended.startswith((UNREADABLE, LIMIT_WORD))
+            yield Sampled(
+                call.name, {"now_ms": now_ms, **dict(call.fields)}, effects,
+                ended or report.reply, ended if is_wrong else "", waits,
+            )  # fmt: skip
+            if report.waits:
+                return
 
     def replay(self, trace: AnyTrace, binding: Binding, backend: Backend) -> Iterator[dict[str, Any]]:
         """Each step up to the first that breaks a law: no state explains what comes after."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,10 +27,14 @@ from orderlab.properties.mutants.mutant import Result
 from orderlab.properties.profiles import Profile
 from orderlab.properties.validation.isolated import Runaway, isolated
 from orderlab.properties.validation.law_run import LawRun, LawsTogether
+from orderlab.properties.validation.sample import Sampled
 from orderlab.sim.redis.backends import Backend
+from orderlab.sim.redis.shard import Effect
 from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.stores.binding.binding import Binding
-from orderlab.sim.stores.bound import SAMPLE, kernel_of
+from orderlab.sim.stores.binding.replies import UNREADABLE
+from orderlab.sim.stores.binding.results import Failed
+from orderlab.sim.stores.bound import SAMPLE, BoundStore, TimedOut, kernel_of
 
 if TYPE_CHECKING:
     from orderlab.properties.comparison.change import Comparison
@@ -100,20 +104,27 @@ class SessionKind:
 
         return measured(binding), faults(binding, seed)
 
-    def sample_call(
-        self, binding: Binding, done: Sequence[tuple[str, Mapping[str, Any], Any]]
-    ) -> tuple[str, Mapping[str, Any]] | None:
+    def sampled(self, binding: Binding) -> Iterator[Sampled]:
         """One client's session, from its CONNECT to its end."""
+        store = BoundStore(binding, kernel_of(binding))
         answered = {"packet_id": 1, "sequence": 1}
-        bounds = {"limit": 100, "default_expiry_ms": 20_000}
+        bounds = {"limit": store.limit, "default_expiry_ms": 20_000}
         saved = {**bounds, "producer": b"p0", "batch": 1, "messages": (SAMPLE,)}
         series: Mapping[str, Mapping[str, Any]] = {
             "open": {"clean_start": 1}, "save": saved, "fetch": {**bounds, "count": 10, "after": 0},
             "release": answered, "acknowledge": answered, "clear": {},
         }  # fmt: skip
-        common = {"client": b"c1", "epoch": 1}
-        left = [name for name in series if name in binding.operations and name not in [one for one, _, _ in done]]
-        return (left[0], common | dict(series[left[0]])) if left else None
+        for name, given in series.items():
+            if name not in binding.operations:
+                continue
+            effects: list[Effect] = []
+            fields = {"epoch": 1, **given}
+            with store.backend.noting(effects):
+                result = store.perform(name, b"c1", fields)
+            error = result.error.decode("utf-8", "replace") if isinstance(result, Failed) else ""
+            is_wrong = isinstance(result, TimedOut) or error.startswith(UNREADABLE)
+            shown = {"client": b"c1", "now_ms": store.now_ms, **fields}
+            yield Sampled(name, shown, effects, error or result, error if is_wrong else "")
 
     def replay(self, trace: AnyTrace, binding: Binding, backend: Backend) -> Iterator[dict[str, Any]]:
         """Each step, up to one after which nothing can be judged."""

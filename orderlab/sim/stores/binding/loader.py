@@ -186,7 +186,7 @@ class _Files:
 
     def _embedded(self, told: str, folders: list[Path], where: str) -> Script:
         """A string of a program, ``FILE#NAME``."""
-        from orderlab.sim.stores.sources.embedded import embedded, parsed
+        from orderlab.sim.stores.sources.scripts import parsed, script_named, sent
 
         file, _, name = told.partition("#")
         program = _read_script(folders, file, where, PROGRAM_SIZE_MAX)
@@ -195,7 +195,7 @@ class _Files:
             program = replace(program, source=content, path=other)
         if program.path not in self.programs:
             self.programs[program.path] = parsed(str(program.path), program.source, self.store.holes)
-        source, runs = embedded(self.programs[program.path], name)
+        source, runs = sent(script_named(self.programs[program.path], name))
         return Script(told, source, program.path, tuple(Piece(told, program.path, *run) for run in runs))
 
 

@@ -133,6 +133,9 @@ class ReplyMismatch(InputError):
     """A reply that the binding cannot read: the binding is wrong, or the script is (a mutant, a damaged store)."""
 
 
+UNREADABLE = "the binding cannot read the reply"
+"""With this begins what an operation ends in then."""
+
 PARTS = "message."
 """Where a row keeps what a packed message was taken apart into, for paths such as ``message.topic``."""
 DEFAULT_COLUMNS = {"strings": ("value",), "pairs": ("first", "second")}

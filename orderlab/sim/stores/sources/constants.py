@@ -41,6 +41,9 @@ from orderlab.sim.stores.sources.text import (
     without_margin,
 )
 
+BRACES = re.compile(r"\{\{|\}\}|\{(?P<place>\w*)(?P<form>[^\w{}][^{}]*)?\}")
+PERCENTS = re.compile(r"%%|%(?:(?P<place>\d+)\$)?(?:[sdiv]|(?P<form>\(\w+\)[a-z]|[-+ #0-9.*]*[a-zA-Z]))")
+"""Places for values in texts of two kinds; ``form``: with more to it than the value."""
 NAMES = ("identifier", "constant", "name", "variable_name", "instance_variable", "class_variable", "global_variable")
 NUMBERS = ("integer", "number", "decimal_integer_literal", "int_literal", "integer_literal", "number_literal")
 
@@ -152,7 +155,8 @@ class Constants:
             return without_margin(self.value(receiver, names))
         if name in TRIMS:
             on = receiver if receiver is not None and self.program.is_text(receiver) else next(iter(given), receiver)
-            blanks = self.value(given[0], names).characters if given and on is receiver else None
+            among = given if on is receiver else given[1:]
+            blanks = self.value(among[0], names).characters if among else None
             return None if on is None else self.value(on, names).stripped(blanks, TRIMS[name])
         if name in UNCHANGED and (receiver is not None or given):
             on = receiver if receiver is not None and (self.program.is_text(receiver) or not given) else given[0]
@@ -185,7 +189,7 @@ class Constants:
         """A text with its places filled one after the other: ``%s``, ``%d``, or Python's and C#'s braces."""
         text = self.value(form, names)
         braces = self.program.language.name in ("Python", "C#") and node.type in CALLS
-        pattern = re.compile(r"\{\{|\}\}|\{(\w*)\}" if braces else r"%%|%(?:(\d+)\$)?[sdiv]")
+        pattern = BRACES if braces else PERCENTS
         taken = iter(given)
         parts, first = [], 0
         for match in pattern.finditer(text.characters):
@@ -194,7 +198,10 @@ class Constants:
             if match[0] in ("{{", "}}", "%%"):
                 parts.append(text[match.start() : match.start() + 1])
                 continue
-            place = match[1]
+            if match["form"]:  # widths, hexadecimal digits, members: what it makes of a value is not known
+                parts.append(self._hole_named(match[0], node))
+                continue
+            place = match["place"]
             if place and place.isdigit():
                 number = int(place) - (not braces)
                 argument = given[number] if 0 <= number < len(given) else None
@@ -214,6 +221,8 @@ class Constants:
         told = self.program.text(node)
         if told in self.holes:
             return self._filled(node)
+        if node.type in PATHS and self.program.is_text(plain(node)[0]):
+            return self._filled(node)  # a member of a text, and not the text
         return self._by_name(re.split(r"::|->|\?\.|\.", told)[-1].lstrip("$@"), node, names, told)
 
     def _by_name(self, name: str, node: Node, names: tuple[str, ...], told: str = "") -> ProgramString:
@@ -228,7 +237,7 @@ class Constants:
         return self._hole_named(self.program.text(node), node)
 
     def _hole_named(self, name: str, node: Node) -> ProgramString:
-        stripped = re.sub(r"^(?:\$?\{|#\{)(.*)\}$", r"\1", name.strip(), flags=re.DOTALL)
+        stripped = " ".join(re.sub(r"^(?:\$?\{|#\{)(.*)\}$", r"\1", name.strip(), flags=re.DOTALL).split())
         for each in (name, stripped):
             if each in self.holes:
                 self.filled.add(each)
@@ -236,10 +245,8 @@ class Constants:
         raise self.hole(node, stripped)
 
     def hole(self, node: Node, name: str = "") -> Hole:
-        """The error that names a hole and how it is filled."""
-        shown = " ".join((name or self.program.text(node)).split())
-        shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
-        return Hole(self.program.path, self.program.line(node), shown)
+        """The error that names a hole, in one line, and how it is filled."""
+        return Hole(self.program.path, self.program.line(node), " ".join((name or self.program.text(node)).split()))
 
 
 class Hole(InputError):

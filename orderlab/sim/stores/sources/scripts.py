@@ -4,14 +4,18 @@ one on, and commands that are registered under a name."""
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import groupby
+from pathlib import PurePath
 
 from tree_sitter import Node
 
 from orderlab.model.errors import InputError, did_you_mean
-from orderlab.sim.stores.sources.constants import Constants, Hole
-from orderlab.sim.stores.sources.program import Program, is_function, walk
-from orderlab.sim.stores.sources.text import ProgramString
+from orderlab.sim.stores.sources.constants import Constants
+from orderlab.sim.stores.sources.languages import LANGUAGES
+from orderlab.sim.stores.sources.program import CALLS, Program, is_function, walk
+from orderlab.sim.stores.sources.text import ProgramString, as_bytes
 
 LOOKS_LIKE_LUA = re.compile(
     r"\b(?:redis|server)\s*\.\s*(?:p?call|register_function|error_reply|status_reply|sha1hex)\b|\b(?:KEYS|ARGV)\s*\["
@@ -29,8 +33,27 @@ class EmbeddedScript:
     line: int
     """That it begins on, from 1."""
     text: ProgramString | None
-    """None where it has a hole."""
-    hole: Hole | None = None
+    """None where it cannot be known."""
+    why_not: str = ""
+
+
+def parsed(path: str, data: bytes, holes: Mapping[str, str]) -> Constants:
+    """The texts of the program at ``path``, whose content is ``data``. Raises InputError where its language is not
+    known."""
+    suffix = PurePath(path).suffix
+    if suffix not in LANGUAGES:
+        raise InputError(f'{path}: "#" names a string of a program; {did_you_mean(suffix, [*LANGUAGES])}')
+    return Constants(Program.parse(path, data, LANGUAGES[suffix]), holes)
+
+
+def sent(text: ProgramString) -> tuple[bytes, list[tuple[int, int]]]:
+    """What goes to a server, and (line of the file, number of lines) of each run of its lines that stand one below the
+    other in the file."""
+    runs = [
+        [line for _, line in run]
+        for _, run in groupby(enumerate(text.line_numbers()), key=lambda numbered: numbered[1] - numbered[0])
+    ]
+    return as_bytes(text), [(run[0], len(run)) for run in runs]
 
 
 def scripts_of(constants: Constants) -> list[EmbeddedScript]:
@@ -51,9 +74,9 @@ def scripts_of(constants: Constants) -> list[EmbeddedScript]:
                 continue
             name = _shortest(program, path) + (f"[{number}]" if len(nodes) > 1 else "")
             try:
-                named[begin] = EmbeddedScript(name, program.line(node), constants.value(node))
-            except Hole as hole:
-                named[begin] = EmbeddedScript(name, program.line(node), None, hole)
+                named[begin] = EmbeddedScript(name, program.line(node), unchanged(constants, node))
+            except InputError as error:
+                named[begin] = EmbeddedScript(name, program.line(node), None, str(error))
     return [named[begin] for begin in sorted(named)]
 
 
@@ -102,7 +125,22 @@ def script_named(constants: Constants, wanted: str) -> ProgramString:
         paths = sorted({".".join(part) for part, _ in alike})
         cure = f"say which: {paths[0]}" if len(paths) > 1 else f'say which: "{wanted}[1]"'
         raise InputError(f'{program.path}: "{wanted}" leads to {len(texts)} scripts (lines {lines}); {cure}')
-    return constants.value(texts[0])
+    return unchanged(constants, texts[0])
+
+
+def unchanged(constants: Constants, node: Node) -> ProgramString:
+    """The text of an expression. Raises InputError where it has a hole, or the program goes on to change it."""
+    program = constants.program
+    for call in (node.parent, None if node.parent is None else node.parent.parent):
+        if call is None or call.type not in CALLS:
+            continue
+        name, receiver, _ = program.call(call)
+        if receiver is not None and (receiver.start_byte, receiver.end_byte) == (node.start_byte, node.end_byte):
+            raise InputError(
+                f"{program.path}:{program.line(node)}: the program changes this string by {name}(), which is not read; "
+                "put the script as it is sent into a file"
+            )
+    return constants.value(node)
 
 
 def direct_texts(program: Program, value: Node) -> list[Node]:

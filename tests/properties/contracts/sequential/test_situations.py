@@ -14,8 +14,11 @@ from orderlab.properties.engine.situations import situate
 from orderlab.properties.engine.validation import contract_of, run_of, validate_contract, with_accepted
 from orderlab.properties.engine.witness import ContractReruns
 from orderlab.properties.validation.findings import Findings
+from orderlab.sim.stores.binding import load_binding
 from orderlab.sim.stores.binding.binding import Binding
 from tests.properties.contracts.sequential.test_other_styles import store
+
+LUA = Path(__file__).parents[4] / "lua"
 
 
 def searched(binding: Binding, effort: float) -> Search:
@@ -76,12 +79,23 @@ def test_what_the_owner_accepts_is_no_finding_and_is_missed_once_it_occurs_no_mo
     assert reports[-1].violation.laws == ("all-or-nothing",)  # whatever else it breaks
     result = next(one for one in validate_contract(binding, 0.01).results if one.law == "all-or-nothing")
     held = replace(result, verdict=replace(result.verdict, outcome=Outcome.HOLDS))
-    unseen = with_accepted(held, binding, search)
+    unseen = with_accepted(held, binding, search.findings)
     assert unseen.outcome is Outcome.UNKNOWN
     assert "[[accept]] of put under wrong-type did not occur" in unseen.verdict.not_covered[-1]
     search.note(steps, reports[-1], "by hand")
     assert not search.findings.by_law
-    assert with_accepted(held, binding, search).outcome is Outcome.HOLDS
+    assert with_accepted(held, binding, search.findings).outcome is Outcome.HOLDS
     search.note([replace(steps[0], trouble=None), *steps[1:]], reports[-1], "by hand")
     assert set(search.findings.by_law) == {"all-or-nothing"}  # by another operation, without that trouble
     assert "all-or-nothing is broken by put under wrong-type, which is accepted" in str(binding.accepted[0])
+
+
+def test_what_is_accepted_stays_so_whatever_befell_the_run_that_found_it(tmp_path: Path) -> None:
+    """Found after a restart, the finding is short without it, and then is the one that is accepted."""
+    (tmp_path / "store.toml").write_text(
+        (LUA / "specimens" / "lock-release-any" / "store.toml").read_text().replace("../../lock", str(LUA / "lock"))
+        + '[[accept]]\nlaw = "own-release"\noperation = "release"\nwhy = "nobody is late here"\n'
+    )
+    found = validate_contract(load_binding(tmp_path, trust_adapter=True), 1.0, laws=["own-release"])
+    assert [(one.law, one.outcome) for one in found.results] == [("own-release", Outcome.HOLDS)]
+    assert any("own-release is broken by release, which is accepted: nobody is late here" in one for one in found.assumptions)
