@@ -27,10 +27,12 @@ def binding(
     Nothing is judged. Exit code 0: every reply could be read; 2: one could not, a script did not end, or the
     binding is unusable.
     """
+    from orderlab.properties.contracts.kind import kind_of
     from orderlab.properties.validation.sample import samples
     from orderlab.sim.stores.binding import load_binding
 
-    found = samples(load_binding(path, trust_adapter=trust_adapter))
+    store = load_binding(path, trust_adapter=trust_adapter)
+    found = samples(store, kind_of(store).sampled(store))
     if as_json:
         print(json.dumps({"operations": [asdict(one) for one in found]}))
     else:

@@ -27,6 +27,7 @@ def init(
     from orderlab.properties.draft.facts import facts_of
     from orderlab.properties.draft.guess import OPERATIONS, guessed
     from orderlab.properties.lint.subjects import scripts_at
+    from orderlab.report.words import counted
     from orderlab.sim.stores.binding.loader import FILE_NAME
 
     if not path.is_dir():
@@ -51,7 +52,9 @@ def init(
     if as_json:
         print(json.dumps(told))
     else:
-        print(f"{file}: {len(scripts)} scripts, specification {guess.contract or 'unknown'} ({guess.reason})")
+        print(
+            f"{file}: {counted(len(scripts), 'script')}, specification {guess.contract or 'unknown'} ({guess.reason})"
+        )
         for line in left:
             print(f"not read: {line}")
         print(f"{gaps} lines say TODO; orderlab validate {path} names the first that it cannot go on without")

@@ -90,6 +90,8 @@ def _of_base(path: Path, base: str, settings: LintSettings, trust_adapter: bool)
 
 
 def _show(found: list[LintFinding], count: int, left: list[str], repaired: list[Path]) -> None:
+    from orderlab.report.words import counted
+
     console = Console(highlight=False, soft_wrap=True)
     styles = {"error": "bold red", "warning": "yellow", "note": "cyan"}
     for finding in found:
@@ -101,9 +103,9 @@ def _show(found: list[LintFinding], count: int, left: list[str], repaired: list[
         console.print(f"not read: {line}", markup=False)
     for path in repaired:
         console.print(f"repaired: {path}", markup=False)
-    files = len({finding.path for finding in found})
-    told = f"{len(found)} finding{'s' * (len(found) != 1)} in {files} of their files" if found else "nothing found"
-    console.print(f"{count} script{'s' * (count != 1)}: {told}")
+    files = counted(len({finding.path for finding in found}), "file")
+    told = f"{counted(len(found), 'finding')} in {files}" if found else "nothing found"
+    console.print(f"{counted(count, 'script')}: {told}")
     if found:
         rules = Counter(finding.rule for finding in found)
         console.print(", ".join(f"{rule} {number}" for rule, number in rules.most_common()), markup=False)

@@ -38,6 +38,15 @@ def test_only_what_is_new_against_an_old_file(tmp_path: Path) -> None:
     assert [one["rule"] for one in told["findings"]] == ["index-from-zero"]
 
 
+def test_a_draft_of_a_binding_is_in_nobodys_way(tmp_path: Path) -> None:
+    (tmp_path / "hit.lua").write_text("return redis.call('INCRBY', KEYS[0], ARGV[1])\n")
+    assert orderlab("init", tmp_path).returncode == 0
+    told = json.loads(orderlab("lint", tmp_path, "--json").stdout)
+    assert [one["rule"] for one in told["findings"]] == ["index-from-zero"]
+    assert "store.toml: " in told["not_read"][0]
+    assert orderlab("lint", tmp_path / "store.toml").returncode == 2
+
+
 def test_fix_repairs_in_place(tmp_path: Path) -> None:
     file = tmp_path / "a.lua"
     file.write_text("count = 1\nreturn count\n")

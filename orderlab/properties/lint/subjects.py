@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from orderlab.model.errors import InputError
-from orderlab.sim.stores.binding.loader import FILE_NAME, PROGRAM_SIZE_MAX, load_binding, read_text_file
+from orderlab.sim.stores.binding.loader import FILE_NAME, PROGRAM_SIZE_MAX, Untrusted, load_binding, read_text_file
 from orderlab.sim.stores.binding.lua_text import check_syntax
 from orderlab.sim.stores.binding.results import Piece, Script
 from orderlab.sim.stores.sources import SUFFIXES
@@ -36,9 +36,9 @@ def scripts_at(
 
 
 def _scripts(path: Path, left: list[str], trust_adapter: bool) -> Iterator[Script]:
-    if path.is_dir() and not (path / FILE_NAME).is_file():
-        yield from _files_below(path, left)
-    elif path.is_dir() or path.suffix == ".toml":
+    if path.is_dir():
+        yield from _of_folder(path, left, trust_adapter)
+    elif path.suffix == ".toml":
         yield from load_binding(path, trust_adapter=trust_adapter).scripts
     elif path.suffix in (".lua", *SUFFIXES):
         yield from _of_file(path, left)
@@ -46,6 +46,19 @@ def _scripts(path: Path, left: list[str], trust_adapter: bool) -> Iterator[Scrip
         raise InputError(f"{path}: neither a Lua file, a {FILE_NAME}, nor a program of a language that is read")
     else:
         raise InputError(f"{path}: no such file; name a Lua file, a folder, a {FILE_NAME} or a program")
+
+
+def _of_folder(folder: Path, left: list[str], trust_adapter: bool) -> Iterator[Script]:
+    """The scripts of a store; of a folder that is none, or not one yet (a draft has gaps), those of all its files."""
+    if (folder / FILE_NAME).is_file():
+        try:
+            yield from load_binding(folder, trust_adapter=trust_adapter).scripts
+            return
+        except Untrusted:
+            raise
+        except InputError as error:
+            left.append(str(error))
+    yield from _files_below(folder, left)
 
 
 def _files_below(folder: Path, left: list[str]) -> Iterator[Script]:

@@ -98,4 +98,6 @@ def test_what_is_accepted_stays_so_whatever_befell_the_run_that_found_it(tmp_pat
     )
     found = validate_contract(load_binding(tmp_path, trust_adapter=True), 1.0, laws=["own-release"])
     assert [(one.law, one.outcome) for one in found.results] == [("own-release", Outcome.HOLDS)]
-    assert any("own-release is broken by release, which is accepted: nobody is late here" in one for one in found.assumptions)
+    assert any(
+        "own-release is broken by release, which is accepted: nobody is late here" in one for one in found.assumptions
+    )
