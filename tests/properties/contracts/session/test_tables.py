@@ -24,6 +24,7 @@ from orderlab.properties.contracts.kind import kind_of
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.validation.validation import OF_NODES, validate
 from orderlab.properties.export.on_server import plan_of
+from orderlab.properties.validation.effort import STANDARD
 from orderlab.sim.servers.session_tables import Incoming, SimulatedTables
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.bound import BoundStore
@@ -75,8 +76,8 @@ def test_they_are_validated_as_any_session_store():
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("store", ["postgres", "postgres-async"])
-def test_what_falls_at_quick(store):
-    found = validate(load_binding(store), 1.0)
+def test_what_falls_at_the_default_effort(store):
+    found = validate(load_binding(store), STANDARD)
     assert set(found.caught) == AS_PUBLISHED | LATE
     assert {law for law, outcome in found.outcomes.items() if outcome is Outcome.HOLDS} == {
         "store-order", "expiry", "drain"
