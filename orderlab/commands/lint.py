@@ -50,7 +50,7 @@ def lint(
     scripts, left = scripts_at(paths, trust_adapter)
     found = lint_scripts(scripts, settings)
     if base is not None:
-        before = [finding for path in paths for finding in _of_base(path, base, settings, trust_adapter)]
+        before = [finding for path in paths for finding in lint_of_base(path, base, settings, trust_adapter)]
         found = new_findings(found, before)
     found = [finding for finding in found if notes or finding.level != NOTE]
     changed = repaired(scripts, found) if fix else {}
@@ -72,7 +72,7 @@ def lint(
     raise typer.Exit(ExitCode.VIOLATED if found else ExitCode.HOLDS)
 
 
-def _of_base(path: Path, base: str, settings: LintSettings, trust_adapter: bool) -> list[LintFinding]:
+def lint_of_base(path: Path, base: str, settings: LintSettings, trust_adapter: bool) -> list[LintFinding]:
     """What the old version of what lies at ``path`` has."""
     import tempfile
 

@@ -19,11 +19,17 @@ from orderlab.program import EXIT
 from orderlab.report.forms import REPORT_HELP
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from orderlab.model.verdict import Outcome
     from orderlab.properties.contracts.kind import Kind
-    from orderlab.report.report import Subject
+    from orderlab.properties.draft.unbound import Unbound
+    from orderlab.report.report import LintMention, Subject
     from orderlab.sim.redis.backends import Backend
     from orderlab.sim.stores.binding.binding import Binding
+    from orderlab.sim.stores.binding.results import Script
+
+    _Judging = Callable[[Backend | None], tuple[Outcome, Subject]]
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,9 @@ class Plan:
 
 
 def validate(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Folders of stores, or their store.toml.")],
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATH...", help="Stores (folders, store.toml files), or scripts.")
+    ],
     effort: Annotated[
         str,
         typer.Option(help="quick, standard, thorough, or a number (quick is 1): of work, the same on every machine."),
@@ -85,6 +93,9 @@ def validate(
 ) -> None:
     """Judge stores by the laws of their contract: footprint, every interleaving of small scopes, random runs.
 
+    Scripts without a binding, or with a draft of one, are judged by the laws that need no contract; then 0 is never
+    the exit code. The text of scripts is linted besides, which changes no exit code.
+
     Exit code 0: every law holds; 1: one is violated; 2: the input is unusable; 3: unknown, or not put to the test.
     """
     _validate(Plan(**locals()))
@@ -93,6 +104,7 @@ def validate(
 def _validate(plan: Plan) -> NoReturn:
     """Check all that is asked for before any work, judge each store, and report."""
     from orderlab.properties.contracts.kind import kind_of
+    from orderlab.properties.draft.unbound import unbound_at
     from orderlab.properties.validation.effort import effort_named, name_of_effort
     from orderlab.report.output import made_report, replayable, wanted_reports, write_reports
     from orderlab.report.terminal import WIDTH_IN_PIPE, print_subject
@@ -100,8 +112,13 @@ def _validate(plan: Plan) -> NoReturn:
 
     work = effort_named(plan.effort)
     wanted = wanted_reports(plan.report)
-    bindings = [load_binding(path, trust_adapter=plan.trust_adapter) for path in plan.paths]
-    asked = [(kind, binding, plan.laws(kind, binding)) for binding in bindings for kind in [kind_of(binding)]]
+    asked: list[_Judging] = []
+    for path in plan.paths:
+        if (scripts := unbound_at(path)) is not None:
+            asked.append(_scripts(plan, scripts, work))
+            continue
+        binding = load_binding(path, trust_adapter=plan.trust_adapter)
+        asked.append(_store(plan, kind_of(binding), binding, work))
     console = Console(width=None if sys.stdout.isatty() else WIDTH_IN_PIPE)
     outcomes, subjects = [], []
 
@@ -109,9 +126,8 @@ def _validate(plan: Plan) -> NoReturn:
         print_subject(console, subject, plan.seed, name_of_effort(work), plan.verbose, plan.trust_adapter)
 
     with confirming(plan.backend) as server:
-        for kind, binding, laws in asked:
-            judge = _judged if plan.base is None else _compared
-            outcome, subject = judge(plan, kind, binding, work, server, laws)
+        for judge in asked:
+            outcome, subject = judge(server)
             outcomes.append(outcome)
             subjects.append(subject)
             if not plan.as_json and not wanted:
@@ -127,6 +143,64 @@ def _validate(plan: Plan) -> NoReturn:
     raise typer.Exit(EXIT[worst(outcomes)])
 
 
+def _store(plan: Plan, kind: Kind, binding: Binding, work: float) -> _Judging:
+    """Judges a store; what cannot be asked of it is refused at once."""
+    laws = plan.laws(kind, binding)
+    judge = _judged if plan.base is None else _compared
+    return lambda server: judge(plan, kind, binding, work, server, laws)
+
+
+def _scripts(plan: Plan, what: Unbound, work: float) -> _Judging:
+    """Judges scripts without a contract, by the laws that need none."""
+    from orderlab.model.errors import did_you_mean
+    from orderlab.properties.draft.contractless import LAWS
+
+    for name in plan.law or ():
+        if name not in LAWS:
+            cure = f"{did_you_mean(name, [*LAWS])}; every other law needs a contract: {what.gap}"
+            raise InputError(f"{what.path}: --law {name}: {cure}")
+    return lambda server: _unbound(plan, what, work, server)
+
+
+def _unbound(plan: Plan, what: Unbound, work: float, server: Backend | None) -> tuple[Outcome, Subject]:
+    import tempfile
+
+    from orderlab.properties.comparison.base import base_of
+    from orderlab.properties.draft.contractless import first_verdict
+    from orderlab.properties.draft.facts import facts_of
+    from orderlab.properties.lint.subjects import scripts_at
+    from orderlab.report.unbound import subject_of_scripts
+
+    found = first_verdict([facts_of(one) for one in what.scripts], work, what.read_only, server)
+    before = None
+    if plan.base is not None:
+        with tempfile.TemporaryDirectory() as scratch:
+            old, _ = scripts_at([base_of(what.path, plan.base, Path(scratch), is_store=False)], is_binding_ignored=True)
+            before = first_verdict([facts_of(one) for one in old], work, what.read_only)
+    subject = subject_of_scripts(
+        what, found, plan.law or (), _lint(plan, what.path, what.scripts), before, plan.strict
+    )  # fmt: skip
+    if plan.as_json:
+        print(subject.model_dump_json(), flush=True)
+    return subject.outcome, subject
+
+
+def _lint(plan: Plan, path: Path, scripts: Sequence[Script]) -> tuple[LintMention, ...]:
+    """What the text of scripts shows; with ``--base`` what is new."""
+    from orderlab.commands.lint import lint_of_base
+    from orderlab.properties.lint.linter import lint_scripts, new_findings
+    from orderlab.properties.lint.rule import DEFAULT, NOTE
+    from orderlab.report.lint import mentions
+
+    findings = lint_scripts(scripts)
+    if plan.base is not None:
+        try:
+            findings = new_findings(findings, lint_of_base(path, plan.base, DEFAULT, plan.trust_adapter))
+        except InputError:
+            return ()  # what the comparison itself says of it is enough
+    return mentions([one for one in findings if one.level != NOTE])
+
+
 def _judged(
     plan: Plan, kind: Kind, binding: Binding, work: float, server: Backend | None, laws: list[str] | None
 ) -> tuple[Outcome, Subject]:
@@ -138,9 +212,11 @@ def _judged(
     line = ProgressLine(binding.name, asked, plan.budget)
     found = kind.validate(binding, work, plan.seed, laws, server, line.show, plan.budget)
     line.clear()
+    lint = _lint(plan, Path(binding.place), binding.scripts)
     if plan.as_json:
-        print(json.dumps(found.to_json()), flush=True)
-    return found.outcome, subject_of_store(found)
+        told = {"lint": [one.model_dump(mode="json") for one in lint]}
+        print(json.dumps({**found.to_json(), **told}), flush=True)
+    return found.outcome, subject_of_store(found).model_copy(update={"lint": lint})
 
 
 def _compared(
@@ -160,7 +236,9 @@ def _compared(
         line = ProgressLine(binding.name, asked, plan.budget)
         found = kind.compare(old, binding, work, plan.seed, laws, server, line.show, plan.budget)
         line.clear()
-    return found.outcome(plan.strict), subject_of_comparison(found, plan.base, plan.strict)
+    lint = _lint(plan, Path(binding.place), binding.scripts)
+    subject = subject_of_comparison(found, plan.base, plan.strict)
+    return found.outcome(plan.strict), subject.model_copy(update={"lint": lint})
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Any
 from orderlab import __version__
 from orderlab.properties.lint.linter import LintFinding
 from orderlab.properties.lint.rule import RULES
+from orderlab.report.report import Line, LintMention
 from orderlab.report.sarif import uri_of
 
 
@@ -28,6 +29,17 @@ def lint_sarif(found: Sequence[LintFinding], root: Path | None = None) -> str:
         ],
     }
     return json.dumps(log, indent=1) + "\n"
+
+
+def mentions(found: Sequence[LintFinding]) -> tuple[LintMention, ...]:
+    """Findings as a report of a store tells them."""
+    return tuple(
+        LintMention(
+            rule=one.rule, level=one.level, message=one.message,
+            line=Line(path=str(one.path), line=one.line, source=one.source),
+        )
+        for one in found
+    )  # fmt: skip
 
 
 def _rule(name: str) -> dict[str, Any]:

@@ -109,6 +109,9 @@ def replayable(report: Report, wanted: Sequence[Wanted], is_trusted: bool = Fals
         findings = []
         for one in subject.findings:
             number += 1
+            if one.witness is None:
+                findings.append(one)
+                continue
             findings.append(
                 one.model_copy(
                     update={

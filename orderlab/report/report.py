@@ -147,6 +147,15 @@ class ChangedFile(_Part):
     rows: tuple[ChangedLine, ...]
 
 
+class LintMention(_Part):
+    """A finding of lint: a mistake that the text of a script shows. It decides no verdict."""
+
+    rule: str
+    level: str
+    message: str
+    line: Line
+
+
 class JudgedLaw(_Part):
     """One law of a subject and its verdict."""
 
@@ -182,6 +191,8 @@ class Subject(_Part):
     """Of a comparison: the texts."""
     base: str = ""
     """Of a comparison: what the user called the old scripts."""
+    lint: tuple[LintMention, ...] = ()
+    """What the text of its scripts shows; with old scripts what is new."""
     verdict: str = ""
     """The answer in words, where it is not one about laws alone."""
 

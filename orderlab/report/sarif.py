@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from orderlab.model.verdict import Outcome
-from orderlab.report.report import Change, Finding, JudgedLaw, Line, Report, Subject
+from orderlab.report.report import Change, Finding, JudgedLaw, Line, LintMention, Report, Subject
 from orderlab.report.words import escaped, looked_at, one_line, story
 
 VERSION = "2.1.0"
@@ -64,7 +64,8 @@ def sarif_log(report: Report, root: Path) -> dict[str, Any]:
             if law.is_applicable
             and law.outcome is Outcome.UNKNOWN
             and law.law not in {one.law for one in subject.findings}
-        ],
+        ]
+        + [_mentioned(one, subject, root) for subject in report.subjects for one in subject.lint],
         "properties": {
             "seed": report.seed,
             "effort": report.effort,
@@ -131,6 +132,16 @@ def _severity(finding: Finding) -> dict[str, str]:
         return {"kind": "fail", "level": "note", "baselineState": "unchanged"}
     new = {"baselineState": "new"} if finding.change is Change.NEW else {}
     return {"kind": "fail", "level": "error" if finding.is_certain else "warning", **new}
+
+
+def _mentioned(one: LintMention, subject: Subject, root: Path) -> dict[str, Any]:
+    """A finding of lint: its rule is none of the laws, so it goes by its name alone."""
+    return {
+        "ruleId": one.rule,
+        "level": one.level,
+        "message": {"text": f"{one_line(subject.name)}: {one.message}"},
+        "locations": [_location(one.line, subject, root)],
+    }
 
 
 def _undecided(law: JudgedLaw, subject: Subject, rule: int, root: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from orderlab.report.words import AS_BEFORE, as_before, counted, holding, one_li
 STYLE = {Outcome.HOLDS: "green", Outcome.VIOLATED: "bold red", Outcome.UNKNOWN: "yellow"}
 WIDTH_IN_PIPE = 140
 """Columns of a table that goes to a file or to another program."""
-KEYS_SHOWN = 8
+KEYS_SHOWN, LINT_SHOWN = 8, 5
 AROUND = ("before the last step", "after the last step")
 NAMED_MAX = 3
 """Laws that are told by name at the end, where not all were asked for."""
@@ -36,6 +36,8 @@ def print_subject(
         if root[0].change in (Change.FIXED, Change.SAME) and not verbose:
             continue
         console.print(Text(""), *_lines(story(number, root)), sep="\n", soft_wrap=soft)
+    if subject.lint:
+        console.print(Text(""), *_lines(lint_told(subject, verbose)), sep="\n", soft_wrap=soft)
     if verbose:
         console.print(Text(""), law_table(subject))
     console.print(Text(""), *_lines(remarks(subject, seed, effort, verbose, is_trusted)), sep="\n", soft_wrap=soft)
@@ -113,6 +115,22 @@ def story(number: int, root: list[Finding]) -> Iterator[tuple[str, str]]:
     yield "  " + "; ".join(filter(None, (f"found by {first.found_by}", first.confirmation))), ""
 
 
+def lint_told(subject: Subject, verbose: bool = False) -> Iterator[tuple[str, str]]:
+    """What the text of the scripts shows: it changes no verdict and no exit code."""
+    new = " that the change brings" if subject.base else ""
+    yield (
+        f"lint: {counted(len(subject.lint), 'finding')}{new}; orderlab lint {subject.path or subject.name} tells them "
+        "alone, and they change no exit code here",
+        "bold",
+    )
+    shown = subject.lint if verbose else subject.lint[:LINT_SHOWN]
+    for one in shown:
+        yield f"  {one.line.path}:{one.line.line}: {one.level} {one.rule}: {one.message}", ""
+        yield f"     {one.line.source}", "dim"
+    if len(shown) < len(subject.lint):
+        yield f"  and {len(subject.lint) - len(shown):,} more; -v lists them", "dim"
+
+
 def _said(finding: Finding) -> str:
     if finding.change is Change.BEHAVIOUR:
         return "differs" if finding.is_certain else "differs in the small scope"
@@ -181,10 +199,12 @@ def shown(subject: Subject, effort: str, is_trusted: bool = False) -> str:
         trusted = f" {TRUSTED}" if is_trusted else ""
         replay = (
             f"; to replay them: --report json=found.json, then orderlab replay found.json --finding N{trusted}"
-            if certain
+            if any(one.witness is not None for one in certain)
             else ""
         )
         return f"Shown: {counted(len(certain), 'witness')} on the scripts as they are{server}{replay}."
+    if subject.outcome is Outcome.UNKNOWN and subject.kind == "scripts":
+        return f"Shown: nothing against {subject.name} that needs no contract; {subject.notes[-1]}."
     if subject.outcome is Outcome.UNKNOWN:
         is_cut = any(one.startswith(CUT[0]) for one in subject.not_covered)
         cure = "without --budget it would go on" if is_cut else f"a larger --effort than {effort} may decide"

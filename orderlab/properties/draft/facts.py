@@ -12,7 +12,7 @@ from tree_sitter import Node
 from orderlab.properties.lint.replies import INTEGER, NIL_OR_TEXT
 from orderlab.properties.lint.rule import words
 from orderlab.properties.lint.scopes import enclosing
-from orderlab.properties.lint.values import ParsedScript
+from orderlab.properties.lint.values import ParsedScript, WrittenCall
 from orderlab.properties.syntax import arguments
 from orderlab.sim.stores.binding.results import Script
 
@@ -24,6 +24,14 @@ _SEVERAL = words("EXISTS DEL UNLINK EXPIRE PEXPIRE TTL PTTL PERSIST TYPE RENAME 
 """Commands that tell nothing of a key's type."""
 
 
+DURATION_S, DURATION_MS, MOMENT_S, MOMENT_MS = "duration in s", "duration in ms", "moment in s", "moment in ms"
+_UNITS = {"EX": DURATION_S, "PX": DURATION_MS, "EXAT": MOMENT_S, "PXAT": MOMENT_MS}
+"""Words of SET and GETEX -> what the argument behind them is."""
+_UNIT_OF_FIRST = {
+    **dict.fromkeys(("EXPIRE", "SETEX"), DURATION_S), **dict.fromkeys(("PEXPIRE", "PSETEX"), DURATION_MS),
+    "EXPIREAT": MOMENT_S, "PEXPIREAT": MOMENT_MS,
+}  # fmt: skip
+"""Commands -> what the argument behind the key is."""
 _READERS = ("tonumber", "tostring", "cjson.decode", "cmsgpack.unpack", "math.floor", "string.lower")
 """Functions through which an argument is read."""
 _ONE_NAMED = re.compile(r"\b(KEYS|ARGV)\s*\[\s*(\d+)\s*\][\s:=,-]*(?:the\s+|an?\s+)?[\"'`<(]*([A-Za-z][\w-]*)")
@@ -43,6 +51,10 @@ class Slot:
     """Of a key: what commands take it for. Of an argument: ``number``, ``json``, ``text``."""
     members: set[str] = field(default_factory=set)
     """Members that are read of JSON."""
+    units: set[str] = field(default_factory=set)
+    """Of a time, as commands take it: ``duration in s``, ``duration in ms``, ``moment in s``, ``moment in ms``."""
+    words: set[str] = field(default_factory=set)
+    """Texts that the script compares it with."""
 
 
 @dataclass
@@ -59,6 +71,17 @@ class Facts:
     commands: tuple[str, ...]
     replies: tuple[str, ...]
     """Kinds of replies: ``integer``, ``text``, ``nil``, ``status``, ``list``, ``anything``."""
+
+    @property
+    def is_library(self) -> bool:
+        """Whether it registers functions instead of being called itself."""
+        return b"name=" in self.script.source.split(b"\n", 1)[0] and self.script.source.startswith(b"#!")
+
+    @property
+    def promises_no_writes(self) -> bool:
+        """Whether its first line says that it writes nothing, so that a server refuses it a write."""
+        first = self.script.source.split(b"\n", 1)[0]
+        return first.startswith(b"#!") and b"no-writes" in first
 
 
 def facts_of(script: Script) -> Facts:
@@ -89,6 +112,11 @@ def facts_of(script: Script) -> Facts:
             at = _index_of(parsed, key)
             if kind and at is not None:
                 slots["KEYS"].setdefault(at, Slot("", False)).types.add(kind)
+        for place, given in enumerate(call.command.arguments):
+            unit = _unit_of(parsed, call, place)
+            at = _index_of(parsed, given, "ARGV") if unit else None
+            if at in slots["ARGV"]:
+                slots["ARGV"][at].units.add(unit)
     _name_by_comments(parsed, slots)
     filled = {array: _filled(found, "key" if array == "KEYS" else "arg") for array, found in slots.items()}
     return Facts(
@@ -170,22 +198,46 @@ def _note(parsed: ParsedScript, slot: Slot, use: Node, array: str) -> None:
     above = use.parent
     call = above.parent if above.type == "arguments" else None
     callee = parsed.text(call.named_children[0]) if call is not None and call.type == "function_call" else ""
+    if above.type == "binary_expression" and above.children[1].type in ("==", "~="):
+        slot.words |= {
+            word.decode("utf-8", "replace") for part in above.named_children if (word := _word(parsed, part))
+        }
     if callee == "tonumber" or (above.type == "binary_expression" and above.children[1].type in "+-*/%"):
         slot.types.add("number")
     elif callee == "cjson.decode":
         slot.types.add("json")
         decoded = _name_of(parsed, use)
         for node in parsed.chunk.nodes("dot_index_expression"):
-            if decoded and parsed.text(node.named_children[0]) == decoded:
+            variable = parsed.scopes.variable(node.named_children[0])
+            is_item = variable is not None and variable.kind == "loop"
+            if (decoded and parsed.text(node.named_children[0]) == decoded) or is_item:
                 slot.members.add(parsed.text(node.named_children[1]))
     elif callee == "cmsgpack.unpack":
         slot.types.add("msgpack")
 
 
-def _index_of(parsed: ParsedScript, node: Node) -> int | None:
-    """The place in KEYS that an expression is."""
+def _word(parsed: ParsedScript, node: Node) -> bytes | None:
+    """The text that an expression is where it is no number, and not empty."""
+    text = parsed.string(node) if node.type == "string" else None
+    return text if text and len(text) <= 40 else None
+
+
+def _unit_of(parsed: ParsedScript, call: WrittenCall, place: int) -> str:
+    """What an argument of a command is, where it is a time."""
+    if place == 1 and call.name in _UNIT_OF_FIRST:
+        return _UNIT_OF_FIRST[call.name]
+    if place == 0 or call.name not in ("SET", "GETEX"):
+        return ""
+    before = parsed.string(call.command.arguments[place - 1]) or b""
+    return _UNITS.get(before.decode("utf-8", "replace").upper(), "")
+
+
+def _index_of(parsed: ParsedScript, node: Node, array: str = "KEYS") -> int | None:
+    """The place in an array that an expression is, be it through tonumber."""
     node = parsed.only_value(node)
-    if node.type != "bracket_index_expression" or parsed.text(node.named_children[0]) != "KEYS":
+    while node.type == "function_call" and parsed.text(node.named_children[0]) in _READERS and arguments(node):
+        node = parsed.only_value(arguments(node)[0])
+    if node.type != "bracket_index_expression" or parsed.text(node.named_children[0]) != array:
         return None
     number = parsed.number(node.named_children[-1])
     return None if number is None or number < 1 else int(number)

@@ -49,10 +49,10 @@ def test_the_stores_of_this_project_are_recognized_and_their_gaps_named(
     assert len(told["operations"]) >= len(told["scripts"]) - 2
     written = tomllib.loads((folder / "store.toml").read_text())
     assert written["operations"].keys() == set(told["operations"].values())
-    ended = orderlab("validate", str(folder), "--effort", "0.01")
-    assert ended.returncode == 2
-    assert f"{folder / 'store.toml'}: " in ended.stderr
-    assert 'unknown field "TODO' in ended.stderr
+    ended = orderlab("validate", str(folder), "--effort", "0.01", "--backend", "kernel")
+    assert ended.returncode in (1, 3)
+    assert f"next: {folder / 'store.toml'}: " in ended.stdout
+    assert 'unknown field "TODO' in ended.stdout
 
 
 def test_a_filled_draft_is_judged(tmp_path: Path) -> None:
@@ -80,6 +80,6 @@ def test_what_cannot_be_drafted_is_one_line(tmp_path: Path) -> None:
     assert "no contract has operations of these names" in orderlab("init", str(tmp_path)).stdout
     assert "there is one already" in orderlab("init", str(tmp_path)).stderr
     assert 'did you mean "lock"?' in orderlab("init", str(tmp_path), "--specification", "lok").stderr
-    ended = orderlab("validate", str(tmp_path))
-    assert ended.returncode == 2
-    assert 'specification: unknown value "TODO"' in ended.stderr
+    ended = orderlab("validate", str(tmp_path), "--backend", "kernel")
+    assert ended.returncode == 3
+    assert 'specification: unknown value "TODO"' in ended.stdout

@@ -1,0 +1,152 @@
+"""Laws that need no contract: for each a script that breaks it, and beside it the nearest that does not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from orderlab.model.verdict import Outcome
+from orderlab.properties.draft.contractless import LAWS, first_verdict
+from orderlab.properties.draft.facts import facts_of
+from orderlab.properties.draft.probing import Bench, probed, shape_of
+from orderlab.sim.stores.binding.results import Script
+from tests.in_process import orderlab
+
+PAIRS: dict[str, list[tuple[str, str]]] = {
+    "all-or-nothing": [
+        (
+            "redis.call('INCR', KEYS[1]) return redis.call('RPUSH', KEYS[2], ARGV[1])",
+            "redis.call('LLEN', KEYS[2]) redis.call('INCR', KEYS[1]) return redis.call('RPUSH', KEYS[2], ARGV[1])",
+        ),
+        (  # what a second try puts right
+            "redis.call('INCR', KEYS[1]) return redis.call('SADD', KEYS[2], ARGV[1])",
+            "redis.call('SADD', KEYS[1], ARGV[1]) return redis.call('SADD', KEYS[2], ARGV[1])",
+        ),
+    ],
+    "one-slot": [
+        (
+            "redis.call('INCR', 'requests') return redis.call('GET', KEYS[1])",
+            "redis.call('INCR', KEYS[1] .. ':requests') return redis.call('GET', KEYS[1])",
+        ),
+    ],
+    "bounded": [
+        (
+            "redis.call('RPUSH', KEYS[1], ARGV[1]) local n = 0 "
+            "for _, each in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do redis.call('ZADD', KEYS[2], 1, each) end",
+            "redis.call('RPUSH', KEYS[1], ARGV[1]) local n = 0 "
+            "for _, each in ipairs(redis.call('LRANGE', KEYS[1], 0, 4)) do redis.call('ZADD', KEYS[2], 1, each) end",
+        ),
+        ("while redis.call('EXISTS', KEYS[1]) == 0 do end", "return redis.call('EXISTS', KEYS[1])"),
+    ],
+    "types": [
+        (
+            "redis.call('SET', KEYS[1], 1) return redis.call('LPUSH', KEYS[1], ARGV[1])",
+            "redis.call('DEL', KEYS[1]) return redis.call('LPUSH', KEYS[1], ARGV[1])",
+        ),
+    ],
+    "deadlines": [
+        (
+            "if redis.call('EXISTS', KEYS[1]) == 1 then return redis.call('SET', KEYS[1], ARGV[1]) end "
+            "return redis.call('SET', KEYS[1], ARGV[1], 'PX', 1000)",
+            "if redis.call('EXISTS', KEYS[1]) == 1 then return redis.call('SET', KEYS[1], ARGV[1], 'KEEPTTL') end "
+            "return redis.call('SET', KEYS[1], ARGV[1], 'PX', 1000)",
+        ),
+        (
+            "if redis.call('TTL', KEYS[1]) > 0 then return redis.call('SET', KEYS[1], ARGV[1]) end "
+            "return redis.call('SET', KEYS[1], ARGV[1], 'PX', 1000)",
+            "if redis.call('TTL', KEYS[1]) > 0 then return redis.call('PERSIST', KEYS[1]) end "
+            "return redis.call('SET', KEYS[1], ARGV[1], 'PX', 1000)",
+        ),
+    ],
+    "read-only": [
+        (
+            "#!lua flags=no-writes\nreturn redis.call('INCR', KEYS[1])",
+            "#!lua flags=no-writes\nreturn redis.call('GET', KEYS[1])",
+        ),
+    ],
+}
+
+
+def verdict_of(*sources: str) -> dict[str, Outcome]:
+    facts = [facts_of(Script(f"s{n}.lua", text.encode(), Path(f"s{n}.lua"))) for n, text in enumerate(sources)]
+    found = first_verdict(facts, 0.2)
+    return {law: found.outcome_of(law) for law in LAWS}
+
+
+@pytest.mark.parametrize(("law", "bad", "good"), [(law, *pair) for law, pairs in PAIRS.items() for pair in pairs])
+def test_each_law_falls_by_its_script_and_not_by_the_next(law: str, bad: str, good: str) -> None:
+    broken, sound = verdict_of(bad), verdict_of(good)
+    assert broken[law] is Outcome.VIOLATED, broken
+    assert sound[law] is not Outcome.VIOLATED, sound
+
+
+def test_every_law_has_a_pair() -> None:
+    assert PAIRS.keys() == LAWS.keys()
+
+
+def test_a_script_whose_own_call_fails_after_a_write_is_told() -> None:
+    text = """
+        if redis.call('EXISTS', KEYS[2]) == 0 then redis.call('SET', KEYS[2], ARGV[1]) return 1 end
+        redis.call('INCR', KEYS[1])
+        return redis.call('INCR', KEYS[2])
+    """
+    assert verdict_of(text)["all-or-nothing"] is Outcome.VIOLATED
+
+
+def test_arguments_are_found_that_a_script_takes() -> None:
+    text = """
+        local jobs = cjson.decode(ARGV[1])
+        if ARGV[2] ~= 'FRONT' and ARGV[2] ~= 'BACK' then return redis.error_reply('where?') end
+        for _, job in ipairs(jobs) do redis.call('RPUSH', KEYS[1], job.id) end
+        redis.call('PEXPIRE', KEYS[1], ARGV[3])
+        return redis.call('LLEN', KEYS[1])
+    """
+    (found,) = probed([facts_of(Script("add.lua", text.encode(), Path("add.lua")))], Bench())
+    assert found.best is not None
+    assert not found.best.error
+    jobs, where, ms = found.best.call.arguments
+    assert json.loads(jobs) == [{"id": "id1"}]
+    assert where in (b"FRONT", b"BACK")
+    assert ms.isdigit()
+    assert shape_of(found.best.reply) == "integer"
+
+
+def test_a_batch_that_is_too_large_is_found() -> None:
+    text = "return redis.call('RPUSH', KEYS[1], unpack(cjson.decode(ARGV[1])))"
+    (found,) = probed([facts_of(Script("add.lua", text.encode(), Path("add.lua")))], Bench())
+    assert found.batch_max == (0, 1000)
+
+
+def test_scripts_without_a_binding_get_a_verdict_and_the_next_step(tmp_path: Path) -> None:
+    (tmp_path / "push.lua").write_text(PAIRS["all-or-nothing"][0][0])
+    ended = orderlab("validate", str(tmp_path), "--backend", "kernel", "--json")
+    assert ended.returncode == 1
+    told = json.loads(ended.stdout)
+    assert "not judged for want of a contract" in told["verdict"]
+    assert f"orderlab init {tmp_path} drafts one" in told["notes"][-1]
+    (finding,) = [one for one in told["findings"] if one["law"] == "all-or-nothing"]
+    assert finding["line"]["line"] == 1
+    assert orderlab("validate", str(tmp_path), "--backend", "kernel", "--law", "types").returncode == 3
+    assert "needs a contract" in orderlab("validate", str(tmp_path), "--law", "no-loss").stderr
+
+
+def test_a_change_is_judged_by_what_is_new(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    for folder, text in ((old, PAIRS["all-or-nothing"][0][0]), (new, PAIRS["all-or-nothing"][0][0] + " ")):
+        folder.mkdir()
+        (folder / "push.lua").write_text(text)
+    ended = orderlab("validate", str(new), "--base", str(old), "--backend", "kernel")
+    assert ended.returncode == 3, ended.stdout
+    assert orderlab("validate", str(new), "--base", str(old), "--backend", "kernel", "--strict").returncode == 1
+    (new / "push.lua").write_text(PAIRS["all-or-nothing"][1][0])
+    assert orderlab("validate", str(new), "--base", str(old), "--backend", "kernel").returncode == 1
+
+
+def test_validate_lints_and_its_exit_code_stays(tmp_path: Path) -> None:
+    (tmp_path / "get.lua").write_text("value = redis.call('GET', KEYS[1])\nreturn value")
+    ended = orderlab("validate", str(tmp_path), "--backend", "kernel", "--json")
+    assert ended.returncode == 3
+    assert [one["rule"] for one in json.loads(ended.stdout)["lint"]]
+    assert "lint: 1 finding" in orderlab("validate", str(tmp_path), "--backend", "kernel").stdout
