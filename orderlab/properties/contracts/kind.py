@@ -12,6 +12,7 @@ from orderlab.sim.stores.binding.binding import Binding
 
 if TYPE_CHECKING:
     from orderlab.properties.comparison.change import Comparison
+    from orderlab.properties.costs.readings import CostReading
     from orderlab.properties.mutants.mutant import Result
     from orderlab.properties.profiles import Profile
     from orderlab.properties.side_by_side import Cost, Row
@@ -83,6 +84,11 @@ class Kind(Protocol):
     def measured(self, binding: Binding, seed: int) -> tuple[Cost, dict[str, str]] | None:
         """What the kind's workload costs on a store, and what it does under each fault; None where the kind has no
         workload."""
+        ...
+
+    def readings(self, binding: Binding, now_ms: int) -> Iterator[CostReading]:
+        """What each operation takes on a kernel whose clock begins at ``now_ms``, in every situation and size that the
+        kind knows. Raises InputError where the store has no scripts."""
         ...
 
     def sampled(self, binding: Binding) -> Iterator[Sampled]:

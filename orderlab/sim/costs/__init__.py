@@ -257,11 +257,12 @@ def elements_in(effect: Effect) -> int:
     return max(0, len(effect.argv) - 3, returned - 1)
 
 
-def estimate_us(calls: Iterable[Effect]) -> float:
-    """Microseconds for which a script with these calls blocks its node: an estimate, not a measurement."""
+def estimate_us(calls: Iterable[Effect], instructions: int = 0) -> float:
+    """Microseconds for which a script with these calls blocks its node: an estimate, not a measurement.
+    ``instructions``: of Lua, beside the calls."""
     model = costs_of_calls()
     script, default = model["script"], model["default"]
-    total: float = script["start_us"]
+    total: float = script["start_us"] + instructions * script["instruction_us"]
     for effect in calls:
         cost = model["commands"].get(effect.argv[0].decode("latin-1").lower(), default)
         per_element = cost.get("element_us", default["element_us"])

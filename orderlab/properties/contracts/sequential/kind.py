@@ -34,6 +34,7 @@ from orderlab.sim.stores.binding.replies import UNREADABLE
 
 if TYPE_CHECKING:
     from orderlab.properties.comparison.change import Comparison
+    from orderlab.properties.costs.readings import CostReading
     from orderlab.properties.side_by_side import Cost
 
 EFFORTS = {"dev": QUICK, "ci": STANDARD, "nightly": THOROUGH}
@@ -108,6 +109,12 @@ class SequentialKind:
             if workload is None
             else (side_by_side.measured(binding, contract, workload), side_by_side.faults(binding, contract, workload))
         )
+
+    def readings(self, binding: Binding, now_ms: int) -> Iterator[CostReading]:
+        """Every call worth trying, where the store holds much."""
+        from orderlab.properties.contracts.sequential.call_readings import readings
+
+        return readings(binding, contract_of(binding), now_ms)
 
     def sampled(self, binding: Binding) -> Iterator[Sampled]:
         """What one client would try, one operation after the other."""

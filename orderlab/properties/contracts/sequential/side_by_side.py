@@ -35,6 +35,7 @@ from orderlab.properties.side_by_side import (
 )
 from orderlab.sim.costs import estimate_us
 from orderlab.sim.redis.backends import KernelBackend
+from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.redis.blocking import Waiting
 from orderlab.sim.stores.binding.binding import Binding
 
@@ -62,11 +63,12 @@ class _NoJudge(Judge):
         return []
 
 
-class _Metered(ContractRun):
+class Metered(ContractRun):
     """One client, whose calls are counted and not judged."""
 
-    def __init__(self, binding: Binding, contract: Contract) -> None:
-        super().__init__(binding, contract, KernelBackend(), 1)
+    def __init__(self, binding: Binding, contract: Contract, now_ms: int = FIRST_MS) -> None:
+        self.backend: KernelBackend
+        super().__init__(binding, contract, KernelBackend(now_ms), 1)
         self.judge = _NoJudge(contract, self.backend.now_ms)
         self.bytes = self.commands = 0
         self.work_us = self.longest_us = 0.0
@@ -131,7 +133,7 @@ class Workload(Protocol):
         """They are read and done with."""
         ...
 
-    def at_limit(self, run: _Metered, limit: int) -> Blocked:
+    def at_limit(self, run: Metered, limit: int) -> Blocked:
         """What blocks how long, of operations on so many."""
         ...
 
@@ -191,7 +193,7 @@ class _FeedWork:
             for name in names if self._has("delete") else ():
                 send("delete", message=name, token=token)
 
-    def at_limit(self, run: _Metered, limit: int) -> Blocked:
+    def at_limit(self, run: Metered, limit: int) -> Blocked:
         """Everything at once, as far as the store gives it."""
         yield from run.blocked("post", posts=(("more", _payload(0)),), ttl_ms=FOREVER_MS)
         yield from run.blocked("list", "list of everything", marker=START, count=self._most(limit))
@@ -256,7 +258,7 @@ class _JobWork:
             if taken is not None:
                 send("complete", job=taken[0], token=taken[1])
 
-    def at_limit(self, run: _Metered, limit: int) -> Blocked:
+    def at_limit(self, run: Metered, limit: int) -> Blocked:
         """One of each, and what comes when the leases of all have lapsed."""
         yield from run.blocked(
             "add", job="more", payload=_payload(0), delay_ms=0, priority=self.contract.promises.priorities[0], key=""
@@ -302,7 +304,7 @@ def workload_of(contract: Contract, binding: Binding) -> Workload | None:
 
 def measured(binding: Binding, contract: Contract, workload: Workload, limit: int = LIMIT) -> Cost:
     """The workload on the kernel."""
-    run, full, few = (_Metered(binding, contract) for _ in range(3))
+    run, full, few = (Metered(binding, contract) for _ in range(3))
     for number in range(1, MESSAGES + 1):
         workload.fill(run.send, number, 1)
     saves_us = run.work_us

@@ -38,6 +38,7 @@ from orderlab.sim.stores.bound import SAMPLE, BoundStore, TimedOut, kernel_of
 
 if TYPE_CHECKING:
     from orderlab.properties.comparison.change import Comparison
+    from orderlab.properties.costs.readings import CostReading
     from orderlab.properties.side_by_side import Cost
 
 
@@ -103,6 +104,12 @@ class SessionKind:
         from orderlab.properties.contracts.session.side_by_side import faults, measured
 
         return measured(binding), faults(binding, seed)
+
+    def readings(self, binding: Binding, now_ms: int) -> Iterator[CostReading]:
+        """Every operation on a long queue."""
+        from orderlab.properties.contracts.session.queue_readings import readings
+
+        return readings(binding, now_ms)
 
     def sampled(self, binding: Binding) -> Iterator[Sampled]:
         """One client's session, from its CONNECT to its end."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -20,6 +20,7 @@ from orderlab.sim.redis.blocking import Waiting
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.commands.connection import VERSION
 from orderlab.sim.redis.error_conditions import Condition, condition_of, imposed
+from orderlab.sim.redis.lua.host import host_of
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import Effect, FrozenKeyspace, Shard
 
@@ -343,6 +344,13 @@ class KernelBackend(Backend):
     def charge(self) -> int:
         charged, self.shard.charged = self.shard.charged, 0
         return charged
+
+    @contextmanager
+    def measuring(self) -> Iterator[Callable[[], tuple[int, int]]]:
+        """Within it the work of scripts is counted: their instructions, and the units of ``work`` of their commands."""
+        begun = self.shard.work
+        with host_of(self.shard).measuring() as instructions:
+            yield lambda: (instructions(), self.shard.work - begun)
 
     def can_be_in(self, condition: Condition) -> bool:
         return True

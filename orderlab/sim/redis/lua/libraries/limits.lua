@@ -11,7 +11,7 @@ local host = ...
 local python = host.python
 
 local error, getmetatable, newproxy = error, getmetatable, newproxy
-local sethook = debug.sethook
+local getinfo, sethook = debug.getinfo, debug.sethook
 local clock, collectgarbage, running_coroutine = os.clock, collectgarbage, coroutine.running
 local floor, max, min = math.floor, math.max, math.min
 
@@ -33,6 +33,8 @@ local is_short = true -- the run has not been counted yet: most end so
 local period = 0 -- of the hook of the main thread; 0: it is to be set anew
 local calm_period = PERIOD
 local time
+local EACH, SPARSE = 10000, 97 -- measured instructions of a run that are counted one by one; then one of so many
+local measured, left_each -- instructions of scripts since `host.measure`; nil: they are not measured
 local abort_place -- where the script was when it was told to stop
 
 local function abort()
@@ -80,7 +82,7 @@ local count_period
 local begin_count, set_count_period, make_finalizer
 
 local function set_period(instructions)
-  if period ~= instructions then
+  if period ~= instructions and not measured then
     period = instructions
     if set_count_period then
       set_count_period(instructions)
@@ -103,13 +105,46 @@ function count_period()
   count(period)
 end
 
+-- The script's own instructions alone: those of libraries are C on a server, and here Lua where there is no machine code.
+local measure_sparsely
+function measure_sparsely()
+  if getinfo(2, "S").source ~= "=host" then
+    measured = measured + SPARSE
+  end
+  spend(SPARSE)
+  sethook(measure_sparsely, "", SPARSE) -- last: what this function takes has been counted as well
+end
+
+local function measure_each()
+  if getinfo(2, "S").source ~= "=host" then
+    measured = measured + 1
+    left_each = left_each - 1
+  end
+  spend(1)
+  if left_each <= 0 then
+    sethook(measure_sparsely, "", SPARSE)
+  end
+end
+
+-- Begin to count what scripts take, or end it with nil; the number so far.
+function host.measure(begin)
+  measured = begin
+  period = 0
+end
+
+function host.measured()
+  return measured
+end
+
 local function count_in_coroutine()
   spend(COROUTINE_PERIOD)
 end
 
 -- The limits of a run hold in its coroutines too; each resumption costs as much as one count. `enter_thread` is told where the script goes on.
 function host.count_coroutine(thread)
-  if not set_count_period then
+  if measured then
+    sethook(thread, measure_each, "", 1)
+  elseif not set_count_period then
     sethook(thread, count_in_coroutine, "", COROUTINE_PERIOD)
   end
 end
@@ -137,7 +172,9 @@ local function shorten_period()
     started = clock()
     last = started
   end
-  if set_count_period then
+  if measured then
+    return
+  elseif set_count_period then
     set_period(min(period, calm_period))
   elseif running_coroutine() then -- counted as if it were the whole period
     sethook(count_in_coroutine, "", min(COROUTINE_PERIOD, calm_period))
@@ -255,7 +292,10 @@ function host.begin(now)
   aborting, abort_place = false, nil
   running = true
   calm_period = PERIOD
-  if begin_count then
+  if measured then
+    left_each = EACH
+    sethook(measure_each, "", 1)
+  elseif begin_count then
     period = PERIOD
     begin_count(PERIOD)
   elseif period ~= PERIOD then
