@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orderlab.commands import COMMANDS, PROGRAM
@@ -38,13 +39,23 @@ def _commanded() -> int:
 
     arguments = sys.argv[1:]
     try:
-        return int(application()(standalone_mode=False, prog_name=PROGRAM) or 0)
+        arguments = arguments or _of_the_project()
+        return int(application()(arguments, standalone_mode=False, prog_name=PROGRAM) or 0)
     except TyperException as error:
         return _wrong_usage(error, arguments)
     except SystemExit as ended:
         if isinstance(ended.__context__, BrokenPipeError):  # typer makes 1 of it, rich sends the rest nowhere
             return of_signal(SIGPIPE)
         raise
+
+
+def _of_the_project() -> list[str]:
+    """What is done when nothing is asked for: the stores that pyproject.toml names are judged; none, and help is shown.
+    Raises InputError for settings that are none."""
+    from orderlab.properties.project_settings import settings_at
+
+    settings = settings_at(Path.cwd())
+    return [] if settings is None else settings.arguments()
 
 
 def _wrong_usage(error: TyperException, arguments: Sequence[str]) -> int:

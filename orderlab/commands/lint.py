@@ -37,6 +37,7 @@ def lint(
     from orderlab.properties.lint.linter import lint_scripts, new_findings, repaired
     from orderlab.properties.lint.rule import NOTE, LintSettings
     from orderlab.properties.lint.subjects import scripts_at
+    from orderlab.properties.project_settings import silenced_at
     from orderlab.report.lint import lint_sarif
     from orderlab.report.output import wanted_files, write_files
 
@@ -52,7 +53,8 @@ def lint(
     if base is not None:
         before = [finding for path in paths for finding in lint_of_base(path, base, settings, trust_adapter)]
         found = new_findings(found, before)
-    found = [finding for finding in found if notes or finding.level != NOTE]
+    silenced = silenced_at(Path.cwd())
+    found = [finding for finding in found if (notes or finding.level != NOTE) and finding.rule not in silenced]
     changed = repaired(scripts, found) if fix else {}
     for path, content in changed.items():
         write_whole(path, content)

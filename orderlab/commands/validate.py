@@ -190,6 +190,7 @@ def _lint(plan: Plan, path: Path, scripts: Sequence[Script]) -> tuple[LintMentio
     from orderlab.commands.lint import lint_of_base
     from orderlab.properties.lint.linter import lint_scripts, new_findings
     from orderlab.properties.lint.rule import DEFAULT, NOTE
+    from orderlab.properties.project_settings import silenced_at
     from orderlab.report.lint import mentions
 
     findings = lint_scripts(scripts)
@@ -198,7 +199,8 @@ def _lint(plan: Plan, path: Path, scripts: Sequence[Script]) -> tuple[LintMentio
             findings = new_findings(findings, lint_of_base(path, plan.base, DEFAULT, plan.trust_adapter))
         except InputError:
             return ()  # what the comparison itself says of it is enough
-    return mentions([one for one in findings if one.level != NOTE])
+    silenced = silenced_at(Path.cwd())
+    return mentions([one for one in findings if one.level != NOTE and one.rule not in silenced])
 
 
 def _judged(

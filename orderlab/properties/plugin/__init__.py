@@ -68,7 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "orderlab_law(name): the law that a test puts to the test; noted in JUnit files")
     if str(config.getoption("--hypothesis-profile", None) or "").startswith("orderlab-"):
         import orderlab.properties.profiles  # noqa: F401 - registers them
-    if config.getoption("--orderlab-store") or config.getini("orderlab_stores"):
+    if _use_settings(config) or config.getini("orderlab_stores"):
         from orderlab.platform import UNSUPPORTED, is_supported
 
         if not is_supported():
@@ -103,6 +103,26 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  
 
         told = keep_trace(item.config, file_name_of(item.nodeid), trace.to_json())
         report.sections.append(("orderlab", told))
+
+
+def _use_settings(config: pytest.Config) -> bool:
+    """Take over what [tool.orderlab] of the repository says and the command line does not; whether stores are named."""
+    file = config.rootpath / "pyproject.toml"
+    if config.getoption("--orderlab-store") or not file.is_file() or b"tool.orderlab" not in file.read_bytes():
+        return bool(config.getoption("--orderlab-store"))
+    from orderlab.model.errors import InputError
+    from orderlab.properties.project_settings import settings_at
+
+    try:
+        settings = settings_at(config.rootpath)
+    except InputError as error:
+        raise pytest.UsageError(str(error)) from None
+    if settings is None:
+        return False
+    config.option.orderlab_effort = config.option.orderlab_effort or settings.effort
+    config.option.orderlab_trust_adapter = config.option.orderlab_trust_adapter or settings.trust_adapter
+    config.getini("orderlab_stores").extend(settings.stores)
+    return bool(settings.stores)
 
 
 def _tallies() -> dict[str, Any]:
