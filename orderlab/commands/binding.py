@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.console import Console
 
+from orderlab.model.errors import InputError
 from orderlab.program import ExitCode
 
 if TYPE_CHECKING:
@@ -17,16 +18,25 @@ if TYPE_CHECKING:
 
 
 def binding(
-    action: Annotated[Literal["check"], typer.Argument(help="check")],
-    path: Annotated[Path, typer.Argument(help="A store.toml, or its folder.")],
+    action: Annotated[Literal["check", "schema"], typer.Argument(help="check, or schema.")],
+    path: Annotated[Path | None, typer.Argument(help="A store.toml, or its folder; of check alone.")] = None,
     trust_adapter: Annotated[bool, typer.Option(help="Let Python files of the store run.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show KEYS, ARGV, what ran and how the reply is read, for one sample call of each operation.
+    """check: show KEYS, ARGV, what ran and how the reply is read, for one sample call of each operation.
 
-    Nothing is judged. Exit code 0: every reply could be read; 2: one could not, a script did not end, or the
-    binding is unusable.
+    schema: print the JSON Schema of store.toml, for editors. Nothing is judged. Exit code 0: every reply could be
+    read; 2: one could not, a script did not end, or the binding is unusable.
     """
+    if action == "schema":
+        from orderlab.sim.stores.binding.json_schema import schema_of_stores
+
+        if path is not None:
+            raise InputError(f"binding schema {path}: the schema is the same for every store; leave the path out")
+        print(json.dumps(schema_of_stores(), indent=1))
+        raise typer.Exit(ExitCode.HOLDS)
+    if path is None:
+        raise InputError("binding check: name a store.toml, or its folder")
     from orderlab.properties.contracts.kind import kind_of
     from orderlab.properties.validation.sample import samples
     from orderlab.sim.stores.binding import load_binding

@@ -1,4 +1,4 @@
-"""What a repository says of itself once, in ``[tool.orderlab]`` of its pyproject.toml: its stores, how they are judged."""
+"""What a repository says of itself once, in ``[tool.orderlab]`` of pyproject.toml: its stores, how they are judged."""
 
 from __future__ import annotations
 
