@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -52,6 +52,13 @@ def replay(
         int | None, typer.Option("--from", min=1, metavar="N", help="With --step: begin to tell at this step.")
     ] = None,
     export: Annotated[list[str] | None, typer.Option(metavar="FORM=FILE", help=EXPORT_HELP)] = None,
+    expect: Annotated[
+        str,
+        typer.Option(
+            metavar="broken|fixed",
+            help="With --export pytest: pass while the law is broken as here, or (fixed) fail until it is repaired.",
+        ),
+    ] = "broken",
     trust_adapter: Annotated[
         bool, typer.Option(help="Run the Python that the store names: its adapter, its contract.")
     ] = False,
@@ -68,6 +75,7 @@ def replay(
         raise InputError(f"--from {first}: the steps are told from there with --step; add it")
     if step and as_json and first is not None:
         raise InputError("--from with --json: JSON has every step; leave one of them out")
+    exports = _expecting(expect, wanted)
     recording = read_recording(file, law, finding)
     if isinstance(recording, Told):
         if backend != "kernel" or store is not None or base is not None:
@@ -90,8 +98,19 @@ def replay(
         )
     else:
         _reach(first, len(recording.trace.steps))
-        is_broken = _replay_store(recording, file, store, base, backend, trust_adapter, wanted, step, first, as_json)
+        is_broken = _replay_store(recording, file, store, base, backend, trust_adapter, exports, step, first, as_json)
     raise typer.Exit(ExitCode.VIOLATED if is_broken else ExitCode.HOLDS)
+
+
+def _expecting(expect: str, wanted: Sequence[tuple[str, Path]]) -> Sequence[tuple[str, Path]]:
+    """The exports, the pytest file as a regression test where it is to fail until the scripts are repaired."""
+    if expect not in ("broken", "fixed"):
+        raise InputError(f"--expect {expect}: write broken or fixed")
+    if expect == "broken":
+        return wanted
+    if not any(form == "pytest" for form, _ in wanted):
+        raise InputError("--expect fixed: it speaks of the exported test; add --export pytest=FILE")
+    return [("regression" if form == "pytest" else form, target) for form, target in wanted]
 
 
 def _reach(first: int | None, count: int) -> None:

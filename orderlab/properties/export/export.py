@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from orderlab.properties.export.on_server import Plan
-from orderlab.properties.export.pytest_file import pytest_file
+from orderlab.properties.export.pytest_file import pytest_file, regression_test
 from orderlab.properties.export.redis_cli import redis_cli_script
 from orderlab.properties.export.sequence import mermaid, svg
 from orderlab.properties.export.states import states
 from orderlab.properties.export.transcript import Transcript
 
-RUNNING: Mapping[str, Callable[[Plan], str]] = {"pytest": pytest_file, "redis-cli": redis_cli_script}
+RUNNING: Mapping[str, Callable[[Plan], str]] = {
+    "pytest": pytest_file,
+    "regression": regression_test,
+    "redis-cli": redis_cli_script,
+}
 """Those that run on a server."""
 TELLING: Mapping[str, Callable[[Transcript], str]] = {"svg": svg, "mermaid": mermaid, "states": states}
 """Those that only tell, of stores and of anything else with steps."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from importlib.resources import files
 
+from orderlab.model.errors import InputError
 from orderlab.properties.export.on_server import (
     Held,
     Left,
@@ -25,15 +26,56 @@ from orderlab.properties.export.on_server import (
 from orderlab.properties.harness.recording import shown_bytes
 from orderlab.sim.redis.replies import ErrorReply
 
+UNTIL_FIXED = '''
+def until_fixed(violation, last):
+    """A test that fails while the steps come out as the broken run did, and passes once they do not."""
+
+    def decorate(steps):
+        def test(server):
+            try:
+                steps(server)
+            except Late:
+                raise
+            except AssertionError as difference:
+                if difference.is_error_of not in (None, last):
+                    raise  # an error on the way is no repair
+                return
+            pytest.fail(violation)
+
+        test.__doc__ = steps.__doc__
+        return test
+
+    return decorate
+'''
+"""What a regression test has beyond the fixture that every file has."""
+
 
 def pytest_file(plan: Plan) -> str:
-    """The text of the file."""
+    """The text of a test that asserts each reply and each key as the run had them."""
+    return _test(plan, plan.steps, None)
+
+
+def regression_test(plan: Plan) -> str:
+    """The text of a test that fails while replies, and the keys at the step that breaks the law, are those of the run.
+
+    Raises:
+        InputError: no step breaks a law.
+    """
+    for index, step in enumerate(plan.steps):
+        if step.move.broken:
+            return _test(plan, plan.steps[: index + 1], step)
+    raise InputError("--expect fixed: no step of this run breaks a law; name a finding whose steps do with --finding")
+
+
+def _test(plan: Plan, steps: tuple[Step, ...], breaking: Step | None) -> str:
+    """The text of a file; of a regression test where the step is given that breaks the law."""
     told = plan.transcript
     name = re.sub(r"\W+", "_", f"{told.store} {told.law or 'trace'}").strip("_").lower()
     lines = [
-        *_heading(plan),
+        *_heading(plan, breaking is not None),
         "",
         files("orderlab.properties.export").joinpath("standalone_test.txt").read_text().rstrip(),
+        *([UNTIL_FIXED.rstrip()] if breaking else []),
         "",
         "",
     ]
@@ -54,19 +96,26 @@ def pytest_file(plan: Plan) -> str:
         "",
         "",
     ]
+    if breaking:
+        violation = "; ".join(f"{law} is violated: {text}" for law, text in breaking.move.broken)
+        lines += [f"@until_fixed({violation!r}, {_named(breaking)!r})"]
     lines += ["@in_time", f"def test_{name}(server):", f"    {_quoted(_comment(told.title))}"]
     digests = {hashlib.sha1(source).hexdigest().encode(): name for name, source in told.scripts.items()}
-    for step in plan.steps:
-        lines += [f"    {line}".rstrip() for line in _step(step, digests)]
+    for step in steps:
+        lines += [f"    {line}".rstrip() for line in _step(step, digests, breaking in (None, step))]
     return "\n".join(lines) + "\n"
 
 
-def _heading(plan: Plan) -> Iterator[str]:
+def _heading(plan: Plan, is_regression_test: bool) -> Iterator[str]:
     told = plan.transcript
     is_broken = any(move.broken for move in told.moves)
     yield "# " + _comment(told.title)
     yield "#"
-    if is_broken:
+    if is_regression_test:
+        yield "# A regression test: it FAILS while replies, and the keys at the step that breaks the law, are those of"
+        yield "# the broken run. It PASSES once one of them differs; an error before that step, where the run had none,"
+        yield "# is no repair. It runs the texts below; SCRIPTS_FROM=FOLDER pytest ... runs those of your working tree."
+    elif is_broken:
         yield (
             "# This test PASSES while the scripts break the law in the way that is shown: every reply and every "
             "key is asserted as the"
@@ -99,7 +148,8 @@ def _quoted(text: str) -> str:
     return f'"""{text}"""' if '"' not in text and "\\" not in text and text.isprintable() else repr(text)
 
 
-def _step(step: Step, digests: dict[bytes, str]) -> Iterator[str]:
+def _step(step: Step, digests: dict[bytes, str], has_keys: bool) -> Iterator[str]:
+    """The lines of one step, with what its keys must be if they are to be compared."""
     move = step.move
     if step.number or step.acts:
         yield f"# {step.number}. {_comment(move.action)}"
@@ -115,10 +165,15 @@ def _step(step: Step, digests: dict[bytes, str]) -> Iterator[str]:
         elif isinstance(act, LeftOut):
             yield f"# not sent ({_comment(act.why)}): {_comment(shown_bytes(b' '.join(act.argv))[:200])}"
         else:
-            yield from _sent(act, f"step {step.number}", digests)
-    if step.number or step.acts:
+            yield from _sent(act, _named(step), digests)
+    if has_keys and (step.number or step.acts):
         keys = ", ".join(f"{name!r}: {_held(held)}" for name, held in step.keys.items())
         yield f"server.expect(server.keys(), {{{keys}}}, 'the keys after step {step.number}')"
+
+
+def _named(step: Step) -> str:
+    """What a difference in a reply is told of."""
+    return f"step {step.number}"
 
 
 def _sent(act: Send, what: str, digests: dict[bytes, str]) -> Iterator[str]:

@@ -267,6 +267,33 @@ def test_the_files_fail_where_the_scripts_are_mended(server: ServerProcess, tmp_
 
 
 @pytest.mark.server
+def test_a_regression_test_passes_once_the_scripts_are_mended(server: ServerProcess, tmp_path: Path) -> None:
+    file = tmp_path / "test_lock.py"
+    plan = made("lock").plan
+    file.write_text(write_plan("regression", plan))
+    address = f"redis://{server.host}:{server.port}/0"
+    with closing(Connection(server.host, server.port)) as connection:
+        connection.demand(b"FLUSHALL")
+    broken = run_pytest(file, REDIS_URL=address)
+    assert broken.returncode == 1, broken.stdout
+    assert "is violated" in broken.stdout
+    fixed = tmp_path / "lua"
+    fixed.mkdir()
+    for name in plan.transcript.scripts:
+        shutil.copy(ROOT / "lua/lock" / name, fixed)
+    assert run_pytest(file, SCRIPTS_FROM=str(fixed), REDIS_URL=address).returncode == 0
+    for name in plan.transcript.scripts:
+        (fixed / name).write_text("return redis.error_reply('ERR not now')")
+    told = run_pytest(file, SCRIPTS_FROM=str(fixed), REDIS_URL=address)
+    assert told.returncode == 1, "scripts that do nothing are no repair"
+
+
+def test_a_run_that_breaks_nothing_makes_no_regression_test() -> None:
+    with pytest.raises(InputError, match="no step of this run breaks a law"):
+        write_plan("regression", made("window").plan)
+
+
+@pytest.mark.server
 def test_a_server_that_holds_something_is_left_alone(server: ServerProcess, tmp_path: Path) -> None:
     plan = made("refused").plan
     (tmp_path / "it.sh").write_text(write_plan("redis-cli", plan))
