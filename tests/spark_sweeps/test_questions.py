@@ -16,7 +16,8 @@ from orderlab.spark_sweeps.questions.answer import Answer, answer
 from orderlab.spark_sweeps.questions.asking import AnsweredRun, insist_on_an_end
 from orderlab.spark_sweeps.questions.capacity import Capacity, capacity, of_capacity
 from orderlab.spark_sweeps.questions.cheapest import Cheapest, cheapest, of_cheapest
-from orderlab.spark_sweeps.questions.comparison import Comparison, comparison
+from orderlab.spark_sweeps.questions.comparison import Comparison, comparison, of_comparison
+from orderlab.spark_sweeps.questions.rare_event import RareEvent, _Seen
 from orderlab.spark_sweeps.questions.risk import Risk, drawn_faults, risk, wald_test
 from orderlab.spark_sweeps.questions.sensitivity import Sensitivity, sensitivity
 from orderlab.spark_sweeps.results.folder import ResultFolder
@@ -472,6 +473,34 @@ def test_the_cheapest_stays_open_where_nothing_was_measured(value, outcome, coun
     asked = Cheapest(kind="cheapest", price="a", targets={"ms": 30.0})
     runs = answered(lambda parameters, rng: ({"ms": value}, "holds", "ok"), [{"a": 1}, {"a": 2}], count)
     assert of_cheapest(asked, cheapest(asked, runs), ["a"]).outcome == outcome
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_pair_without_a_number_is_no_difference(value):
+    asked = Comparison(kind="comparison", parameter="a", a=1, b=2, metrics=("ms",))
+
+    def run(a, seed, ms):
+        return AnsweredRun(a, seed, {"a": a}, seed, "ok", "holds", {"ms": ms}, f"replay {seed}")
+
+    sound = [run(a, seed, 10.0 * a + seed * a) for a in (1, 2) for seed in range(5)]
+    (found,) = comparison(asked, [*sound, run(1, 9, value), run(2, 9, 1.0)])
+    assert (found.difference.count, found.unmeasured, found.unpaired) == (5, 1, 0)
+    table = of_comparison(asked, [found], ["a"])
+    assert table.outcome == "unknown"
+    assert "without a finite number" in " ".join(table.notes)
+    assert of_comparison(asked, comparison(asked, sound), ["a"]).outcome == "holds"
+    with pytest.raises(InputError, match="no pair of runs has a number for ms"):
+        comparison(asked, [run(1, 9, value), run(2, 9, value)])
+
+
+@pytest.mark.parametrize(("above", "score", "failed"), [(5.0, math.inf, 1), (None, -math.inf, 0)])
+def test_a_run_without_a_score_may_have_been_the_rare_event(above, score, failed):
+    asked = RareEvent.model_validate(
+        {"kind": "rare-event", "score": "ms", "above": above, "faults": ["redis-stall"], "from": 0, "to": 1}
+    )
+    seen = _Seen(asked)
+    run = AnsweredRun(0, 0, {}, 1, "ok", "holds", {"ms": math.nan}, "replay")
+    assert (seen.score(run), seen.failed) == (score, failed)
 
 
 def test_the_cheapest_that_meets_its_targets_and_the_front():

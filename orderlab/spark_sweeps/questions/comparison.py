@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -9,6 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from orderlab.model.errors import InputError
+from orderlab.model.verdict import Outcome
 from orderlab.sim.engine.few_runs import NOMINAL, Evidence, mean_at, nominal
 from orderlab.sim.engine.statistics import Interval, difference_interval
 from orderlab.spark_sweeps.questions.asking import AnsweredRun, AnswerTable, finite, metric_of
@@ -45,6 +47,8 @@ class Difference:
     """Of the first run with b."""
     values: Sequence[float] = ()
     """The differences, pair by pair."""
+    unmeasured: int = 0
+    """Pairs of which a run has no finite number: they are left out, and what they hide may be the worst."""
 
     @property
     def differs(self) -> bool:
@@ -84,12 +88,18 @@ def comparison(asked: Comparison, runs: Sequence[AnsweredRun], derived: Collecti
 def _difference(
     asked: Comparison, metric: str, others: Mapping[str, Any], pairs: Sequence[tuple[AnsweredRun, AnsweredRun]]
 ) -> Difference:
-    whole = [(one, other) for one, other in pairs if one.status == other.status == "ok"]
-    values = [(metric_of(one, metric), metric_of(other, metric)) for one, other in whole]
-    if not values:
+    ended = [(one, other) for one, other in pairs if one.status == other.status == "ok"]
+    if not ended:
         raise InputError(
             f"question: no pair of runs came to its end at {others or 'any point'}; see why: {pairs[0][0].replay}"
         )
+    whole = [pair for pair in ended if all(math.isfinite(metric_of(run, metric)) for run in pair)]
+    if not whole:
+        raise InputError(
+            f"question: no pair of runs has a number for {metric} at {others or 'any point'}, so that nothing is "
+            f"compared; see {ended[0][0].replay}; ask for another metric"
+        )
+    values = [(metric_of(one, metric), metric_of(other, metric)) for one, other in whole]
     side_a, side_b = zip(*values, strict=True)
     found = difference_interval(side_a, side_b, asked.confidence)
     mean_a, mean_b = sum(side_a) / len(values), sum(side_b) / len(values)
@@ -100,13 +110,14 @@ def _difference(
         mean_b,
         found,
         mean_b / mean_a if mean_a else None,
-        len(pairs) - len(whole),
+        len(pairs) - len(ended),
         whole[0][1].replay,
         [after - before for before, after in values],
+        len(ended) - len(whole),
     )
 
 
-DIFFERENCE = ("metric", "a", "b", "difference", "low", "high", "pairs", "ratio", "differs", "unpaired")
+DIFFERENCE = ("metric", "a", "b", "difference", "low", "high", "pairs", "ratio", "differs", "unpaired", "unmeasured")
 
 
 def of_comparison(asked: Comparison, found: Sequence[Difference], names: Sequence[str]) -> AnswerTable:
@@ -127,6 +138,7 @@ def of_comparison(asked: Comparison, found: Sequence[Difference], names: Sequenc
             "ratio": one.ratio,
             "differs": one.differs,
             "unpaired": one.unpaired,
+            "unmeasured": one.unmeasured,
         }
         for one in found
     ]
@@ -144,11 +156,23 @@ def of_comparison(asked: Comparison, found: Sequence[Difference], names: Sequenc
             f"{len(found) * (1 - asked.confidence):.1g} "
             "of them would miss where nothing differs."
         )
+    outcome = Outcome.HOLDS
+    if any(one.unmeasured for one in found):
+        outcome = Outcome.UNKNOWN
+        notes.append(
+            "unmeasured: pairs in which a run came to its end without a finite number, left out of all else here. Such "
+            "runs are seldom the best ones, so the comparison stays open."
+        )
     evidence = Evidence()
     for one in found:
         if len(one.values):
             where = {name: one.others[name] for name in columns if name in one.others}
             evidence.take(mean_at(f"difference of {one.metric}", where), one.values, asked.confidence)
     return AnswerTable(
-        rows, notes, settings=tuple(columns.values()), replays=tuple(one.replay for one in found), evidence=evidence
+        rows,
+        notes,
+        outcome,
+        settings=tuple(columns.values()),
+        replays=tuple(one.replay for one in found),
+        evidence=evidence,
     )

@@ -269,12 +269,14 @@ class _Seen:
         self.first: str | None = None
 
     def score(self, run: AnsweredRun) -> float:
-        """Infinite for the event."""
+        """Infinite for the event. A run without a number may have been one, unless its laws tell; then it is the
+        farthest from it."""
         is_event = run.tells_nothing if self._asked.above is None else run.status != "ok"
+        value = 0.0 if is_event else metric_of(run, self._asked.score)
+        if math.isnan(value):
+            is_event, value = self._asked.above is not None, -math.inf
         self.failed += is_event
-        value = 0.0
         if not is_event:
-            value = metric_of(run, self._asked.score)
             is_event = run.outcome == "violated" if self._asked.above is None else value > self._asked.above
         if is_event and self.first is None:
             self.first = run.replay

@@ -244,6 +244,27 @@ def test_messagepack_nests_as_deep_as_on_a_server(judge: Judge, form: str) -> No
     assert judge.differences([(b"EVAL", NESTING, b"0", text) for text in sorted(texts)]) == []
 
 
+DEEP = (
+    "coroutine.wrap(f)()",
+    "string.gsub('a', 'a', f)",
+    "table.sort({1, 2}, function() f() return false end)",
+    "local ok, message = pcall(f) if not ok then error(message, 0) end",
+    "local ok, message = pcall(f, depth) if not ok then error(message, 0) end",
+    "redis.call('KEYS', '*') redis.pcall('NONE') redis.sha1hex('') cjson.decode('[1]') string.gsub('a', 'a', f)",
+    "for i = 1, 2000 do tonumber(('1'):rep(70)) end string.gsub('a', 'a', f)",
+)
+"""What calls f once more, and what a script does at the deepest place of all."""
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("body", DEEP)
+def test_functions_of_c_nest_as_deep_as_on_a_server(judge: Judge, body: str) -> None:
+    script = f"local depth = 0 local function f() depth = depth + 1 {body} end local ok = pcall(f) return depth"
+    library = f"#!lua name=deep\nredis.register_function('deep', function() {script} end)"
+    calls = [(b"EVAL", script.encode(), b"0"), (b"FUNCTION", b"LOAD", library.encode()), (b"FCALL", b"deep", b"0")]
+    assert judge.differences(calls) == []
+
+
 SIZES = [
     b"\xff" * 8,
     b"\3" + bytes(7),

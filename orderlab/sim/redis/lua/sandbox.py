@@ -112,7 +112,7 @@ local loadlib, as_function = package.loadlib, python.as_function
 local host = {python = {}, redis_constants = {}, open_json = json and loadlib(json, "orderlab_json")}
 local open_call = call and loadlib(call, "orderlab_call")
 if open_call then
-  host.direct_call, host.keep, host.gate, host.walker, host.count_pattern, host.open_count =
+  host.direct_call, host.keep, host.gate, host.run_in_c, host.walker, host.count_pattern, host.open_count =
     open_call(f, f_address, slot, slot_address)
 end
 return host, function(name, f) host.python[name] = as_function(f) end,

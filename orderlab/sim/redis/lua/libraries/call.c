@@ -84,6 +84,60 @@ static int knows_wanted(lua_State *L) {
     return is_known;
 }
 
+/* How deep functions of C lie on one another in a thread of Lua, which ends a script at 200: those that a server has not are not to be counted. That too is
+   a part of lua_State, and `knows_depth` tries whether it lies there. An error that jumps out puts back what its catcher found. */
+enum { STATE_DEPTH = 96 };
+static int is_depth_known;
+
+static unsigned short *depth_of(lua_State *L) {
+    return (unsigned short *)((char *)L + STATE_DEPTH);
+}
+
+static int tell_depth(lua_State *L) {
+    *(int *)lua.touserdata(L, 1) = *depth_of(L);
+    return 0;
+}
+
+static int pass_on(lua_State *L) {
+    lua.pushcclosure(L, tell_depth, 0);
+    lua.insert(L, 1);
+    lua.call(L, 1, 0);
+    return 0;
+}
+
+static int knows_depth(lua_State *L) {
+    int told[2] = {-2, -2}, depth = *depth_of(L);
+    for (int i = 0; i < 2; i++) {
+        lua.pushcclosure(L, i ? pass_on : tell_depth, 0);
+        lua.pushlightuserdata(L, &told[i]);
+        lua.call(L, 1, 0);
+    }
+    return sizeof(void *) == 8 && told[0] == depth + 1 && told[1] == depth + 2 && *depth_of(L) == depth;
+}
+
+/* lua_call of what is no function more than the one that calls it. */
+static void call_as_one(lua_State *L, int arguments, int results) {
+    unsigned short *depth = depth_of(L), fewer = is_depth_known && *depth > 0;
+    *depth -= fewer;
+    lua.call(L, arguments, results);
+    *depth += fewer;
+}
+
+/* run(f, handler): as xpcall, for a script: it begins where one begins on a server, whoever runs it. */
+static int run_script(lua_State *L) {
+    lua.settop(L, 2);
+    lua.insert(L, 1);
+    unsigned short *depth = depth_of(L), before = *depth;
+    if (is_depth_known)
+        *depth = 0;
+    int status = lua.pcall(L, 0, -1, 1);
+    if (is_depth_known)
+        *depth = before;
+    lua.pushboolean(L, !status);
+    lua.replace(L, 1);
+    return lua.gettop(L);
+}
+
 /* What the functions of one Lua state share. LuaEngine holds Python's objects, for a reference from here would keep it for ever. */
 typedef struct {
     lua_State *main;
@@ -419,7 +473,7 @@ static int otherwise(lua_State *L, const char *word, int first) {
     lua.pushlstring(L, word, strlen(word));
     lua.insert(L, first);
     lua.insert(L, first);
-    lua.call(L, lua.gettop(L) - first, 1);
+    call_as_one(L, lua.gettop(L) - first, 1);
     return 1;
 }
 
@@ -489,7 +543,7 @@ static int call(lua_State *L) {
     lua.remove(L, 1); /* nil, and the name of a case with its values */
     lua.pushvalue(L, OTHERWISE);
     lua.insert(L, 1);
-    lua.call(L, results - 1, 1);
+    call_as_one(L, results - 1, 1);
     return 1;
 }
 
@@ -963,14 +1017,14 @@ static int gated(lua_State *L) {
             continue;
         lua.pushvalue(L, UPVALUE(2));
         lua.insert(L, 1);
-        lua.call(L, count, -1);
+        call_as_one(L, count, -1);
         return lua.gettop(L);
     }
     int results = lua.tocfunction(L, UPVALUE(1))(L);
     if (results == 1 && lua.type(L, UPVALUE(4)) != NIL && lua.objlen(L, -1) > GATED_BYTES) {
         lua.pushvalue(L, UPVALUE(4));
         lua.pushnumber(L, (double)lua.objlen(L, -2));
-        lua.call(L, 1, 0);
+        call_as_one(L, 1, 0);
     }
     return results;
 }
@@ -1009,7 +1063,7 @@ static int walk_on(lua_State *L) {
     if (asked.kind == NIL || asked.table != last->table || asked.kind != last->kind || asked.place != last->place || asked.number != last->number) {
         lua.pushvalue(L, UPVALUE(2));
         lua.pushnumber(L, (double)(capacity / PLACES_PER_STEP));
-        lua.call(L, 1, 0);
+        call_as_one(L, 1, 0);
     }
     int results = lua.tocfunction(L, UPVALUE(1))(L);
     if (results == 2) {
@@ -1026,7 +1080,7 @@ static int walker(lua_State *L) {
     return 1;
 }
 
-/* open(function, its address, slot, its address): `make`, `keep`, `gate`, `walker`, `count_pattern` and `open_count`; the slot has the functions of METHODS then. Nothing where they cannot
+/* open(function, its address, slot, its address): `make`, `keep`, `gate`, `run`, `walker`, `count_pattern` and `open_count`; the slot has the functions of METHODS then. Nothing where they cannot
    be had. Calls that come from another thread of Lua than the one that opens it go through lupa. Python's function and its list with one
    item live as long as what lupa has made of them, hence the upvalues. The functions of METHODS are for who holds the Lua state. */
 int orderlab_call(lua_State *L) {
@@ -1039,6 +1093,7 @@ int orderlab_call(lua_State *L) {
     memset(fast, 0, sizeof *fast);
     fast->main = L;
     fast->knows_wanted = knows_wanted(L);
+    is_depth_known = knows_depth(L);
     fast->perform = function;
     fast->slot = slot;
     PyGILState_STATE lock = PyGILState_Ensure();
@@ -1065,6 +1120,7 @@ int orderlab_call(lua_State *L) {
     lua.pushvalue(L, 5);
     lua.pushcclosure(L, keep, 1);
     lua.pushcclosure(L, gate, 0);
+    lua.pushcclosure(L, run_script, 0);
     if (knows_capacity(L))
         lua.pushcclosure(L, walker, 0);
     else
@@ -1072,8 +1128,8 @@ int orderlab_call(lua_State *L) {
     lua.pushcclosure(L, count_pattern, 0);
     Counter *counter = counter_of(L);
     if (!counter || !fast->knows_wanted || !knows_registers(L))
-        return 5;
+        return 6;
     lua.pushlightuserdata(L, counter);
     lua.pushcclosure(L, open_count, 1);
-    return 6;
+    return 7;
 }

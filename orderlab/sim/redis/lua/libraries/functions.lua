@@ -5,7 +5,7 @@ local host = ...
 local begin, ended, final_error = host.begin, host.ended, host.final_error
 local globals, protect = host.globals, host.protect
 local error, getmetatable, loadstring, next, select = error, getmetatable, loadstring, next, select
-local setmetatable, type, unpack, xpcall = setmetatable, type, unpack, xpcall
+local setmetatable, type, unpack = setmetatable, type, unpack
 local concat, find, lower = table.concat, string.find, string.lower
 
 local redis = host.libraries.redis
@@ -138,7 +138,7 @@ function host.load_library(code)
   registered, count = {}, 0
   metatable.__index = library_globals
   begin()
-  local ok, err = xpcall(code, final_error)
+  local ok, err = host.run(code, final_error)
   metatable.__index = globals
   local found = registered
   registered = nil
@@ -158,7 +158,7 @@ end
 
 function host.run_function(f, now, keys, arguments)
   begin(now)
-  return host.outcome(xpcall(function()
+  return host.outcome(host.run(function()
     return (f(keys, arguments))
   end, final_error))
 end

@@ -223,7 +223,7 @@ static void tell(Counter *counter, lua_State *L, int is_counted) {
         lua.pushnumber(L, steps);
     else
         lua.pushnil(L);
-    lua.call(L, 1, 0);
+    call_as_one(L, 1, 0);
     counter->is_telling = 0;
     count_from_now(counter, L); /* without the instructions that this took */
 }

@@ -8,6 +8,8 @@ local contents = host.contents
 
 local getmetatable, ipairs, next, rawget, select = getmetatable, ipairs, next, rawget, select
 local setmetatable, type, unpack, xpcall = setmetatable, type, unpack, xpcall
+local run = host.run_in_c or xpcall -- which Lua counts among the functions of C that a script lies on
+host.run = run
 local concat, format, loadstring, tostring = table.concat, string.format, loadstring, tostring
 
 -- Replies (luaReplyToRedisReply of script_lua.c) -----------------------------------------------------------------------
@@ -230,14 +232,14 @@ function host.script_runner(key_count)
   end
   local keys = concat(names, ",")
   local source = [[
-    local globals, begin, xpcall, outcome, final_error = ...
+    local globals, begin, run, outcome, final_error = ...
     return function(script, now]] .. (key_count > 0 and "," or "") .. keys .. [[, ...)
       globals.KEYS = {]] .. keys .. [[}
       globals.ARGV = {...}
       begin(now)
-      return outcome(xpcall(script, final_error))
+      return outcome(run(script, final_error))
     end]]
-  return loadstring(source, "=host")(globals, begin, xpcall, outcome, final_error)
+  return loadstring(source, "=host")(globals, begin, run, outcome, final_error)
 end
 
 -- The same by way of call.c, which has set KEYS and ARGV, for the functions that stand in a table by their numbers.
@@ -250,7 +252,7 @@ end
 if host.keep then
   host.keep(globals, function(script, now)
     begin(now)
-    return outcome(xpcall(script, final_error))
+    return outcome(run(script, final_error))
   end, numbered)
 end
 
@@ -258,7 +260,7 @@ end
 function host.run_script(script, now, keys, arguments)
   globals.KEYS, globals.ARGV = keys, arguments
   begin(now)
-  return outcome(xpcall(script, final_error))
+  return outcome(run(script, final_error))
 end
 
 function host.append(list, ...)
