@@ -23,6 +23,8 @@ def init(
     """
     from orderlab.model.errors import InputError, did_you_mean
     from orderlab.model.files import write_whole
+    from orderlab.properties.draft.callers import hear_callers
+    from orderlab.properties.draft.contractless import first_verdict, runs_told
     from orderlab.properties.draft.draft import TODO, draft
     from orderlab.properties.draft.facts import facts_of
     from orderlab.properties.draft.guess import OPERATIONS, guessed
@@ -41,8 +43,9 @@ def init(
     if not scripts:
         raise InputError(f"{path}: no Lua file and no string that is a script{': ' + left[0] if left else ''}")
     facts = [facts_of(script) for script in scripts]
+    hear_callers(path, facts)
     guess = guessed(facts, specification)
-    text = draft(facts, guess)
+    text = draft(facts, guess, runs_told(first_verdict(facts, 0.2)))
     write_whole(file, text.encode())
     gaps = sum(TODO in line for line in text.splitlines()[2:])
     told = {

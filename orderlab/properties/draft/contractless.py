@@ -113,6 +113,21 @@ def first_verdict(
     return verdict
 
 
+def runs_told(verdict: FirstVerdict) -> dict[str, str]:
+    """What runs have shown of each script, for a comment, by its name."""
+    lines = {}
+    for probe in verdict.probes:
+        if not probe.is_run or probe.best is None:
+            lines[probe.facts.script.name] = f"not run: {' '.join(probe.why_not.split())[:160]}"
+            continue
+        text = f"run as {probe.best.call.told[:160]}: replies {' or '.join(sorted(probe.replies)) or 'nothing'}"
+        if probe.batch_max is not None:
+            place, most = probe.batch_max
+            text += f"; ARGV[{place + 1}] with {most} items works, with {most * 10} it fails"
+        lines[probe.facts.script.name] = " ".join(text.split())
+    return lines
+
+
 @dataclass
 class _State:
     keyspace: FrozenKeyspace

@@ -55,6 +55,10 @@ class Slot:
     """Of a time, as commands take it: ``duration in s``, ``duration in ms``, ``moment in s``, ``moment in ms``."""
     words: set[str] = field(default_factory=set)
     """Texts that the script compares it with."""
+    spelled: str = ""
+    """As a program passes it, its own words in braces; ``place``: where it does."""
+    place: str = ""
+    is_constant: bool = False
 
 
 @dataclass
@@ -71,6 +75,8 @@ class Facts:
     commands: tuple[str, ...]
     replies: tuple[str, ...]
     """Kinds of replies: ``integer``, ``text``, ``nil``, ``status``, ``list``, ``anything``."""
+    is_called: bool = False
+    """Whether a program's call of it was read."""
 
     @property
     def is_library(self) -> bool:

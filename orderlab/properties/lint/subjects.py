@@ -70,6 +70,11 @@ def _files_below(folder: Path, left: list[str]) -> Iterator[Script]:
             yield replace(script, name=name, pieces=tuple(piece._replace(name=name) for piece in script.pieces))
 
 
+def program_files(folder: Path) -> Iterator[Path]:
+    """The programs in a folder whose strings may be scripts, and which may call some."""
+    return (file for file in _files(folder) if file.suffix in SUFFIXES)
+
+
 def _files(folder: Path) -> Iterator[Path]:
     for top, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if name not in SKIPPED and not name.startswith("."))

@@ -67,8 +67,10 @@ def test_a_filled_draft_is_judged(tmp_path: Path) -> None:
     assert orderlab("init", str(tmp_path)).returncode == 0
     file = tmp_path / "store.toml"
     text = file.read_text()
-    assert 'args = [\n  "<token>",  # token, read as text\n  "<ttl_ms>",  # ttl, read as text\n]' in text
-    file.write_text(text.replace("[keys]", 'promises = { tokens = "caller" }\n\n[keys]'))
+    assert (
+        'args = [\n  "<token>",  # token, read as text\n  "<ttl_ms>",  # ttl, read as text, a duration in ms\n]' in text
+    )
+    assert 'promises = { tokens = "caller" }  # a guess' in text
     ended = orderlab("validate", str(tmp_path), "--effort", "0.05", "--backend", "kernel", "--json")
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
@@ -83,3 +85,36 @@ def test_what_cannot_be_drafted_is_one_line(tmp_path: Path) -> None:
     ended = orderlab("validate", str(tmp_path), "--backend", "kernel")
     assert ended.returncode == 3
     assert 'specification: unknown value "TODO"' in ended.stdout
+
+
+JAVA = '''
+class LockService {
+  private static final String ACQUIRE_LUA = """
+      if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
+        return 1
+      end
+      return 0
+      """;
+  private static final String RELEASE_LUA =
+      "if redis.call('get', KEYS[1]) == ARGV[1] then " +
+      "  return redis.call('del', KEYS[1]) end return 0";
+  boolean tryLock(String resource, String owner, long ttlMillis) {
+    return ONE.equals(jedis.eval(ACQUIRE_LUA, Collections.singletonList("lock:" + resource),
+        Arrays.asList(owner, String.valueOf(ttlMillis))));
+  }
+  void unlock(String resource, String owner) { jedis.eval(RELEASE_LUA, 1, "lock:" + resource, owner); }
+}
+'''
+
+
+def test_a_class_goes_from_init_to_a_verdict_and_its_flaw_is_found(tmp_path: Path) -> None:
+    file = tmp_path / "LockService.java"
+    file.write_text(JAVA)
+    assert json.loads(orderlab("init", str(tmp_path), "--json").stdout)["gaps"] == 0
+    assert "LockService.java:13 passes lock:{resource}" in (tmp_path / "store.toml").read_text()
+    ended = orderlab("validate", str(tmp_path), "--effort", "0.05", "--backend", "kernel")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    file.write_text(JAVA.replace("if redis.call('get', KEYS[1]) == ARGV[1] then \" +", 'do " +'))
+    ended = orderlab("validate", str(tmp_path), "--effort", "0.05", "--backend", "kernel")
+    assert ended.returncode == 1
+    assert "own-release" in ended.stdout

@@ -1,0 +1,204 @@
+"""Where programs call their scripts: which keys and arguments they pass, in which order, and how they spell them.
+
+Verified: calls in which the script is named by itself (a constant, an object that was made of one), with keys and
+arguments written there or in a list that one name stands for. Not read: what is put together while the program runs,
+commands that are registered under a name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from tree_sitter import Node
+
+from orderlab.model.errors import InputError
+from orderlab.sim.stores.sources.constants import Constants
+from orderlab.sim.stores.sources.program import CALLS, LISTS, PATHS, Program, plain, walk
+from orderlab.sim.stores.sources.text import ProgramString
+
+HOLE = re.compile("\x01(.*?)\x02", re.DOTALL)
+_LISTING = frozenset(
+    ("singletonList", "asList", "of", "listOf", "arrayOf", "List", "Arrays", "mutableListOf", "singleton", "concat")
+)
+"""Functions that make a list of their arguments."""
+_LISTED = (*LISTS, "composite_literal", "array_initializer", "literal_value", "array_creation_expression")
+_INITIALIZERS = ("array_initializer", "literal_value", "initializer_expression")
+_ELEMENTS = ("array_element_initializer", "literal_element")
+_KEYS = ("keys", "KEYS")
+_ARGUMENTS = ("args", "argv", "arguments", "ARGV")
+NAMED = ("identifier", "name", "constant", "property_identifier", "field_identifier", "simple_identifier")
+SPREADS = ("spread_element", "list_splat", "splat_argument", "variadic_unpacking", "variadic_argument")
+"""Lists that are passed as so many arguments: how many, nobody knows."""
+_PAIRS = ("keyword_argument", "pair", "named_argument", "argument")
+
+
+_NO_NAMES = frozenset(("this", "self", "String", "valueOf", "toString", "str", "int", "string", "Long", "if", "else"))
+
+
+class Spelling(Constants):
+    """The texts of expressions, with the program's own words where a value is known only when it runs."""
+
+    def _hole_named(self, name: str, node: Node) -> ProgramString:
+        return ProgramString.on(f"\x01{name}\x02", self.program.line(node))
+
+    def spelled(self, node: Node) -> str:
+        """The text of an expression; what is not constant stands between marks."""
+        try:
+            return self.value(node).characters
+        except InputError:
+            return f"\x01{' '.join(self.program.text(node).split())}\x02"
+
+
+@dataclass(frozen=True)
+class Passed:
+    """One key or argument as a program passes it."""
+
+    text: str
+    """What is constant of it, with the program's words for the rest in braces."""
+    name: str
+    """A name that the program has for it; empty where it has none."""
+    is_constant: bool
+
+
+@dataclass(frozen=True)
+class CallSite:
+    """One place at which a program calls a script."""
+
+    script: str
+    """The name by which the program's strings are found, or the stem of a Lua file."""
+    path: str
+    line: int
+    keys: tuple[Passed, ...]
+    arguments: tuple[Passed, ...]
+    is_read_only: bool
+
+
+def calls_of(constants: Constants, scripts: Collection[str]) -> list[CallSite]:
+    """The calls of scripts in a program. ``scripts``: names that lead to one, or stems of Lua files."""
+    program = constants.program
+    spelling = Spelling(program, constants.holes)
+    by_last = {re.split(r"\.|::", re.sub(r"\[\d+\]$", "", name))[-1]: name for name in scripts}
+    aliases = _aliases(program, by_last)
+    results = []
+    for node in walk(program.tree.root_node):
+        if node.type not in CALLS:
+            continue
+        near = {name: [one for at, one in given if at < node.start_byte][-1:] for name, given in aliases.items()}
+        names = {**by_last, **{name: nearest[0] for name, nearest in near.items() if nearest}}
+        if (site := _site(spelling, node, names)) is not None:
+            results.append(site)
+    return results
+
+
+def _last(text: str) -> str:
+    """The last of the names in a path, ``self.release`` as ``release``."""
+    return re.split(r"::|->|\?\.|\.", text.removesuffix("()").strip())[-1].lstrip("$@&*").strip("\"'`:")
+
+
+def _aliases(program: Program, names: dict[str, str]) -> dict[str, list[tuple[int, str]]]:
+    """Names of objects that were made of one script (``release = client.register_script(RELEASE)``): where each was
+    given, and to which."""
+    results: dict[str, list[tuple[int, str]]] = {}
+    for path, value in program.definitions:
+        if value.type in CALLS or value.type in ("object_creation_expression", "new_expression", "expression_list"):
+            words = {_last(program.text(part)) for part in walk(value) if part.type in NAMED}
+            led = {names[word] for word in words if word in names}
+            if len(led) == 1:
+                results.setdefault(path[-1], []).append((value.start_byte, led.pop()))
+    return results
+
+
+def _site(spelling: Spelling, node: Node, names: dict[str, str]) -> CallSite | None:
+    program = spelling.program
+    name, receiver, given = program.call(node)
+    if re.search(r"register|define|NewScript|load|prepare|digest|sha1|^new", name, re.IGNORECASE):
+        return None
+    script, rest = "", list(given)
+    for place, part in enumerate(given):
+        told = _last(program.text(part).split("(")[0])
+        if told in names and part.type not in _LISTED and part.type not in _PAIRS:
+            script, rest = names[told], list(given[place + 1 :])
+            break
+    if not script:
+        called = _last(program.text(receiver)) if receiver is not None else ""
+        script = names.get(called, "") or names.get(_last(name), "")
+        if not script or program.is_text(node):
+            return None
+    keys_and_arguments = _split(spelling, rest)
+    if keys_and_arguments is None:
+        return None
+    keys, arguments = (tuple(_passed(spelling, part) for part in parts) for parts in keys_and_arguments)
+    return CallSite(script, program.path, program.line(node), keys, arguments, name.lower().endswith("ro"))
+
+
+def _split(spelling: Spelling, given: Sequence[Node]) -> tuple[list[Node], list[Node]] | None:
+    """Keys and arguments, in each client's way of passing them."""
+    program = spelling.program
+    if any(part.type in SPREADS for part in given):
+        return None
+    named = dict(_named_parts(program, given))
+    if any(word in named for word in _KEYS):
+        keys = _items(program, next(named[word] for word in _KEYS if word in named))
+        listed = next((named[word] for word in _ARGUMENTS if word in named), None)
+        arguments = [] if listed is None else _items(program, listed)
+        return None if keys is None or arguments is None else (keys, arguments)
+    for place, part in enumerate(given):
+        if (count := program.text(part)).isdigit():  # so many keys, then all one after the other
+            rest = list(given[place + 1 :])
+            if len(rest) == 1 and (items := _items(program, rest[0])) is not None:
+                rest = items
+            return rest[: int(count)], rest[int(count) :]
+        if (keys := _items(program, part)) is not None:
+            rest = list(given[place + 1 :])
+            if len(rest) == 1 and (count := program.text(rest[0])).isdigit():  # phpredis: the keys are the first of all
+                return keys[: int(count)], keys[int(count) :]
+            if len(rest) == 1 and (items := _items(program, rest[0])) is not None:
+                return keys, items
+            return keys, [each for each in rest if each.type not in _PAIRS]
+    return None
+
+
+def _named_parts(program: Program, given: Sequence[Node]) -> Iterator[tuple[str, Node]]:
+    for part in given:
+        pairs = [part] if part.type in _PAIRS else plain(part) if part.type in ("object", "hash", "dictionary") else []
+        for pair in pairs:
+            name = pair.child_by_field_name("name") or pair.child_by_field_name("key")
+            value = pair.child_by_field_name("value")
+            if name is not None and value is not None:
+                yield program.text(name).strip("\"'`:"), value
+
+
+def _items(program: Program, node: Node, depth: int = 0) -> list[Node] | None:
+    """The items of a list: written here, made by a function of its items, or the one value of a name."""
+    if depth > 3:
+        return None
+    if node.type in ("array_creation_expression", "composite_literal", "object_creation_expression"):
+        inner = next((part for part in reversed(plain(node)) if part.type in _INITIALIZERS), None)
+        if inner is not None:
+            return [plain(part)[-1] if part.type == "literal_element" else part for part in plain(inner)]
+        if node.type != "array_creation_expression":
+            return None
+    if node.type in _LISTED:
+        if any(part.type in SPREADS for part in plain(node)):
+            return None
+        return [plain(part)[-1] if part.type in _ELEMENTS else part for part in plain(node)]
+    if node.type in CALLS:
+        name, _, given = program.call(node)
+        return list(given) if name.split("<")[0] in _LISTING else None
+    if node.type in ("identifier", "variable_name", *PATHS):
+        values = [value for path, value in program.definitions if path[-1] == _last(program.text(node))]
+        return _items(program, values[0], depth + 1) if len(values) == 1 else None
+    return None
+
+
+def _passed(spelling: Spelling, node: Node) -> Passed:
+    text = spelling.spelled(node)
+    holes = HOLE.findall(text)
+    words = re.findall(r"[A-Za-z_]\w*", holes[-1] if holes else "")
+    words = [
+        word for word in words if word not in ("this", "self", "String", "valueOf", "toString", "str", "int", "string")
+    ]
+    name = words[-1] if words else ""
+    return Passed(HOLE.sub(lambda match: "{" + match[1] + "}", text), name.lstrip("_"), not holes)
