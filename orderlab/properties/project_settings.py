@@ -12,7 +12,7 @@ from orderlab.model.files import read_toml
 FILE = "pyproject.toml"
 KEYS = {"stores": list, "effort": str, "reports": list, "silenced": list, "trust_adapter": bool}
 EXAMPLES = {
-    "stores": '["lua/queue"]', "effort": '"quick"', "reports": '["junit=orderlab.xml"]',
+    "stores": '["lua/queue"]', "effort": '"quick"', "reports": '["junit=junit-laws.xml"]',
     "silenced": '["rule"]', "trust_adapter": "true",
 }  # fmt: skip
 
