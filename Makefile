@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: run test locales compiled cluster-test check bench streams-kills conformance exhaustive lock redis-server postgresql spin compare
+.PHONY: docs run test locales compiled cluster-test check bench streams-kills conformance exhaustive lock redis-server postgresql spin compare
 
 run: .venv/installed compiled
 	$(BIN)/orderlab validate lua/session --backend kernel
@@ -14,6 +14,11 @@ run: .venv/installed compiled
 test: .venv/installed redis-server postgresql spin locales compiled
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup --assert=plain tests; code=$$?; \
 	test $$code -ne 1 || { echo "make: what failed, once more:"; $(BIN)/python -m pytest -q --last-failed tests; }; exit $$code
+
+# The notes as a site with a search, in build/site.
+docs: .venv/installed
+	@$(BIN)/python -c 'import mkdocs' 2>/dev/null || $(BIN)/pip install --quiet --disable-pip-version-check 'mkdocs==1.6.1'
+	$(BIN)/mkdocs build --quiet --strict
 
 # A Spark master and two workers on loopback, one of which is killed halfway through a sweep.
 cluster-test: .venv/installed

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from orderlab.sim.stores.binding.results import Script
 
     _Judging = Callable[[Backend | None], tuple[Outcome, Subject]]
+
+
+POLL_S = 0.3
+"""Seconds between two looks at files, with --watch."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +67,12 @@ def validate(
         list[Path], typer.Argument(metavar="PATH...", help="Stores (folders, store.toml files), or scripts.")
     ],
     effort: Annotated[
-        str,
-        typer.Option(help="quick, standard, thorough, or a number (quick is 1): of work, the same on every machine."),
-    ] = "standard",
+        str | None,
+        typer.Option(
+            help="quick, standard, thorough, or a number (quick is 1): of work, the same on every machine. As it is "
+            "standard, with --watch quick."
+        ),
+    ] = None,
     budget: Annotated[
         float | None, typer.Option(min=0.1, max=1e6, help="Cap in seconds for each store; what it cuts off is told.")
     ] = None,
@@ -90,6 +97,9 @@ def validate(
         bool, typer.Option("--verbose", "-v", help="Also list what was not covered, and every law.")
     ] = False,
     report: Annotated[list[str] | None, typer.Option(metavar="FORM=FILE", help=REPORT_HELP)] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Judge each store again when it is saved; Ctrl-C ends.")
+    ] = False,
 ) -> None:
     """Judge stores by the laws of their contract: footprint, every interleaving of small scopes, random runs.
 
@@ -98,7 +108,9 @@ def validate(
 
     Exit code 0: every law holds; 1: one is violated; 2: the input is unusable; 3: unknown, or not put to the test.
     """
-    _validate(Plan(**locals()))
+    asked = {**locals(), "effort": effort or ("quick" if watch else "standard")}
+    del asked["watch"]
+    (_watch if watch else _validate)(Plan(**asked))
 
 
 def _validate(plan: Plan) -> NoReturn:
@@ -141,6 +153,35 @@ def _validate(plan: Plan) -> NoReturn:
         for subject in subjects:
             show(subject)
     raise typer.Exit(EXIT[worst(outcomes)])
+
+
+def _watch(plan: Plan) -> NoReturn:
+    """Judge what has changed, until Ctrl-C. A mistake in a file is told, and what is saved next is judged."""
+    import time
+
+    from orderlab.child import asked_to_end
+    from orderlab.program import ExitCode, tell
+    from orderlab.properties.validation.watching import Watched
+
+    watched = [Watched(path, plan.trust_adapter) for path in plan.paths]
+    code = int(ExitCode.HOLDS)
+    try:
+        while not asked_to_end:
+            changed = [store.path for store in watched if store.has_changed()]
+            for path in changed:
+                try:
+                    _validate(replace(plan, paths=[path]))
+                except typer.Exit as ended:
+                    code = ended.exit_code
+                except InputError as error:
+                    code = int(ExitCode.UNUSABLE)
+                    tell("orderlab validate", str(error))
+            if changed and not asked_to_end:
+                print("watching; Ctrl-C ends", file=sys.stderr, flush=True)
+            time.sleep(POLL_S)
+    except KeyboardInterrupt:
+        pass
+    raise typer.Exit(code)
 
 
 def _store(plan: Plan, kind: Kind, binding: Binding, work: float) -> _Judging:
