@@ -35,6 +35,10 @@ ANOMALIES = [
     # come before the next.
     ("fifo", "P1q2 P2q2 D2q2d1 D1q2d1", (3, 1, "s", 2), "P1q2 P2q2 D2q2d1 D1q2"),
     ("fifo", "S P1 P2 P1! P2! D2 D1", (6, 1, "s", 5), "S P1 P2 T1 P1! D2 D1 P2!"),
+    # Nor need one at QoS 0, or one that a shared subscription may have given to another client.
+    ("fifo", "Sq0 P1 P2 D2d0 D1d0", (4, 1, "s", 3), "Sq0 P1 P2 P1! P2! D2d0 D1d0 D2d0!"),
+    ("fifo", "S:t P1 P2 P1! P2! D2 D1", (6, 1, "s", 5), "S:$share/g/t P1 P2 P1! P2! D2 D1 D2!"),
+    ("fifo", "S:$share/g/t P1 P2 D2 D1", (4, 1, "s", 3), "S:$share/g/t P1 P2 P1! D2 D1"),
     ("fifo", "S P1 P2 T1 P1! D2 D1", (6, 1, "s", 5), "S P1 P2 T1 P1! P2! D2 D1 D2!"),
     # Acknowledged and gone; trimmed, expired, cleared, unsubscribed, unacknowledged, offline or cut is something else.
     ("at-least-once", "P1 A1 P2 A2 D2", (None, 1, "s", None), "P1 A1 P2 A2 T1 D2"),

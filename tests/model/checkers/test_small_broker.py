@@ -295,7 +295,7 @@ def shows_will_of_one_back(rows):
 SENT = {"retransmission", "exactly-once", "packet-id", "handshake", "receive-maximum"}
 FLAWS = {
     # flaw: its law, whether the rows show it, which other laws may fall with it
-    "lose": ("at-least-once", shows_loss, {"agreement"}),
+    "lose": ("at-least-once", shows_loss, {"agreement", "fifo"}),  # its copy comes after what had come after it
     "swap": ("fifo", shows_swap, {"at-least-once", "agreement"}),
     "duplicate": ("exactly-once", shows_twice, SENT),
     "no-dup": ("retransmission", shows_no_dup, {"exactly-once"}),
@@ -306,7 +306,8 @@ FLAWS = {
     "late": ("expiry", shows_late, set()),
     "interval": ("expiry", lambda rows, message: True, set()),
     "early": ("expiry", lambda rows, message: True, set()),
-    "unsubscribed": ("subscribed", shows_unsubscribed, {"granted-qos"}),
+    # Where nobody subscribes, what appeared counts as subscribed from the beginning.
+    "unsubscribed": ("subscribed", shows_unsubscribed, {"granted-qos", "at-least-once"}),
     "grant": ("granted-qos", shows_grant, {"at-least-once", "agreement", "fifo", "exactly-once"}),
     "same-id": ("packet-id", shows_same_id, SENT | {"at-least-once", "agreement"}),
     "window": ("receive-maximum", shows_window, set()),

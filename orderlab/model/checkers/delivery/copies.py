@@ -9,7 +9,8 @@ after n is in order if
 - a copy of n lies between two copies of m, with no other m in between,
 - and the first of these two was published before the session's subscription began: at that instant or before, n may
   have been under way; or a copy of m was trimmed or expired in the session's queue, and n is published once more after
-  a copy of m: a publisher sends all again that has no answer (4.4), so one that leaves n out brings m behind it.
+  a copy of m: a publisher sends all again that has no answer (4.4), so one that leaves n out brings m behind it;
+  or the first copy need not have come at all: m is sent at QoS 0, or a shared subscription gave it to another client.
 
 Whatever else comes late is a break: of what was published once, and of what a session was owed the first copy of. A
 subscription is taken as begun by its subscribe row, without subscribe rows by the clear; of several that match, the
@@ -69,11 +70,13 @@ def late_deliveries(
         others = copies.get((fifo, row.high), [])
         left = [] if excused is None else excused.owned_by(int(lanes.lane_pair[row.lane]))
         is_all_again = bool(again) and any(other.event_id > again[0].event_id for other in others)
-        if is_all_again and any(start <= row.number <= end for start, end in left):
+        is_left_out = is_all_again and any(start <= row.number <= end for start, end in left)
+        subscriber, topic = int(lanes.lane_subscriber[row.lane]), int(lanes.topic[fifo])
+        if again and (is_left_out or not lanes.lane_level[row.lane] or begins.is_shared(subscriber, topic, row)):
             epoch = int(done.state.clock[EPOCH]) + 1  # whenever the first copy was published, it need not come
             high = row.number
         else:
-            epoch = begins.epoch(int(lanes.lane_subscriber[row.lane]), int(lanes.topic[fifo]), row) if again else -1
+            epoch = begins.epoch(subscriber, topic, row) if again else -1
             high = int(high_at(done.state, fifo, epoch))
         if epoch < 0 or not _in_order_of_arrival(row, again, others, epoch, high):
             broken.append(row)
@@ -176,6 +179,17 @@ class _Beginnings:
             elif event_id < until and kind == SUBSCRIBE and qos not in (0, 1):
                 found.add(topic_filter)
         return len(found)
+
+    def is_shared(self, subscriber: int, topic: int, late: LateDelivery) -> bool:
+        """Whether a shared subscription of the session may have brought the late delivery."""
+        found = False
+        for event_id, _, kind, topic_filter, _ in self._relevant(subscriber, topic):
+            if event_id < late.event_id and kind == CLEAR:
+                found = False
+            elif event_id < late.event_id and kind == SUBSCRIBE:
+                label = self._names.topics.label(topic_filter)
+                found = found or unshared(label) != label
+        return found
 
     def epoch(self, subscriber: int, topic: int, late: LateDelivery) -> int:
         """The epoch since which the session was owed what is published to the topic when the higher number came; -1:
