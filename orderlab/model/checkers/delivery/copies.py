@@ -182,14 +182,14 @@ class _Beginnings:
 
     def is_shared(self, subscriber: int, topic: int, late: LateDelivery) -> bool:
         """Whether a shared subscription of the session may have brought the late delivery."""
-        found = False
+        is_shared = False
         for event_id, _, kind, topic_filter, _ in self._relevant(subscriber, topic):
             if event_id < late.event_id and kind == CLEAR:
-                found = False
+                is_shared = False
             elif event_id < late.event_id and kind == SUBSCRIBE:
                 label = self._names.topics.label(topic_filter)
-                found = found or unshared(label) != label
-        return found
+                is_shared = is_shared or unshared(label) != label
+        return is_shared
 
     def epoch(self, subscriber: int, topic: int, late: LateDelivery) -> int:
         """The epoch since which the session was owed what is published to the topic when the higher number came; -1:
