@@ -107,6 +107,7 @@ def _as_json(
         "over": [one.situation for one in estimated if one.at_us > budget_ms * 1000],
         "server": None if checked is None else {
             "server": checked.server, "ratio": checked.ratio, "within": checked.within, "memory": checked.memory,
+            "memory_at_length": checked.memory_at_length,
             "forms": [
                 {"axis": axis, "situation": name, **asdict(form)} for (axis, name), form in checked.forms.items()
             ],

@@ -90,7 +90,8 @@ def print_costs(
     if checked is not None:
         console.print(
             f"{checked.server}: {checked.ratio:.2f} of the estimated time; nine of ten calls within a factor of "
-            f"{checked.within:.1f} of that. MEMORY USAGE there is {checked.memory:.2f} of what is told here at worst."
+            f"{checked.within:.1f} of that. MEMORY USAGE there is {checked.memory_at_length:.2f} of what is told "
+            f"here where the store holds most, and {checked.memory:.2f} at worst."
         )
 
 

@@ -122,3 +122,12 @@ def test_a_store_without_scripts_is_refused() -> None:
     ended = orderlab("cost", "postgres")
     assert ended.returncode == 2
     assert "no scripts" in ended.stderr
+
+
+@pytest.mark.server
+def test_memory_of_a_thing_is_what_a_real_server_says() -> None:
+    """Times are the machine's; they are told, and not held to anything here."""
+    ended = orderlab("cost", "lua/limiter", "--trust-adapter", "--server", "auto", "--json")
+    checked = json.loads(ended.stdout)["server"]
+    assert checked["memory_at_length"] == pytest.approx(1, abs=0.1)
+    assert checked["forms"]

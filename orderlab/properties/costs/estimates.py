@@ -166,11 +166,13 @@ class Checked:
     """By axis and situation, in the server's own microseconds."""
     memory: float
     """What MEMORY USAGE says there of all keys, to what was told of the kernel's: the farthest from 1."""
+    memory_at_length: float
+    """The same of the longest alone, where what one thing takes counts."""
 
 
 def check(estimated: Sequence[Estimate], server: ServerBackend, load: Callable[[], None]) -> Checked:
     """Carry the measured calls out on a server. ``load`` brings the scripts there."""
-    ratios, memory, forms = [], [1.0], {}
+    ratios, memory, longest, forms = [], [1.0], [1.0], {}
     for estimate in estimated:
         timed: dict[float, float] = {}
         for reading in estimate.readings:
@@ -181,13 +183,19 @@ def check(estimated: Sequence[Estimate], server: ServerBackend, load: Callable[[
             ratios.append(max(us, 0.5) / reading.blocked_us)
             if reading.held_bytes and held:
                 memory.append(held / reading.held_bytes)
+                if estimate.axis == LENGTH and reading is estimate.readings[-1]:
+                    longest.append(held / reading.held_bytes)
         if len(timed) > 2:
             forms[estimate.axis, estimate.situation] = fitted(timed)
     ratio = float(np.median(ratios)) if ratios else 1.0
     apart = [max(one / ratio, ratio / one) for one in ratios] or [1.0]
     return Checked(
-        server.describe(), ratio, float(np.quantile(apart, 0.9)), forms, max(memory, key=lambda one: abs(one - 1))
+        server.describe(), ratio, float(np.quantile(apart, 0.9)), forms, _farthest(memory), _farthest(longest)
     )
+
+
+def _farthest(ratios: Sequence[float]) -> float:
+    return max(ratios, key=lambda ratio: abs(ratio - 1))
 
 
 def _on_server(reading: CostReading, server: ServerBackend, load: Callable[[], None]) -> tuple[float | None, int]:
@@ -198,7 +206,9 @@ def _on_server(reading: CostReading, server: ServerBackend, load: Callable[[], N
         server.load(reading.before)
         load()
         if not held:
-            replies = server.pipeline([(b"MEMORY", b"USAGE", key) for key in reading.before if isinstance(key, bytes)])
+            replies = server.pipeline(
+                [(b"MEMORY", b"USAGE", key, b"SAMPLES", b"0") for key in reading.before if isinstance(key, bytes)]
+            )
             held = sum(size for size in replies if isinstance(size, int))
         longest = 0.0
         for argv in reading.calls:
