@@ -325,7 +325,7 @@ class ProductSearch:
         return PairedReplies(self.old, self.new, self.contract, clients or self.clients, self.skews)
 
     def _reruns(self, binding: Binding, contract: Contract) -> ContractReruns:
-        return ContractReruns(lambda: self._single(binding, contract))
+        return ContractReruns(lambda: self._single(binding, contract), others=(self.old, self.new))
 
     def _pair(self, clients: int = 0) -> PairedRun:
         run = PairedRun(self.old, self.new, self.contract, clients or self.clients, self.skews)

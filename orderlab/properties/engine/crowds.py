@@ -12,6 +12,7 @@ from collections.abc import Callable
 from orderlab.model.contracts.contract import Crowd, Discrepancy, Failed
 from orderlab.model.contracts.sequential import BOUNDED
 from orderlab.model.contracts.steps import OWN_ERROR, Begin, ClientStep, Fault, Resume, Wait
+from orderlab.properties.engine.pages import pages_of, sizes_of
 from orderlab.properties.engine.run import ContractRun, Report, RunState
 from orderlab.properties.engine.search import Search
 from orderlab.properties.harness.recording import record_of
@@ -23,16 +24,17 @@ CALLS_PER_THING = 0.1
 
 
 def crowd(make: Callable[[], ContractRun], search: Search) -> None:
-    """Try every call in every crowd of the contract, at both of its sizes. Raises BudgetExceeded."""
+    """Try every call in every crowd of the contract, at all of its sizes. Raises BudgetExceeded."""
+    pages = pages_of(make().binding)
     for one in make().contract.crowds():
         counts: list[dict[str, int]] = []
         steps: list[ClientStep] = []
-        for size in one.sizes:
+        for size in sizes_of(one, pages):
             search.budget.check()
             counts.append(_tried(make(), one, size, search, steps))
         if one.is_asked:
             continue
-        (small, large), (few, many) = one.sizes, counts
+        (small, large), (few, many) = one.sizes, counts[:2]
         for name in few.keys() & many.keys():
             if many[name] - few[name] > CALLS_PER_THING * (large - small):
                 text = (
@@ -71,7 +73,8 @@ def _tried(run: ContractRun, one: Crowd, size: int, search: Search, way: list[Cl
     counts: dict[str, int] = {}
     for client in range(one.clients):
         run.go_to(reached)
-        for call in run.judge.asked.calls(client, run.clients[client].seen):
+        calls = list(run.judge.asked.calls(client, run.clients[client].seen))
+        for call in calls:
             run.go_to(reached)
             steps[:] = way
             report = perform(Begin(client, call))
@@ -81,6 +84,14 @@ def _tried(run: ContractRun, one: Crowd, size: int, search: Search, way: list[Cl
                 search.note(steps, report, one.name)
                 if client == 0:
                     _note_what_an_error_left(run, reached, steps, report, search, one.name)
+                continue
+            # Whoever asks again asks on from what the reply told: a reader after its new marker.
+            asked_on = (each for each in run.judge.asked.calls(client, run.clients[client].seen) if each not in calls)
+            again = next((each for each in asked_on if each.name == call.name), None)
+            if again is not None and report.is_over:
+                report = perform(Begin(client, again))
+                if report.violation is not None:
+                    search.note(steps, report, one.name)
     search.count_tests(run, taken)
     return counts
 

@@ -22,6 +22,7 @@ from orderlab.model.contracts.steps import (
     Wait,
     fault_of,
 )
+from orderlab.properties.engine.pages import crowding, pages_of
 from orderlab.properties.engine.run import BESIDE_SERVERS, LIMIT_WORD, ContractRun, Report
 from orderlab.properties.harness.recording import LuaLine, line_to_look_at, lines_run, record_of
 from orderlab.properties.validation.findings import wording
@@ -49,13 +50,15 @@ def discrepancies_of(report: Report) -> list[Discrepancy]:
 class ContractReruns:
     """Runs steps from the empty store, as often as one likes. ``Reruns`` for traces of a contract."""
 
-    def __init__(self, make: Callable[[], ContractRun], also: Iterable[Call] = ()) -> None:
-        """``also``: calls that clients may make whatever they have seen, beside those of the contract."""
+    def __init__(
+        self, make: Callable[[], ContractRun], also: Iterable[Call] = (), others: Iterable[Binding] = ()
+    ) -> None:
+        """``also``: calls that clients may make whatever they have seen, beside those of the contract. ``others``:
+        the stores that it is compared with, whose pages make crowds as its own do."""
         self._run = make()
         self._start = self._run.state
-        crowds = [(one, size) for one in self._run.contract.crowds() for size in one.sizes]
-        crowding = {given[1] for one, size in crowds for given in one.steps(size) if not isinstance(given, int)}
-        self._at_any_time = frozenset((*crowding, *also))
+        pages = pages_of(self._run.binding, *others)
+        self._at_any_time = frozenset((*crowding(self._run.contract, pages), *also))
         self.spent = 0
 
     @property

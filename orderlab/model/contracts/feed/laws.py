@@ -69,8 +69,9 @@ class FeedLaws(PromisedFeed):
     )
     def exclusive_claim(self, before: Feed, call: Call, reply: Reply, now_ms: int) -> bool | None:
         if call.name == "claim" and isinstance(reply, tuple):
-            return all(
-                one.is_lapsed or one.claimed_until_ms == now_ms for one in before.named(self._named(call, reply))
+            names = self._named(call, reply)
+            return len(set(names)) == len(names) and all(
+                one.is_lapsed or one.claimed_until_ms == now_ms for one in before.named(names)
             )
         if call.name == "renew":
             live = [one for one in self._held(before, call["token"]) if not one.is_lapsed]

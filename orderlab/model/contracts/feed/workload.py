@@ -122,6 +122,19 @@ class FeedWorkload(PromisedFeed):
             yield from posts(size)
             yield 0, Call.of("claim", token="all", count=min(size, self.promises.count_max or size), ttl_ms=CLAIM_MS)
 
+        def again(size: int) -> Iterator[tuple[int, Call] | int]:
+            yield from posts(size, self.short_ms)
+            most = min(size, self.promises.count_max or size)
+            yield from (
+                (0, Call.of("claim", token=f"t{at}", count=most, ttl_ms=self.claim_ms)) for at in range(0, size, most)
+            )
+            yield self.short_ms + self.claim_ms + self.promises.grace_ms + 1
+            # Whatever the order in which a store clears what has lapsed, it comes to one of these last.
+            names = dict.fromkeys((*sorted(f"m{at + 1}" for at in range(size))[:-2:-1], "m1", f"m{size}"))
+            rows = tuple((name, payload_of(name)) for name in names)
+            yield 0, Call.of("post", posts=rows, ttl_ms=self.kept_ms)
+            yield 0, Call.of("claim", token="again", count=self.claims_more, ttl_ms=self.claim_ms)
+
         return (
             Crowd("messages", (300, 8100), posts),
             Crowd("messages that are read", (100, 1100), read, is_asked=True),
@@ -131,7 +144,14 @@ class FeedWorkload(PromisedFeed):
                 else []
             ),
             Crowd("messages that have lapsed", (300, 8100), lapsed),
-            *([Crowd("claims that have lapsed", (150, 400), claims)] if "claim" in self.bound else []),
+            *(
+                [
+                    Crowd("claims that have lapsed", (150, 400), claims),
+                    Crowd("messages posted again after their claims lapsed", (150, 400), again),
+                ]
+                if "claim" in self.bound
+                else []
+            ),
             Crowd("messages before the last that have lapsed", (300, 1500), behind),
         )
 

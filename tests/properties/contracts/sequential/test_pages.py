@@ -1,0 +1,69 @@
+"""Crowds end past the pages that scripts name themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from orderlab.model.contracts.contract import Crowd
+from orderlab.properties.engine.pages import crowding, pages_of, sizes_of
+from orderlab.properties.engine.validation import contract_of
+from orderlab.sim.stores.binding.loader import load_binding
+from tests.properties.contracts.sequential.test_feed_and_job_queue import LUA, at_length, feed_with, only
+
+BEHIND = "messages before the last that have lapsed"
+AGAIN = "messages posted again after their claims lapsed"
+OFF_THE_LEASES = "  redis.call('ZREM', KEYS[5], unpack(names))\n  redis.call('HDEL', KEYS[6], unpack(names))\n"
+ONE_PAGE = ("list.lua", "for _ = 1, 10 do", "for _ = 1, 1 do")
+MOVING_ON = ("list.lua", "    marker = line[2 * index]\n", "")
+OVER_LIVE = ("list.lua", "entry[3] }\n", "entry[3] }\n      marker = line[2 * index]\n")
+
+
+@pytest.mark.parametrize(
+    ("script", "pages"),
+    [
+        (b"redis.call('ZRANGE', KEYS[1], 0, '99', 'LIMIT', 0, 100)", {99, 100}),
+        (b"for first = 1, #all, 500 do end -- 300", {500}),
+        (b"return math.floor(ms / 1000) + 1000 * s + 60 % 61", set()),
+        (b"return 9 + 2001", set()),
+    ],
+)
+def test_what_scripts_name_is_a_page(script: bytes, pages: set[int]) -> None:
+    feed = load_binding(LUA / "feed")
+    plain = feed.with_sources({one.name: b"" for one in feed.scripts})
+    assert pages_of(plain.with_sources({"get.lua": script})) - pages_of(plain) == pages - pages_of(plain)
+
+
+def test_a_crowd_ends_past_the_largest_page_that_is_not_too_long() -> None:
+    by_one = Crowd("things", (15, 40), lambda size: range(size))
+    assert sizes_of(by_one, [20, 100, 1000]) == (15, 40, 151)
+    assert sizes_of(by_one, [20]) == (15, 40)
+    assert sizes_of(by_one._replace(steps=lambda size: [1]), [20, 100, 1000]) == (15, 40, 1501)
+
+
+def test_calls_of_crowds_past_the_pages_of_what_a_store_is_compared_with_are_taken() -> None:
+    contract = contract_of(load_binding(LUA / "job_queue"))
+    assert crowding(contract, [100]) < crowding(contract, [100, 400])
+
+
+@pytest.mark.parametrize(
+    ("edits", "crowd", "law"),
+    [
+        ([("post.lua", OFF_THE_LEASES, "")], AGAIN, "exclusive-claim"),
+        ([MOVING_ON, OVER_LIVE, ONE_PAGE], BEHIND, "progress"),
+    ],
+)
+def test_what_shows_past_a_page(
+    edits: list[tuple[str, str, str]], crowd: str, law: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only(monkeypatch, crowd)
+    assert set(at_length(feed_with(*edits), grown=False).by_law) == {law}
+
+
+def test_the_lawful_neighbours_break_nothing_past_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch, AGAIN, BEHIND)
+    in_turn = OFF_THE_LEASES.splitlines(keepends=True)
+    edits = (
+        ("post.lua", OFF_THE_LEASES, "".join(reversed(in_turn))),
+        ("list.lua", "for _ = 1, 10 do", "for _ = 1, 4 do"),
+    )
+    assert at_length(feed_with(*edits), grown=False).by_law == {}
