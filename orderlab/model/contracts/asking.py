@@ -86,7 +86,7 @@ class Asked:
 
     def outcomes(self, state: Hashable, call: Call, now_ms: int) -> list[Outcome]:
         """All that is allowed."""
-        asked = (state, call, _types_of(call), now_ms)
+        asked = (state, call, types_of(call), now_ms)
         found = self._allowed.get(asked)
         if found is None:
             found = self._outcomes(state, call, now_ms)
@@ -328,7 +328,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 160 else f"{text[:160]}…"
 
 
-def _types_of(call: Call) -> tuple[type, ...]:
+def types_of(call: Call) -> tuple[type, ...]:
     """Those of the fields' values, since 1 is equal to True and 1.0."""
     return tuple([type(value) for _, value in call.fields])
 

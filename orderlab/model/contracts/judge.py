@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from orderlab.model.contracts.asking import Asked, _types_of, keep
+from orderlab.model.contracts.asking import Asked, keep, types_of
 from orderlab.model.contracts.contract import (
     ALL_OR_NOTHING,
     CANDIDATES_MAX,
@@ -219,7 +219,7 @@ class Judge:
         self, state: State, call: Call, is_heard: bool, reply: Reply, pool: tuple[Reply, ...], now_ms: int
     ) -> tuple[State, ...]:
         """The states in which ``call`` leaves ``state``, with this reply if it was heard."""
-        asked = (state, call, _types_of(call), is_heard, reply, pool, now_ms)
+        asked = (state, call, types_of(call), is_heard, reply, pool, now_ms)
         known = self._left.get(asked)
         if known is None:
             known = tuple(self._leaving(state, call, is_heard, reply, pool, now_ms))

@@ -5,26 +5,29 @@ from __future__ import annotations
 import time
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from orderlab.model.contracts.asking import keep, types_of
 from orderlab.model.contracts.contract import Call, Contract, Exchange, Failed, Reply
 from orderlab.model.contracts.judge import Judge, Violation
 from orderlab.model.contracts.sequential import WAKE_UP
-from orderlab.model.contracts.steps import OWN_ERROR, REPLY_LOST, Begin, ClientStep, Die, Fault, Wait
+from orderlab.model.contracts.steps import OWN_ERROR, REPLY_LOST, Begin, ClientStep, Die, Fault, Resume, Wait
 from orderlab.model.errors import InputError
 from orderlab.sim.redis.backends import Backend
+from orderlab.sim.redis.backends.backend import Watched
 from orderlab.sim.redis.backends.server import ServerWait
 from orderlab.sim.redis.blocking import Waiting
 from orderlab.sim.redis.conditions import NodeCrashed, ScriptTimeout
 from orderlab.sim.redis.error_conditions import CONDITIONS, WRONG_TYPE_FOUND
 from orderlab.sim.redis.registry import find, load_commands
-from orderlab.sim.redis.shard import Effect, GrowthLimit
+from orderlab.sim.redis.shard import Effect, FrozenKeyspace, GrowthLimit
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.replies import UNREADABLE, ReplyMismatch
 from orderlab.sim.stores.binding.results import ContractReply, GivenUp, TransactionCall
 from orderlab.sim.stores.binding.results import Failed as FailedCall
 from orderlab.sim.stores.bound import load_scripts
+from orderlab.sim.stores.memo import members_of
 
 BY_NAME = {condition.name: condition for condition in CONDITIONS}
 BESIDE_SERVERS = (REPLY_LOST, OWN_ERROR)
@@ -54,29 +57,65 @@ class ClientState(NamedTuple):
     """The version of the scripts that ``pending`` is carried out with, during a rolling upgrade."""
 
 
+class Core:
+    """A store and its judge at a moment: all that the next step depends on, but for the clients. A value, which is
+    hashed once, for the same ones are looked up again and again."""
+
+    __slots__ = ("_hash", "is_large", "judged", "keyspace", "line", "now_ms", "watches")
+
+    def __init__(
+        self,
+        keyspace: FrozenKeyspace,
+        now_ms: int,
+        judged: Hashable,
+        line: tuple[int, ...] = (),
+        watches: tuple[Watched, ...] = (),
+    ) -> None:
+        self.keyspace, self.now_ms, self.judged = keyspace, now_ms, judged
+        self.line = line
+        """Clients that wait, the longest first."""
+        self.watches = watches
+        """Of each client's connection the watched keys, and whether one of them has changed; nothing where no client
+        ever watches."""
+        self.is_large = sum(map(members_of, keyspace.values())) > SMALL
+        """Its keys hold so much that to look at them after every step takes longer than to take it anew."""
+        self._hash: int | None = None
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            keys = frozenset(self.keyspace.items())
+            self._hash = hash((keys, self.now_ms, self.judged, self.line, self.watches))
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Core) and self.parts == other.parts)
+
+    @property
+    def parts(self) -> tuple[object, ...]:
+        """What makes two of them equal."""
+        return self.now_ms, self.judged, self.line, self.watches, self.keyspace
+
+
+SMALL = 500
+"""Things in all keys together."""
+
+
 class RunState(NamedTuple):
     """Everything that a run's future depends on. A value."""
 
-    keyspace: Any
-    now_ms: int
-    judged: Any
+    core: Core
     clients: tuple[ClientState, ...]
-    line: tuple[int, ...] = ()
-    """Clients that wait, the longest first."""
-    watches: tuple[tuple[tuple[tuple[bytes, bool], ...], bool], ...] = ()
-    """Of each client's connection the watched keys, and whether one of them has changed; nothing where no client ever
-    watches."""
 
     @property
     def key(self) -> Hashable:
         """The same for states with the same future."""
         clients = tuple(one._replace(replies=_hashable(one.replies)) if one.replies else one for one in self.clients)
-        return frozenset(self.keyspace.items()), self.now_ms, self.judged, clients, self.line, self.watches
+        return self.core, clients
 
     @property
     def beside_clients(self) -> object:
         """Everything but what they know."""
-        return self._replace(clients=())
+        return self.core
 
 
 def _hashable(reply: Any) -> Any:
@@ -104,6 +143,23 @@ class Report:
     """What was called, on the kernel."""
     work: int = 1
     """Steps of an ordinary length that would have taken as long."""
+
+
+class Remembered(NamedTuple):
+    """What a step did where it was taken once."""
+
+    report: Report
+    core: Core
+    """Where it led."""
+    client: ClientState
+    """Its client after it."""
+    seen: tuple[Exchange, ...]
+    """What its client has seen since, and nobody before."""
+    begun: int
+    """Operations that its client has begun with it."""
+    tested: tuple[tuple[str, int], ...]
+    """How often each law was put to the test by it."""
+    explained: int
 
 
 class ContractRun:
@@ -139,6 +195,10 @@ class ContractRun:
             self.connections = [backend.connect(b"client %d" % (number + 1)) for number in range(clients)]
         self.waiting: dict[int, Waiting | ServerWait] = {}
         """Clients that wait, or whose wait has ended with this step."""
+        self.effects: dict[Hashable, Remembered] = {}
+        """What a step did, by all that this depends on: the core, the step, and how far its client is."""
+        self._core: Core | None = None
+        """Where the run is, where that is known without looking."""
         self.waits_seen = 0
         """How often somebody waited without a timeout while nobody did anything."""
         load_commands()  # which tell what blocks
@@ -149,19 +209,18 @@ class ContractRun:
     @property
     def state(self) -> RunState:
         """Where the run is; on the kernel alone."""
-        watches = tuple(self.backend.watched(one) for one in self.connections) if self.watches else ()
-        return RunState(
-            self.backend.keyspace(), self.backend.now_ms, self.judge.frozen, tuple(self.clients), self.line, watches
-        )
+        if self._core is None:
+            watches = tuple(self.backend.watched(one) for one in self.connections) if self.watches else ()
+            self._core = Core(self.backend.keyspace(), self.backend.now_ms, self.judge.frozen, self.line, watches)
+        return RunState(self._core, tuple(self.clients))
 
     def go_to(self, state: RunState) -> None:
         """Be in ``state``; on the kernel alone."""
         self.hang_up()
-        self.backend.set_now(state.now_ms)
-        self.backend.load(state.keyspace)
-        self.judge.thaw(state.judged, state.now_ms)
+        core = state.core
+        self._go_to(core)
         self.clients = list(state.clients)
-        for number in state.line:  # there is nothing for them, or they would not wait: so they wait again
+        for number in core.line:  # there is nothing for them, or they would not wait: so they wait again
             waits = state.clients[number].waits
             assert waits is not None
             argv, now_ms = waits
@@ -169,9 +228,15 @@ class ContractRun:
             again = self.backend.execute_as(self.connections[number], *argv)
             assert isinstance(again, Waiting)
             self.waiting[number] = again
-        self.backend.set_now(state.now_ms)
-        if state.watches:
-            self.backend.watch_again(list(zip(self.connections, state.watches, strict=True)))
+        self.backend.set_now(core.now_ms)
+        if core.watches:
+            self.backend.watch_again(list(zip(self.connections, core.watches, strict=True)))
+
+    def _go_to(self, core: Core) -> None:
+        self.backend.set_now(core.now_ms)
+        self.backend.load(core.keyspace)
+        self.judge.thaw(core.judged, core.now_ms)
+        self._core = core
 
     @property
     def line(self) -> tuple[int, ...]:
@@ -184,12 +249,63 @@ class ContractRun:
     # -- steps ---------------------------------------------------------------------------------------------
 
     def perform(self, step: ClientStep) -> Report:
-        """Carry out one step. A step without a meaning here (no operation to resume) does nothing."""
+        """Carry out one step, or do what it is known to do here. A step without a meaning here (no operation to
+        resume) does nothing."""
+        asked = self._asked(step)
+        known = self.effects.get(asked) if asked is not None else None
+        if known is not None and not isinstance(step, Wait):
+            return self._done_again(step.client, known)
+        number = 0 if isinstance(step, Wait) else step.client
+        before, tested, explained = self.clients[number], dict(self.judge.tested), self.judge.explained
+        self._core = None
         self._follow_the_clock()
         report = self._carried_out(step)
         if self.waiting:
             self._look_at_waits(report)
+        elif asked is not None:
+            after = self.clients[number]
+            counted = tuple((law, count - tested[law]) for law, count in self.judge.tested.items())
+            keep(
+                self.effects,
+                asked,
+                Remembered(
+                    replace(report, effects=list(report.effects)),
+                    self.state.core,
+                    after,
+                    after.seen[len(before.seen) :],
+                    after.begun - before.begun,
+                    tuple(one for one in counted if one[1]),
+                    self.judge.explained - explained,
+                ),
+            )
         return report
+
+    def _asked(self, step: ClientStep) -> Hashable:
+        """All that the effect of a step depends on; None where it is not remembered: on a server, where the run has
+        come to where it is without anybody looking, where a client waits or watches."""
+        if self._core is None or self.waiting or self.watches or not isinstance(step, Begin | Resume | Die):
+            return None
+        if self._core.is_large:
+            return None
+        client = self.clients[step.client]
+        call = step.call if isinstance(step, Begin) else client.pending
+        return (
+            self._core,
+            step,
+            types_of(call) if call else (),
+            client.pending,
+            _hashable(client.replies),
+            client.served_by,
+        )
+
+    def _done_again(self, number: int, known: Remembered) -> Report:
+        client = self.clients[number]
+        self._go_to(known.core)
+        self.clients[number] = known.client._replace(seen=(*client.seen, *known.seen), begun=client.begun + known.begun)
+        for law, count in known.tested:
+            self.judge.tested[law] += count
+        self.judge.explained += known.explained
+        return replace(known.report, effects=list(known.report.effects))
 
     def _carried_out(self, step: ClientStep) -> Report:
         if isinstance(step, Wait):
@@ -235,6 +351,7 @@ class ContractRun:
             self._disconnect(number)
 
     def _disconnect(self, number: int) -> None:
+        self._core = None
         waiting = self.waiting.pop(number)
         if self.backend.hang_up(waiting):
             self.connections[number] = self.backend.connect(b"client %d" % (number + 1))

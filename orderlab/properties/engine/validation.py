@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
@@ -14,7 +14,7 @@ from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.engine.crowds import AT_LENGTH, crowd
 from orderlab.properties.engine.growth import Growth, Writer, measure
-from orderlab.properties.engine.run import ContractRun
+from orderlab.properties.engine.run import ContractRun, Remembered
 from orderlab.properties.engine.search import Search, explore, is_accepted, walk
 from orderlab.properties.engine.situations import ONE_BY_ONE, situate
 from orderlab.properties.engine.witness import (
@@ -122,8 +122,12 @@ def validate_contract(
     wanted = laws_of(terms, laws)
     laws_of(terms, (each.law for each in binding.accepted))
 
+    effects: dict[Hashable, Remembered] = {}
+
     def make(clients: int = 0) -> ContractRun:
-        return run_of(binding, clients)
+        run = run_of(binding, clients)
+        run.effects = effects
+        return run
 
     budget, findings = CpuBudget(), Findings(frozenset(wanted))
     reruns = ContractReruns(make)

@@ -17,6 +17,7 @@ from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.verdicts import Judge, LawResult, Progress
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.bound import BudgetExceeded, CpuBudget
+from orderlab.sim.systems.running import rare_collections
 
 SEARCHING = 0.7
 """Of a cap in seconds, what the analyses may take; the rest is for witnesses."""
@@ -149,6 +150,7 @@ class Schedule:
         return ""
 
 
+@rare_collections()
 def run_rounds(schedule: Schedule, judge: Judge, rounds: Sequence[float], budget_s: float | None = None) -> bool:
     """Analyses and witnesses in turn, one round for each effort; whether that came to its end. ``budget_s`` is a cap in
     seconds on all of it; what it cuts off is told, as is what an interruption does. Where one witness for each law is

@@ -27,7 +27,7 @@ LARGE = 2_500
 Frozen = tuple[tuple[bytes, Any], ...]
 
 
-def _members(entry: tuple[str, Any, int | None]) -> int:
+def members_of(entry: tuple[str, Any, int | None]) -> int:
     """Of one key, as it is frozen: what a list holds, or the part of another value that holds the most."""
     held = entry[1]
     if not isinstance(held, tuple):
@@ -95,7 +95,7 @@ class MemoStore(BoundStore):
         items = tuple(frozen.items())
         number = self._numbers.get(items)
         if number is None:
-            size = sum(map(_members, frozen.values()))
+            size = sum(map(members_of, frozen.values()))
             if size > LARGE:
                 self.carried_left -= size
                 if self.carried_left < 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,12 @@ from orderlab.model.contracts.sequential import SequentialTerms
 from orderlab.model.contracts.steps import Begin, Die, Fault, Resume, Wait, from_json, to_json
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
-from orderlab.properties.engine.run import LIMIT_WORK, ContractRun
+from orderlab.properties.engine.run import LIMIT_WORK, ContractRun, Remembered
 from orderlab.properties.engine.search import Search, explore, troubles_of
 from orderlab.properties.engine.validation import (
     ContractValidation,
     contract_of,
+    run_of,
     validate_contract,
     validate_isolated,
 )
@@ -210,3 +212,32 @@ def test_what_never_ends_costs_many_steps_and_shows_nothing_of_the_contract() ->
         0,
     )  # of the first state alone, where two steps were allowed
     assert set(search.findings.by_law) == {"bounded"}
+
+
+class Forgetful(dict[Hashable, Remembered]):
+    """Remembers nothing."""
+
+    def __setitem__(self, asked: Hashable, known: Remembered) -> None: ...
+
+
+@pytest.mark.parametrize("name", ["job_queue", "job_queue_blocking", "specimens/lock-release-any"])
+def test_a_search_that_remembers_what_steps_did_sees_what_one_sees_that_takes_each_anew(name: str) -> None:
+    binding = load_binding(LUA / name, trust_adapter=True)
+    scope = next(one for one in SequentialTerms(contract_of(binding)).scopes if one.faults)
+
+    def searched(effects: dict[Hashable, Remembered]) -> Search:
+        run = run_of(binding, scope.clients)
+        run.effects = effects
+        search = Search(
+            ContractReruns(lambda: run_of(binding)), Findings(frozenset(SequentialTerms(run.contract).laws))
+        )
+        explore(run, scope, search, 0.3)
+        return search
+
+    effects: dict[Hashable, Remembered] = {}
+    first, again, anew = searched(effects), searched(effects), searched(Forgetful())
+    assert len(effects) > 100
+    for one in (first, again):
+        assert one.findings.coverage == anew.findings.coverage
+        assert one.findings.work == anew.findings.work
+        assert one.findings.by_law == anew.findings.by_law
