@@ -35,7 +35,7 @@ from orderlab.model.spec.transition_system import (
     StepInvariant,
     TransitionSystem,
 )
-from orderlab.platform import can_fork
+from orderlab.platform import can_fork, rare_collections
 
 
 @dataclass(frozen=True)
@@ -243,6 +243,7 @@ def _family(law: str) -> str:
     return law.partition("(")[0]
 
 
+@rare_collections()
 def search(
     system: TransitionSystem[Any],
     options: Options,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from orderlab.model.contracts.contract import AnyTrace, Contract, Discrepancy, Failed
+from orderlab.model.contracts.contract import AnyTrace, Contract, Failed
 from orderlab.model.contracts.judge import Violation
 from orderlab.model.contracts.sequential import SequentialTerms
 from orderlab.model.contracts.steps import (
@@ -53,7 +53,14 @@ from orderlab.properties.engine.validation import (
     is_counted,
     validate_contract,
 )
-from orderlab.properties.engine.versions import compare_versions, first_of_each
+from orderlab.properties.engine.versions import (
+    InTheMix,
+    compare_versions,
+    dearer_or_cheaper,
+    difference_of,
+    first_of_each,
+    in_the_mix,
+)
 from orderlab.properties.engine.witness import ContractPerformer, ContractReruns, PlainerCalls, explain
 from orderlab.properties.harness.recording import SCRIPT_CALLS
 from orderlab.properties.validation.findings import Finding, Findings, wording
@@ -69,8 +76,6 @@ from orderlab.sim.stores.bound import CpuBudget
 
 CALLS_OF_ONE = 16
 """Calls of one operation after which the other side is not waited for any more."""
-CHEAPER = 0.05
-"""By which part the commands or the time of an operation must differ to be told."""
 TRIED_MAX = 40
 """Traces in which a law fell in the mix that are tried on either version alone, for each law."""
 
@@ -212,30 +217,21 @@ def _heard(report: Report) -> str:
     return "nothing" if report.stopped else repr(report.reply)
 
 
-class MixReruns(ContractReruns):
-    """Steps of which either version serves some, beside each version alone: broken is what falls by steps with which
-    neither breaks any law alone."""
+class MixReruns(InTheMix, ContractReruns):
+    """Steps of which either version serves some, beside each version alone."""
 
     def __init__(self, make: Callable[[], ContractRun], alone: Iterable[ContractReruns]) -> None:
         super().__init__(make)
         self.alone = tuple(alone)
 
-    def broken(self, steps: Sequence[ClientStep]) -> tuple[int, list[Discrepancy]] | None:
-        """As of any run, unless one version alone breaks a law by the same steps."""
-        found = super().broken(steps)
-        if found is None:
-            return None
-        plain = _served_by_one(steps[: found[0]])
-        return None if any(one.broken(plain) is not None for one in self.alone) else found
+    def by_one(self, trace: ContractTrace) -> ContractTrace:
+        """Without who serves which call."""
+        steps = (replace(one, served_by="") if isinstance(one, Begin) else one for one in trace.steps)
+        return replace(trace, steps=tuple(steps))
 
     def is_taken_alone(self, trace: ContractTrace) -> bool:
         """Whether clients could take the steps on each version alone, which then breaks no law by them."""
-        plain = replace(trace, steps=_served_by_one(trace.steps))
-        return all(one.takes(plain) for one in self.alone)
-
-
-def _served_by_one(steps: Sequence[ClientStep]) -> tuple[ClientStep, ...]:
-    return tuple(replace(one, served_by="") if isinstance(one, Begin) else one for one in steps)
+        return all(one.takes(self.by_one(trace)) for one in self.alone)
 
 
 def compare_contracts(
@@ -385,16 +381,8 @@ class ProductSearch:
         broken = reruns.law_broken(trace, found.law)
         trace = replace(trace, law="", store=str(self.new.path), seed=self.seed)
         old, new = self.alone
-        return Difference(
-            found.law,
-            broken[1] if broken else found.text,
-            trace,
-            tuple(map(told_step, trace.steps)),
-            explain(new, trace),
-            explain(old, trace),
-            _laws_at_the_end(new, trace),
-            _laws_at_the_end(old, trace),
-        )
+        text = broken[1] if broken else found.text
+        return difference_of(found.law, text, trace, (new, old), told_step, explain)
 
     def costs(self, before: Validation | None = None, after: Validation | None = None) -> Iterator[str]:
         """Operations that took more or fewer commands, or more or less of a server's time, where both replied alike."""
@@ -407,8 +395,8 @@ class ProductSearch:
                     whole[name].us[side] += one.us[side]
         for name, one in sorted(whole.items()):
             (then, now), (us_then, us_now) = one.commands, one.us
-            if any(abs(b - a) > CHEAPER * max(a, 1e-9) for a, b in ((then, now), (us_then, us_now))):
-                word = "dearer" if (us_now, now) > (us_then, then) else "cheaper"
+            word = dearer_or_cheaper((us_then, then), (us_now, now))
+            if word:
                 yield (
                     f"{word}: {name}: {now / one.calls:.2f} commands and {us_now / one.calls / 1000:.3f} ms a call, "
                     f"before {then / one.calls:.2f} and {us_then / one.calls / 1000:.3f} ms, over {one.calls:,} calls"
@@ -432,33 +420,34 @@ class ProductSearch:
         reruns = MixReruns(make, [self._reruns(one, self.contract) for one in (self.old, self.new)])
         findings = self._searched(make, reruns, laws, "rolling upgrade", until=ROLLING_BY)
         confirmer = Confirmer(self.backend, ContractPerformer(mixed, self.contract), CpuBudget())
-        broken = [change for law in laws for change in self._in_the_mix(reruns, findings, law, confirmer, seen)]
+
+        def change_of(found: Finding) -> Change | None:
+            return self._in_the_mix(reruns, found, confirmer, seen)
+
+        broken = in_the_mix(laws, findings, _upgrades_first, TRIED_MAX, change_of)
         work = findings.work
         scope = (
             f"rolling upgrade, each call served by either version: {work['steps']:,} steps, {work['states']:,} "
             f"states, {work['walks']:,} random walks"
         )
-        return RollingUpgrade(tuple(broken), (scope,), tuple(f"rolling upgrade: {gap}" for gap in findings.gaps))
+        return RollingUpgrade(broken, (scope,), tuple(f"rolling upgrade: {gap}" for gap in findings.gaps))
 
     def _in_the_mix(
-        self, reruns: MixReruns, findings: Findings, law: str, confirmer: Confirmer, seen: Set[tuple[str, str]]
-    ) -> Iterator[Change]:
-        """The first that stands; what an upgrade breaks before what a rollback does."""
-        for one in sorted(findings.by_law.get(law, ()), key=_upgrades_first)[:TRIED_MAX]:
-            if reruns.law_broken(one.trace, law) is None:
-                continue
-            if (law, wording(one.text)) in seen and not reruns.is_taken_alone(one.trace):
-                continue
-            self.progress(f"rolling upgrade: a witness of {law}")
-            trace: ContractTrace = shortened(one.trace, law, reruns, PlainerCalls())
-            broken = reruns.law_broken(trace, law)
-            trace = replace(trace, law=law, store=str(self.new.path), seed=self.seed)
-            finding = replace(one, trace=trace, text=broken[1] if broken else one.text)
-            explanation = explain(reruns, trace)
-            yield Change(
-                law, Witness(finding, explanation, confirmer.words(trace, law, explanation.exhausts), self.terms)
-            )
-            return
+        self, reruns: MixReruns, found: Finding, confirmer: Confirmer, seen: Set[tuple[str, str]]
+    ) -> Change | None:
+        """The finding with its shortest steps; None if it does not stand."""
+        law = found.law
+        if reruns.law_broken(found.trace, law) is None:
+            return None
+        if (law, wording(found.text)) in seen and not reruns.is_taken_alone(found.trace):
+            return None
+        self.progress(f"rolling upgrade: a witness of {law}")
+        trace: ContractTrace = shortened(found.trace, law, reruns, PlainerCalls())
+        broken = reruns.law_broken(trace, law)
+        trace = replace(trace, law=law, store=str(self.new.path), seed=self.seed)
+        finding = replace(found, trace=trace, text=broken[1] if broken else found.text)
+        explanation = explain(reruns, trace)
+        return Change(law, Witness(finding, explanation, confirmer.words(trace, law, explanation.exhausts), self.terms))
 
 
 def _is_troubled(trace: AnyTrace) -> bool:
@@ -466,10 +455,6 @@ def _is_troubled(trace: AnyTrace) -> bool:
 
 
 def _upgrades_first(one: Finding) -> tuple[int, list[bool], str]:
+    """Shorter ones before longer ones, what an upgrade breaks before what a rollback does."""
     steps = one.trace.steps
     return len(steps), [getattr(step, "served_by", "") == NEW for step in steps], repr(steps)
-
-
-def _laws_at_the_end(reruns: ContractReruns, trace: ContractTrace) -> tuple[str, ...]:
-    broken = reruns.broken(trace.steps)
-    return tuple(one.law for one in broken[1]) if broken is not None and broken[0] == len(trace.steps) else ()

@@ -7,8 +7,10 @@ newly broken, and what is told of each kind of difference is the same for all.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import Any, Protocol
 
+from orderlab.platform import rare_collections
 from orderlab.properties.comparison.change import (
     DIFFERENCES_MAX,
     KINDS,
@@ -27,8 +29,45 @@ from orderlab.properties.comparison.change import (
 )
 from orderlab.properties.validation.findings import Finding, Findings
 from orderlab.properties.validation.validation import Validation
-from orderlab.properties.witness.shortening import Reruns
+from orderlab.properties.witness.shortening import Broken, Reruns
+from orderlab.properties.witness.witness import Explanation
 from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.lua_text import RewrittenLine
+
+CHEAPER = 0.05
+"""By which part the commands or the time of an operation must differ to be told."""
+
+
+class Version(Reruns, Protocol):
+    """One version by itself."""
+
+    def breaks_any(self, trace: Any) -> bool:
+        """Whether the steps break any law."""
+        ...
+
+    def laws_at_the_end(self, trace: Any) -> tuple[str, ...]:
+        """The laws that the last step breaks."""
+        ...
+
+
+class InTheMix:
+    """Before the reruns of a store that either version serves: broken there is what falls by steps with which neither
+    version breaks any law alone. Those steps break a law alone as well, and then that is what is wrong, whoever
+    serves."""
+
+    alone: tuple[Version, ...]
+
+    def by_one(self, trace: Any) -> Any:
+        """The steps as one version alone takes them."""
+        raise NotImplementedError
+
+    def law_broken(self, trace: Any, law: str, words: str = "") -> Broken | None:
+        """As of any store, unless one version alone breaks a law by the same steps."""
+        found: Broken | None = super().law_broken(trace, law, words)  # type: ignore[misc]
+        if found is None:
+            return None
+        plain = self.by_one(replace(trace, steps=trace.steps[: found[0]]))
+        return None if any(one.breaks_any(plain) for one in self.alone) else found
 
 
 class VersionSearch(Protocol):
@@ -60,6 +99,7 @@ class VersionSearch(Protocol):
         ...
 
 
+@rare_collections()
 def compare_versions(
     old: Binding,
     new: Binding,
@@ -124,3 +164,48 @@ def first_of_each(
             if head not in found and sum(known[0] == kind for known in found) < DIFFERENCES_MAX:
                 found[head] = told(one)
     return tuple(found.values())
+
+
+def difference_of(
+    kind: str,
+    text: str,
+    trace: Any,
+    versions: tuple[Version, Version],
+    told_step: Callable[[Any], str],
+    explain: Callable[[Any, Any], Explanation],
+    lines: tuple[RewrittenLine, ...] = (),
+) -> Difference:
+    """With what either version, the new one first, does in the steps."""
+    new, old = versions
+    return Difference(
+        kind,
+        text,
+        trace,
+        tuple(map(told_step, trace.steps)),
+        explain(new, trace),
+        explain(old, trace),
+        new.laws_at_the_end(trace),
+        old.laws_at_the_end(trace),
+        lines,
+    )
+
+
+def in_the_mix(
+    laws: Sequence[str],
+    findings: Findings,
+    order: Callable[[Finding], Any],
+    tried_max: int,
+    change_of: Callable[[Finding], Change | None],
+) -> tuple[Change, ...]:
+    """Of each law the first that stands among so many."""
+    tried = (map(change_of, sorted(findings.by_law.get(law, ()), key=order)[:tried_max]) for law in laws)
+    first = (next(filter(None, some), None) for some in tried)
+    return tuple(filter(None, first))
+
+
+def dearer_or_cheaper(then: tuple[float, float], now: tuple[float, float]) -> str:
+    """Of the time and the commands that something takes: which of the two it is now, nothing where they hardly
+    differ."""
+    if not any(abs(after - before) > CHEAPER * max(before, 1e-9) for before, after in zip(then, now, strict=True)):
+        return ""
+    return "dearer" if now > then else "cheaper"

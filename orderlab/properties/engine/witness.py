@@ -107,6 +107,15 @@ class ContractReruns:
             return None
         return found[0], text
 
+    def breaks_any(self, trace: ContractTrace) -> bool:
+        """Whether the steps break any law."""
+        return self.broken(trace.steps) is not None
+
+    def laws_at_the_end(self, trace: ContractTrace) -> tuple[str, ...]:
+        """The laws that the last step breaks; none where one before it breaks any."""
+        broken = self.broken(trace.steps)
+        return tuple(one.law for one in broken[1]) if broken is not None and broken[0] == len(trace.steps) else ()
+
     def takes(self, trace: ContractTrace) -> bool:
         """Whether the contract has its clients take all the steps on this store, up to where one breaks a law."""
         run = self.run

@@ -12,12 +12,12 @@ from typing import Any
 from orderlab.child import asked_to_end
 from orderlab.model.contracts.contract import Terms
 from orderlab.model.verdict import Outcome, worst
+from orderlab.platform import rare_collections
 from orderlab.properties.validation.effort import INSTRUCTIONS, INSTRUCTIONS_MORE, STANDARD, name_of_effort
 from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.verdicts import Judge, LawResult, Progress
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.bound import BudgetExceeded, CpuBudget
-from orderlab.sim.systems.running import rare_collections
 
 SEARCHING = 0.7
 """Of a cap in seconds, what the analyses may take; the rest is for witnesses."""

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import simpy
 
 from orderlab.model.history.events import EventBatch, EventKind, Names, NameTable
+from orderlab.platform import rare_collections
 from orderlab.sim.costs import Costs, load_costs
 from orderlab.sim.engine.clock import Station, Waits
 from orderlab.sim.engine.statistics import DeliveryHistogram, LatencyHistogram
@@ -42,7 +43,7 @@ from orderlab.sim.servers.moving_slots import MovingSlots
 from orderlab.sim.stores.binding import load_binding
 from orderlab.sim.systems.behaviour import levels_of, retaining_of, schedule_of, set_off
 from orderlab.sim.systems.report import Measured, figures, measure
-from orderlab.sim.systems.running import SimulationProgress, rare_collections
+from orderlab.sim.systems.running import SimulationProgress
 from orderlab.sim.systems.series import Series
 from orderlab.sim.systems.settings import FENCED, DeviceSettings
 from orderlab.sim.systems.system import AssembledSystem

@@ -12,13 +12,14 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from orderlab.model.history.events import EventBatch, EventKind, Names, NameTable
+from orderlab.platform import rare_collections
 from orderlab.sim.engine.clock import Clock, Waits, call_at
 from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.engine.recorder import HistoryRecorder
 from orderlab.sim.engine.statistics import LatencyHistogram
 from orderlab.sim.fault_schedule import faults_among
 from orderlab.sim.systems.report import latency, warm_up
-from orderlab.sim.systems.running import SimulationProgress, rare_collections
+from orderlab.sim.systems.running import SimulationProgress
 from orderlab.sim.systems.series import Series, Slices
 from orderlab.sim.systems.whereabouts import FeedWatch
 

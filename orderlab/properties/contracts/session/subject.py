@@ -8,6 +8,7 @@ from math import inf
 
 from orderlab.model.contracts.session.steps import PRODUCERS, Churn, Save, Step, Trace
 from orderlab.model.contracts.steps import fault_of
+from orderlab.model.laws import STORE_LAWS
 from orderlab.properties.contracts.session.inspection import Baseline, Inspection, measure_baseline
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.harness.recording import RecordingStore
@@ -232,6 +233,22 @@ class Reruns:
         if known is None or (known and (not words or wording(known[1]) == words)):
             return known
         return self._run(trace, law, words)
+
+    def breaks_any(self, trace: Trace) -> bool:
+        """Whether the steps break any law."""
+        run, taken = self.start(trace)
+        return any(one.law in STORE_LAWS for step in trace.steps[taken:] for one in run.perform(step).discrepancies)
+
+    def laws_at_the_end(self, trace: Trace) -> tuple[str, ...]:
+        """The laws that the last step breaks, or the one after which nothing can be judged."""
+        run, taken = self.start(trace)
+        laws: tuple[str, ...] = ()
+        for step in trace.steps[taken:]:
+            report = run.perform(step)
+            laws = tuple(dict.fromkeys(one.law for one in report.discrepancies if one.law in STORE_LAWS))
+            if report.diverges:
+                break
+        return laws
 
     def takes(self, trace: Trace) -> bool:
         """Always: messages are named by their labels, whatever a store calls them."""

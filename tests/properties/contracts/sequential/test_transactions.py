@@ -145,7 +145,7 @@ def test_an_operation_that_ended_watches_nothing_any_more(tmp_path: Path, ends: 
     of = run(counter(tmp_path))
     for step in (add(0), Resume(0), ends):
         of.perform(step)
-    assert of.state.watches == (((), False), ((), False))
+    assert of.state.core.watches == (((), False), ((), False))
 
 
 def test_a_state_that_is_come_back_to_has_the_watches_of_then(tmp_path: Path) -> None:
@@ -156,14 +156,14 @@ def test_a_state_that_is_come_back_to_has_the_watches_of_then(tmp_path: Path) ->
     for step in (add(1), Resume(1), Resume(1)):
         of.perform(step)
     changed = of.state
-    assert (watching.watches[0], changed.watches[0]) == ((((b"sum", False),), False), ((), True))
+    assert (watching.core.watches[0], changed.watches[0]) == ((((b"sum", False),), False), ((), True))
     of.go_to(watching)
     assert of.perform(Resume(0)).is_over
     of.go_to(changed)
     assert not of.perform(Resume(0)).is_over
     of.go_to(watching)
     of.perform(Wait(5))
-    assert of.state.watches == watching.watches
+    assert of.state.core.watches == watching.core.watches
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_a_client_that_dies_while_it_waits_leaves_nothing_behind() -> None:
     start = run.state
     run.perform(Begin(0, TAKE))
     assert not run.perform(Die(0)).is_part_way
-    assert (run.line, run.state.keyspace, run.state.judged) == ((), start.keyspace, start.judged)
+    assert (run.line, run.state.core.keyspace, run.state.core.judged) == ((), start.core.keyspace, start.core.judged)
 
 
 def test_a_wait_with_a_timeout_ends_by_time(tmp_path: Path) -> None:

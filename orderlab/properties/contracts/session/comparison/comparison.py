@@ -32,7 +32,7 @@ from orderlab.properties.contracts.session.validation.walks import walk_about
 from orderlab.properties.contracts.session.witness.explanation import explain
 from orderlab.properties.contracts.session.witness.full_scale import as_it_stands, with_fewer_steps
 from orderlab.properties.contracts.session.witness.plainer import minimise
-from orderlab.properties.engine.versions import compare_versions, first_of_each
+from orderlab.properties.engine.versions import compare_versions, dearer_or_cheaper, difference_of, first_of_each
 from orderlab.properties.validation.effort import QUICK, STATES, WALKS, count
 from orderlab.properties.validation.findings import Finding, Findings
 from orderlab.properties.validation.validation import Validation
@@ -41,8 +41,6 @@ from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.lua_text import RewrittenLine
 from orderlab.sim.stores.bound import BudgetExceeded
 
-CHEAPER = 0.05
-"""By which part the commands or the time of an operation must differ to be told."""
 PASSING_STEPS = 5_000
 """For making short what shows after a round of all identifiers only, for all such differences together: one round at
 full scale, and as many steps in rehearsal."""
@@ -93,7 +91,7 @@ class Search:
         self.of_many = Reruns(self.large)
         """Of traces in which all identifiers pass; what it may take is shared by all differences."""
         self.of_many.allow(PASSING_STEPS)
-        self._alone: dict[int, tuple[Reruns, ...]] = {}
+        self._alone: dict[int, tuple[Reruns, Reruns]] = {}
 
     @property
     def work(self) -> Mapping[str, float]:
@@ -195,22 +193,19 @@ class Search:
     def _told(self, trace: Trace, text: str, kind: str, lines: tuple[RewrittenLine, ...] = ()) -> Difference:
         """With what either version answers."""
         trace = replace(trace, law="", store=str(self.new.path), seed=self.seed)
-        new, old = self._plain(trace.modulus)
-        return Difference(
-            kind, text, trace,
-            tuple(told_step(step, trace) for step in trace.steps), explain(new, trace), explain(old, trace),
-            laws_at_the_end(new, trace), laws_at_the_end(old, trace), lines,
-        )  # fmt: skip
+        return difference_of(
+            kind, text, trace, self._plain(trace.modulus), lambda step: told_step(step, trace), explain, lines
+        )
 
-    def _plain(self, modulus: int) -> tuple[Reruns, ...]:
+    def _plain(self, modulus: int) -> tuple[Reruns, Reruns]:
         """Each version alone, the new one first: once for all differences, which share the way round all
         identifiers."""
         if modulus not in self._alone:
-            subjects = [Subject(binding, self.seed) for binding in (self.new, self.old)]
-            self._alone[modulus] = tuple(
+            new, old = (
                 Reruns(one if modulus == one.binding.modulus else one.scaled(modulus, remembers=False))
-                for one in subjects
+                for one in (Subject(binding, self.seed) for binding in (self.new, self.old))
             )
+            self._alone[modulus] = new, old
         return self._alone[modulus]
 
     def take_long_run(self) -> None:
@@ -235,29 +230,14 @@ def _operation(text: str) -> str:
     return " ".join(text.split(" ", 2)[:2]) if text.startswith("afterwards") else text.split(" ", 1)[0]
 
 
-def laws_at_the_end(reruns: Reruns, trace: Trace) -> tuple[str, ...]:
-    """The laws that the last step of a trace breaks."""
-    run, taken = reruns.start(trace)
-    laws: tuple[str, ...] = ()
-    for step in trace.steps[taken:]:
-        report = run.perform(step)
-        laws = tuple(dict.fromkeys(one.law for one in report.discrepancies if one.law in STORE_LAWS))
-        if report.diverges:
-            break
-    return laws
-
-
 def cost_changes(before: SessionValidation, after: SessionValidation) -> Iterator[str]:
     """Where the new scripts take more or fewer commands, or more or less of a server's time, than the old ones."""
     old, new = before.footprint.costs, after.footprint.costs
     for situation in sorted(set(old) & set(new)):
         for length in sorted(set(old[situation]) & set(new[situation])):
             (calls_before, ms_before), (calls, ms) = old[situation][length], new[situation][length]
-            apart = [
-                abs(now - then) > CHEAPER * max(then, 1e-9) for now, then in ((calls, calls_before), (ms, ms_before))
-            ]
-            if any(apart):
-                word = "dearer" if (ms, calls) > (ms_before, calls_before) else "cheaper"
+            word = dearer_or_cheaper((ms_before, calls_before), (ms, calls))
+            if word:
                 yield (
                     f"{word}: {situation}, queue of {length:,}: {calls:,} commands and {ms:.2f} ms, "
                     f"before {calls_before:,} and {ms_before:.2f} ms"

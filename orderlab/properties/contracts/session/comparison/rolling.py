@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from orderlab.model.contracts.session.contract import SCOPES
 from orderlab.model.contracts.session.steps import Serve, Step, Trace
-from orderlab.model.laws import STORE_LAWS
 from orderlab.properties.comparison.change import ROLLING_BY, Cap, Change, Progress, RollingUpgrade, has_library
 from orderlab.properties.contracts.session.subject import (
     CLIENTS,
@@ -30,6 +29,7 @@ from orderlab.properties.contracts.session.witness.confirmation import SessionPe
 from orderlab.properties.contracts.session.witness.explanation import explain
 from orderlab.properties.contracts.session.witness.full_scale import as_it_stands
 from orderlab.properties.contracts.session.witness.plainer import minimise
+from orderlab.properties.engine.versions import InTheMix, in_the_mix
 from orderlab.properties.validation.effort import STATES, WALKS, count
 from orderlab.properties.validation.findings import Finding, Findings
 from orderlab.properties.witness.confirmation import Confirmer
@@ -42,27 +42,16 @@ TRIED_MAX = 12
 """Traces in which a law fell in the mix that are tried on either version alone, for each law."""
 
 
-class MixReruns(Reruns):
-    """Traces on both versions, beside each version alone: broken here is what falls by steps with which neither breaks
-    any law alone."""
+class MixReruns(InTheMix, Reruns):
+    """Traces on both versions, beside each version alone."""
 
     def __init__(self, subject: Subject, alone: Iterable[Subject]) -> None:
         super().__init__(subject)
         self.alone = tuple(map(Reruns, alone))
 
-    def law_broken(self, trace: Trace, law: str, words: str = "") -> tuple[int, str] | None:
-        """As of any store, unless one version alone breaks a law by the same steps."""
-        found = super().law_broken(trace, law, words)
-        if found is None:
-            return None
-        plain = replace(trace, steps=tuple(one for one in trace.steps[: found[0]] if not isinstance(one, Serve)))
-        return None if any(_breaks_any(one, plain) for one in self.alone) else found
-
-
-def _breaks_any(reruns: Reruns, trace: Trace) -> bool:
-    """Whether the steps break any law: then it is that which is wrong, whoever serves."""
-    run, taken = reruns.start(trace)
-    return any(one.law in STORE_LAWS for step in trace.steps[taken:] for one in run.perform(step).discrepancies)
+    def by_one(self, trace: Trace) -> Trace:
+        """Without the changes of who serves."""
+        return replace(trace, steps=tuple(one for one in trace.steps if not isinstance(one, Serve)))
 
 
 def rolling_upgrade(
@@ -93,19 +82,16 @@ def rolling_upgrade(
     on_small = MixReruns(small, [one.scaled(modulus, remembers=False) for one in alone] if small.rewritten else alone)
     on_large = MixReruns(large, alone)
     confirmer = Confirmer(backend, SessionPerformer(mixed, lambda *_: None), CpuBudget())
-    broken = []
-    for law in laws:
-        for finding in sorted(findings.by_law.get(law, ()), key=lambda one: one.size)[:TRIED_MAX]:
-            change = _change(finding, on_small, on_large, confirmer)
-            if change is not None:
-                progress(f"rolling upgrade: a witness of {law}")
-                broken.append(change)
-                break
+
+    def change_of(found: Finding) -> Change | None:
+        return _change(found, on_small, on_large, confirmer, progress)
+
+    broken = in_the_mix(laws, findings, lambda one: one.size, TRIED_MAX, change_of)
     gaps = (
         *findings.gaps,
         "in a rolling upgrade what stays behind in keys is not judged: each version has a layout of its own",
     )
-    return RollingUpgrade(tuple(broken), tuple(scope), gaps)
+    return RollingUpgrade(broken, tuple(scope), gaps)
 
 
 def _not_on_the_same_data(old: Binding, new: Binding, seed: int) -> str:
@@ -153,11 +139,14 @@ def _served(steps: Sequence[Step]) -> Iterator[list[Step]]:
         yield [Serve(first), *steps[:middle], Serve(NEW if first == OLD else OLD), *steps[middle:]]
 
 
-def _change(found: Finding, on_small: MixReruns, on_large: MixReruns, confirmer: Confirmer) -> Change | None:
+def _change(
+    found: Finding, on_small: MixReruns, on_large: MixReruns, confirmer: Confirmer, progress: Progress
+) -> Change | None:
     """The finding with its shortest steps; None if one of the versions breaks the law alone."""
     law, mixed = found.law, on_large.subject.binding
     if on_small.law_broken(found.trace, law) is None:
         return None
+    progress(f"rolling upgrade: a witness of {law}")
     trace = minimise(found.trace, law, on_small, wording=found.kind.wording)
     is_small = trace.modulus != mixed.modulus
     full = as_it_stands(trace, law, mixed.modulus, on_large) if is_small else trace
