@@ -156,7 +156,7 @@ def test_a_state_that_is_come_back_to_has_the_watches_of_then(tmp_path: Path) ->
     for step in (add(1), Resume(1), Resume(1)):
         of.perform(step)
     changed = of.state
-    assert (watching.core.watches[0], changed.watches[0]) == ((((b"sum", False),), False), ((), True))
+    assert (watching.core.watches[0], changed.core.watches[0]) == ((((b"sum", False),), False), ((), True))
     of.go_to(watching)
     assert of.perform(Resume(0)).is_over
     of.go_to(changed)

@@ -50,7 +50,7 @@ def test_a_state_holds_who_waits_and_in_which_order() -> None:
     run.perform(Begin(1, TAKE))
     run.perform(Begin(0, TAKE))
     before = run.state
-    assert before.line == (1, 0)
+    assert before.core.line == (1, 0)
     run.perform(Begin(2, add("a")))
     assert run.line == (0,)  # the one that had waited longest was served
     after = run.state
