@@ -209,10 +209,15 @@ class ContractRun:
     @property
     def state(self) -> RunState:
         """Where the run is; on the kernel alone."""
+        return RunState(self.core, tuple(self.clients))
+
+    @property
+    def core(self) -> Core:
+        """The state without the clients."""
         if self._core is None:
             watches = tuple(self.backend.watched(one) for one in self.connections) if self.watches else ()
             self._core = Core(self.backend.keyspace(), self.backend.now_ms, self.judge.frozen, self.line, watches)
-        return RunState(self._core, tuple(self.clients))
+        return self._core
 
     def go_to(self, state: RunState) -> None:
         """Be in ``state``; on the kernel alone."""
@@ -270,7 +275,7 @@ class ContractRun:
                 asked,
                 Remembered(
                     replace(report, effects=list(report.effects)),
-                    self.state.core,
+                    self.core,
                     after,
                     after.seen[len(before.seen) :],
                     after.begun - before.begun,
