@@ -15,6 +15,7 @@ EXTRAS = {
     "spark": ("SALib", "pandas", "pyspark", "venv_pack"),
     "postgres": ("psycopg",),
     "streams": ("rocksdict",),
+    "clients": ("greenlet", "redis"),
 }
 """Extra -> the modules that it brings, beside those of extras that it contains (``pyproject.toml``)."""
 WANTED = {
@@ -25,6 +26,7 @@ WANTED = {
     "calibrate": "sim",
     "sweep": "spark",
     "bench": "all",
+    "race": "clients",
 }
 """The extra with all that a command needs; other commands need none but for single options."""
 

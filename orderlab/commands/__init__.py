@@ -7,6 +7,7 @@ SUMMARIES = {
     "binding": "Show what a binding sends and reads for a call of each operation; the JSON Schema of store.toml.",
     "lint": "Look for mistakes in the text of scripts: Lua files, stores, strings of programs.",
     "cost": "Say what each operation costs as a function of length, batch and payload, and hold it against a budget.",
+    "race": "Run client code in every order of its Redis commands, and judge what comes of it.",
     "specimens": "Is every flawed store caught by the laws that it breaks, and does its neighbour pass them?",
     "compare": "Put stores and systems side by side: laws, costs, faults, on one workload.",
     "mutate": "Make mutants of a store's scripts and validate each: what does a green validation miss?",

@@ -1,0 +1,63 @@
+"""`orderlab race`: client code in every order of its commands."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orderlab.program import EXIT
+
+if TYPE_CHECKING:
+    from orderlab.properties.clients.race import RaceVerdict
+
+
+def race(
+    named: Annotated[str, typer.Argument(metavar="PATH[:NAME]", help="A Python file with scenarios, or one of them.")],
+    effort: Annotated[str, typer.Option(help="quick, normal or thorough: executions at most.")] = "normal",
+    trouble: Annotated[int, typer.Option(min=0, max=3, help="Faults in one execution at most.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the random walks where a search is not exhausted.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Run client code on the kernel in every order of its commands, and judge what comes of it.
+
+    The file is Python and runs with your rights. Exit code 0: holds; 1: violated; 2: unusable; 3: not exhausted.
+    """
+    from orderlab.model.errors import InputError
+    from orderlab.model.verdict import worst
+    from orderlab.properties.clients import race as engine
+    from orderlab.properties.clients import virtual, wiring
+    from orderlab.properties.clients.scenario import load
+    from orderlab.properties.clients.search import EFFORTS
+
+    if effort not in EFFORTS:
+        raise InputError(f"--effort {effort}: unknown; choose {', '.join(EFFORTS)}")
+    with virtual.installed(wiring.replacements()):
+        scenarios = load(named)
+    verdicts = [engine.race(each, effort, trouble, seed) for each in scenarios]
+    if as_json:
+        print(json.dumps({"seed": seed, "verdicts": [verdict.to_json() for verdict in verdicts]}))
+    else:
+        for verdict in verdicts:
+            _show(verdict)
+        print(f"seed {seed}")
+    raise typer.Exit(EXIT[worst(verdict.outcome for verdict in verdicts)])
+
+
+def _show(verdict: RaceVerdict) -> None:
+    from pathlib import Path
+
+    from orderlab.properties.clients.race import told_step
+
+    print(f"{verdict.scenario}: {verdict.outcome}" + (f" ({verdict.law})" if verdict.law else ""))
+    if verdict.law:
+        print(f"  {verdict.what}")
+    print(f"  {verdict.how_far}")
+    for number, step in enumerate(verdict.steps, 1):
+        place = step.line and f"{Path(step.line).name}"
+        if step.kind == "start":
+            continue
+        trouble = f" [{step.trouble}]" if step.trouble else ""
+        reply = f" -> {step.reply!r}" if step.kind == "command" else ""
+        print(f"  {number:3}. client {step.lane}{trouble}: {told_step(step)}{reply}   {place}")

@@ -1,0 +1,1 @@
+"""Client code under a scheduler: every order of the commands that clients send, on the kernel."""

@@ -1,0 +1,421 @@
+"""One execution of client code: its lanes (clients, and the threads that they start), their steps, and virtual time.
+
+A lane is a greenlet. It stops before each step that others may see (a command, a sleep that ends, a mark) and goes on
+when the scheduler says so; what it does between is its own. Time goes by only when no lane can make a step.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import greenlet
+
+from orderlab.properties.clients.footprints import SCRIPTS, Footprint, Touched
+from orderlab.sim.redis.backends.backend import FIRST_MS
+from orderlab.sim.redis.client import Client
+from orderlab.sim.redis.keyspace import FrozenKeyspace
+from orderlab.sim.redis.lua.host import SharedLua
+from orderlab.sim.redis.node_state import Effect
+from orderlab.sim.redis.replies import Reply
+from orderlab.sim.redis.shard import Shard
+
+Choice = tuple[str, str]
+"""A lane by its name, and what befalls its step (nothing: empty)."""
+
+STEPS_MAX: Final = 2_000
+"""Steps of one execution; one that takes more is cut off, and told."""
+IDLE_STEPS_MAX: Final = 200
+"""Steps in a row that changed nothing, with no deadline of a key ahead: who still waits then waits for ever."""
+POLLS_MAX: Final = 6
+"""Equal steps of one lane in a row, after which another lane comes first."""
+
+
+class Killed(BaseException):
+    """Raised in a lane that ends before its code does."""
+
+
+class Cut(Exception):
+    """The execution is not worth going on with: what it would show is shown elsewhere, or it is too long."""
+
+
+@dataclass(slots=True)
+class Op:
+    """What a lane will do next."""
+
+    kind: str
+    """``start``, ``command``, ``sleep``, ``wait`` or ``mark``."""
+    what: Any = None
+    """The command with its arguments, or a word."""
+    ready: Callable[[], bool] | None = None
+    """Whether it can be done; None: now."""
+    until_us: int | None = None
+    """When it can be done in any case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step as a witness shows it."""
+
+    lane: str
+    trouble: str
+    kind: str
+    what: Any
+    reply: Any
+    now_ms: int
+    line: str
+    """Where in the user's file."""
+    beneath: str
+    """Where in the library beneath, where that is another file."""
+    before: FrozenKeyspace
+    after: FrozenKeyspace
+
+
+class Lane:
+    """A client, or a thread of one."""
+
+    def __init__(self, name: str, client: str, run: Callable[[], Any], daemon: bool = False) -> None:
+        self.name = name
+        self.client = client
+        self.run = run
+        self.daemon = daemon
+        self.op = Op("start")
+        self.trouble = ""
+        self.is_done = False
+        self.is_killed = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.children = 0
+        self.polls = 0
+        self.last: Any = None
+        self.kills = 0
+        self.rng = random.Random(f"race:{name}")
+        self.greenlet: Any = None
+        self.loop: Any = None
+        self.locals: dict[int, dict[str, Any]] = {}
+
+
+current: list[Any] = [None]
+"""The execution that is going on, if one is."""
+_scripts = SharedLua()
+
+
+def lane_here() -> Lane | None:
+    """The lane whose code is running; None in code that no execution drives."""
+    execution = current[0]
+    return execution.lane if execution is not None else None
+
+
+Chooser = Callable[["Execution", list[Choice]], Choice | None]
+"""Says which step comes next of those that can be made; None cuts the execution off."""
+
+
+class Execution:
+    """One run of a scenario from its beginning, along the choices of a chooser."""
+
+    def __init__(self, seed: int = 0, troubles: Sequence[str] = (), budget: int = 0, recording: bool = False) -> None:
+        self.shard = Shard(_scripts)
+        self.shard.now_ms = FIRST_MS
+        self.now_us = FIRST_MS * 1000
+        self.effects: list[Effect] = []
+        self.shard.effects = self.effects
+        self.seed = seed
+        self.lanes: dict[str, Lane] = {}
+        self.lane: Lane | None = None
+        self.touched = Touched()
+        self.troubles, self.budget = tuple(troubles), budget
+        self.used: list[tuple[str, str]] = []
+        self.choices: list[Choice] = []
+        self.idle = 0
+        self.is_stuck = False
+        self.is_cut = ""
+        self.polls_cut = False
+        self.recording = recording
+        self.steps: list[Step] = []
+        self.reply: Any = None
+        self.marks: Any = None
+        self.checks_always: Callable[[], None] | None = None
+        self.last_write: FrozenKeyspace | None = None
+        self.ending = False
+        self._hub: Any = None
+        self._graveyard: list[Any] = []
+        self.footprint: Footprint | None = None
+        """What the last step touched."""
+
+    # -- lanes -----------------------------------------------------------------------------------------------
+
+    def add(self, run: Callable[[], Any], client: str, daemon: bool = False) -> Lane:
+        """A further lane: a client, or a thread of the lane that runs now."""
+        parent = self.lane
+        if parent is None:
+            name = client
+        else:
+            parent.children += 1
+            name = f"{parent.name}.{parent.children}"
+            client = parent.client
+        lane = Lane(name, client, run, daemon)
+        lane.rng = random.Random(f"{self.seed}:{name}")
+        lane.greenlet = greenlet.greenlet(lambda: self._live(lane))
+        self.lanes[name] = lane
+        if parent is not None:
+            self.touched.writes.add(("lanes", client))
+        return lane
+
+    def _live(self, lane: Lane) -> None:
+        try:
+            lane.result = lane.run()
+        except (Killed, greenlet.GreenletExit):
+            lane.is_killed = True
+        except BaseException as error:
+            lane.error = error
+        lane.is_done = True
+
+    def pend(self, op: Op) -> None:
+        """In a lane: stop here until the scheduler lets this step be made."""
+        lane = self.lane
+        assert lane is not None
+        if lane.is_killed or self.ending:
+            self._die(lane)
+        lane.op = op
+        self._hub.switch()
+        if lane.is_killed or self.ending:
+            self._die(lane)
+        if lane.trouble == "killed":
+            for other in self.lanes.values():
+                if other.client == lane.client:
+                    other.is_killed = True
+            lane.trouble = ""
+            self._die(lane)
+        if lane.trouble == "paused":
+            lane.trouble = ""
+            lane.op = Op("sleep", "paused", _never, self._past_deadline_us())
+            self._hub.switch()
+            if lane.is_killed or self.ending:
+                self._die(lane)
+            self.pend(op)
+
+    def _die(self, lane: Lane) -> None:
+        lane.kills += 1
+        if lane.kills > 50:  # code that catches everything and tries again would never end
+            self._graveyard.append(lane.greenlet)
+            lane.is_done = True
+            while True:
+                self._hub.switch()
+        raise Killed
+
+    def _past_deadline_us(self) -> int:
+        ahead = [ms for ms in self.shard.all_deadlines_ms() if ms >= self.shard.now_ms]
+        return (min(ahead) + 1) * 1000 if ahead else self.now_us
+
+    def random(self) -> random.Random:
+        """The draws of the lane that runs."""
+        assert self.lane is not None
+        return self.lane.rng
+
+    # -- steps -----------------------------------------------------------------------------------------------
+
+    def command(self, client: Client, argv: Sequence[bytes]) -> Reply:
+        """Carry out one command, as a part of the step that is being made."""
+        shard, effects, touched = self.shard, self.effects, self.touched
+        effects.clear()
+        name = argv[0].upper()
+        if name == b"EXEC":
+            touched.note_watched(client)
+        host = shard.lua_host
+        loaded, drawn = len(host.scripts) if host is not None else 0, shard.random_state
+        reply = shard.execute(argv, client)
+        host = shard.lua_host
+        if host is not None and len(host.scripts) != loaded:
+            touched.writes.add(SCRIPTS)
+        if shard.random_state != drawn:
+            touched.writes.add(("draws",))
+        if client.waiting is not None:
+            touched.note_waiting(client.waiting.keys)
+        touched.note(effects)
+        return reply
+
+    def enabled(self) -> list[Choice]:
+        """The steps that can be made now, those of the lane that made the last one first."""
+        now_us = self.now_us
+        found: list[Choice] = []
+        last = self.choices[-1][0] if self.choices else ""
+        polling: list[Choice] = []
+        for name, lane in self.lanes.items():
+            if lane.is_done:
+                continue
+            op = lane.op
+            if lane.is_killed or op.ready is None or (op.until_us is not None and now_us >= op.until_us) or op.ready():
+                if lane.polls >= POLLS_MAX:
+                    polling.append((name, ""))
+                elif name == last:
+                    found.insert(0, (name, ""))
+                else:
+                    found.append((name, ""))
+        if polling and found:
+            self.polls_cut = True
+        found = found or polling
+        if found and len(self.used) < self.budget:
+            for name, _ in tuple(found):
+                lane = self.lanes[name]
+                if lane.op.kind in ("command", "mark"):
+                    found += [(name, trouble) for trouble in self.troubles if self._can_befall(lane, trouble)]
+        return found
+
+    def _can_befall(self, lane: Lane, trouble: str) -> bool:
+        if trouble == "paused":
+            return any(ms >= self.shard.now_ms for ms in self.shard.all_deadlines_ms())
+        if trouble == "failover":
+            return self.last_write is not None
+        return trouble == "killed" or lane.op.kind == "command"
+
+    def make(self, choice: Choice) -> Footprint:
+        """Make one step; what it touched."""
+        name, trouble = choice
+        lane = self.lanes[name]
+        op = lane.op
+        self.choices.append(choice)
+        before = self.shard.freeze() if self.recording or "failover" in self.troubles else {}
+        lane.trouble = trouble
+        if trouble:
+            self.used.append(choice)
+            self.touched.writes.add(("trouble",))
+            if trouble == "scripts-flushed":
+                self.command(Client(), (b"SCRIPT", b"FLUSH"))
+                self.touched.writes.add(SCRIPTS)
+                lane.trouble = ""
+            elif trouble == "failover":
+                self.shard.load(self.last_write or {})
+                self.touched.is_whole = True
+                lane.trouble = ""
+        where = self._where(lane) if self.recording else ("", "")
+        self.reply = None
+        dirty = self.shard.dirty
+        self.lane = lane
+        lane.greenlet.switch()
+        self.lane = None
+        if lane.is_done or (len(self.lanes) > 3 and lane.children):
+            self.touched.writes.add(("lanes", lane.client))
+        footprint = self.touched.taken()
+        if "." in name or lane.children:
+            # Threads of one client share its memory, which nobody watches.
+            footprint = Footprint(footprint.reads, footprint.writes | {("client", lane.client)}, footprint.is_whole)
+        self._count(lane, op, footprint, dirty)
+        if self.shard.dirty != dirty and "failover" in self.troubles:
+            self.last_write = before
+        if self.recording:
+            self.steps.append(
+                Step(
+                    name, trouble, op.kind, op.what, self.reply, self.shard.now_ms, *where, before, self.shard.freeze()
+                )
+            )
+        if self.checks_always is not None and footprint.writes:
+            self.checks_always()
+            footprint = Footprint(footprint.reads, footprint.writes | {("always",)}, footprint.is_whole)
+        return footprint
+
+    def _count(self, lane: Lane, op: Op, footprint: Footprint, dirty: int) -> None:
+        """Notice lanes that only ask again what they asked before."""
+        if footprint.writes or footprint.is_whole or lane.is_done or self.shard.dirty != dirty or op.kind == "start":
+            self.idle = 0
+            for other in self.lanes.values():
+                other.polls, other.last = 0, None
+            return
+        self.idle += 1
+        if op.kind == "command":
+            asked = (op.what, repr(self.reply))
+            lane.polls = lane.polls + 1 if asked == lane.last else 0
+            lane.last = asked
+        elif op.kind == "sleep":
+            lane.polls = 0
+
+    def _where(self, lane: Lane) -> tuple[str, str]:
+        frame, first, user = lane.greenlet.gr_frame, "", ""
+        while frame is not None:
+            name = frame.f_code.co_filename
+            if "/orderlab/" not in name and "/greenlet/" not in name and not name.startswith("<"):
+                told = f"{name}:{frame.f_lineno}"
+                if "/site-packages/redis/" in name or ("/lib/python3" in name and "/site-packages/" not in name):
+                    first = first or (told if name.endswith(("lock.py",)) else "")
+                elif "/site-packages/" in name:
+                    first = first or told
+                else:
+                    user = user or told
+            frame = frame.f_back
+        return user, first
+
+    # -- time ------------------------------------------------------------------------------------------------
+
+    def advance(self) -> bool:
+        """Let time go by to the next moment at which a lane can go on. Returns False where there is none."""
+        moments = [
+            lane.op.until_us for lane in self.lanes.values() if not lane.is_done and lane.op.until_us is not None
+        ]
+        timeout_ms = self.shard.waits.next_timeout_ms() if self.shard.waits else None
+        if timeout_ms is not None:
+            moments.append(timeout_ms * 1000)
+        if not moments:
+            return False
+        self.now_us = max(self.now_us, min(moments))
+        self.shard.now_ms = self.now_us // 1000
+        if self.shard.waits:
+            self.shard.waits.time_out()
+        return True
+
+    def run(self, choose: Chooser) -> None:
+        """Go on until every lane has ended, none can, or the chooser has seen enough."""
+        self._hub = greenlet.getcurrent()
+        current[0], outer = self, current[0]
+        collecting = gc.isenabled()
+        gc.disable()  # what it would end late in one lane would send commands in another
+        try:
+            for name in [name for name, lane in self.lanes.items() if lane.op.kind == "start"]:
+                self.make((name, ""))  # up to its first step, which nobody else can see
+                self.choices.clear()
+            while True:
+                if all(lane.is_done or lane.daemon for lane in self.lanes.values()):
+                    break
+                enabled = self.enabled()
+                if not enabled:
+                    if not self.advance():
+                        self.is_stuck = True
+                        break
+                    continue
+                if len(self.choices) >= STEPS_MAX:
+                    self.is_cut = f"an execution of more than {STEPS_MAX:,} steps"
+                    break
+                if self.idle > IDLE_STEPS_MAX and not self._deadline_ahead():
+                    self.is_stuck = True
+                    break
+                choice = choose(self, enabled)
+                if choice is None:
+                    self.is_cut = "seen"
+                    break
+                self.footprint = self.make(choice)
+        finally:
+            self.close()
+            current[0] = outer
+            if collecting:
+                gc.enable()
+
+    def _deadline_ahead(self) -> bool:
+        return any(ms >= self.shard.now_ms for ms in self.shard.all_deadlines_ms())
+
+    def close(self) -> None:
+        """End the lanes that are left."""
+        self.ending = True
+        for lane in list(self.lanes.values()):
+            for _ in range(60):
+                if lane.is_done or not lane.greenlet:
+                    break
+                self.lane = lane
+                lane.greenlet.switch()
+            if not lane.is_done and not lane.greenlet and not lane.greenlet.dead:
+                lane.is_killed = True
+        self.lane = None
+
+
+def _never() -> bool:
+    return False

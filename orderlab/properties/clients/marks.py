@@ -1,0 +1,114 @@
+"""What client code says of itself: ``at("critical", most=1)``, ``at.once(job)``, ``at.produced(x)``, ..."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from orderlab.properties.clients.lanes import Execution, Lane, Op
+
+
+class Violation(Exception):
+    """A mark was not met: law, and what happened."""
+
+    def __init__(self, law: str, what: str) -> None:
+        super().__init__(what)
+        self.law, self.what = law, what
+
+
+class Marks:
+    """What the clients of one execution have marked."""
+
+    def __init__(self, execution: Execution) -> None:
+        self.execution = execution
+        self.inside: dict[str, list[str]] = {}
+        self.done: Counter[str] = Counter()
+        self.produced: Counter[str] = Counter()
+        self.consumed: Counter[str] = Counter()
+        self.at_end: dict[Any, Callable[..., Any]] = {}
+        self.invariants: dict[Any, Callable[..., Any]] = {}
+        self.used: set[str] = set()
+        self.violation: Violation | None = None
+
+    def violate(self, law: str, what: str) -> None:
+        """Note the first violation."""
+        self.violation = self.violation or Violation(law, what)
+
+    def enter(self, name: str, lane: Lane, most: int) -> None:
+        """A lane comes in."""
+        alive = self.execution.lanes
+        holders = [one for one in self.inside.get(name, ()) if not alive[one].is_killed]
+        self.inside[name] = [*holders, lane.name]
+        if len(self.inside[name]) > most:
+            who = ", ".join(f"client {one}" for one in self.inside[name])
+            self.violate(f"at-most-{most}", f"{who} are in {name!r} at once; at most {most} may be")
+
+    def leave(self, name: str, lane: Lane) -> None:
+        """A lane goes."""
+        if lane.name in self.inside.get(name, ()):
+            self.inside[name].remove(lane.name)
+
+
+class At:
+    """The marks of one client."""
+
+    def __init__(self, marks: Marks, number: int) -> None:
+        self._marks = marks
+        self.client = number
+        """The number of this client, from 0."""
+
+    @contextmanager
+    def __call__(self, name: str, most: int = 1) -> Iterator[None]:
+        """Within it at most ``most`` clients are at once."""
+        marks, execution = self._marks, self._marks.execution
+        marks.used.add("section")
+        lane = execution.lane
+        assert lane is not None
+        execution.pend(Op("mark", f"enters {name}"))
+        execution.touched.writes.add(("mark", name))
+        marks.enter(name, lane, most)
+        try:
+            yield
+        finally:
+            if not lane.is_killed and not execution.ending:
+                execution.pend(Op("mark", f"leaves {name}"))
+                execution.touched.writes.add(("mark", name))
+                marks.leave(name, lane)
+
+    def sleep(self, seconds: float) -> None:
+        """Let virtual time go by, as ``time.sleep`` does."""
+        execution = self._marks.execution
+        execution.pend(Op("sleep", seconds, lambda: False, execution.now_us + round(seconds * 1e6)))
+
+    def once(self, job: Any) -> None:
+        """This is done at most once for each ``job``, by all clients together."""
+        marks = self._marks
+        marks.used.add("once")
+        marks.done[repr(job)] += 1
+        if marks.done[repr(job)] > 1:
+            marks.violate("at-most-once", f"{job!r} is done twice")
+
+    def produced(self, item: Any) -> None:
+        """``item`` was handed over, and must be consumed once."""
+        self._marks.used.add("produced")
+        self._marks.produced[repr(item)] += 1
+
+    def consumed(self, item: Any) -> None:
+        """``item`` was received."""
+        marks = self._marks
+        marks.used.add("produced")
+        marks.consumed[repr(item)] += 1
+        if marks.consumed[repr(item)] > 1:
+            marks.violate("at-most-once", f"{item!r} is consumed twice")
+
+    def finally_(self, check: Callable[..., Any]) -> None:
+        """When all clients have ended, ``check(redis)`` must not return False nor raise AssertionError."""
+        self._marks.used.add("finally")
+        self._marks.at_end.setdefault(getattr(check, "__code__", check), check)
+
+    def always(self, check: Callable[..., Any]) -> None:
+        """After every step ``check(redis)`` must not return False nor raise AssertionError."""
+        self._marks.used.add("always")
+        self._marks.invariants.setdefault(getattr(check, "__code__", check), check)

@@ -1,0 +1,137 @@
+"""What is right: marks where clients have set some; else every outcome must be that of some order one after the other.
+
+Verified: returned values, exceptions, final keys, marks, clients that wait for ever. Not verified: replies that a
+client keeps to itself, the moments at which keys end, memory that clients share in Python.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from orderlab.properties.clients.lanes import Choice, Chooser, Execution
+from orderlab.properties.clients.runs import Outcome, Run, carried_out
+from orderlab.properties.clients.scenario import Scenario
+
+ORDERS_MAX = 5_040
+"""Orders of whole clients that are tried."""
+_TROUBLED = ("killed", "raised ConnectionError", "raised TimeoutError")
+
+
+@dataclass
+class Serial:
+    """What the clients do one after the other."""
+
+    outcomes: set[Outcome] = field(default_factory=set)
+    exceptions: set[tuple[int, str]] = field(default_factory=set)
+    uses_marks: bool = False
+    is_stuck: bool = False
+    violation: Run | None = None
+    by_members: dict[tuple[int, ...], set[Outcome]] = field(default_factory=dict)
+
+
+def serial(scenario: Scenario) -> Serial:
+    """Run the clients one after the other, in every order."""
+    found = Serial()
+    numbers = range(len(scenario.clients))
+    for order in itertools.islice(itertools.permutations(numbers), ORDERS_MAX):
+        run = carried_out(scenario, _one_by_one(order))
+        found.uses_marks |= bool(run.marks.used) or scenario.finally_ is not None
+        if run.violation is not None and found.violation is None:
+            found.violation = run
+        if run.execution.is_stuck:
+            found.is_stuck = True
+        if run.outcome is None:
+            continue
+        if not run.execution.is_stuck:
+            found.outcomes.add(run.outcome)
+        found.exceptions |= {(number, end) for number, end in enumerate(run.outcome.ends) if end.startswith("raised")}
+    return found
+
+
+def _one_by_one(order: Sequence[int]) -> Chooser:
+    """A client goes on until it has ended, its sleeps included; another only where it waits for that one."""
+    rank = {str(number): place for place, number in enumerate(order)}
+
+    def choose(execution: Execution, enabled: list[Choice]) -> Choice | None:
+        best = min(enabled, key=lambda choice: rank[choice[0].split(".")[0]])
+        mine = rank[best[0].split(".")[0]]
+        for lane in execution.lanes.values():  # one before it that only sleeps: let the time go by
+            sleeps = not lane.is_done and lane.op.kind == "sleep" and rank[lane.client] < mine
+            if sleeps and lane.op.until_us is not None:
+                execution.now_us = max(execution.now_us, lane.op.until_us)
+                execution.shard.now_ms = execution.now_us // 1000
+                return lane.name, ""
+        return best
+
+    return choose
+
+
+def judged(scenario: Scenario, run: Run, expected: Serial) -> tuple[str, str] | None:
+    """The law that an execution breaks and how, or None."""
+    if run.violation is not None:
+        return run.violation.law, run.violation.what
+    outcome = run.outcome
+    if outcome is None:
+        return None
+    troubled = {name.split(".")[0] for name, _ in run.execution.used}
+    if run.execution.is_stuck and not (expected.is_stuck and not expected.outcomes):
+        stuck = [f"client {at}" for at, end in enumerate(outcome.ends) if end == "stuck"]
+        if stuck:
+            return "no-deadlock", f"{', '.join(stuck)} waits for ever"
+    for number, end in enumerate(outcome.ends):
+        is_foreign = end.startswith("raised") and (number, end) not in expected.exceptions
+        if is_foreign and end == "raised AssertionError":
+            return "no-foreign-exception", f"client {number} {end}; in no order one after the other does it"
+        if is_foreign and not troubled and end != "stuck":
+            error = run.execution.lanes[str(number)].error
+            return "no-foreign-exception", f"client {number} {end} ({error}); in no order one after the other does it"
+    wanted = scenario.serial if scenario.serial is not None else not expected.uses_marks
+    if not wanted or run.execution.is_stuck or not expected.outcomes or outcome in expected.outcomes:
+        return None
+    if troubled and _with_open_ones(scenario, outcome, expected):
+        return None
+    return "serializable", _difference(outcome, expected)
+
+
+def _with_open_ones(scenario: Scenario, outcome: Outcome, expected: Serial) -> bool:
+    """Whether the outcome is that of an order in which clients that trouble ended did all or nothing."""
+    numbers = range(len(scenario.clients))
+    broken = [number for number in numbers if outcome.ends[number] in _TROUBLED]
+    for count in range(len(broken) + 1):
+        for left_out in itertools.combinations(broken, count):
+            members = tuple(number for number in numbers if number not in left_out)
+            if members not in expected.by_members:
+                expected.by_members[members] = _outcomes_of(scenario, members)
+            for one in expected.by_members[members]:
+                same = all(outcome.ends[at] == one.ends[at] for at in numbers if at not in broken)
+                if same and outcome.keys == one.keys:
+                    return True
+    return False
+
+
+def _outcomes_of(scenario: Scenario, members: Sequence[int]) -> set[Outcome]:
+    def absent() -> None:
+        return None
+
+    clients = tuple(function if at in members else absent for at, function in enumerate(scenario.clients))
+    only = Scenario(scenario.name, clients, scenario.setup, scenario.serial, scenario.finally_)
+    return serial(only).outcomes
+
+
+def _difference(outcome: Outcome, expected: Serial) -> str:
+    near = min(expected.outcomes, key=lambda one: (len(set(one.keys) ^ set(outcome.keys)), repr(one)))
+    told = [f"key {key} is {value}" for key, value in outcome.keys if (key, value) not in near.keys]
+    told += [f"key {key} is missing" for key, _ in near.keys if key not in dict(outcome.keys)]
+    for number, end in enumerate(outcome.ends):
+        if end != near.ends[number]:
+            told.append(f"client {number}: {end}")
+    if not told:
+        told = ["the combination of what clients returned"]
+    also = [f"{key} is {value}" for key, value in near.keys if (key, value) not in outcome.keys]
+    return (
+        "; ".join(told[:4])
+        + "; no order one after the other ends so"
+        + (f" (one of them: {'; '.join(also[:2])})" if also else "")
+    )

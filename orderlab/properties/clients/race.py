@@ -1,0 +1,187 @@
+"""A scenario judged: serial orders, then every order of steps, then those with trouble; a witness made short."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from orderlab.model.errors import InputError
+from orderlab.model.verdict import Outcome as Decision
+from orderlab.properties.clients import virtual, wiring
+from orderlab.properties.clients.lanes import Choice, Step
+from orderlab.properties.clients.oracle import Serial, judged, serial
+from orderlab.properties.clients.runs import Run, carried_out
+from orderlab.properties.clients.scenario import Scenario
+from orderlab.properties.clients.search import EFFORTS, Search, Unstable, Work, following, switches, walk
+
+CHECKED_EVERY: Final = 100
+"""One of so many executions is run again, and must do the same."""
+
+
+@dataclass(frozen=True)
+class RaceVerdict:
+    """What was decided about one scenario. ``how_far``: what was exhausted, and what was not, in one line."""
+
+    scenario: str
+    outcome: Decision
+    law: str
+    what: str
+    how_far: str
+    steps: tuple[Step, ...]
+    choices: tuple[Choice, ...]
+    executions: int
+    orders: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "scenario": self.scenario,
+            "outcome": str(self.outcome),
+            "law": self.law,
+            "what": self.what,
+            "how_far": self.how_far,
+            "executions": self.executions,
+            "orders": self.orders,
+            "schedule": [list(choice) for choice in self.choices],
+            "steps": [
+                {
+                    "client": step.lane,
+                    "trouble": step.trouble,
+                    "does": told_step(step),
+                    "reply": repr(step.reply) if step.kind == "command" else "",
+                    "ms": step.now_ms,
+                    "line": step.line,
+                    "beneath": step.beneath,
+                }
+                for step in self.steps
+            ],
+        }
+
+
+def told_step(step: Step) -> str:
+    """What a step does, in the words of redis-cli."""
+    if step.kind == "command":
+        commands = step.what if step.what and isinstance(step.what[0], tuple) else (step.what,)
+        return "; ".join(" ".join(_word(argument) for argument in command) for command in commands)
+    return (
+        f"sleeps {step.what:g} s" if isinstance(step.what, (int, float)) else f"{step.kind} {step.what or ''}".strip()
+    )
+
+
+def _word(argument: bytes) -> str:
+    text = argument.decode(errors="replace").replace("\n", "\\n")
+    text = text if len(text) <= 60 else text[:57] + "..."
+    return text if text and " " not in text else f"'{text}'"
+
+
+def race(scenario: Scenario, effort: str = "normal", trouble: int = 0, seed: int = 0) -> RaceVerdict:
+    """Judge one scenario. Raises InputError where it cannot be run."""
+    with virtual.installed(wiring.replacements()):
+        return _race(scenario, EFFORTS[effort], trouble, seed)
+
+
+def _race(scenario: Scenario, executions_max: int, trouble: int, seed: int) -> RaceVerdict:
+    expected = serial(scenario)
+    if expected.violation is not None:
+        return _violated(scenario, expected.violation, expected, Work(), 0)
+    _check_usable(scenario, expected)
+    works: list[tuple[int, Work]] = []
+    for budget in range(trouble + 1):
+        search = Search(scenario, executions_max, tuple(wiring.TROUBLES), budget)
+        works.append((budget, search.work))
+        try:
+            for run in search.runs():
+                if judged(scenario, run, expected) is not None:
+                    return _violated(scenario, run, expected, search.work, budget)
+                if search.work.executions % CHECKED_EVERY == 1:
+                    _run_again(scenario, run, budget)
+        except Unstable as error:
+            return _undecided(scenario, works, f"uncontrolled: the same order went otherwise when run again ({error})")
+        if not search.work.is_exhausted:
+            for number in range(executions_max // 10):
+                run = carried_out(scenario, walk(seed * 1_000_003 + number), tuple(wiring.TROUBLES), budget)
+                search.work.executions += 1
+                if judged(scenario, run, expected) is not None:
+                    return _violated(scenario, run, expected, search.work, budget)
+            return _undecided(scenario, works, "")
+    works_told = _how_far(scenario, works)
+    if not _is_tested(scenario, expected):
+        return _undecided(scenario, works, "no order one after the other comes to an end, and no mark is set")
+    return RaceVerdict(scenario.name, Decision.HOLDS, "", "", works_told, (), (), *_counted(works))
+
+
+def _is_tested(scenario: Scenario, expected: Serial) -> bool:
+    return expected.uses_marks or bool(expected.outcomes)
+
+
+def _check_usable(scenario: Scenario, expected: Serial) -> None:
+    if expected.outcomes and all(all(end.startswith("raised") for end in one.ends) for one in expected.outcomes):
+        run = carried_out(scenario, lambda _, enabled: enabled[0])
+        errors = [lane.error for lane in run.execution.lanes.values() if lane.error is not None]
+        told = f"{type(errors[0]).__name__}: {errors[0]}" if errors else "an exception"
+        raise InputError(f"{scenario.name}: every client dies, one after the other too ({told}); correct the scenario")
+
+
+def _run_again(scenario: Scenario, run: Run, budget: int) -> None:
+    """Check determinism. Raises Unstable."""
+    again = carried_out(scenario, following(run.execution.choices), tuple(wiring.TROUBLES), budget)
+    if again.outcome != run.outcome or again.execution.choices != run.execution.choices:
+        pairs = zip(run.execution.choices, again.execution.choices, strict=False)
+        at = next((at for at, (first, second) in enumerate(pairs) if first != second), len(again.execution.choices))
+        raise Unstable(f"step {at + 1} differs")
+
+
+def _violated(scenario: Scenario, run: Run, expected: Serial, work: Work, budget: int) -> RaceVerdict:
+    law = judged(scenario, run, expected)
+    assert law is not None
+    best = run
+    if work.executions:
+        best = _shorter(scenario, run, expected, law[0], budget)
+    shown = carried_out(scenario, following(best.execution.choices), tuple(wiring.TROUBLES), budget, recording=True)
+    told = judged(scenario, shown, expected) or law
+    return RaceVerdict(
+        scenario.name, Decision.VIOLATED, *told,
+        f"found in {work.executions:,} executions" if work.executions else "one client after the other",
+        tuple(shown.execution.steps), tuple(shown.execution.choices), work.executions, work.orders,
+    )  # fmt: skip
+
+
+def _shorter(scenario: Scenario, run: Run, expected: Serial, law: str, budget: int) -> Run:
+    """The run with the fewest changes of lanes that breaks the same law, among those that a small search meets."""
+    best = run
+    search = Search(scenario, 500, tuple(wiring.TROUBLES), budget)
+    for other in search.runs():
+        found = judged(scenario, other, expected)
+        if found is not None and found[0] == law and _length(other) < _length(best):
+            best = other
+    return best
+
+
+def _length(run: Run) -> tuple[int, int, int]:
+    choices: Sequence[Choice] = run.execution.choices
+    return sum(bool(trouble) for _, trouble in choices), switches(choices), len(choices)
+
+
+def _undecided(scenario: Scenario, works: Sequence[tuple[int, Work]], why: str) -> RaceVerdict:
+    told = _how_far(scenario, works) + (f"; {why}" if why else "")
+    return RaceVerdict(scenario.name, Decision.UNKNOWN, "", why, told, (), (), *_counted(works))
+
+
+def _counted(works: Sequence[tuple[int, Work]]) -> tuple[int, int]:
+    return sum(work.executions for _, work in works), sum(work.orders for _, work in works)
+
+
+def _how_far(scenario: Scenario, works: Sequence[tuple[int, Work]]) -> str:
+    clients = f"{len(scenario.clients)} clients" if len(scenario.clients) > 1 else "1 client"
+    parts = []
+    for budget, work in works:
+        trouble = f", {budget} trouble" if budget else ""
+        if work.is_exhausted:
+            parts.append(f"all {work.orders:,} orders that differ of {clients}{trouble}")
+        else:
+            cut = f" (cut off: {', '.join(sorted(work.cuts))})" if work.cuts else ""
+            parts.append(f"not exhausted: {work.orders:,} orders of {clients}{trouble}{cut}")
+        if work.polls_cut:
+            parts.append("not visited: orders in which a client asks the same more than 6 times before another moves")
+    return "; ".join(parts)

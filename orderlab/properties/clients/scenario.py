@@ -1,0 +1,101 @@
+"""A scenario: the functions that clients run, each in a lane of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from orderlab.model.errors import InputError
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What ``@scenario`` makes of a function.
+
+    clients: what each client runs. setup: is run alone, before; its commands are no steps. serial: whether outcomes are
+    held against the clients' orders one after the other; None: unless the clients set marks.
+    """
+
+    name: str
+    clients: tuple[Callable[..., Any], ...]
+    setup: Callable[..., Any] | None = None
+    serial: bool | None = None
+    finally_: Callable[..., Any] | None = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.clients[0](*arguments)
+
+
+def scenario(
+    clients: int | Sequence[Callable[..., Any]] = 2,
+    *,
+    setup: Callable[..., Any] | None = None,
+    serial: bool | None = None,
+) -> Callable[[Callable[..., Any]], Scenario]:
+    """Make a scenario of a function that ``clients`` clients run at once. With a list of functions those are the
+    clients, and what is decorated is called at the end with a client of its own, to look at what is left.
+
+    A client's function takes ``redis``, ``at``, both or none.
+    """
+    count = clients if isinstance(clients, int) else len(clients)
+    if count < 1:
+        raise InputError("scenario: clients: at least one is needed")
+
+    def declare(function: Callable[..., Any]) -> Scenario:
+        if isinstance(clients, int):
+            return Scenario(function.__name__, (function,) * clients, setup, serial)
+        return Scenario(function.__name__, tuple(clients), setup, serial, function)
+
+    return declare
+
+
+def called(function: Callable[..., Any], redis: Any, at: Any) -> Any:
+    """Call a function of a scenario with what it takes."""
+    names = _parameters(function)
+    given = {"redis": redis, "at": at}
+    if all(name in given for name in names):
+        return function(**{name: given[name] for name in names})
+    return function(*(redis, at)[: len(names)])
+
+
+@cache
+def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    try:
+        return tuple(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return ("redis", "at")
+
+
+def load(named: str) -> list[Scenario]:
+    """The scenarios of ``PATH[:NAME]``. Raises InputError."""
+    path_text, _, name = named.partition(".py:")
+    path = Path(path_text + ".py" if name else named)
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; name a Python file with a @scenario in it")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)
+    sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except InputError:
+        raise
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        told = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{path}: cannot be imported: {type(error).__name__}: {told}; correct it") from None
+    found = [value for value in vars(module).values() if isinstance(value, Scenario)]
+    chosen = [each for each in found if not name or each.name == name]
+    if not chosen:
+        has = ", ".join(each.name for each in found) or "none; decorate a function with @orderlab.clients.scenario"
+        raise InputError(f"{path}: no scenario {name or ''}; it has {has}".replace("scenario ;", "scenario;"))
+    return chosen

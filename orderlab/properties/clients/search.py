@@ -1,0 +1,168 @@
+"""The search over orders: depth first from the beginning each time, with sleep sets, as a stateless explorer does.
+
+A step that was tried at a place goes to sleep there: after a step that commutes with it, it need not be tried again,
+as both orders end alike (Godefroid, *Partial-Order Methods*, 1996). What a step touched is known because it was made.
+So every order is visited, or one that differs from it only by steps that see nothing of each other.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from orderlab.properties.clients.footprints import Footprint
+from orderlab.properties.clients.lanes import Choice, Execution
+from orderlab.properties.clients.runs import Run, carried_out
+from orderlab.properties.clients.scenario import Scenario
+
+EFFORTS: Final = {"quick": 2_000, "normal": 20_000, "thorough": 400_000}
+"""Executions at most."""
+
+
+@dataclass
+class _Place:
+    """A state on the path that is being followed."""
+
+    enabled: list[Choice]
+    asleep: dict[Choice, Footprint]
+    done: dict[Choice, Footprint] = field(default_factory=dict)
+    chosen: Choice | None = None
+
+    def next(self) -> Choice | None:
+        """A step that was not tried here and does not sleep."""
+        for choice in self.enabled:
+            if choice not in self.done and choice not in self.asleep:
+                return choice
+        return None
+
+
+@dataclass
+class Work:
+    """What a search did."""
+
+    executions: int = 0
+    orders: int = 0
+    steps: int = 0
+    is_exhausted: bool = False
+    cuts: set[str] = field(default_factory=set)
+    polls_cut: bool = False
+
+
+class Unstable(Exception):
+    """The same choices led elsewhere: the step at which they did."""
+
+
+class Search:
+    """Every order of the steps of a scenario, or as many as the budget allows."""
+
+    def __init__(
+        self, scenario: Scenario, executions_max: int, troubles: Sequence[str] = (), budget: int = 0,
+        reduction: bool = True,
+    ) -> None:  # fmt: skip
+        self.scenario, self.executions_max = scenario, executions_max
+        self.troubles, self.budget, self.reduction = troubles, budget, reduction
+        self.work = Work()
+        self._path: list[_Place] = []
+        self._depth = 0
+        self._last: Footprint | None = None
+
+    def runs(self) -> Iterator[Run]:
+        """The executions that came to an end, each of an order that differs from the others."""
+        work = self.work
+        while work.executions < self.executions_max:
+            self._depth = 0
+            run = carried_out(self.scenario, self._choose, self.troubles, self.budget)
+            work.executions += 1
+            work.steps += len(run.execution.choices)
+            self._note(run)
+            if run.execution.is_cut != "seen":
+                work.orders += 1
+                yield run
+            elif run.violation is not None:
+                yield run
+            while self._path:
+                place = self._path[-1]
+                if place.next() is not None:
+                    break
+                self._path.pop()
+            if not self._path:
+                work.is_exhausted = not work.cuts
+                return
+
+    def _note(self, run: Run) -> None:
+        """Keep what the last step of the path touched, and what was left out."""
+        if run.execution.is_cut and run.execution.is_cut != "seen":
+            self.work.cuts.add(run.execution.is_cut)
+        self.work.polls_cut |= run.execution.polls_cut
+        if self._path and self._path[-1].chosen is not None:
+            place, footprint = self._path[-1], run.execution.footprint
+            assert place.chosen is not None
+            assert footprint is not None
+            place.done[place.chosen] = footprint
+
+    def _choose(self, execution: Execution, enabled: list[Choice]) -> Choice | None:
+        at, path = self._depth, self._path
+        if at and path[at - 1].chosen is not None:
+            before = path[at - 1]
+            assert before.chosen is not None
+            assert execution.footprint is not None
+            before.done[before.chosen] = execution.footprint
+        if at < len(path):
+            place = path[at]
+            if place.enabled != enabled:
+                raise Unstable(f"step {at + 1}: {place.enabled} became {enabled}")
+            if at < len(path) - 1:
+                self._depth += 1
+                return place.chosen
+        else:
+            place = _Place(enabled, self._asleep(at, execution.footprint))
+            path.append(place)
+        choice = place.next()
+        place.chosen = choice
+        self._depth += 1
+        return choice
+
+    def _asleep(self, at: int, footprint: Footprint | None) -> dict[Choice, Footprint]:
+        """What sleeps after the last step: what slept or was tried before it, and commutes with it."""
+        if not at or not self.reduction or footprint is None:
+            return {}
+        before = self._path[at - 1]
+        chosen = before.chosen
+        assert chosen is not None
+        kept = {}
+        for choice, touched in (*before.asleep.items(), *before.done.items()):
+            if choice[0] != chosen[0] and touched.commutes_with(footprint):
+                kept[choice] = touched
+        return kept
+
+
+def switches(choices: Sequence[Choice]) -> int:
+    """How often an order goes from one lane to another."""
+    return sum(first[0] != second[0] for first, second in pairwise(choices))
+
+
+def following(choices: Sequence[Choice]) -> Callable[[Execution, list[Choice]], Choice | None]:
+    """A chooser that makes the same choices again, and then goes on as it comes."""
+
+    def choose(execution: Execution, enabled: list[Choice]) -> Choice | None:
+        at = len(execution.choices)
+        wanted = choices[at] if at < len(choices) else enabled[0]
+        return wanted if wanted in enabled else None
+
+    return choose
+
+
+def walk(seed: int) -> Callable[[Execution, list[Choice]], Choice | None]:
+    """A chooser that goes on with a lane for a while and then with another."""
+    draws = random.Random(f"walk:{seed}")
+
+    def choose(execution: Execution, enabled: list[Choice]) -> Choice | None:
+        plain = [choice for choice in enabled if not choice[1]] or enabled
+        if draws.random() < 0.1:
+            return draws.choice(enabled)
+        return plain[0] if draws.random() < 0.6 else draws.choice(plain)
+
+    return choose

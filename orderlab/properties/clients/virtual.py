@@ -1,0 +1,321 @@
+"""The standard library as lanes see it: time, randomness and threads belong to the scheduler.
+
+Each function asks whether a lane is running; code outside of one meets what it replaced.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import queue
+import random
+import secrets
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from orderlab.properties.clients import lanes
+from orderlab.properties.clients.lanes import Op
+
+_real_time, _real_sleep = time.time, time.sleep
+_RealDatetime: Any = datetime.datetime
+_RealLocal: Any = threading.local
+_real_current, _real_ident = threading.current_thread, threading.get_ident
+
+
+def sleep(seconds: float) -> None:
+    """``time.sleep``."""
+    execution = lanes.current[0]
+    if execution is None or execution.lane is None:
+        return _real_sleep(seconds)
+    execution.pend(Op("sleep", seconds, lambda: False, execution.now_us + max(0, round(seconds * 1e6))))
+
+
+def _clock(real: Callable[[], Any], of_us: Callable[[int], Any]) -> Callable[[], Any]:
+    def read() -> Any:
+        execution = lanes.current[0]
+        return real() if execution is None or execution.lane is None else of_us(execution.now_us)
+
+    return read
+
+
+class VirtualDatetime(_RealDatetime):  # type: ignore[misc]
+    """``datetime.datetime``."""
+
+    @classmethod
+    def now(cls, tz: Any = None) -> Any:
+        """The lane's clock."""
+        execution = lanes.current[0]
+        if execution is None or execution.lane is None:
+            return _RealDatetime.now(tz)
+        return _RealDatetime.fromtimestamp(execution.now_us / 1e6, tz)
+
+    @classmethod
+    def utcnow(cls) -> Any:
+        """The lane's clock."""
+        return cls.now(datetime.UTC).replace(tzinfo=None)
+
+    @classmethod
+    def today(cls) -> Any:
+        """The lane's clock."""
+        return cls.now()
+
+
+class Lock:
+    """``threading.Lock`` between lanes; a real one elsewhere."""
+
+    reentrant = False
+
+    def __init__(self) -> None:
+        self._real: Any = _REAL_LOCKS[self.reentrant]()
+        self._execution: Any = None
+        self._owner: Any = None
+        self._depth = 0
+
+    def _here(self) -> Any:
+        execution = lanes.current[0]
+        if execution is None or execution.lane is None:
+            return None
+        if self._execution is not execution:
+            self._execution, self._owner, self._depth = execution, None, 0
+        return execution
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """As the real one."""
+        execution = self._here()
+        if execution is None:
+            return bool(self._real.acquire(blocking, timeout))
+        lane = execution.lane
+        if self.reentrant and self._owner is lane:
+            self._depth += 1
+            return True
+        if self._owner is not None and not lane.is_killed and not execution.ending:
+            if not blocking:
+                return False
+            until = None if timeout < 0 else execution.now_us + round(timeout * 1e6)
+            execution.pend(Op("wait", "a lock", lambda: self._owner is None, until))
+            if self._owner is not None:
+                return False
+        self._owner, self._depth = lane, 1
+        return True
+
+    def release(self) -> None:
+        """As the real one."""
+        execution = self._here()
+        if execution is None:
+            self._real.release()
+            return
+        if self._owner is None:
+            if execution.ending or execution.lane.is_killed:
+                return
+            raise RuntimeError("release unlocked lock")
+        self._depth -= 1
+        if not self._depth:
+            self._owner = None
+
+    def locked(self) -> bool:
+        """As the real one."""
+        return self._owner is not None if self._here() is not None else bool(self._real.locked())
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+    def _is_owned(self) -> bool:
+        execution = self._here()
+        return self._owner is execution.lane if execution is not None else bool(self._real._is_owned())
+
+    def _at_fork_reinit(self) -> None:
+        self.__init__()  # type: ignore[misc]
+
+
+class RLock(Lock):
+    """``threading.RLock``."""
+
+    reentrant = True
+
+
+_REAL_LOCKS: Final = {False: threading.Lock, True: threading.RLock}
+
+
+class Local(_RealLocal):  # type: ignore[misc]
+    """``threading.local``: a lane has its own values."""
+
+    def __getattribute__(self, name: str) -> Any:
+        lane = lanes.lane_here()
+        if lane is None or name.startswith("__"):
+            return super().__getattribute__(name)
+        own = lane.locals.get(id(self), {})
+        if name in own:
+            return own[name]
+        return super().__getattribute__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        lane = lanes.lane_here()
+        if lane is None:
+            super().__setattr__(name, value)
+        else:
+            lane.locals.setdefault(id(self), {})[name] = value
+            lane.locals.setdefault(0, {})[str(id(self))] = self  # kept, so that its id stays its own
+
+    def __delattr__(self, name: str) -> None:
+        lane = lanes.lane_here()
+        if lane is None:
+            super().__delattr__(name)
+        elif name in lane.locals.get(id(self), {}):
+            del lane.locals[id(self)][name]
+        else:
+            raise AttributeError(name)
+
+
+_real_start, _real_join, _real_alive = threading.Thread.start, threading.Thread.join, threading.Thread.is_alive
+
+
+def _start(self: Any) -> None:
+    execution = lanes.current[0]
+    if execution is None or execution.lane is None:
+        return _real_start(self)
+    self._lane = execution.add(self.run, "", bool(self.daemon))
+    self._lane.thread = self
+
+
+def _join(self: Any, timeout: float | None = None) -> None:
+    execution = lanes.current[0]
+    lane = getattr(self, "_lane", None)
+    if execution is None or lane is None:
+        return _real_join(self, timeout)
+    if not lane.is_done:
+        until = None if timeout is None else execution.now_us + round(timeout * 1e6)
+        execution.pend(Op("wait", f"thread {lane.name}", lambda: lane.is_done, until))
+
+
+def _is_alive(self: Any) -> bool:
+    lane = getattr(self, "_lane", None)
+    return not lane.is_done if lane is not None else _real_alive(self)
+
+
+def _current_thread() -> Any:
+    lane = lanes.lane_here()
+    return getattr(lane, "thread", None) or _real_current()
+
+
+def _get_ident() -> int:
+    lane = lanes.lane_here()
+    return _real_ident() if lane is None else 1_000_000 + sorted(lanes.current[0].lanes).index(lane.name)
+
+
+def _drawing(name: str) -> Callable[..., Any]:
+    real = getattr(random, name)
+
+    def draw(*args: Any, **kwargs: Any) -> Any:
+        lane = lanes.lane_here()
+        return real(*args, **kwargs) if lane is None else getattr(lane.rng, name)(*args, **kwargs)
+
+    return draw
+
+
+_real_urandom = os.urandom
+
+
+def _urandom(size: int) -> bytes:
+    lane = lanes.lane_here()
+    return _real_urandom(size) if lane is None else lane.rng.randbytes(size)
+
+
+def _uuid4() -> uuid.UUID:
+    return uuid.UUID(bytes=_urandom(16), version=4)
+
+
+_real_uuid1 = uuid.uuid1
+
+
+def _uuid1(node: int | None = None, clock_seq: int | None = None) -> uuid.UUID:
+    return _real_uuid1(node, clock_seq) if lanes.lane_here() is None else _uuid4()
+
+
+def _token_bytes(nbytes: int | None = None) -> bytes:
+    return _urandom(32 if nbytes is None else nbytes)
+
+
+_DRAWS: Final = "random randint randrange uniform choice choices sample shuffle getrandbits randbytes gauss expovariate"
+
+
+def _replacements() -> list[tuple[Any, str, Any]]:
+    clocks = [
+        (time, "time", _clock(time.time, lambda us: us / 1e6)),
+        (time, "time_ns", _clock(time.time_ns, lambda us: us * 1000)),
+        (time, "monotonic", _clock(time.monotonic, lambda us: us / 1e6)),
+        (time, "monotonic_ns", _clock(time.monotonic_ns, lambda us: us * 1000)),
+        (time, "perf_counter", _clock(time.perf_counter, lambda us: us / 1e6)),
+    ]
+    return [
+        *clocks,
+        (time, "sleep", sleep),
+        (datetime, "datetime", VirtualDatetime),
+        *[(random, name, _drawing(name)) for name in _DRAWS.split()],
+        (os, "urandom", _urandom),
+        (uuid, "uuid4", _uuid4),
+        (uuid, "uuid1", _uuid1),
+        (secrets, "token_bytes", _token_bytes),
+        (secrets, "token_hex", lambda nbytes=None: _token_bytes(nbytes).hex()),
+        (threading, "Lock", Lock),
+        (threading, "_allocate_lock", Lock),
+        (threading, "RLock", RLock),
+        (threading, "local", Local),
+        (threading, "current_thread", _current_thread),
+        (threading, "get_ident", _get_ident),
+        (threading.Thread, "start", _start),
+        (threading.Thread, "join", _join),
+        (threading.Thread, "is_alive", _is_alive),
+        (queue, "SimpleQueue", queue._PySimpleQueue),  # type: ignore[attr-defined]
+        (queue, "time", _clock(time.monotonic, lambda us: us / 1e6)),
+    ]
+
+
+_OURS: Final = "orderlab."
+_SCANNED: Final = ("asyncio", "concurrent", "logging", "multiprocessing", "importlib", "pytest", "_pytest", "xdist")
+
+
+@contextmanager
+def installed(more: list[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Within it lanes meet the virtual library, modules that took names out of the real one before as well."""
+    changes = [*_replacements(), *more]
+    undone: list[tuple[Any, str, Any]] = []
+    by_real: dict[int, Any] = {}
+    for owner, name, value in changes:
+        real = owner.__dict__.get(name)
+        undone.append((owner, name, real))
+        if real is not None and not isinstance(owner, type):
+            by_real[id(real)] = value
+        setattr(owner, name, value)
+    owners = {id(owner) for owner, _, _ in changes}
+    for module_name, module in list(sys.modules.items()):
+        head = module_name.split(".")[0]
+        if module is None or id(module) in owners or module_name.startswith(_OURS) or head in _SCANNED:
+            continue
+        for name, value in list(getattr(module, "__dict__", {}).items()):
+            if id(value) in by_real and not name.startswith("__"):
+                undone.append((module, name, value))
+                setattr(module, name, by_real[id(value)])
+    try:
+        yield
+    finally:
+        ours = {id(value): real for owner, name, value in changes for real in [_real_of(undone, owner, name)]}
+        for owner, name, real in reversed(undone):
+            setattr(owner, name, real)
+        for module_name, module in list(sys.modules.items()):  # modules that were imported meanwhile
+            if module is None or module_name.startswith(_OURS):
+                continue
+            for name, value in list(getattr(module, "__dict__", {}).items()):
+                if id(value) in ours and not name.startswith("__") and ours[id(value)] is not None:
+                    setattr(module, name, ours[id(value)])
+
+
+def _real_of(undone: list[tuple[Any, str, Any]], owner: Any, name: str) -> Any:
+    return next(real for known, label, real in undone if known is owner and label == name)

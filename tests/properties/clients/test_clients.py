@@ -1,0 +1,336 @@
+"""Client code in every order: the reduction against a plain search, right programs and their flawed neighbours."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("greenlet")
+pytest.importorskip("redis")
+
+import redis as redis_py
+
+from orderlab.clients import race, scenario
+from orderlab.properties.clients import virtual, wiring
+from orderlab.properties.clients.runs import Outcome
+from orderlab.properties.clients.scenario import Scenario
+from orderlab.properties.clients.search import Search
+
+# -- generated programs ------------------------------------------------------------------------------------------
+
+COMMANDS = [
+    *("SET a 1", "SET b 2", "GET a", "GET b", "INCR n", "DECR n", "GET n", "DEL a", "APPEND a x", "SETNX a 3"),
+    *("HSET h f 1", "HGET h f", "HINCRBY h g 1", "HLEN h", "LPUSH l 1", "RPUSH l 2", "LPOP l", "LLEN l"),
+    *("RPOPLPUSH l m", "LRANGE m 0 -1", "SADD s 1", "SREM s 1", "SCARD s", "SPOP s", "SADD t 2 3", "SPOP t"),
+    *("PEXPIRE a 5", "PTTL a", "RENAME a b", "DBSIZE", "KEYS *", "FLUSHALL", "PUBLISH c x"),
+    *("EXISTS a b", "MSET a 5 b 6", "SORT l STORE m", "ZADD z 1 a", "ZRANGE z 0 -1", "ZPOPMIN z", "XADD x * f 1"),
+    *("XLEN x", "TYPE l", "COPY a b", "GETDEL a", "SMEMBERS t", "BLPOP l 1", "SET a 9 PX 10", "LINDEX m 0"),
+    "EVAL return{redis.call('GET','a'),redis.call('INCR','n')} 2 a n",
+    "EVAL return{math.random(100)} 0",
+]
+
+
+def program(draws: random.Random, longest: int) -> Callable[[Any], Any]:
+    """A client that sends a few commands, waits now and then, and hands back what it was told."""
+    length = draws.randint(1, longest)
+    lines = [draws.choice(COMMANDS) for _ in range(length)]
+    watches = draws.random() < 0.25
+
+    def client(redis: Any) -> Any:
+        seen: list[Any] = []
+        if watches:
+            with redis.pipeline() as pipe:
+                pipe.watch("a", "n")
+                try:
+                    value = pipe.get("n")
+                    pipe.multi()
+                    pipe.execute_command("SET", "a", repr(value))
+                    pipe.incr("n")
+                    seen.append(pipe.execute())
+                except redis_py.WatchError:
+                    seen.append("broken")
+        for line in lines:
+            try:
+                reply = redis.execute_command(*line.split())
+                seen.append(sorted(map(repr, reply)) if isinstance(reply, set) else reply)
+            except redis_py.ResponseError as error:
+                seen.append(str(error))
+        return seen
+
+    return client
+
+
+def outcomes(program: Scenario, reduction: bool, budget: int = 0) -> tuple[set[tuple[Outcome, bool]], Search]:
+    search = Search(program, 800, ("reply-lost", "killed", "refused"), budget, reduction)
+    found = {(run.outcome, run.execution.is_stuck) for run in search.runs() if run.outcome is not None}
+    return found, search
+
+
+def check_reduction(seeds: range, budget: int = 0) -> tuple[int, int]:
+    visited = plain = 0
+    for seed in seeds:
+        draws = random.Random(seed)
+        count = 3 if seed % 3 == 0 else 2
+        clients = [program(draws, 1 if count == 3 else 3) for _ in range(count)]
+        declared = scenario(clients=clients)(lambda redis: None)
+        with virtual.installed(wiring.replacements()):
+            whole, unreduced = outcomes(declared, False, budget)
+            if not unreduced.work.is_exhausted:
+                continue
+            reduced, search = outcomes(declared, True, budget)
+        assert search.work.is_exhausted
+        assert reduced == whole, f"seed {seed}"
+        visited += search.work.executions
+        plain += unreduced.work.executions
+    return visited, plain
+
+
+def test_the_reduction_loses_no_outcome() -> None:
+    visited, plain = check_reduction(range(8))
+    assert 0 < visited < plain
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("budget", [0, 1])
+def test_the_reduction_loses_no_outcome_of_many_programs(budget: int) -> None:
+    visited, plain = check_reduction(range(1000, 1400 if budget else 1600), budget)
+    assert visited < plain / 2
+
+
+# -- pairs: right, and its neighbour with one flaw ----------------------------------------------------------------
+
+
+def counter_right(redis: Any) -> None:
+    redis.incr("n")
+
+
+def counter_flawed(redis: Any) -> None:
+    redis.set("n", int(redis.get("n") or 0) + 1)
+
+
+def watch_right(redis: Any) -> None:
+    def change(pipe: Any) -> None:
+        value = int(pipe.get("n") or 0)
+        pipe.multi()
+        pipe.set("n", value + 1)
+
+    redis.transaction(change, "n")
+
+
+def watch_flawed(redis: Any) -> None:
+    with redis.pipeline() as pipe:
+        pipe.watch("n")
+        value = int(pipe.get("n") or 0)
+        pipe.set("n", value + 1)  # without MULTI the watch breaks nothing
+
+
+def lock_right(redis: Any, at: Any) -> None:
+    token = str(at.client)
+    if redis.set("lock", token, nx=True, px=10_000):
+        with at("critical"):
+            at.sleep(1)
+        redis.eval("if redis.call('GET',KEYS[1])==ARGV[1] then redis.call('DEL',KEYS[1]) end", 1, "lock", token)
+
+
+def lock_flawed(redis: Any, at: Any) -> None:
+    if not redis.get("lock"):
+        redis.set("lock", "1", px=10_000)
+        with at("critical"):
+            at.sleep(1)
+        redis.delete("lock")
+
+
+def lease_right(redis: Any, at: Any) -> None:
+    with redis.lock("job", timeout=10), at("critical"):
+        at.sleep(4)
+
+
+def lease_flawed(redis: Any, at: Any) -> None:
+    lock = redis.lock("job", timeout=3)
+    lock.acquire()
+    with at("critical"):
+        at.sleep(4)
+
+
+def script_right(redis: Any) -> Any:
+    script = redis.register_script("local n=redis.call('GET',KEYS[1]) or 0 redis.call('SET',KEYS[1],n+1) return n")
+    return script(keys=["n"]) is not None
+
+
+def script_flawed(redis: Any) -> Any:
+    value = redis.eval("return redis.call('GET',KEYS[1]) or '0'", 1, "n")
+    redis.eval("redis.call('SET',KEYS[1],ARGV[1]+1)", 1, "n", value)
+    return True
+
+
+def job_right(redis: Any, at: Any) -> None:
+    redis.rpush("jobs", at.client)
+    job = redis.lmove("jobs", "busy", "LEFT", "RIGHT")
+    at.once(job)
+
+
+def job_flawed(redis: Any, at: Any) -> None:
+    redis.rpush("jobs", at.client)
+    job = redis.lindex("jobs", 0)
+    if job is not None:
+        at.once(job)
+        redis.lrem("jobs", 1, job)
+
+
+def init_right(redis: Any) -> Any:
+    redis.setnx("config", "made")
+    return redis.incr("made") > 0
+
+
+def init_flawed(redis: Any) -> Any:
+    if not redis.exists("config"):
+        redis.rpush("config", "made")
+    return redis.llen("config")
+
+
+def pair_right(redis: Any, at: Any) -> None:
+    with redis.pipeline(transaction=True) as pipe:
+        pipe.set("x", at.client).set("y", at.client).execute()
+
+
+def pair_flawed(redis: Any, at: Any) -> None:
+    with redis.pipeline(transaction=False) as pipe:
+        pipe.set("x", at.client).set("y", at.client).execute()
+
+
+def thread_right(redis: Any) -> None:
+    worker = threading.Thread(target=lambda: redis.incr("n"))
+    worker.start()
+    redis.incr("n")
+    worker.join()
+
+
+def thread_flawed(redis: Any) -> None:
+    worker = threading.Thread(target=lambda: counter_flawed(redis))
+    worker.start()
+    counter_flawed(redis)
+    worker.join()
+
+
+def wait_right(redis: Any, at: Any) -> None:
+    if at.client == 0:
+        redis.rpush("go", 1)
+    else:
+        redis.blpop("go", timeout=0)
+
+
+def wait_flawed(at: Any) -> None:
+    redis = redis_py.Redis(socket_timeout=None)
+    if at.client == 0:
+        if redis.get("asked"):
+            redis.rpush("go", 1)
+    else:
+        redis.set("asked", 1)
+        redis.blpop("go", timeout=0)
+
+
+PAIRS = [
+    (counter_right, counter_flawed, "serializable"),
+    (watch_right, watch_flawed, "serializable"),
+    (lock_right, lock_flawed, "at-most-1"),
+    (lease_right, lease_flawed, "at-most-1"),
+    (script_right, script_flawed, "serializable"),
+    (job_right, job_flawed, "at-most-once"),
+    (init_right, init_flawed, "serializable"),
+    (pair_right, pair_flawed, "serializable"),
+    (thread_right, thread_flawed, "serializable"),
+]
+
+
+@pytest.mark.parametrize(("right", "flawed", "law"), PAIRS, ids=[right.__name__ for right, _, _ in PAIRS])
+def test_what_is_right_holds_and_its_neighbour_is_violated(right: Any, flawed: Any, law: str) -> None:
+    clients = 1 if law == "serializable" and "thread" in right.__name__ else 2
+    verdict = race(scenario(clients=clients)(right))
+    assert (str(verdict.outcome), verdict.law) == ("holds", "")
+    assert "all " in verdict.how_far
+    found = race(scenario(clients=clients)(flawed))
+    assert (str(found.outcome), found.law) == ("violated", law)
+    assert found.steps
+
+
+def test_a_client_that_may_wait_for_ever_is_told() -> None:
+    assert str(race(scenario(clients=2)(wait_right)).outcome) == "holds"
+    assert race(scenario(clients=2)(wait_flawed)).law == "no-deadlock"
+
+
+def test_trouble_finds_what_calm_weather_does_not() -> None:
+    def move(redis: Any, at: Any) -> None:
+        job = redis.lpop("jobs")
+        if job is not None:
+            redis.rpush("done", job)
+
+    def safe(redis: Any, at: Any) -> None:
+        redis.lmove("jobs", "done", "LEFT", "RIGHT")
+
+    def setup(redis: Any) -> None:
+        redis.rpush("jobs", "j")
+
+    assert str(race(scenario(clients=1, setup=setup)(move)).outcome) == "holds"
+    assert race(scenario(clients=1, setup=setup)(move), trouble=1).law == "serializable"
+    assert str(race(scenario(clients=1, setup=setup)(safe), trouble=1).outcome) != "unknown"
+
+
+def test_virtual_time_and_draws_are_the_same_in_every_run_and_real_outside() -> None:
+    def look(redis: Any) -> Any:
+        began = time.monotonic()
+        time.sleep(3600)
+        return round(time.monotonic() - began), random.random()
+
+    began = time.monotonic()
+    assert str(race(scenario(clients=2)(look)).outcome) == "holds"
+    assert time.monotonic() - began < 60
+    assert not isinstance(threading.Lock(), virtual.Lock)
+
+
+def test_what_is_not_the_same_twice_is_told_as_uncontrolled() -> None:
+    calls = [0]
+
+    def drifting(redis: Any) -> None:
+        calls[0] += 1
+        redis.set(f"k{calls[0]}", 1)
+        redis.get("a")
+
+    assert str(race(scenario(clients=2, serial=False)(drifting)).outcome) == "unknown"
+
+
+FILE = """
+from orderlab.clients import scenario
+
+@scenario(clients=2)
+def count(redis):
+    redis.set("n", int(redis.get("n") or 0) + 1)
+
+@scenario(clients=2)
+def right(redis):
+    redis.incr("n")
+"""
+
+
+def orderlab(*words: str) -> subprocess.CompletedProcess[str]:
+    """A process of its own: the user's Python runs in a child of it."""
+    return subprocess.run([sys.executable, "-m", "orderlab", *words], capture_output=True, text=True, timeout=60)
+
+
+def test_the_command_line_says_it_with_its_exit_codes(tmp_path: Path) -> None:
+    file = tmp_path / "clients.py"
+    file.write_text(FILE)
+    found = orderlab("race", f"{file}:count")
+    assert found.returncode == 1
+    assert "client 1: SET n 1" in found.stdout
+    assert orderlab("race", f"{file}:right").returncode == 0
+    assert orderlab("race", f"{file}:none").returncode == 2
+    file.write_text("import nothing_there")
+    assert orderlab("race", str(file)).returncode == 2
