@@ -15,7 +15,7 @@ EXTRAS = {
     "spark": ("SALib", "pandas", "pyspark", "venv_pack"),
     "postgres": ("psycopg",),
     "streams": ("rocksdict",),
-    "clients": ("greenlet", "redis"),
+    "clients": ("greenlet",),
 }
 """Extra -> the modules that it brings, beside those of extras that it contains (``pyproject.toml``)."""
 WANTED = {

@@ -28,8 +28,8 @@ def race(
     from orderlab.model.verdict import worst
     from orderlab.properties.clients import race as engine
     from orderlab.properties.clients import virtual, wiring
+    from orderlab.properties.clients.orders import EFFORTS
     from orderlab.properties.clients.scenario import load
-    from orderlab.properties.clients.search import EFFORTS
 
     if effort not in EFFORTS:
         raise InputError(f"--effort {effort}: unknown; choose {', '.join(EFFORTS)}")

@@ -29,14 +29,14 @@ _CALLS: Final = frozenset(b"eval evalsha eval_ro evalsha_ro fcall fcall_ro".spli
 
 
 @dataclass(frozen=True, slots=True)
-class Footprint:
+class StepFootprint:
     """What one step read and what it changed. ``is_whole``: perhaps anything."""
 
     reads: frozenset[Token]
     writes: frozenset[Token]
     is_whole: bool = False
 
-    def commutes_with(self, other: Footprint) -> bool:
+    def commutes_with(self, other: StepFootprint) -> bool:
         """Whether neither step sees what the other does."""
         if self.is_whole or other.is_whole:
             return False
@@ -44,8 +44,8 @@ class Footprint:
         return mine.isdisjoint(theirs) and mine.isdisjoint(other.reads) and theirs.isdisjoint(self.reads)
 
 
-NOTHING: Final = Footprint(frozenset(), frozenset())
-WHOLE: Final = Footprint(frozenset(), frozenset(), True)
+NOTHING: Final = StepFootprint(frozenset(), frozenset())
+WHOLE: Final = StepFootprint(frozenset(), frozenset(), True)
 
 
 class Touched:
@@ -58,9 +58,9 @@ class Touched:
         self.writes: set[Token] = set()
         self.is_whole = False
 
-    def taken(self) -> Footprint:
+    def taken(self) -> StepFootprint:
         """The footprint so far; the next step begins with none."""
-        footprint = Footprint(frozenset(self.reads), frozenset(self.writes), self.is_whole)
+        footprint = StepFootprint(frozenset(self.reads), frozenset(self.writes), self.is_whole)
         if self.reads:
             self.reads = set()
         if self.writes:

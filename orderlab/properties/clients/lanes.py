@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import greenlet
 
-from orderlab.properties.clients.footprints import SCRIPTS, Footprint, Touched
+from orderlab.properties.clients.footprints import SCRIPTS, StepFootprint, Touched
 from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.keyspace import FrozenKeyspace
@@ -57,7 +57,7 @@ class Op:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LaneStep:
     """One step as a witness shows it."""
 
     lane: str
@@ -134,15 +134,15 @@ class Execution:
         self.is_cut = ""
         self.polls_cut = False
         self.recording = recording
-        self.steps: list[Step] = []
+        self.steps: list[LaneStep] = []
         self.reply: Any = None
         self.marks: Any = None
         self.checks_always: Callable[[], None] | None = None
         self.last_write: FrozenKeyspace | None = None
         self.ending = False
-        self._hub: Any = None
+        self.hub: Any = None
         self._graveyard: list[Any] = []
-        self.footprint: Footprint | None = None
+        self.footprint: StepFootprint | None = None
         """What the last step touched."""
 
     # -- lanes -----------------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ class Execution:
         if lane.is_killed or self.ending:
             self._die(lane)
         lane.op = op
-        self._hub.switch()
+        self.hub.switch()
         if lane.is_killed or self.ending:
             self._die(lane)
         if lane.trouble == "killed":
@@ -192,7 +192,7 @@ class Execution:
         if lane.trouble == "paused":
             lane.trouble = ""
             lane.op = Op("sleep", "paused", _never, self._past_deadline_us())
-            self._hub.switch()
+            self.hub.switch()
             if lane.is_killed or self.ending:
                 self._die(lane)
             self.pend(op)
@@ -203,7 +203,7 @@ class Execution:
             self._graveyard.append(lane.greenlet)
             lane.is_done = True
             while True:
-                self._hub.switch()
+                self.hub.switch()
         raise Killed
 
     def _past_deadline_us(self) -> int:
@@ -240,7 +240,7 @@ class Execution:
     def enabled(self) -> list[Choice]:
         """The steps that can be made now, those of the lane that made the last one first."""
         now_us = self.now_us
-        found: list[Choice] = []
+        gathered: list[Choice] = []
         last = self.choices[-1][0] if self.choices else ""
         polling: list[Choice] = []
         for name, lane in self.lanes.items():
@@ -251,18 +251,18 @@ class Execution:
                 if lane.polls >= POLLS_MAX:
                     polling.append((name, ""))
                 elif name == last:
-                    found.insert(0, (name, ""))
+                    gathered.insert(0, (name, ""))
                 else:
-                    found.append((name, ""))
-        if polling and found:
+                    gathered.append((name, ""))
+        if polling and gathered:
             self.polls_cut = True
-        found = found or polling
-        if found and len(self.used) < self.budget:
-            for name, _ in tuple(found):
+        gathered = gathered or polling
+        if gathered and len(self.used) < self.budget:
+            for name, _ in tuple(gathered):
                 lane = self.lanes[name]
                 if lane.op.kind in ("command", "mark"):
-                    found += [(name, trouble) for trouble in self.troubles if self._can_befall(lane, trouble)]
-        return found
+                    gathered += [(name, trouble) for trouble in self.troubles if self._can_befall(lane, trouble)]
+        return gathered
 
     def _can_befall(self, lane: Lane, trouble: str) -> bool:
         if trouble == "paused":
@@ -271,7 +271,7 @@ class Execution:
             return self.last_write is not None
         return trouble == "killed" or lane.op.kind == "command"
 
-    def make(self, choice: Choice) -> Footprint:
+    def make(self, choice: Choice) -> StepFootprint:
         """Make one step; what it touched."""
         name, trouble = choice
         lane = self.lanes[name]
@@ -301,22 +301,22 @@ class Execution:
         footprint = self.touched.taken()
         if "." in name or lane.children:
             # Threads of one client share its memory, which nobody watches.
-            footprint = Footprint(footprint.reads, footprint.writes | {("client", lane.client)}, footprint.is_whole)
+            footprint = StepFootprint(footprint.reads, footprint.writes | {("client", lane.client)}, footprint.is_whole)
         self._count(lane, op, footprint, dirty)
         if self.shard.dirty != dirty and "failover" in self.troubles:
             self.last_write = before
         if self.recording:
             self.steps.append(
-                Step(
+                LaneStep(
                     name, trouble, op.kind, op.what, self.reply, self.shard.now_ms, *where, before, self.shard.freeze()
                 )
             )
         if self.checks_always is not None and footprint.writes:
             self.checks_always()
-            footprint = Footprint(footprint.reads, footprint.writes | {("always",)}, footprint.is_whole)
+            footprint = StepFootprint(footprint.reads, footprint.writes | {("always",)}, footprint.is_whole)
         return footprint
 
-    def _count(self, lane: Lane, op: Op, footprint: Footprint, dirty: int) -> None:
+    def _count(self, lane: Lane, op: Op, footprint: StepFootprint, dirty: int) -> None:
         """Notice lanes that only ask again what they asked before."""
         if footprint.writes or footprint.is_whole or lane.is_done or self.shard.dirty != dirty or op.kind == "start":
             self.idle = 0
@@ -336,13 +336,13 @@ class Execution:
         while frame is not None:
             name = frame.f_code.co_filename
             if "/orderlab/" not in name and "/greenlet/" not in name and not name.startswith("<"):
-                told = f"{name}:{frame.f_lineno}"
+                text = f"{name}:{frame.f_lineno}"
                 if "/site-packages/redis/" in name or ("/lib/python3" in name and "/site-packages/" not in name):
-                    first = first or (told if name.endswith(("lock.py",)) else "")
+                    first = first or (text if name.endswith(("lock.py",)) else "")
                 elif "/site-packages/" in name:
-                    first = first or told
+                    first = first or text
                 else:
-                    user = user or told
+                    user = user or text
             frame = frame.f_back
         return user, first
 
@@ -366,7 +366,7 @@ class Execution:
 
     def run(self, choose: Chooser) -> None:
         """Go on until every lane has ended, none can, or the chooser has seen enough."""
-        self._hub = greenlet.getcurrent()
+        self.hub = greenlet.getcurrent()
         current[0], outer = self, current[0]
         collecting = gc.isenabled()
         gc.disable()  # what it would end late in one lane would send commands in another

@@ -10,7 +10,7 @@ from typing import Any
 from orderlab.properties.clients.lanes import Execution, Lane, Op
 
 
-class Violation(Exception):
+class MarkViolation(Exception):
     """A mark was not met: law, and what happened."""
 
     def __init__(self, law: str, what: str) -> None:
@@ -30,19 +30,19 @@ class Marks:
         self.at_end: dict[Any, Callable[..., Any]] = {}
         self.invariants: dict[Any, Callable[..., Any]] = {}
         self.used: set[str] = set()
-        self.violation: Violation | None = None
+        self.violation: MarkViolation | None = None
 
     def violate(self, law: str, what: str) -> None:
         """Note the first violation."""
-        self.violation = self.violation or Violation(law, what)
+        self.violation = self.violation or MarkViolation(law, what)
 
     def enter(self, name: str, lane: Lane, most: int) -> None:
         """A lane comes in."""
         alive = self.execution.lanes
-        holders = [one for one in self.inside.get(name, ()) if not alive[one].is_killed]
+        holders = [each for each in self.inside.get(name, ()) if not alive[each].is_killed]
         self.inside[name] = [*holders, lane.name]
         if len(self.inside[name]) > most:
-            who = ", ".join(f"client {one}" for one in self.inside[name])
+            who = ", ".join(f"client {each}" for each in self.inside[name])
             self.violate(f"at-most-{most}", f"{who} are in {name!r} at once; at most {most} may be")
 
     def leave(self, name: str, lane: Lane) -> None:
@@ -51,7 +51,7 @@ class Marks:
             self.inside[name].remove(lane.name)
 
 
-class At:
+class ClientMarks:
     """The marks of one client."""
 
     def __init__(self, marks: Marks, number: int) -> None:
@@ -82,13 +82,13 @@ class At:
         execution = self._marks.execution
         execution.pend(Op("sleep", seconds, lambda: False, execution.now_us + round(seconds * 1e6)))
 
-    def once(self, job: Any) -> None:
+    def once(self, item: Any) -> None:
         """This is done at most once for each ``job``, by all clients together."""
         marks = self._marks
         marks.used.add("once")
-        marks.done[repr(job)] += 1
-        if marks.done[repr(job)] > 1:
-            marks.violate("at-most-once", f"{job!r} is done twice")
+        marks.done[repr(item)] += 1
+        if marks.done[repr(item)] > 1:
+            marks.violate("at-most-once", f"{item!r} is done twice")
 
     def produced(self, item: Any) -> None:
         """``item`` was handed over, and must be consumed once."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from orderlab.properties.clients.lanes import Choice, Chooser, Execution
-from orderlab.properties.clients.runs import Outcome, Run, carried_out
+from orderlab.properties.clients.runs import Ending, FinishedRun, carried_out
 from orderlab.properties.clients.scenario import Scenario
 
 ORDERS_MAX = 5_040
@@ -23,31 +23,33 @@ _TROUBLED = ("killed", "raised ConnectionError", "raised TimeoutError")
 class Serial:
     """What the clients do one after the other."""
 
-    outcomes: set[Outcome] = field(default_factory=set)
+    outcomes: set[Ending] = field(default_factory=set)
     exceptions: set[tuple[int, str]] = field(default_factory=set)
     uses_marks: bool = False
     is_stuck: bool = False
-    violation: Run | None = None
-    by_members: dict[tuple[int, ...], set[Outcome]] = field(default_factory=dict)
+    violation: FinishedRun | None = None
+    by_members: dict[tuple[int, ...], set[Ending]] = field(default_factory=dict)
 
 
 def serial(scenario: Scenario) -> Serial:
     """Run the clients one after the other, in every order."""
-    found = Serial()
+    gathered = Serial()
     numbers = range(len(scenario.clients))
     for order in itertools.islice(itertools.permutations(numbers), ORDERS_MAX):
         run = carried_out(scenario, _one_by_one(order))
-        found.uses_marks |= bool(run.marks.used) or scenario.finally_ is not None
-        if run.violation is not None and found.violation is None:
-            found.violation = run
+        gathered.uses_marks |= bool(run.marks.used) or scenario.finally_ is not None
+        if run.violation is not None and gathered.violation is None:
+            gathered.violation = run
         if run.execution.is_stuck:
-            found.is_stuck = True
+            gathered.is_stuck = True
         if run.outcome is None:
             continue
         if not run.execution.is_stuck:
-            found.outcomes.add(run.outcome)
-        found.exceptions |= {(number, end) for number, end in enumerate(run.outcome.ends) if end.startswith("raised")}
-    return found
+            gathered.outcomes.add(run.outcome)
+        gathered.exceptions |= {
+            (number, end) for number, end in enumerate(run.outcome.ends) if end.startswith("raised")
+        }
+    return gathered
 
 
 def _one_by_one(order: Sequence[int]) -> Chooser:
@@ -68,7 +70,7 @@ def _one_by_one(order: Sequence[int]) -> Chooser:
     return choose
 
 
-def judged(scenario: Scenario, run: Run, expected: Serial) -> tuple[str, str] | None:
+def judged(scenario: Scenario, run: FinishedRun, expected: Serial) -> tuple[str, str] | None:
     """The law that an execution breaks and how, or None."""
     if run.violation is not None:
         return run.violation.law, run.violation.what
@@ -95,7 +97,7 @@ def judged(scenario: Scenario, run: Run, expected: Serial) -> tuple[str, str] | 
     return "serializable", _difference(outcome, expected)
 
 
-def _with_open_ones(scenario: Scenario, outcome: Outcome, expected: Serial) -> bool:
+def _with_open_ones(scenario: Scenario, outcome: Ending, expected: Serial) -> bool:
     """Whether the outcome is that of an order in which clients that trouble ended did all or nothing."""
     numbers = range(len(scenario.clients))
     broken = [number for number in numbers if outcome.ends[number] in _TROUBLED]
@@ -104,14 +106,14 @@ def _with_open_ones(scenario: Scenario, outcome: Outcome, expected: Serial) -> b
             members = tuple(number for number in numbers if number not in left_out)
             if members not in expected.by_members:
                 expected.by_members[members] = _outcomes_of(scenario, members)
-            for one in expected.by_members[members]:
-                same = all(outcome.ends[at] == one.ends[at] for at in numbers if at not in broken)
-                if same and outcome.keys == one.keys:
+            for each in expected.by_members[members]:
+                same = all(outcome.ends[at] == each.ends[at] for at in numbers if at not in broken)
+                if same and outcome.keys == each.keys:
                     return True
     return False
 
 
-def _outcomes_of(scenario: Scenario, members: Sequence[int]) -> set[Outcome]:
+def _outcomes_of(scenario: Scenario, members: Sequence[int]) -> set[Ending]:
     def absent() -> None:
         return None
 
@@ -120,18 +122,18 @@ def _outcomes_of(scenario: Scenario, members: Sequence[int]) -> set[Outcome]:
     return serial(only).outcomes
 
 
-def _difference(outcome: Outcome, expected: Serial) -> str:
-    near = min(expected.outcomes, key=lambda one: (len(set(one.keys) ^ set(outcome.keys)), repr(one)))
-    told = [f"key {key} is {value}" for key, value in outcome.keys if (key, value) not in near.keys]
-    told += [f"key {key} is missing" for key, _ in near.keys if key not in dict(outcome.keys)]
+def _difference(outcome: Ending, expected: Serial) -> str:
+    near = min(expected.outcomes, key=lambda each: (len(set(each.keys) ^ set(outcome.keys)), repr(each)))
+    text = [f"key {key} is {value}" for key, value in outcome.keys if (key, value) not in near.keys]
+    text += [f"key {key} is missing" for key, _ in near.keys if key not in dict(outcome.keys)]
     for number, end in enumerate(outcome.ends):
         if end != near.ends[number]:
-            told.append(f"client {number}: {end}")
-    if not told:
-        told = ["the combination of what clients returned"]
+            text.append(f"client {number}: {end}")
+    if not text:
+        text = ["the combination of what clients returned"]
     also = [f"{key} is {value}" for key, value in near.keys if (key, value) not in outcome.keys]
     return (
-        "; ".join(told[:4])
+        "; ".join(text[:4])
         + "; no order one after the other ends so"
         + (f" (one of them: {'; '.join(also[:2])})" if also else "")
     )

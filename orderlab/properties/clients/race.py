@@ -9,11 +9,11 @@ from typing import Any, Final
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome as Decision
 from orderlab.properties.clients import virtual, wiring
-from orderlab.properties.clients.lanes import Choice, Step
+from orderlab.properties.clients.lanes import Choice, LaneStep
 from orderlab.properties.clients.oracle import Serial, judged, serial
-from orderlab.properties.clients.runs import Run, carried_out
+from orderlab.properties.clients.orders import EFFORTS, OrderSearch, SearchWork, Unstable, following, switches, walk
+from orderlab.properties.clients.runs import FinishedRun, carried_out
 from orderlab.properties.clients.scenario import Scenario
-from orderlab.properties.clients.search import EFFORTS, Search, Unstable, Work, following, switches, walk
 
 CHECKED_EVERY: Final = 100
 """One of so many executions is run again, and must do the same."""
@@ -28,7 +28,7 @@ class RaceVerdict:
     law: str
     what: str
     how_far: str
-    steps: tuple[Step, ...]
+    steps: tuple[LaneStep, ...]
     choices: tuple[Choice, ...]
     executions: int
     orders: int
@@ -59,7 +59,7 @@ class RaceVerdict:
         }
 
 
-def told_step(step: Step) -> str:
+def told_step(step: LaneStep) -> str:
     """What a step does, in the words of redis-cli."""
     if step.kind == "command":
         commands = step.what if step.what and isinstance(step.what[0], tuple) else (step.what,)
@@ -84,11 +84,11 @@ def race(scenario: Scenario, effort: str = "normal", trouble: int = 0, seed: int
 def _race(scenario: Scenario, executions_max: int, trouble: int, seed: int) -> RaceVerdict:
     expected = serial(scenario)
     if expected.violation is not None:
-        return _violated(scenario, expected.violation, expected, Work(), 0)
+        return _violated(scenario, expected.violation, expected, SearchWork(), 0)
     _check_usable(scenario, expected)
-    works: list[tuple[int, Work]] = []
+    works: list[tuple[int, SearchWork]] = []
     for budget in range(trouble + 1):
-        search = Search(scenario, executions_max, tuple(wiring.TROUBLES), budget)
+        search = OrderSearch(scenario, executions_max, tuple(wiring.TROUBLES), budget)
         works.append((budget, search.work))
         try:
             for run in search.runs():
@@ -116,14 +116,14 @@ def _is_tested(scenario: Scenario, expected: Serial) -> bool:
 
 
 def _check_usable(scenario: Scenario, expected: Serial) -> None:
-    if expected.outcomes and all(all(end.startswith("raised") for end in one.ends) for one in expected.outcomes):
+    if expected.outcomes and all(all(end.startswith("raised") for end in each.ends) for each in expected.outcomes):
         run = carried_out(scenario, lambda _, enabled: enabled[0])
         errors = [lane.error for lane in run.execution.lanes.values() if lane.error is not None]
-        told = f"{type(errors[0]).__name__}: {errors[0]}" if errors else "an exception"
-        raise InputError(f"{scenario.name}: every client dies, one after the other too ({told}); correct the scenario")
+        text = f"{type(errors[0]).__name__}: {errors[0]}" if errors else "an exception"
+        raise InputError(f"{scenario.name}: every client dies, one after the other too ({text}); correct the scenario")
 
 
-def _run_again(scenario: Scenario, run: Run, budget: int) -> None:
+def _run_again(scenario: Scenario, run: FinishedRun, budget: int) -> None:
     """Check determinism. Raises Unstable."""
     again = carried_out(scenario, following(run.execution.choices), tuple(wiring.TROUBLES), budget)
     if again.outcome != run.outcome or again.execution.choices != run.execution.choices:
@@ -132,47 +132,47 @@ def _run_again(scenario: Scenario, run: Run, budget: int) -> None:
         raise Unstable(f"step {at + 1} differs")
 
 
-def _violated(scenario: Scenario, run: Run, expected: Serial, work: Work, budget: int) -> RaceVerdict:
+def _violated(scenario: Scenario, run: FinishedRun, expected: Serial, work: SearchWork, budget: int) -> RaceVerdict:
     law = judged(scenario, run, expected)
     assert law is not None
     best = run
     if work.executions:
         best = _shorter(scenario, run, expected, law[0], budget)
     shown = carried_out(scenario, following(best.execution.choices), tuple(wiring.TROUBLES), budget, recording=True)
-    told = judged(scenario, shown, expected) or law
+    text = judged(scenario, shown, expected) or law
     return RaceVerdict(
-        scenario.name, Decision.VIOLATED, *told,
+        scenario.name, Decision.VIOLATED, *text,
         f"found in {work.executions:,} executions" if work.executions else "one client after the other",
         tuple(shown.execution.steps), tuple(shown.execution.choices), work.executions, work.orders,
     )  # fmt: skip
 
 
-def _shorter(scenario: Scenario, run: Run, expected: Serial, law: str, budget: int) -> Run:
+def _shorter(scenario: Scenario, run: FinishedRun, expected: Serial, law: str, budget: int) -> FinishedRun:
     """The run with the fewest changes of lanes that breaks the same law, among those that a small search meets."""
     best = run
-    search = Search(scenario, 500, tuple(wiring.TROUBLES), budget)
+    search = OrderSearch(scenario, 500, tuple(wiring.TROUBLES), budget)
     for other in search.runs():
-        found = judged(scenario, other, expected)
-        if found is not None and found[0] == law and _length(other) < _length(best):
+        gathered = judged(scenario, other, expected)
+        if gathered is not None and gathered[0] == law and _length(other) < _length(best):
             best = other
     return best
 
 
-def _length(run: Run) -> tuple[int, int, int]:
+def _length(run: FinishedRun) -> tuple[int, int, int]:
     choices: Sequence[Choice] = run.execution.choices
     return sum(bool(trouble) for _, trouble in choices), switches(choices), len(choices)
 
 
-def _undecided(scenario: Scenario, works: Sequence[tuple[int, Work]], why: str) -> RaceVerdict:
-    told = _how_far(scenario, works) + (f"; {why}" if why else "")
-    return RaceVerdict(scenario.name, Decision.UNKNOWN, "", why, told, (), (), *_counted(works))
+def _undecided(scenario: Scenario, works: Sequence[tuple[int, SearchWork]], why: str) -> RaceVerdict:
+    text = _how_far(scenario, works) + (f"; {why}" if why else "")
+    return RaceVerdict(scenario.name, Decision.UNKNOWN, "", why, text, (), (), *_counted(works))
 
 
-def _counted(works: Sequence[tuple[int, Work]]) -> tuple[int, int]:
+def _counted(works: Sequence[tuple[int, SearchWork]]) -> tuple[int, int]:
     return sum(work.executions for _, work in works), sum(work.orders for _, work in works)
 
 
-def _how_far(scenario: Scenario, works: Sequence[tuple[int, Work]]) -> str:
+def _how_far(scenario: Scenario, works: Sequence[tuple[int, SearchWork]]) -> str:
     clients = f"{len(scenario.clients)} clients" if len(scenario.clients) > 1 else "1 client"
     parts = []
     for budget, work in works:

@@ -11,16 +11,15 @@ import redis as redis_py
 
 from orderlab.model.errors import InputError
 from orderlab.properties.clients.lanes import Chooser, Execution, Killed, Lane
-from orderlab.properties.clients.marks import At, Marks, Violation
+from orderlab.properties.clients.marks import ClientMarks, Marks, MarkViolation
 from orderlab.properties.clients.scenario import Scenario, called
-from orderlab.sim.redis.backends.backend import FIRST_MS
 
 _CLOCK: Final = re.compile(r"\b17000\d{5}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b")
 """What the virtual clock says, in seconds or finer: outcomes do not differ by it."""
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Ending:
     """What is seen of one execution when it is over."""
 
     ends: tuple[str, ...]
@@ -29,21 +28,23 @@ class Outcome:
 
 
 @dataclass
-class Run:
+class FinishedRun:
     """One execution that is over."""
 
     execution: Execution
-    outcome: Outcome | None
-    violation: Violation | None
+    outcome: Ending | None
+    violation: MarkViolation | None
     marks: Marks
 
 
-def carried_out(scenario: Scenario, choose: Chooser, troubles: Sequence[str] = (), budget: int = 0, **how: Any) -> Run:
+def carried_out(
+    scenario: Scenario, choose: Chooser, troubles: Sequence[str] = (), budget: int = 0, **how: Any
+) -> FinishedRun:
     """Carry a scenario out once."""
     execution = Execution(troubles=troubles, budget=budget, **how)
     marks = Marks(execution)
     if scenario.setup is not None:
-        _alone(execution, lambda: called(scenario.setup, redis_py.Redis(), At(marks, -1)))  # type: ignore[arg-type]
+        _alone(execution, lambda: called(scenario.setup, redis_py.Redis(), ClientMarks(marks, -1)))  # type: ignore[arg-type]
     for number, function in enumerate(scenario.clients):
         execution.add(_client(function, marks, number), str(number))
     execution.choices.clear()
@@ -51,15 +52,15 @@ def carried_out(scenario: Scenario, choose: Chooser, troubles: Sequence[str] = (
     execution.checks_always = lambda: _check(execution, marks)
     execution.run(choose)
     if execution.is_cut:
-        return Run(execution, None, marks.violation, marks)
+        return FinishedRun(execution, None, marks.violation, marks)
     outcome = _outcome(execution)
     if not execution.is_stuck:
         _at_the_end(scenario, execution, marks)
-    return Run(execution, outcome, marks.violation, marks)
+    return FinishedRun(execution, outcome, marks.violation, marks)
 
 
 def _client(function: Callable[..., Any], marks: Marks, number: int) -> Callable[[], Any]:
-    return lambda: called(function, redis_py.Redis(), At(marks, number))
+    return lambda: called(function, redis_py.Redis(), ClientMarks(marks, number))
 
 
 def _alone(execution: Execution, function: Callable[[], Any]) -> None:
@@ -97,11 +98,11 @@ def _judge(execution: Execution, marks: Marks, law: str, check: Callable[..., An
     from orderlab.properties.clients import lanes
 
     outer, lanes.current[0] = lanes.current[0], execution
-    hub, touched, is_stuck = execution._hub, execution.touched, execution.is_stuck
+    hub, touched, is_stuck = execution.hub, execution.touched, execution.is_stuck
     try:
-        found: list[Any] = []
-        _alone(execution, lambda: found.append(called(check, redis_py.Redis(), None)))
-        if found and found[0] is False:
+        gathered: list[Any] = []
+        _alone(execution, lambda: gathered.append(called(check, redis_py.Redis(), None)))
+        if gathered and gathered[0] is False:
             marks.violate(law, f"{check.__name__} is false")
     except AssertionError as error:
         marks.violate(law, f"{check.__name__}: {str(error) or 'assertion failed'}")
@@ -109,7 +110,7 @@ def _judge(execution: Execution, marks: Marks, law: str, check: Callable[..., An
         pass
     finally:
         lanes.current[0] = outer
-        execution._hub, execution.touched, execution.is_stuck = hub, touched, is_stuck
+        execution.hub, execution.touched, execution.is_stuck = hub, touched, is_stuck
 
 
 def _at_the_end(scenario: Scenario, execution: Execution, marks: Marks) -> None:
@@ -122,7 +123,7 @@ def _at_the_end(scenario: Scenario, execution: Execution, marks: Marks) -> None:
         _judge(execution, marks, "finally", check)
 
 
-def _outcome(execution: Execution) -> Outcome:
+def _outcome(execution: Execution) -> Ending:
     ends = []
     for lane in execution.lanes.values():
         if "." in lane.name:
@@ -136,7 +137,7 @@ def _outcome(execution: Execution) -> Outcome:
     keys = []
     for key, (kind, value, deadline) in sorted(execution.shard.freeze().items()):
         keys.append((repr(key), _plain((str(kind), value, deadline is not None))))
-    return Outcome(tuple(ends), tuple(keys))
+    return Ending(tuple(ends), tuple(keys))
 
 
 def _plain(value: Any) -> str:
@@ -147,6 +148,3 @@ def _plain(value: Any) -> str:
             f"a client returned what cannot be shown ({type(error).__name__}); return plain data"
         ) from None
     return _CLOCK.sub("<time>", re.sub(r" at 0x[0-9a-f]+", "", text))
-
-
-__all__ = ["FIRST_MS", "Outcome", "Run", "carried_out"]

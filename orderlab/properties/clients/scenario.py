@@ -91,11 +91,11 @@ def load(named: str) -> list[Scenario]:
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
-        told = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{path}: cannot be imported: {type(error).__name__}: {told}; correct it") from None
-    found = [value for value in vars(module).values() if isinstance(value, Scenario)]
-    chosen = [each for each in found if not name or each.name == name]
+        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{path}: cannot be imported: {type(error).__name__}: {text}; correct it") from None
+    gathered = [value for value in vars(module).values() if isinstance(value, Scenario)]
+    chosen = [each for each in gathered if not name or each.name == name]
     if not chosen:
-        has = ", ".join(each.name for each in found) or "none; decorate a function with @orderlab.clients.scenario"
+        has = ", ".join(each.name for each in gathered) or "none; decorate a function with @orderlab.clients.scenario"
         raise InputError(f"{path}: no scenario {name or ''}; it has {has}".replace("scenario ;", "scenario;"))
     return chosen

@@ -65,7 +65,7 @@ class VirtualDatetime(_RealDatetime):  # type: ignore[misc]
         return cls.now()
 
 
-class Lock:
+class LaneLock:
     """``threading.Lock`` between lanes; a real one elsewhere."""
 
     reentrant = False
@@ -135,7 +135,7 @@ class Lock:
         self.__init__()  # type: ignore[misc]
 
 
-class RLock(Lock):
+class RLock(LaneLock):
     """``threading.RLock``."""
 
     reentrant = True
@@ -264,8 +264,8 @@ def _replacements() -> list[tuple[Any, str, Any]]:
         (uuid, "uuid1", _uuid1),
         (secrets, "token_bytes", _token_bytes),
         (secrets, "token_hex", lambda nbytes=None: _token_bytes(nbytes).hex()),
-        (threading, "Lock", Lock),
-        (threading, "_allocate_lock", Lock),
+        (threading, "Lock", LaneLock),
+        (threading, "_allocate_lock", LaneLock),
         (threading, "RLock", RLock),
         (threading, "local", Local),
         (threading, "current_thread", _current_thread),
@@ -273,7 +273,7 @@ def _replacements() -> list[tuple[Any, str, Any]]:
         (threading.Thread, "start", _start),
         (threading.Thread, "join", _join),
         (threading.Thread, "is_alive", _is_alive),
-        (queue, "SimpleQueue", queue._PySimpleQueue),  # type: ignore[attr-defined]
+        (queue, "SimpleQueue", vars(queue)["_PySimpleQueue"]),
         (queue, "time", _clock(time.monotonic, lambda us: us / 1e6)),
     ]
 

@@ -35,9 +35,11 @@ TROUBLES: Final = {
 """What can befall a step, and in which words."""
 
 Argv = tuple[bytes, ...]
+SOCKET: Final = "_sock"
+"""Where redis-py keeps the socket of a connection."""
 
 
-class Link:
+class ShardLink:
     """What stands in place of a connection's socket: a client of the shard, and replies that were not read."""
 
     __slots__ = ("client", "error", "execution", "replies")
@@ -60,16 +62,17 @@ class Link:
             self.execution.shard.disconnect(self.client)
 
 
-def linked(connection: Any) -> Link:
+def linked(connection: Any) -> ShardLink:
     """The link of a connection in the execution that goes on; made where there is none."""
-    link = connection._sock
+    link = vars(connection).get(SOCKET)
     execution = lanes.current[0]
-    if type(link) is Link and link.execution is execution:
+    if type(link) is ShardLink and link.execution is execution:
         return link
-    connection._sock = link = Link(execution, int(connection.db or 0), int(connection.protocol or 2))
+    link = ShardLink(execution, int(connection.db or 0), int(connection.protocol or 2))
+    setattr(connection, SOCKET, link)
     if connection.client_name:
         link.client.name = str(connection.client_name).encode()
-    for reference in list(connection._connect_callbacks):
+    for reference in list(vars(connection)["_connect_callbacks"]):
         callback = reference() if callable(reference) else reference
         if callback is not None:
             callback(connection)
@@ -78,8 +81,8 @@ def linked(connection: Any) -> Link:
 
 def is_linked(connection: Any) -> bool:
     """Whether a connection is open in the execution that goes on."""
-    link = connection._sock
-    return type(link) is Link and link.execution is lanes.current[0]
+    link = vars(connection).get(SOCKET)
+    return type(link) is ShardLink and link.execution is lanes.current[0]
 
 
 def encoded(connection: Any, arguments: Sequence[Any]) -> Argv:
@@ -113,7 +116,7 @@ def send(connection: Any, commands: Sequence[Argv]) -> None:
             _send_part(execution, connection, link, part)
 
 
-def _send_part(execution: Execution, connection: Any, link: Link, part: Sequence[Argv]) -> None:
+def _send_part(execution: Execution, connection: Any, link: ShardLink, part: Sequence[Argv]) -> None:
     execution.pend(Op("command", part[0] if len(part) == 1 else tuple(part)))
     lane = execution.lane
     assert lane is not None
@@ -162,7 +165,7 @@ def _hashable(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def has_data(link: Link) -> bool:
+def has_data(link: ShardLink) -> bool:
     """Whether a reply, or a message, can be read."""
     return bool(link.replies or link.client.pushed or link.error)
 
@@ -261,7 +264,7 @@ def _sync_methods(original: type) -> dict[str, Any]:
         return None if lanes.lane_here() is not None else kept["check_health"](self)
 
     def disconnect(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not isinstance(self._sock, Link):
+        if not isinstance(self._sock, ShardLink):
             return kept["disconnect"](self, *args, **kwargs)
         link, self._sock = self._sock, None
         self._should_reconnect = False

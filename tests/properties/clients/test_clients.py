@@ -20,9 +20,9 @@ import redis as redis_py
 
 from orderlab.clients import race, scenario
 from orderlab.properties.clients import virtual, wiring
-from orderlab.properties.clients.runs import Outcome
+from orderlab.properties.clients.orders import OrderSearch
+from orderlab.properties.clients.runs import Ending
 from orderlab.properties.clients.scenario import Scenario
-from orderlab.properties.clients.search import Search
 
 # -- generated programs ------------------------------------------------------------------------------------------
 
@@ -68,8 +68,8 @@ def program(draws: random.Random, longest: int) -> Callable[[Any], Any]:
     return client
 
 
-def outcomes(program: Scenario, reduction: bool, budget: int = 0) -> tuple[set[tuple[Outcome, bool]], Search]:
-    search = Search(program, 800, ("reply-lost", "killed", "refused"), budget, reduction)
+def outcomes(program: Scenario, reduction: bool, budget: int = 0) -> tuple[set[tuple[Ending, bool]], OrderSearch]:
+    search = OrderSearch(program, 800, ("reply-lost", "killed", "refused"), budget, reduction)
     found = {(run.outcome, run.execution.is_stuck) for run in search.runs() if run.outcome is not None}
     return found, search
 
@@ -292,7 +292,7 @@ def test_virtual_time_and_draws_are_the_same_in_every_run_and_real_outside() -> 
     began = time.monotonic()
     assert str(race(scenario(clients=2)(look)).outcome) == "holds"
     assert time.monotonic() - began < 60
-    assert not isinstance(threading.Lock(), virtual.Lock)
+    assert not isinstance(threading.Lock(), virtual.LaneLock)
 
 
 def test_what_is_not_the_same_twice_is_told_as_uncontrolled() -> None:
@@ -324,6 +324,7 @@ def orderlab(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "orderlab", *words], capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.exhaustive
 def test_the_command_line_says_it_with_its_exit_codes(tmp_path: Path) -> None:
     file = tmp_path / "clients.py"
     file.write_text(FILE)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from orderlab.properties.clients.footprints import Footprint
+from orderlab.properties.clients.footprints import StepFootprint
 from orderlab.properties.clients.lanes import Choice, Execution
-from orderlab.properties.clients.runs import Run, carried_out
+from orderlab.properties.clients.runs import FinishedRun, carried_out
 from orderlab.properties.clients.scenario import Scenario
 
 EFFORTS: Final = {"quick": 2_000, "normal": 20_000, "thorough": 400_000}
@@ -27,8 +27,8 @@ class _Place:
     """A state on the path that is being followed."""
 
     enabled: list[Choice]
-    asleep: dict[Choice, Footprint]
-    done: dict[Choice, Footprint] = field(default_factory=dict)
+    asleep: dict[Choice, StepFootprint]
+    done: dict[Choice, StepFootprint] = field(default_factory=dict)
     chosen: Choice | None = None
 
     def next(self) -> Choice | None:
@@ -40,7 +40,7 @@ class _Place:
 
 
 @dataclass
-class Work:
+class SearchWork:
     """What a search did."""
 
     executions: int = 0
@@ -55,7 +55,7 @@ class Unstable(Exception):
     """The same choices led elsewhere: the step at which they did."""
 
 
-class Search:
+class OrderSearch:
     """Every order of the steps of a scenario, or as many as the budget allows."""
 
     def __init__(
@@ -64,12 +64,12 @@ class Search:
     ) -> None:  # fmt: skip
         self.scenario, self.executions_max = scenario, executions_max
         self.troubles, self.budget, self.reduction = troubles, budget, reduction
-        self.work = Work()
+        self.work = SearchWork()
         self._path: list[_Place] = []
         self._depth = 0
-        self._last: Footprint | None = None
+        self._last: StepFootprint | None = None
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[FinishedRun]:
         """The executions that came to an end, each of an order that differs from the others."""
         work = self.work
         while work.executions < self.executions_max:
@@ -92,7 +92,7 @@ class Search:
                 work.is_exhausted = not work.cuts
                 return
 
-    def _note(self, run: Run) -> None:
+    def _note(self, run: FinishedRun) -> None:
         """Keep what the last step of the path touched, and what was left out."""
         if run.execution.is_cut and run.execution.is_cut != "seen":
             self.work.cuts.add(run.execution.is_cut)
@@ -125,7 +125,7 @@ class Search:
         self._depth += 1
         return choice
 
-    def _asleep(self, at: int, footprint: Footprint | None) -> dict[Choice, Footprint]:
+    def _asleep(self, at: int, footprint: StepFootprint | None) -> dict[Choice, StepFootprint]:
         """What sleeps after the last step: what slept or was tried before it, and commutes with it."""
         if not at or not self.reduction or footprint is None:
             return {}
