@@ -129,7 +129,7 @@ class LaneLock:
 
     def _is_owned(self) -> bool:
         execution = self._here()
-        return self._owner is execution.lane if execution is not None else bool(self._real._is_owned())
+        return self._owner is execution.lane if execution is not None else bool(getattr(self._real, _OWNED)())
 
     def _at_fork_reinit(self) -> None:
         self.__init__()  # type: ignore[misc]
@@ -141,6 +141,7 @@ class RLock(LaneLock):
     reentrant = True
 
 
+_OWNED: Final = "_is_owned"
 _REAL_LOCKS: Final = {False: threading.Lock, True: threading.RLock}
 
 
