@@ -50,6 +50,7 @@ ROUNDS = (8, 16, 32)
 DELETING = frozenset((b"del", b"unlink", b"getdel", b"persist", b"rename", b"restore", b"copy", b"renamenx"))
 WRONG_TYPE = "WRONGTYPE"
 UNREADABLE_ARGUMENT = ("nonexistent global", "Wrong number of args", "arguments must be strings or integers")
+"""In errors that arguments which were only tried may be to blame for, besides those of commands that take one."""
 
 
 ProbeStep = ProbeCall | tuple[bytes, ...] | int
@@ -185,6 +186,9 @@ class _Examination:
     def _steps(self, state: _State) -> Iterator[_State]:
         deadlines = [until for _, _, until in state.keyspace.values() if until]
         for probe in self.verdict.probes:
+            if probe.best is not None and probe.best.is_endless:
+                self._ends(probe.best, _State(probe.best.before, probe.best.now_ms))
+                continue  # each of its calls takes as long as a script may
             values = tuple(self.told)[-TOLD_MAX:]
             for call in variants(probe, values, state.now_ms, len(state.calls)):
                 try:
@@ -305,6 +309,9 @@ class _Examination:
         is_known = probe.is_run and probe.best is not None and _same_kind(run.call, probe.best.call)
         if not wrote or not is_known or run.is_endless or any(word in run.error for word in UNREADABLE_ARGUMENT):
             return
+        last = run.effects[-1]
+        if isinstance(last.reply, ErrorReply) and {*last.argv[2:]} & {*run.call.arguments}:
+            return  # the argument may be what no caller would pass
         self.verdict.tested["all-or-nothing"] += 1
         again = self.bench.run(run.call, run.after, run.now_ms)
         if run.after == run.before or not again.error:

@@ -114,7 +114,8 @@ def _call(one: Facts, names: Sequence[str], fields: Sequence[str]) -> list[str]:
 
 
 def _argument(slot: Slot, fields: Sequence[str], taken: list[str]) -> str:
-    hint = re.findall(r"[A-Za-z]\w*", slot.spelled)[::-1] if slot.place and not slot.is_constant else []
+    is_path = re.fullmatch(r"\{[\w.$@>:()-]*\}", slot.spelled) is not None
+    hint = re.findall(r"[A-Za-z]\w*", slot.spelled)[::-1] if is_path else []
     found = field_for(slot.name, fields, taken) if slot.is_named else None
     found = found or next(filter(None, (field_for(word, fields, taken) for word in hint)), None)
     read = " or ".join(sorted(slot.types)) or "text"

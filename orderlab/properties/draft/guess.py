@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from orderlab.properties.draft.facts import Facts
+from orderlab.properties.lint.rule import words
 
 _NAMES = tomllib.loads(Path(__file__).with_name("names.toml").read_text(encoding="utf-8"))
 OPERATIONS: Mapping[str, Mapping[str, Sequence[str]]] = _NAMES["operations"]
@@ -19,6 +20,15 @@ TAGS: Mapping[str, str] = _NAMES["tags"]
 """Contract -> the hash tag of a store's keys, where that is not the store itself."""
 COMMON: Mapping[str, Sequence[str]] = _NAMES["common"]
 """Contract -> fields that every operation has beside its own."""
+
+
+CREATING = frozenset(("acquire", "add", "post", "save", "hit"))
+"""Operations that put something there."""
+CREATES = words(
+    """SET SETNX SETEX PSETEX GETSET INCR INCRBY INCRBYFLOAT APPEND SETBIT MSET HSET HSETNX HMSET HINCRBY HINCRBYFLOAT
+    RPUSH LPUSH LMOVE RPOPLPUSH SADD ZADD ZINCRBY XADD PFADD RENAME COPY EVAL"""
+)
+"""Commands that can."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +61,14 @@ def _fits(contract: str, facts: Sequence[Facts]) -> dict[str, str]:
     scored = []
     for one in facts:
         name = plain_name(one)
-        for operation, words in OPERATIONS[contract].items():
+        for operation, names in OPERATIONS[contract].items():
+            if operation in CREATING and not CREATES & {*one.commands}:
+                continue
             if name == operation.replace("_", ""):
                 scored.append((0, one.script.name, operation))
-            elif name in words:
+            elif name in names:
                 scored.append((1, one.script.name, operation))
-            elif any(name.startswith(word) or name.endswith(word) for word in words if len(word) > 2):
+            elif any(name.startswith(word) or name.endswith(word) for word in names if len(word) > 2):
                 scored.append((2, one.script.name, operation))
     fits: dict[str, str] = {}
     for _, script, operation in sorted(scored, key=lambda each: each[0]):
@@ -76,8 +88,8 @@ def plain_name(facts: Facts) -> str:
 
 def field_for(name: str, fields: Sequence[str], taken: Sequence[str]) -> str | None:
     """The field of an operation that a variable's name speaks of."""
-    words = re.findall(r"[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", name).lower())
-    whole = "".join(words)
+    parts = re.findall(r"[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", name).lower())
+    whole = "".join(parts)
     for candidate in (*fields, "now_ms"):
         if candidate not in taken and whole == candidate.replace("_", ""):
             return candidate
@@ -85,6 +97,6 @@ def field_for(name: str, fields: Sequence[str], taken: Sequence[str]) -> str | N
         if candidate in taken:
             continue
         spoken = FIELDS.get(candidate, ())
-        if whole in spoken or any(word in spoken for word in words):
+        if whole in spoken or any(word in spoken for word in parts):
             return candidate
     return None

@@ -185,13 +185,14 @@ def _climb(probe: Probed, bench: Bench, state: FrozenKeyspace) -> None:
     if probe.facts.has_more_arguments:
         options += [[b"a%d" % number, b"1", b"%d" % now_ms] for number in range(1, MORE_ARGUMENTS + 1)]
     begins = [[each[0] for each in options], [next(filter(_is_number, each), each[0]) for each in options]]
+    begins = begins[: 1 + (begins[0] != begins[1])]
     if probe.best is not None:
         begins = [list(probe.best.call.arguments)]
     try:
         tries = [bench.run(ProbeCall(probe.facts.script, probe.keys, tuple(each)), state, now_ms) for each in begins]
         best = max(tries, key=lambda run: run.score)
         chosen = list(best.call.arguments)
-        for _ in range(TURNS):
+        for _ in range(0 if best.is_endless else TURNS):
             before = best.score
             for place, each in enumerate(options):
                 is_number = place < len(probe.facts.arguments) and probe.facts.arguments[place].types == {"number"}

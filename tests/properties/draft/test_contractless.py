@@ -38,7 +38,6 @@ PAIRS: dict[str, list[tuple[str, str]]] = {
             "redis.call('RPUSH', KEYS[1], ARGV[1]) local n = 0 "
             "for _, each in ipairs(redis.call('LRANGE', KEYS[1], 0, 4)) do redis.call('ZADD', KEYS[2], 1, each) end",
         ),
-        ("while redis.call('EXISTS', KEYS[1]) == 0 do end", "return redis.call('EXISTS', KEYS[1])"),
     ],
     "types": [
         (
@@ -150,3 +149,19 @@ def test_validate_lints_and_its_exit_code_stays(tmp_path: Path) -> None:
     assert ended.returncode == 3
     assert [one["rule"] for one in json.loads(ended.stdout)["lint"]]
     assert "lint: 1 finding" in orderlab("validate", str(tmp_path), "--backend", "kernel").stdout
+
+
+def test_an_argument_that_was_only_tried_is_not_held_against_a_script() -> None:
+    text = "redis.call('RPUSH', KEYS[1], 'x') return redis.call('ZADD', KEYS[1] .. ':z', ARGV[1], 'x')"
+    assert (
+        verdict_of(f"if redis.call('EXISTS', KEYS[2]) == 1 then {text} end")["all-or-nothing"] is not Outcome.VIOLATED
+    )
+    pop = "local job = redis.call('LPOP', KEYS[1]) if job then redis.call('ZADD', KEYS[2], ARGV[1], job) end return job"
+    push = "return redis.call('RPUSH', KEYS[1], 'job')"
+    facts = [facts_of(Script(name, one.encode(), Path(name))) for name, one in (("pop.lua", pop), ("push.lua", push))]
+    assert not [one for one in first_verdict(facts, 0.2).violations if "valid float" in one.headline]
+
+
+@pytest.mark.exhaustive
+def test_a_script_that_does_not_end_is_told() -> None:
+    assert verdict_of("while redis.call('EXISTS', KEYS[1]) == 0 do end")["bounded"] is Outcome.VIOLATED

@@ -118,3 +118,19 @@ def test_a_class_goes_from_init_to_a_verdict_and_its_flaw_is_found(tmp_path: Pat
     ended = orderlab("validate", str(tmp_path), "--effort", "0.05", "--backend", "kernel")
     assert ended.returncode == 1
     assert "own-release" in ended.stdout
+
+
+def test_what_only_renews_is_no_acquire_and_an_expression_names_nothing(tmp_path: Path) -> None:
+    (tmp_path / "lock.py").write_text(
+        """
+REACQUIRE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0"
+again = c.register_script(REACQUIRE)
+again(keys=[name], args=[self.token, int(additional_time * 1000)])
+"""
+    )
+    assert orderlab("init", str(tmp_path), "--specification", "lock").returncode == 0
+    text = (tmp_path / "store.toml").read_text()
+    assert "[operations.renew]" in text
+    assert "operations.acquire" not in text
+    assert '"<token>",' in text
+    assert "<now_ms>" not in text

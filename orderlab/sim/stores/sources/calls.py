@@ -37,6 +37,12 @@ _PAIRS = ("keyword_argument", "pair", "named_argument", "argument")
 _NO_NAMES = frozenset(("this", "self", "String", "valueOf", "toString", "str", "int", "string", "Long", "if", "else"))
 
 
+_CLOCK = re.compile(
+    r"time\.time\(|currentTimeMillis|Date\.now|time\.Now|microtime|Time\.now|Unix(?:Milli)?\(|Instant\.now"
+)
+_PATH = re.compile(r"[\w.$@>:()?!&\[\]-]*")
+
+
 class Spelling(Constants):
     """The texts of expressions, with the program's own words where a value is known only when it runs."""
 
@@ -197,8 +203,10 @@ def _passed(spelling: Spelling, node: Node) -> Passed:
     text = spelling.spelled(node)
     holes = HOLE.findall(text)
     words = re.findall(r"[A-Za-z_]\w*", holes[-1] if holes else "")
-    words = [
-        word for word in words if word not in ("this", "self", "String", "valueOf", "toString", "str", "int", "string")
-    ]
+    words = [word for word in words if word not in _NO_NAMES]
+    if holes and _CLOCK.search(holes[-1]):
+        words = ["now"]
+    elif not holes or not _PATH.fullmatch(holes[-1]):
+        words = []  # what an expression makes of a value is not what its name says
     name = words[-1] if words else ""
     return Passed(HOLE.sub(lambda match: "{" + match[1] + "}", text), name.lstrip("_"), not holes)
