@@ -421,8 +421,8 @@ class ProductSearch:
         findings = self._searched(make, reruns, laws, "rolling upgrade", until=ROLLING_BY)
         confirmer = Confirmer(self.backend, ContractPerformer(mixed, self.contract), CpuBudget())
 
-        def change_of(found: Finding) -> Change | None:
-            return self._in_the_mix(reruns, found, confirmer, seen)
+        def change_of(finding: Finding) -> Change | None:
+            return self._in_the_mix(reruns, finding, confirmer, seen)
 
         broken = in_the_mix(laws, findings, _upgrades_first, TRIED_MAX, change_of)
         work = findings.work

@@ -63,11 +63,11 @@ class InTheMix:
 
     def law_broken(self, trace: Any, law: str, words: str = "") -> Broken | None:
         """As of any store, unless one version alone breaks a law by the same steps."""
-        found: Broken | None = super().law_broken(trace, law, words)  # type: ignore[misc]
-        if found is None:
+        broken: Broken | None = super().law_broken(trace, law, words)  # type: ignore[misc]
+        if broken is None:
             return None
-        plain = self.by_one(replace(trace, steps=trace.steps[: found[0]]))
-        return None if any(one.breaks_any(plain) for one in self.alone) else found
+        plain = self.by_one(replace(trace, steps=trace.steps[: broken[0]]))
+        return None if any(one.breaks_any(plain) for one in self.alone) else broken
 
 
 class VersionSearch(Protocol):

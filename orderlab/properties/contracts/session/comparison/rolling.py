@@ -83,8 +83,8 @@ def rolling_upgrade(
     on_large = MixReruns(large, alone)
     confirmer = Confirmer(backend, SessionPerformer(mixed, lambda *_: None), CpuBudget())
 
-    def change_of(found: Finding) -> Change | None:
-        return _change(found, on_small, on_large, confirmer, progress)
+    def change_of(finding: Finding) -> Change | None:
+        return _change(finding, on_small, on_large, confirmer, progress)
 
     broken = in_the_mix(laws, findings, lambda one: one.size, TRIED_MAX, change_of)
     gaps = (
