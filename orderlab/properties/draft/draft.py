@@ -116,24 +116,24 @@ def _call(one: Facts, names: Sequence[str], fields: Sequence[str]) -> list[str]:
 def _argument(slot: Slot, fields: Sequence[str], taken: list[str]) -> str:
     is_path = re.fullmatch(r"\{[\w.$@>:()-]*\}", slot.spelled) is not None
     hint = re.findall(r"[A-Za-z]\w*", slot.spelled)[::-1] if is_path else []
-    found = field_for(slot.name, fields, taken) if slot.is_named else None
-    found = found or next(filter(None, (field_for(word, fields, taken) for word in hint)), None)
+    known = field_for(slot.name, fields, taken) if slot.is_named else None
+    known = known or next(filter(None, (field_for(word, fields, taken) for word in hint)), None)
     read = " or ".join(sorted(slot.types)) or "text"
     if slot.members:
         read += f" with {', '.join(sorted(slot.members))}"
     read += "".join(f", a {unit}" for unit in sorted(slot.units)) + told_by_callers(slot)
-    if found is None and slot.is_constant:
+    if known is None and slot.is_constant:
         return f"{json.dumps(slot.spelled.replace('<', '<<'))},  # {slot.name}, read as {read}"
-    if found is None:
+    if known is None:
         free = [name for name in fields if name not in taken]
         choices = (
             f"; fields of this operation: {', '.join(free)}" if free else "; or plain text, the same in every call"
         )
         return f'"<{TODO} {slot.name}>",  # {TODO}: {slot.name}, read as {read}{choices}'
-    taken.append(found)
-    is_in_seconds = found.endswith("_ms") and slot.units & {DURATION_S, MOMENT_S}
+    taken.append(known)
+    is_in_seconds = known.endswith("_ms") and slot.units & {DURATION_S, MOMENT_S}
     scale = "|seconds|ceil" if is_in_seconds else ""
-    return f'"<{found}{scale}>",  # {slot.name}, read as {read}'
+    return f'"<{known}{scale}>",  # {slot.name}, read as {read}'
 
 
 def _bare(name: str) -> str:

@@ -48,12 +48,12 @@ def guessed(facts: Sequence[Facts], wanted: str | None = None) -> Guess:
         fits = _fits(contract, facts)
         if len(fits) > best[0]:
             best = (len(fits), fits, contract)
-    count, operations, found = best
+    count, operations, likeliest = best
     if wanted is not None:
         return Guess(wanted, operations, "as asked for")
-    if found is None or count < min(2, len(facts)):
+    if likeliest is None or count < min(2, len(facts)):
         return Guess(None, {}, "no contract has operations of these names")
-    return Guess(found, operations, f"{count} of {len(facts)} scripts are called like operations of it")
+    return Guess(likeliest, operations, f"{count} of {len(facts)} scripts are called like operations of it")
 
 
 def _fits(contract: str, facts: Sequence[Facts]) -> dict[str, str]:

@@ -123,9 +123,9 @@ def _site(spelling: Spelling, node: Node, names: dict[str, str]) -> CallSite | N
         return None
     script, rest = "", list(given)
     for place, part in enumerate(given):
-        told = _last(program.text(part).split("(")[0])
-        if told in names and part.type not in _LISTED and part.type not in _PAIRS:
-            script, rest = names[told], list(given[place + 1 :])
+        word = _last(program.text(part).split("(")[0])
+        if word in names and part.type not in _LISTED and part.type not in _PAIRS:
+            script, rest = names[word], list(given[place + 1 :])
             break
     if not script:
         called = _last(program.text(receiver)) if receiver is not None else ""
