@@ -17,7 +17,6 @@ test: .venv/installed redis-server postgresql spin locales compiled
 
 # The notes as a site with a search, in build/site.
 docs: .venv/installed
-	@$(BIN)/python -c 'import mkdocs' 2>/dev/null || $(BIN)/pip install --quiet --disable-pip-version-check 'mkdocs==1.6.1'
 	$(BIN)/mkdocs build --quiet --strict
 
 # A Spark master and two workers on loopback, one of which is killed halfway through a sweep.
@@ -82,6 +81,6 @@ compare: .venv/installed compiled
 lock:
 	$(PYTHON) -m venv .venv-lock
 	.venv-lock/bin/pip install --quiet pip-tools
-	.venv-lock/bin/pip-compile --quiet --extra dev --extra java --generate-hashes --strip-extras --allow-unsafe --no-header \
+	.venv-lock/bin/pip-compile --quiet --extra dev --extra java --extra docs --extra clients --generate-hashes --strip-extras --allow-unsafe --no-header \
 		--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --output-file requirements.lock pyproject.toml
 	rm -rf .venv-lock

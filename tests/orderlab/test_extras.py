@@ -158,7 +158,7 @@ def test_the_table_is_that_of_the_project() -> None:
     for extra, modules in extras.EXTRAS.items():
         packages = {name_of(one).replace("-", "_") for one in offered[extra] if name_of(one) != "orderlab"}
         assert packages == {module.lower() for module in modules}
-    assert set(extras.EXTRAS) | {"all", "dev", "java"} == set(offered)
+    assert set(extras.EXTRAS) | {"all", "dev", "docs", "java"} == set(offered)
 
 
 @pytest.mark.parametrize(
