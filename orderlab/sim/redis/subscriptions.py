@@ -6,7 +6,8 @@ kin have no other reply.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.scanning import glob
@@ -20,6 +21,8 @@ class Subscribers:
 
     def __init__(self) -> None:
         self._clients: dict[tuple[bytes, bytes], dict[Client, None]] = {}
+        self.on_push: Callable[[Client], None] | None = None
+        """Told each client that was sent something."""
 
     def names(self, kind: bytes) -> list[bytes]:
         """The channels or patterns of this kind that somebody is subscribed to."""
@@ -34,17 +37,17 @@ class Subscribers:
         for name in names:
             client.subscriptions[kind, name] = None
             self._clients.setdefault((kind, name), {})[client] = None
-            client.pushed.append([kind + b"subscribe", name, _counted(client, kind)])
+            self._push(client, [kind + b"subscribe", name, _counted(client, kind)])
 
     def unsubscribe(self, client: Client, kind: bytes, names: Iterable[bytes]) -> None:
         """End subscriptions of a client, all of this kind if none is named, and confirm it."""
         chosen = list(names)
         mine = [name for one, name in client.subscriptions if one == kind]
         if not chosen and not mine:
-            client.pushed.append([kind + b"unsubscribe", None, _counted(client, kind)])
+            self._push(client, [kind + b"unsubscribe", None, _counted(client, kind)])
         for name in chosen or mine:
             self._end(client, kind, name)
-            client.pushed.append([kind + b"unsubscribe", name, _counted(client, kind)])
+            self._push(client, [kind + b"unsubscribe", name, _counted(client, kind)])
 
     def drop(self, client: Client) -> None:
         """The client has gone."""
@@ -57,16 +60,21 @@ class Subscribers:
         kind = SHARD_CHANNEL if is_sharded else CHANNEL
         sent = 0
         for client in self._clients.get((kind, channel), ()):
-            client.pushed.append([kind + b"message", channel, message])
+            self._push(client, [kind + b"message", channel, message])
             sent += 1
         if is_sharded:
             return sent
         for (one, pattern), clients in self._clients.items():
             if one == PATTERN and glob(pattern)(channel):
                 for client in clients:
-                    client.pushed.append([b"pmessage", pattern, channel, message])
+                    self._push(client, [b"pmessage", pattern, channel, message])
                     sent += 1
         return sent
+
+    def _push(self, client: Client, items: list[Any]) -> None:
+        client.pushed.append(items)
+        if self.on_push is not None:
+            self.on_push(client)
 
     def _end(self, client: Client, kind: bytes, name: bytes) -> None:
         if (kind, name) not in client.subscriptions:

@@ -1,0 +1,180 @@
+"""Replies of the kernel as a server writes them, in RESP2 and RESP3.
+
+RESP2 has two kinds of nothing, of a string and of an array, and the kernel one, None: which of them a command sends is
+said here, by its name (`null_of`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from orderlab.sim.redis.numbers import double_text, parse_integer
+from orderlab.sim.redis.replies import (
+    BigNumber,
+    ErrorReply,
+    RepeatedKeys,
+    RepeatedMembers,
+    Reply,
+    Status,
+    Verbatim,
+)
+
+NULL_BULK: Final = b"$-1\r\n"
+NULL_ARRAY: Final = b"*-1\r\n"
+NULL: Final = b"_\r\n"
+_ARRAYS: Final = frozenset(
+    b"exec blpop brpop blmpop bzpopmin bzpopmax bzmpop lmpop zmpop xread xreadgroup xrange xrevrange".split()
+)
+"""Commands that reply with the nothing of an array."""
+_WITH_COUNT: Final = frozenset((b"lpop", b"rpop"))
+"""The same if they were given a count."""
+_BLOCKING_MOVES: Final = frozenset((b"blmove", b"brpoplpush"))
+"""The same if they have waited in vain; where nothing may wait, it is that of a string."""
+_WITHIN: Final = frozenset((b"geopos", b"command", b"xreadgroup"))
+"""Commands whose replies hold no nothing but that of arrays: places and commands that are not there, entries that were
+deleted."""
+
+
+def null_of(argv: Sequence[bytes], has_waited: bool = False) -> bytes:
+    """What None means under RESP2 as the reply to ``argv``."""
+    name = argv[0].lower()
+    if name in _ARRAYS or (name in _WITH_COUNT and len(argv) == 3) or (has_waited and name in _BLOCKING_MOVES):
+        return NULL_ARRAY
+    return NULL_BULK
+
+
+def _of_bytes(value: bytes, resp: int) -> bytes:
+    return b"$%d\r\n%b\r\n" % (len(value), value)
+
+
+def _of_status(value: bytes, resp: int) -> bytes:
+    return b"+%b\r\n" % value
+
+
+def _of_int(value: int, resp: int) -> bytes:
+    return b":%d\r\n" % value
+
+
+def _of_none(value: None, resp: int) -> bytes:
+    return NULL if resp == 3 else NULL_BULK
+
+
+def _of_error(value: ErrorReply, resp: int) -> bytes:
+    return b"-%b\r\n" % value.message.replace(b"\r", b" ").replace(b"\n", b" ")
+
+
+def _of_bool(value: bool, resp: int) -> bytes:
+    if resp == 3:
+        return b"#t\r\n" if value else b"#f\r\n"
+    return b":1\r\n" if value else b":0\r\n"
+
+
+def _of_float(value: float, resp: int) -> bytes:
+    text = double_text(value) if value == value else (b"-nan" if math.copysign(1.0, value) < 0 else b"nan")
+    return b",%b\r\n" % text if resp == 3 else _of_bytes(text, resp)
+
+
+def _of_verbatim(value: bytes, resp: int) -> bytes:
+    return b"=%d\r\ntxt:%b\r\n" % (len(value) + 4, value) if resp == 3 else _of_bytes(value, resp)
+
+
+def _of_big_number(value: bytes, resp: int) -> bytes:
+    return b"(%b\r\n" % value if resp == 3 else _of_bytes(value, resp)
+
+
+def _of_items(head: bytes, items: Sequence[Reply], resp: int) -> bytes:
+    parts = [head]
+    for item in items:
+        write = _WRITERS.get(type(item))
+        parts.append(write(item, resp) if write is not None else encode(item, resp))
+    return b"".join(parts)
+
+
+def _of_list(value: Sequence[Reply], resp: int) -> bytes:
+    return _of_items(b"*%d\r\n" % len(value), value, resp)
+
+
+def _of_dict(value: dict[Reply, Reply], resp: int) -> bytes:
+    flat = [part for pair in value.items() for part in pair]
+    return _of_items(b"%%%d\r\n" % len(value) if resp == 3 else b"*%d\r\n" % len(flat), flat, resp)
+
+
+def _of_pairs(value: RepeatedKeys, resp: int) -> bytes:
+    return _of_items(b"%%%d\r\n" % (len(value) // 2) if resp == 3 else b"*%d\r\n" % len(value), value, resp)
+
+
+def _of_set(value: set[Reply], resp: int) -> bytes:
+    """In order, lest it depend on the seed of a process's hashes: of numbers that of a small set of integers."""
+    if all(type(member) is bytes and parse_integer(member) is not None for member in value):
+        members = sorted(value, key=int)
+    else:
+        members = sorted(value, key=lambda member: (str(type(member)), repr(member)))
+    return _of_items(b"~%d\r\n" % len(value) if resp == 3 else b"*%d\r\n" % len(value), members, resp)
+
+
+def _of_members(value: RepeatedMembers, resp: int) -> bytes:
+    return _of_items(b"~%d\r\n" % len(value) if resp == 3 else b"*%d\r\n" % len(value), value, resp)
+
+
+_WRITERS: dict[type, Callable[..., bytes]] = {
+    bytes: _of_bytes,
+    int: _of_int,
+    type(None): _of_none,
+    list: _of_list,
+    tuple: _of_list,
+    Status: _of_status,
+    ErrorReply: _of_error,
+    bool: _of_bool,
+    float: _of_float,
+    dict: _of_dict,
+    set: _of_set,
+    frozenset: _of_set,
+    RepeatedKeys: _of_pairs,
+    RepeatedMembers: _of_members,
+    Verbatim: _of_verbatim,
+    BigNumber: _of_big_number,
+}
+
+
+def encode(reply: Reply, resp: int, null: bytes = NULL_BULK) -> bytes:
+    """A reply as it is sent. ``null``: what None means under RESP2."""
+    if reply is None:
+        return NULL if resp == 3 else null
+    write = _WRITERS.get(type(reply))
+    if write is None:
+        raise TypeError(f"a reply of a type that no protocol has: {type(reply).__name__}")
+    return write(reply, resp)
+
+
+def encode_push(items: Sequence[Reply], resp: int) -> bytes:
+    """What a server sends of its own accord."""
+    return _of_items((b">%d\r\n" if resp == 3 else b"*%d\r\n") % len(items), items, resp)
+
+
+def encode_transaction(replies: Sequence[Reply], queue: Sequence[Sequence[bytes]], resp: int) -> bytes:
+    """The reply of EXEC to the commands that were queued."""
+    items = [encode_reply(reply, argv, resp) for reply, argv in zip(replies, queue, strict=True)]
+    return b"".join((b"*%d\r\n" % len(replies), *items))
+
+
+def encode_reply(reply: Reply, argv: Sequence[bytes], resp: int, has_waited: bool = False) -> bytes:
+    """The reply of one command."""
+    if resp == 3:
+        return encode(reply, 3)
+    if reply is None:
+        return null_of(argv, has_waited)
+    if type(reply) is list:
+        name = argv[0].lower()
+        if name in _WITHIN:
+            return _with_null_arrays(reply)
+        if name == b"xpending" and len(argv) == 3 and reply[-1] is None:
+            return b"*4\r\n:0\r\n$-1\r\n$-1\r\n*-1\r\n"
+    return encode(reply, 2)
+
+
+def _with_null_arrays(reply: Reply) -> bytes:
+    if type(reply) is list:
+        return b"".join((b"*%d\r\n" % len(reply), *map(_with_null_arrays, reply)))
+    return NULL_ARRAY if reply is None else encode(reply, 2)
