@@ -21,7 +21,7 @@ from orderlab.spark_sweeps.questions.cheapest import target_columns
 from orderlab.spark_sweeps.runs.digests import code_digest, scripts_digest
 from orderlab.spark_sweeps.sweep_file.specification import SweepFile
 
-ADAPTIVE = ("capacity", "risk", "rare-event")
+ADAPTIVE = ("best", "capacity", "risk", "rare-event")
 """Questions that decide themselves how often, and under which seeds, points are run."""
 DECIDED = ("replications", "common random numbers")
 ROWS_MAX = 60
@@ -245,6 +245,21 @@ def _capacity(
     )
 
 
+def _best(
+    rows: Rows, asked: Mapping[str, Any], settings: Sequence[str], lead: Callable[[Mapping[str, Any]], Lead]
+) -> tuple[str, str, str]:
+    """The finalists with their intervals, the chosen one first."""
+    metric = asked.get("minimise") or asked["maximise"]
+    shown = [row for row in rows if row["value"] is not None]
+    made = [
+        Row(named(row, settings), _between(row, "value", "low", "high"), [_estimate(row, "value", "low", "high")])
+        for row in shown
+    ]
+    caption = f"Finalists by {metric}"
+    below = "the first is the chosen one" if rows[0]["chosen"] else "none of them meets the constraints"
+    return caption, below, rows_of_intervals(caption, made, Axis(with_unit(metric), _scale(made)))
+
+
 def _probability(
     rows: Rows, asked: Mapping[str, Any], settings: Sequence[str], lead: Callable[[Mapping[str, Any]], Lead]
 ) -> tuple[str, str, str]:
@@ -281,5 +296,5 @@ def _scale(rows: Sequence[Row], more: Sequence[float] = ()) -> Any:
 
 _DRAWINGS: dict[str, Drawing] = {
     "sensitivity": _sensitivity, "cheapest": _cheapest, "comparison": _comparison, "capacity": _capacity,
-    "risk": _probability, "rare-event": _probability,
+    "risk": _probability, "rare-event": _probability, "best": _best,
 }  # fmt: skip

@@ -267,6 +267,22 @@ def _said_cheapest(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]
     )
 
 
+def _said_best(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:
+    aim, key = ("least", "minimise") if asked.get("minimise") else ("greatest", "maximise")
+    under = f" with {', '.join(asked['subject_to'])}" if asked.get("subject_to") else ""
+    row = rows[0]
+    if not row["chosen"]:
+        may = sum(row["open"] for row in rows)
+        left = f", and {may} may: raise runs" if may else ""
+        return f"no configuration was found{under}{left}; nearest: {named(row, settings)}"
+    tied = sum(row["tied"] for row in rows)
+    among = f"; {counted(tied, 'other')} cannot be told from it" if tied else ""
+    found = f"{cell(row['value'])} ({cell(row['low'])} to {cell(row['high'])})"
+    broken = f"; a law broke in {row['violations']} of its {row['runs']} runs" if row["violations"] else ""
+    where = f"{named(row, settings)}, where it is {found}"
+    return f"the {aim} {with_unit(asked[key])}{under} that was found: {where}{among}{broken}"
+
+
 def _said_comparison(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:
     differing = [row for row in rows if row["differs"]]
     what = f"{asked['parameter']} {asked['b']} against {asked['a']}"
@@ -331,6 +347,7 @@ def _said_rare_event(rows: Rows, asked: Mapping[str, Any], settings: Sequence[st
 _SENTENCES: dict[str, Callable[[Rows, Mapping[str, Any], Sequence[str]], str]] = {
     "sensitivity": _said_sensitivity,
     "cheapest": _said_cheapest,
+    "best": _said_best,
     "comparison": _said_comparison,
     "capacity": _said_capacity,
     "risk": _said_risk,

@@ -1,7 +1,9 @@
 """Functions that sweeps of the tests run: quick ones, slow ones, and hostile ones."""
 
 import ctypes
+import math
 import os
+import random
 import signal
 import sys
 import time
@@ -179,3 +181,15 @@ def odd_at_times(parameters, seed):
 def at_times_lawful(parameters, seed):
     """Judges nothing in one run."""
     return {"metrics": {"x": 1}, "verdicts": {} if parameters["a"] == parameters["silent"] else {"fifo": "holds"}}
+
+
+def tuned(parameters, seed):
+    """Latency with its least at 7 producers and a linger of 5 under `lua`, noisy; `watch` breaks a law."""
+    noise = random.Random(f"{seed}").gauss(0, 0.05)
+    away = (parameters["producers"] - 7) ** 2 + math.log(parameters["linger"] / 5) ** 2
+    ms = 10 + away + noise
+    if parameters["producers"] == parameters.get("fails"):
+        raise ValueError("out of range")
+    is_flawed = parameters["cure"] == "watch"
+    metrics = {"ms": ms - 3 * is_flawed, "p99_ms": 3 * ms + parameters.get("p99_more", 0)}
+    return {"metrics": metrics, "verdicts": {"fifo": "violated" if is_flawed else "holds"}}

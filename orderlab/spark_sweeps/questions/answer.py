@@ -17,6 +17,7 @@ from orderlab.model.errors import InputError, did_you_mean, shortened
 from orderlab.model.files import write_whole
 from orderlab.model.verdict import Outcome
 from orderlab.spark_sweeps.questions.asking import AnsweredRun, AnswerTable, Rounds, answers, asking, finite
+from orderlab.spark_sweeps.questions.best import Best, best, of_best
 from orderlab.spark_sweeps.questions.capacity import Capacity, capacity, of_capacity
 from orderlab.spark_sweeps.questions.cheapest import Cheapest, cheapest, of_cheapest, price_of
 from orderlab.spark_sweeps.questions.comparison import Comparison, comparison, of_comparison
@@ -34,8 +35,10 @@ from orderlab.spark_sweeps.sweep_file.specification import SweepFile
 
 KINDS: dict[str, type[BaseModel]] = {
     "capacity": Capacity, "sensitivity": Sensitivity, "risk": Risk, "rare-event": RareEvent, "cheapest": Cheapest,
-    "comparison": Comparison,
+    "comparison": Comparison, "best": Best,
 }  # fmt: skip
+ENDS_MAX = 1000
+"""Values of a searched list that are put to the system before any run."""
 MakeEngine = Callable[[ResultFolder], Engine]
 Show = Callable[[RunsProgress], None]
 
@@ -107,7 +110,7 @@ def answer(
     asks_of_metrics = isinstance(asked, (Comparison, Sensitivity)) or (
         isinstance(asked, RareEvent) and asked.above is not None
     )
-    rounds = Rounds(retry_failed, tells_violations=asks_of_metrics)
+    rounds = Rounds(retry_failed, tells_violations=asks_of_metrics, bears_failures=isinstance(asked, Best))
     try:
         told = _told(asked, path, sweep, plan, shared, on_progress, rounds)
     finally:
@@ -156,6 +159,8 @@ def _told(
             return of_rare_event(asked, rare_event(asked, _only(points, path, asked.kind), ask, sweep.seed))
         case Risk():
             return of_risk(asked, risk(asked, _only(points, path, asked.kind), ask, sweep.seed))
+        case Best():
+            return of_best(asked, best(asked, ask, sweep.replications.count, sweep.seed))
         case Cheapest():
             runs = _all_runs(path, sweep, plan, make_engine, on_progress, rounds)
             surer = asked.model_copy(update={"confidence": confidence_of(sweep, asked.confidence)})
@@ -203,6 +208,15 @@ def _insist_on_sense(asked: BaseModel, path: Path, sweep: SweepFile, plan: Plan)
             probes, named = [("faults", {"faults": ""})], {"score": [asked.score]}
         case Risk():
             probes, named = [("faults", {"faults": ""})], {}
+        case Best():
+            if sweep.axes or sweep.design.kind == "table":
+                raise InputError(f"{path}: axes: a best question searches [question.parameters]; move them there")
+            for name, axis in asked.parameters.items():
+                if name in sweep.derived:
+                    raise InputError(f"{path}: question.parameters.{name}: {name} is derived already; keep one")
+                ends = axis.listed()[:ENDS_MAX] if axis.has_list else (axis.at(0.0), axis.at(1.0))
+                probes += [(f"parameters.{name}", {name: value}) for value in ends]
+            named = {"minimise" if asked.sign == 1 else "maximise": [asked.metric], "subject_to": asked.measured}
         case Cheapest():
             named = {"targets": list(asked.targets)}
             price_of(Expression(asked.price, f"{path}: question.price"), plan.run(0).parameters)

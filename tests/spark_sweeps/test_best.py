@@ -1,0 +1,222 @@
+"""The best configuration, against problems whose optimum is known."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from orderlab.model.verdict import Outcome
+from orderlab.spark_sweeps.questions.answer import answer
+from orderlab.spark_sweeps.questions.asking import AnsweredRun
+from orderlab.spark_sweeps.questions.best import Best, best, constraint_of, of_best
+from orderlab.spark_sweeps.runs.job import load
+from tests.in_process import orderlab
+
+STATION = """
+system = "tests.spark_sweeps.subjects:tuned"
+{more}
+[question]
+kind = "best"
+minimise = "ms"
+subject_to = {subject_to}
+runs = {runs}
+batch = 8
+[question.parameters]
+producers = {{ from = 2, to = 12, integer = true }}
+linger = {{ from = 0.1, to = 50.0, scale = "log" }}
+cure = ["watch", "lua"]
+"""
+
+
+def station(more="", subject_to='["p99_ms <= 100", "violations == 0"]', runs=64):
+    return STATION.format(more=more, subject_to=subject_to, runs=runs)
+
+
+def ask_of(function):
+    """Runs of ``function`` (parameters, rng) -> metrics, or None where it fails; the same seeds at every point."""
+
+    def ask(name, points, replications, seeds=None):
+        found = []
+        for point, parameters in enumerate(points):
+            for replication in range(replications):
+                seed = replication if seeds is None else seeds[point]
+                metrics = function(parameters, np.random.default_rng(seed))
+                status = "failed" if metrics is None else "ok"
+                found.append(
+                    AnsweredRun(point, replication, dict(parameters), seed, status, "holds", metrics or {}, "replay")
+                )
+        return found
+
+    return ask
+
+
+SIX = {name: {"from": 0.0, "to": 1.0} for name in ("a", "b", "c")} | {
+    "n": {"from": 1, "to": 16, "integer": True}, "size": [1, 10, 50, 150, 500], "mode": ["x", "y", "z"],
+}  # fmt: skip
+
+
+def _away(at):
+    continuous = (at["a"] - 0.3) ** 2 + (at["b"] - 0.6) ** 2 + 0.5 * (at["c"] - 0.8) ** 2
+    return continuous + ((at["n"] - 11) / 16) ** 2 + 0.2 * abs(math.log10(at["size"] / 50)) + 0.3 * (at["mode"] != "y")
+
+
+def bowl(at, rng):
+    return {"cost": 1 + _away(at) + 0.01 * rng.standard_normal(), "load": -1 + 0.01 * rng.standard_normal()}
+
+
+def bound(at, rng):
+    """Cheapest where a constraint ends: a + b >= 1.2."""
+    away = 0.3 * (at["mode"] != "y") + ((at["n"] - 4) / 16) ** 2
+    return {
+        "cost": at["a"] + at["b"] + away + 0.005 * rng.standard_normal(),
+        "load": 1.2 - at["a"] - at["b"] + 0.01 * rng.standard_normal(),
+    }
+
+
+def valley(at, rng):
+    """Two parameters that only help together."""
+    bent = 4 * (at["b"] - at["a"] ** 2) ** 2 + 0.5 * (1 - at["a"]) ** 2 + 0.2 * (at["mode"] != "z")
+    return {"cost": 2 + bent + 0.01 * rng.standard_normal(), "load": at["n"] - 12.0}
+
+
+PROBLEMS = [(bowl, 1.0), (bound, 1.2), (valley, 2.0)]
+
+
+def found_by(problem, sampler, runs, seed):
+    asked = Best.model_validate(
+        {"kind": "best", "minimise": "cost", "subject_to": ["load <= 0.0"], "runs": runs, "sampler": sampler,
+         "parameters": SIX}
+    )  # fmt: skip
+    return asked, best(asked, ask_of(problem), 1, seed)
+
+
+@pytest.mark.parametrize(("problem", "optimum"), PROBLEMS, ids=lambda it: getattr(it, "__name__", ""))
+def test_the_search_comes_near_a_known_optimum_and_never_breaks_a_constraint(problem, optimum):
+    _, found = found_by(problem, "tpe", 120, 1)
+    chosen = found.finalists[0]
+    assert chosen.chosen
+    assert problem(chosen.parameters, _Still())["load"] <= 0
+    assert chosen.interval.estimate <= 1.2 * optimum
+    assert found.runs <= 120
+
+
+@pytest.mark.parametrize("sampler", ["random", "grid"])
+def test_the_baselines_stay_within_their_runs(sampler):
+    _, found = found_by(bowl, sampler, 120, 1)
+    assert found.runs <= 120
+    assert found.finalists[0].chosen
+    assert len(found.tried) > 45
+
+
+def test_failed_runs_and_values_that_are_no_number_are_no_measurement():
+    def broken(at, rng):
+        if at["mode"] == "y":
+            return None
+        return {"cost": math.nan if at["mode"] == "x" else 5 + at["a"], "load": -1 + 0.01 * rng.standard_normal()}
+
+    asked, found = found_by(broken, "tpe", 100, 1)
+    assert {one.parameters["mode"] for one in found.finalists} == {"z"}
+    unmeasured = sum(tried.value is None for tried in found.tried.values())
+    assert unmeasured
+    assert any(
+        note.startswith(f"{unmeasured} configurations were not measured") for note in of_best(asked, found).notes
+    )
+
+
+def test_no_configuration_meets_the_constraints():
+    def far(at, rng):
+        return {"cost": at["a"], "load": 1 + at["a"] + 0.01 * rng.standard_normal()}
+
+    asked, found = found_by(far, "random", 60, 1)
+    table = of_best(asked, found)
+    assert table.outcome is Outcome.VIOLATED
+    assert not any(row["chosen"] or row["meets"] or row["open"] for row in table.rows)
+
+
+def test_what_lies_at_the_bound_stays_open():
+    def near(at, rng):
+        return {"cost": at["a"], "load": 0.01 * rng.standard_normal()}
+
+    asked, found = found_by(near, "random", 60, 1)
+    assert of_best(asked, found).outcome is Outcome.UNKNOWN
+
+
+def test_a_strict_bound_is_not_met_by_equality():
+    assert constraint_of("a < 0").excess(0.0) > 0
+    assert constraint_of("a <= 0").excess(0.0) == 0
+    assert constraint_of("a >= 2").excess(1.5) == 0.5
+    assert constraint_of("a == 2").excess(2.0) == 0
+
+
+def test_a_stopped_search_goes_on_with_the_same_proposals(sweep_file, pool, tmp_path):
+    path = sweep_file(station(runs=32))
+    sweep, plan = load(path)
+    whole = answer(path, sweep, plan, pool, None)
+    rounds = sorted(part.name for part in whole.folder.iterdir() if part.is_dir())
+    assert rounds == [*(f"batch-{number:04d}" for number in range(3)), "final"]
+
+    again = sweep.model_copy(update={"output": str(tmp_path / "again")})
+
+    class Stopped(Exception):
+        pass
+
+    def stop(progress):
+        if (tmp_path / "again" / "batch-0001").exists():
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        answer(path, again, plan, pool, stop)
+    assert not (tmp_path / "again" / "answer.json").exists()
+    resumed = answer(path, again, plan, pool, None)
+    assert resumed.rows == whole.rows
+    for name in rounds:
+        points = [json.loads((folder / name / "sweep.json").read_text())["sweep"] for folder in
+                  (whole.folder, resumed.folder)]  # fmt: skip
+        assert points[0] == points[1]
+    chosen = whole.rows[0]
+    assert (chosen["cure"], chosen["chosen"]) == ("lua", True)
+
+
+@pytest.mark.parametrize(
+    ("more", "change", "told"),
+    [
+        ("", ("minimise", "minimize"), "question.minimize: unknown key"),
+        ("", ('minimise = "ms"', 'minimise = "ms"\nmaximise = "ms"'), "give either minimise"),
+        ("", ("violations == 0", "violations = 0"), "is no constraint"),
+        ("", ("runs = 64", "runs = 3"), "question.runs"),
+        ("", ('["watch", "lua"]', "[]"), "question.parameters.cure"),
+        ("[axes]\nx = [1, 2]", ("", ""), "move them there"),
+        ('[record]\nmetrics = ["ms"]', ("", ""), "p99_ms is not recorded"),
+    ],
+)
+def test_a_question_that_makes_no_sense_is_one_line(more, change, told, sweep_file):
+    text = station(more).replace(*change) if change[0] else station(more)
+    ended = orderlab("sweep", sweep_file(text), "--engine", "pool")
+    assert ended.returncode == 2
+    assert told in " ".join(ended.stderr.split())
+
+
+def test_the_command_line_and_the_page_tell_the_answer(sweep_file):
+    path = sweep_file(station(runs=20))
+    ended = orderlab("sweep", path, "--engine", "pool", "--report")
+    assert ended.returncode == 0, ended.stderr
+    assert "the least ms" in ended.stdout
+    assert "cure lua" in " ".join(ended.stdout.split())
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("problem", "optimum"), PROBLEMS, ids=lambda it: getattr(it, "__name__", ""))
+def test_a_fifth_of_the_runs_of_random_search_is_enough(problem, optimum):
+    """Over 20 seeds: within 3 % of the optimum, and not worse than random search with five times the runs."""
+    for seed in range(20):
+        _, few = found_by(problem, "tpe", 400, seed)
+        _, many = found_by(problem, "random", 2000, seed)
+        truth = [problem(one.finalists[0].parameters, _Still())["cost"] for one in (few, many)]
+        assert truth[0] <= 1.03 * optimum
+        assert truth[0] <= truth[1] + 0.005 * optimum
+
+
+class _Still:
+    def standard_normal(self):
+        return 0.0
