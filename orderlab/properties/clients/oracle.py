@@ -1,7 +1,7 @@
 """What is right: marks where clients have set some; else every outcome must be that of some order one after the other.
 
-Verified: returned values, exceptions, final keys, marks, clients that wait for ever. Not verified: replies that a
-client keeps to itself, the moments at which keys end, memory that clients share in Python.
+Verified: returned values, exceptions, assertions of clients, final keys, marks, clients that wait for ever. Not
+verified: replies that a client keeps to itself, the moments at which keys end, memory that clients share in Python.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+import redis as redis_py
 
 from orderlab.properties.clients.lanes import Choice, Chooser, Execution
 from orderlab.properties.clients.runs import Ending, FinishedRun, carried_out
@@ -38,7 +40,8 @@ def serial(scenario: Scenario) -> Serial:
     for order in itertools.islice(itertools.permutations(numbers), ORDERS_MAX):
         run = carried_out(scenario, _one_by_one(order))
         gathered.uses_marks |= bool(run.marks.used) or scenario.finally_ is not None
-        if run.violation is not None and gathered.violation is None:
+        is_failed = any(isinstance(lane.error, AssertionError) for lane in run.execution.lanes.values())
+        if (run.violation is not None or is_failed) and gathered.violation is None:
             gathered.violation = run
         if run.execution.is_stuck:
             gathered.is_stuck = True
@@ -83,18 +86,31 @@ def judged(scenario: Scenario, run: FinishedRun, expected: Serial) -> tuple[str,
         if stuck:
             return "no-deadlock", f"{', '.join(stuck)} waits for ever"
     for number, end in enumerate(outcome.ends):
-        is_foreign = end.startswith("raised") and (number, end) not in expected.exceptions
-        if is_foreign and end == "raised AssertionError":
-            return "no-foreign-exception", f"client {number} {end}; in no order one after the other does it"
-        if is_foreign and not troubled and end != "stuck":
-            error = run.execution.lanes[str(number)].error
-            return "no-foreign-exception", f"client {number} {end} ({error}); in no order one after the other does it"
+        if not end.startswith("raised"):
+            continue
+        error = run.execution.lanes[str(number)].error
+        assert error is not None
+        if isinstance(error, AssertionError):
+            return "assertion", f"client {number}: {str(error) or 'assertion failed'}"
+        if (number, end) in expected.exceptions or (troubled and _tells_of_trouble(error)):
+            continue
+        return "no-foreign-exception", f"client {number} {end} ({error}); in no order one after the other does it"
     wanted = scenario.serial if scenario.serial is not None else not expected.uses_marks
     if not wanted or run.execution.is_stuck or not expected.outcomes or outcome in expected.outcomes:
         return None
     if troubled and _with_open_ones(scenario, outcome, expected):
         return None
     return "serializable", _difference(outcome, expected)
+
+
+def _tells_of_trouble(error: BaseException) -> bool:
+    """Whether an exception is one that a client library raises for a fault, or was raised in answer to one."""
+    causes: BaseException | None = error
+    while causes is not None:
+        if isinstance(causes, (redis_py.RedisError, OSError)):
+            return True
+        causes = causes.__cause__ or causes.__context__
+    return False
 
 
 def _with_open_ones(scenario: Scenario, outcome: Ending, expected: Serial) -> bool:

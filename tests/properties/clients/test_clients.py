@@ -17,6 +17,8 @@ pytest.importorskip("greenlet")
 pytest.importorskip("redis")
 
 import redis as redis_py
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from orderlab.clients import race, scenario
 from orderlab.properties.clients import virtual, wiring
@@ -264,6 +266,37 @@ def test_what_is_right_holds_and_its_neighbour_is_violated(right: Any, flawed: A
 def test_a_client_that_may_wait_for_ever_is_told() -> None:
     assert str(race(scenario(clients=2)(wait_right)).outcome) == "holds"
     assert race(scenario(clients=2)(wait_flawed)).law == "no-deadlock"
+
+
+def test_an_assertion_of_a_client_is_judged_though_it_fails_in_a_serial_order_as_well() -> None:
+    @scenario(clients=2)
+    def first_only(redis: Any, at: Any) -> None:
+        assert redis.incr("n") == 1, "somebody was here before"
+
+    verdict = race(first_only)
+    assert (verdict.outcome.name, verdict.law) == ("VIOLATED", "assertion"), verdict
+
+
+def test_trouble_excuses_what_the_client_library_raises_and_no_error_of_the_program() -> None:
+    @scenario(clients=1)
+    def careless(redis: Any, at: Any) -> None:
+        try:
+            done = redis_py.Redis(retry=Retry(NoBackoff(), 0)).set("n", 1)
+        except redis_py.RedisError:
+            done = None
+        return done.bit_length()
+
+    @scenario(clients=1)
+    def passed_on(redis: Any, at: Any) -> None:
+        try:
+            redis.set("n", 1)
+        except redis_py.RedisError as error:
+            raise LookupError("no number") from error
+
+    assert race(careless).outcome.name == "HOLDS"
+    verdict = race(careless, trouble=1)
+    assert (verdict.outcome.name, verdict.law) == ("VIOLATED", "no-foreign-exception"), verdict
+    assert race(passed_on, trouble=1).law != "no-foreign-exception"
 
 
 def test_trouble_finds_what_calm_weather_does_not() -> None:
