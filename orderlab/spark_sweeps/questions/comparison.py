@@ -80,9 +80,15 @@ def comparison(asked: Comparison, runs: Sequence[AnsweredRun], derived: Collecti
     groups: dict[Any, list[tuple[AnsweredRun, AnsweredRun]]] = {}
     for key in common:
         groups.setdefault(key[0], []).append((sides[asked.a][key], sides[asked.b][key]))
-    return [
+    differences = [
         _difference(asked, metric, dict(others), pairs) for metric in asked.metrics for others, pairs in groups.items()
     ]
+    if not any(found.difference.count for found in differences):
+        raise InputError(
+            f"question: no pair of runs has a number for {' or '.join(asked.metrics)}, so that nothing is compared; "
+            f"see {differences[0].replay}; ask for another metric"
+        )
+    return differences
 
 
 def _difference(
@@ -95,9 +101,18 @@ def _difference(
         )
     whole = [pair for pair in ended if all(math.isfinite(metric_of(run, metric)) for run in pair)]
     if not whole:
-        raise InputError(
-            f"question: no pair of runs has a number for {metric} at {others or 'any point'}, so that nothing is "
-            f"compared; see {ended[0][0].replay}; ask for another metric"
+        nothing = Interval(math.nan, -math.inf, math.inf, 0)
+        return Difference(
+            metric,
+            others,
+            math.nan,
+            math.nan,
+            nothing,
+            None,
+            len(pairs) - len(ended),
+            ended[0][1].replay,
+            (),
+            len(ended),
         )
     values = [(metric_of(one, metric), metric_of(other, metric)) for one, other in whole]
     side_a, side_b = zip(*values, strict=True)
@@ -129,9 +144,9 @@ def of_comparison(asked: Comparison, found: Sequence[Difference], names: Sequenc
         {
             "metric": one.metric,
             **{column: one.others[name] for name, column in columns.items() if name in one.others},
-            "a": one.a,
-            "b": one.b,
-            "difference": one.difference.estimate,
+            "a": finite(one.a),
+            "b": finite(one.b),
+            "difference": finite(one.difference.estimate),
             "low": finite(one.difference.low),
             "high": finite(one.difference.high),
             "pairs": one.difference.count,
