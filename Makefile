@@ -83,5 +83,5 @@ lock:
 	.venv-lock/bin/pip install --quiet pip-tools
 	.venv-lock/bin/pip-compile --quiet --extra dev --extra java --extra docs --extra clients --generate-hashes --strip-extras --allow-unsafe --no-header \
 		--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --output-file requirements.lock pyproject.toml
-	sed -i.old -e "/^orderlab @ /,+1d" requirements.lock && rm requirements.lock.old
+	sed -i.old -e "/^orderlab @ /,+1d" -e "/^# /d" requirements.lock && rm requirements.lock.old
 	rm -rf .venv-lock
