@@ -48,7 +48,7 @@ _CONSTRAINT = re.compile(r"\s*(\S+?)\s*(<=|>=|==|<|>)\s*([-+0-9.eE]+)\s*")
 
 
 @dataclass(frozen=True)
-class Constraint:
+class Bound:
     """One of ``subject_to``."""
 
     metric: str
@@ -76,16 +76,16 @@ class Constraint:
         return interval.high if self.relation[0] == ">" else interval.low
 
 
-def constraint_of(text: str) -> Constraint:
+def constraint_of(text: str) -> Bound:
     """The constraint that a line says. Raises ValueError."""
-    found = _CONSTRAINT.fullmatch(text)
+    matched = _CONSTRAINT.fullmatch(text)
     try:
-        bound = float(found[3]) if found else math.nan
+        bound = float(matched[3]) if matched else math.nan
     except ValueError:
         bound = math.nan
-    if found is None or not math.isfinite(bound):
+    if matched is None or not math.isfinite(bound):
         raise ValueError(f'"{text}" is no constraint; write METRIC <= NUMBER, with <=, <, >=, > or ==')
-    return Constraint(found[1], found[2], bound)
+    return Bound(matched[1], matched[2], bound)
 
 
 class Best(BaseModel):
@@ -123,7 +123,7 @@ class Best(BaseModel):
         return 1 if self.maximise is None else -1
 
     @property
-    def constraints(self) -> list[Constraint]:
+    def constraints(self) -> list[Bound]:
         """Those of ``subject_to``."""
         return [constraint_of(text) for text in self.subject_to]
 
@@ -185,12 +185,12 @@ def measured_of(asked: Best, runs: Sequence[AnsweredRun]) -> dict[str, list[floa
     """Each metric of a configuration's runs; None where one failed or is no number: that is no measurement."""
     if any(run.status != "ok" for run in runs):
         return None
-    found = {name: [metric_of(run, name) for run in runs] for name in asked.measured}
+    measured = {name: [metric_of(run, name) for run in runs] for name in asked.measured}
     if any(constraint.metric == VIOLATIONS for constraint in asked.constraints):
         if any(run.tells_nothing for run in runs):
             return None
-        found[VIOLATIONS] = [float(run.outcome == "violated") for run in runs]
-    return found if all(math.isfinite(value) for values in found.values() for value in values) else None
+        measured[VIOLATIONS] = [float(run.outcome == "violated") for run in runs]
+    return measured if all(math.isfinite(value) for values in measured.values() for value in values) else None
 
 
 def best(asked: Best, ask: Ask, replications: int, seed: int) -> Search:
@@ -202,15 +202,15 @@ def best(asked: Best, ask: Ask, replications: int, seed: int) -> Search:
     proposals = _Grid(asked, left) if asked.sampler == "grid" else _Sampler(asked, seed)
     number = 0
     while left and (points := proposals.batch(number, min(asked.batch, left), search.tried)):
-        found = ask(f"batch-{number:04d}", points, replications)
+        answered = ask(f"batch-{number:04d}", points, replications)
         if number == 0 and any(constraint.metric == VIOLATIONS for constraint in asked.constraints):
-            insist_on_judgement(found)
+            insist_on_judgement(answered)
         for place, point in enumerate(points):
-            mine = found[place * replications : (place + 1) * replications]
+            mine = answered[place * replications : (place + 1) * replications]
             search.tried[_key(point)] = _tried(asked, point, mine)
-        search.runs += len(found)
-        if number == 0 and all(run.status != "ok" for run in found):
-            insist_on_an_end(found)
+        search.runs += len(answered)
+        if number == 0 and all(run.status != "ok" for run in answered):
+            insist_on_an_end(answered)
         proposals.tell(search.tried)
         left, number = left - len(points), number + 1
     candidates = [tried for tried in search.tried.values() if tried.value is not None]
@@ -254,56 +254,56 @@ def _key(point: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _tried(asked: Best, point: Mapping[str, Any], runs: Sequence[AnsweredRun]) -> Tried:
-    found = measured_of(asked, runs)
-    if found is None:
+    measured = measured_of(asked, runs)
+    if measured is None:
         return Tried(point, None)
     over = []
     for constraint in asked.constraints:
-        values = found[constraint.metric]
+        values = measured[constraint.metric]
         exact = constraint.relation == "=="
         over.append(max(map(constraint.excess, values)) if exact else constraint.excess(float(np.mean(values))))
-    return Tried(point, float(np.mean(found[asked.metric])), tuple(over))
+    return Tried(point, float(np.mean(measured[asked.metric])), tuple(over))
 
 
 def _run_finalists(asked: Best, search: Search, candidates: Sequence[Tried], budget: int, ask: Ask, seed: int) -> None:
     each = budget // len(candidates)
     seeds = [seed_of(seed, f"final-{number}") for number in range(each)]
     rows = [tried.parameters for tried in candidates for _ in seeds]
-    found = ask("final", rows, 1, seeds * len(candidates))
-    search.runs += len(found)
+    answered = ask("final", rows, 1, seeds * len(candidates))
+    search.runs += len(answered)
     finalists = [
-        _finalist(asked, tried, found[place * each : (place + 1) * each], len(candidates))
+        _finalist(asked, tried, answered[place * each : (place + 1) * each], len(candidates))
         for place, tried in enumerate(candidates)
     ]
-    meeting = [one for one in finalists if one.meets]
+    meeting = [finalist for finalist in finalists if finalist.meets]
     if meeting:
-        chosen = min(meeting, key=lambda one: asked.sign * float(np.mean(one.values)))
+        chosen = min(meeting, key=lambda finalist: asked.sign * float(np.mean(finalist.values)))
         level = 1 - (1 - asked.confidence) / len(candidates)
-        for place, one in enumerate(finalists):
-            if one is chosen:
-                finalists[place] = Finalist(**{**vars(one), "chosen": True})
-            elif one.meets:
-                apart = difference_interval(chosen.values, one.values, level)
-                finalists[place] = Finalist(**{**vars(one), "difference": apart})
+        for place, finalist in enumerate(finalists):
+            if finalist is chosen:
+                finalists[place] = Finalist(**{**vars(finalist), "chosen": True})
+            elif finalist.meets:
+                apart = difference_interval(chosen.values, finalist.values, level)
+                finalists[place] = Finalist(**{**vars(finalist), "difference": apart})
     worst = math.inf
 
-    def rank(one: Finalist) -> tuple[bool, bool, bool, float]:
-        value = worst if one.interval is None else asked.sign * one.interval.estimate
-        return not one.chosen, not one.meets, not one.open, value
+    def rank(finalist: Finalist) -> tuple[bool, bool, bool, float]:
+        value = worst if finalist.interval is None else asked.sign * finalist.interval.estimate
+        return not finalist.chosen, not finalist.meets, not finalist.open, value
 
     search.finalists = sorted(finalists, key=rank)
 
 
 def _finalist(asked: Best, tried: Tried, runs: Sequence[AnsweredRun], many: int) -> Finalist:
-    found = measured_of(asked, runs)
+    measured = measured_of(asked, runs)
     broken = sum(run.outcome == "violated" for run in runs)
-    if found is None:
+    if measured is None:
         return Finalist(tried.parameters, (), None, {}, False, False, runs[0].replay, broken)
     level = 1 - (1 - asked.confidence) / many
     intervals: dict[str, Interval] = {}
     meets = may = True
     for constraint, before in zip(asked.constraints, tried.excess, strict=True):
-        values = found[constraint.metric]
+        values = measured[constraint.metric]
         interval = intervals[constraint.text] = interval_of(values, level)
         if constraint.relation == "==":
             kept = before <= 0 and all(constraint.excess(value) <= 0 for value in values)
@@ -311,9 +311,9 @@ def _finalist(asked: Best, tried: Tried, runs: Sequence[AnsweredRun], many: int)
         else:
             meets &= constraint.excess(constraint.far_end(interval)) <= 0
             may &= constraint.excess(constraint.near_end(interval)) <= 0
-    interval = interval_of(found[asked.metric], level)
+    interval = interval_of(measured[asked.metric], level)
     return Finalist(
-        tried.parameters, found[asked.metric], interval, intervals, meets, may and not meets, runs[0].replay, broken
+        tried.parameters, measured[asked.metric], interval, intervals, meets, may and not meets, runs[0].replay, broken
     )
 
 
@@ -402,10 +402,10 @@ class _Sampler:
     def tell(self, tried: Mapping[tuple[Any, ...], Tried]) -> None:
         """Tell the study what its proposals showed."""
         for trial, key in self._open:
-            told = tried[key]
-            trial.set_user_attr("excess", list(told.excess))
-            failed = told.value is None
-            self._study.tell(trial, told.value, state=self._optuna.trial.TrialState.FAIL if failed else None)
+            result = tried[key]
+            trial.set_user_attr("excess", list(result.excess))
+            failed = result.value is None
+            self._study.tell(trial, result.value, state=self._optuna.trial.TrialState.FAIL if failed else None)
         self._open = []
 
     def importance(self) -> dict[str, float]:
@@ -416,8 +416,8 @@ class _Sampler:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             evaluator = self._optuna.importance.PedAnovaImportanceEvaluator()
-            found = self._optuna.importance.get_param_importances(self._study, evaluator=evaluator)
-        return {name: float(share) for name, share in found.items() if math.isfinite(share)}
+            shares = self._optuna.importance.get_param_importances(self._study, evaluator=evaluator)
+        return {name: float(share) for name, share in shares.items() if math.isfinite(share)}
 
 
 def _excess(trial: Any) -> Sequence[float]:
@@ -449,42 +449,48 @@ class _Searched:
 FINAL = ("value", "low", "high", "meets", "open", "chosen", "tied", "violations", "runs")
 
 
-def of_best(asked: Best, found: Search, confidence: float | None = None) -> AnswerTable:
+def of_best(asked: Best, search: Search, confidence: float | None = None) -> AnswerTable:
     """A row for each finalist: the chosen one, then those that meet the constraints, then the others."""
     names = list(asked.parameters)
     texts = [constraint.text for constraint in asked.constraints]
     ends = columns_beside(FINAL, texts, METRIC)
     columns = columns_beside((*FINAL, *ends.values()), names, PARAMETER)
     rows, evidence = [], Evidence()
-    for one in found.finalists:
-        row: dict[str, Any] = {column: one.parameters[name] for name, column in columns.items()}
-        told = one.interval
-        row |= {"value": told and told.estimate, "low": told and finite(told.low), "high": told and finite(told.high)}
+    for finalist in search.finalists:
+        row: dict[str, Any] = {column: finalist.parameters[name] for name, column in columns.items()}
+        value = finalist.interval
+        row |= {
+            "value": value and value.estimate,
+            "low": value and finite(value.low),
+            "high": value and finite(value.high),
+        }
         for constraint in asked.constraints:
-            interval = one.constraints.get(constraint.text)
+            interval = finalist.constraints.get(constraint.text)
             row[ends[constraint.text]] = None if interval is None else finite(interval.estimate)
-        rows.append({**row, "meets": one.meets, "open": one.open, "chosen": one.chosen, "tied": one.is_tied,
-                     "violations": one.violations, "runs": len(one.values)})  # fmt: skip
-        if one.interval is not None:
-            evidence.take(mean_at(asked.metric, one.parameters), list(one.values))
-    outcome = Outcome.HOLDS if any(one.chosen for one in found.finalists) else Outcome.VIOLATED
-    if outcome is Outcome.VIOLATED and any(one.open for one in found.finalists):
+        rows.append({
+            **row, "meets": finalist.meets, "open": finalist.open, "chosen": finalist.chosen, "tied": finalist.is_tied,
+            "violations": finalist.violations, "runs": len(finalist.values),
+        })  # fmt: skip
+        if finalist.interval is not None:
+            evidence.take(mean_at(asked.metric, finalist.parameters), list(finalist.values))
+    outcome = Outcome.HOLDS if any(finalist.chosen for finalist in search.finalists) else Outcome.VIOLATED
+    if outcome is Outcome.VIOLATED and any(finalist.open for finalist in search.finalists):
         outcome = Outcome.UNKNOWN
-    settings, replays = tuple(columns.values()), tuple(one.replay for one in found.finalists)
-    return AnswerTable(rows, _notes(asked, found), outcome, settings, replays, evidence)
+    settings, replays = tuple(columns.values()), tuple(finalist.replay for finalist in search.finalists)
+    return AnswerTable(rows, _notes(asked, search), outcome, settings, replays, evidence)
 
 
-def _notes(asked: Best, found: Search) -> list[str]:
-    unmeasured = sum(tried.value is None for tried in found.tried.values())
-    feasible = sum(tried.is_feasible for tried in found.tried.values())
+def _notes(asked: Best, search: Search) -> list[str]:
+    unmeasured = sum(tried.value is None for tried in search.tried.values())
+    feasible = sum(tried.is_feasible for tried in search.tried.values())
     notes = [
         f"value, low, high: mean of {asked.metric} and its interval on seeds that the search had not seen, "
-        f"{nominal(asked.confidence)} for all {len(found.finalists)} finalists together (Bonferroni). tied: meets the "
+        f"{nominal(asked.confidence)} for all {len(search.finalists)} finalists together (Bonferroni). tied: meets the "
         "constraints, and its difference to the chosen one, paired on the same seeds, is not told from 0.",
-        f"Looked at: {len(found.tried):,} configurations ({asked.sampler}, in batches of {asked.batch}), {feasible:,} "
-        f"of them within the constraints by their means; {found.runs:,} runs in all. What lies outside the ranges, or "
+        f"Looked at: {len(search.tried):,} configurations ({asked.sampler}, in batches of {asked.batch}), {feasible:,} "
+        f"of them within the constraints by their means; {search.runs:,} runs in all. What lies outside the ranges, or "
         "between the configurations that were tried, was not looked at: a better one may be there.",
-        *_untried(asked, found),
+        *_untried(asked, search),
     ]
     if asked.subject_to:
         notes.append(
@@ -494,17 +500,17 @@ def _notes(asked: Best, found: Search) -> list[str]:
     if unmeasured:
         notes.append(f"{unmeasured:,} configurations were not measured, and are no answer: a run failed, or showed no "
                      "finite number, or put no law to the test.")  # fmt: skip
-    if found.importance:
-        shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in found.importance.items())
+    if search.importance:
+        shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in search.importance.items())
         notes.append(f"What tells the better tenth of the search from the rest (PED-ANOVA, no interval): {shares}.")
     return [*notes, NOMINAL]
 
 
-def _untried(asked: Best, found: Search) -> list[str]:
+def _untried(asked: Best, search: Search) -> list[str]:
     """Listed values that no configuration of the search had."""
     never = []
     for name, axis in asked.parameters.items():
-        seen = {tried.parameters[name] for tried in found.tried.values()}
+        seen = {tried.parameters[name] for tried in search.tried.values()}
         left = [value for value in (axis.listed() if axis.has_list else ()) if value not in seen]
         if left:
             more = f" and {len(left) - 5} more" if len(left) > 5 else ""
