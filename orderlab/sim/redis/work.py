@@ -8,14 +8,14 @@ elements and err on the high side by a factor of two at most; none is a claim ab
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import COMMANDS, SPELLINGS, Command, Handler
 from orderlab.sim.redis.replies import Reply
-from orderlab.sim.redis.values import Stream
+from orderlab.sim.redis.values import Hash, Set, SortedSet, Stream
 from orderlab.sim.redis.values.stream import FIRST_ID
 
 Cost = Callable[["NodeState", Sequence[bytes]], int]
@@ -26,6 +26,8 @@ _ELEMENT: Final = 10
 _HOLES_PER_ENTRY: Final = 128
 _ORDERED: Final = 120
 """Units an element of what is put into order."""
+_COMPARED: Final = 32
+"""Characters that a glob compares in one unit."""
 
 
 def _size(node: NodeState, key: bytes) -> int:
@@ -61,8 +63,34 @@ def _all_databases(node: NodeState, argv: Sequence[bytes]) -> int:
     return sum(len(database.data) for database in node.databases().values()) * _ORDERED
 
 
+def _glob(pattern: bytes, names: Iterable[bytes]) -> int:
+    """A pattern held against each name: with ``*`` in it, at every place of a name in the worst case."""
+    return len(pattern) * sum(map(len, names)) // _COMPARED if b"*" in pattern else 0
+
+
+def _matched(argv: Sequence[bytes]) -> bytes:
+    """The pattern behind the word MATCH."""
+    return next((argv[at + 1] for at, word in enumerate(argv[:-1]) if word.upper() == b"MATCH"), b"")
+
+
 def _matching(node: NodeState, argv: Sequence[bytes]) -> int:
-    return len(node.data) * (_ORDERED + len(argv[1]))
+    return len(node.data) * (_ORDERED + len(argv[1])) + _glob(argv[1], node.data)
+
+
+def _scanned_keys(node: NodeState, argv: Sequence[bytes]) -> int:
+    return _database(node, argv) + _glob(_matched(argv), node.data)
+
+
+def _scanned_members(node: NodeState, argv: Sequence[bytes]) -> int:
+    value = node.data.get(argv[1])
+    names: Iterable[bytes] = ()
+    if isinstance(value, Hash):
+        names = value.fields
+    elif isinstance(value, Set):
+        names = value.members
+    elif isinstance(value, SortedSet):
+        names = value.scores
+    return 20 * _size(node, argv[1]) + _glob(_matched(argv), names)
 
 
 def _sort(node: NodeState, argv: Sequence[bytes]) -> int:
@@ -152,8 +180,10 @@ def _long_double(node: NodeState, argv: Sequence[bytes]) -> int:
 
 COSTS: dict[bytes, Cost] = {
     **dict.fromkeys((b"sort", b"sort_ro"), _sort),
-    **dict.fromkeys((b"keys",), _matching),
-    **dict.fromkeys((b"scan", b"randomkey", b"flushdb"), _database),
+    b"keys": _matching,
+    b"scan": _scanned_keys,
+    **dict.fromkeys((b"hscan", b"sscan", b"zscan"), _scanned_members),
+    **dict.fromkeys((b"randomkey", b"flushdb"), _database),
     **dict.fromkeys((b"flushall", b"swapdb"), _all_databases),
     **dict.fromkeys(
         (b"sunion", b"sinter", b"sdiff", b"sintercard", b"sunionstore", b"sinterstore", b"sdiffstore"), _all_keys(80)
@@ -161,7 +191,7 @@ COSTS: dict[bytes, Cost] = {
     **dict.fromkeys(
         (b"zunion", b"zinter", b"zdiff", b"zintercard", b"zunionstore", b"zinterstore", b"zdiffstore"), _all_keys(80)
     ),
-    **dict.fromkeys((b"hgetall", b"hvals", b"hkeys", b"smembers", b"hscan", b"sscan", b"zscan"), _walk(20)),
+    **dict.fromkeys((b"hgetall", b"hvals", b"hkeys", b"smembers"), _walk(20)),
     **dict.fromkeys((b"hrandfield", b"srandmember", b"zrandmember", b"spop"), _counted(80)),
     **dict.fromkeys((b"zrangestore",), lambda node, argv: 20 * _size(node, argv[2])),
     **dict.fromkeys((b"linsert", b"lrem", b"lpos", b"ltrim"), _walk(1 / 4)),

@@ -234,6 +234,25 @@ def test_a_plain_search_takes_time_in_proportion() -> None:
     assert evaluate(new_shard(), script) == [b"nil", 1, 2_000_000]
 
 
+@pytest.mark.parametrize(
+    ("put", "scan"),
+    [
+        ("redis.call('SET', string.rep('a', 2e5), 1)", "redis.call('KEYS', glob)"),
+        ("redis.call('SET', string.rep('a', 2e5), 1)", "redis.call('SCAN', 0, 'MATCH', glob)"),
+        ("redis.call('HSET', 'h', string.rep('a', 2e5), 1)", "redis.call('HSCAN', 'h', 0, 'match', glob)"),
+        ("redis.call('SADD', 's', string.rep('a', 2e5))", "redis.call('SSCAN', 's', 0, 'MATCH', glob, 'COUNT', 5)"),
+        ("redis.call('ZADD', 'z', 1, string.rep('a', 2e5))", "redis.call('ZSCAN', 'z', 0, 'MATCH', glob)"),
+    ],
+)
+def test_globs_on_long_names_are_counted(put: str, scan: str) -> None:
+    """A star, and many characters of which the last one fails, are held against every place of the name."""
+    shard = new_shard(work_max=4_000_000, seconds_max=3600.0)
+    opening = f"{put} local glob = '*' .. string.rep('?', 100) .. 'b*' "
+    assert evaluate(shard, f"{opening} {scan} return 1") == 1
+    with pytest.raises(ScriptTimeout, match=r"limit of (instructions|work)"):
+        evaluate(shard, f"{opening} while true do {scan} end")
+
+
 def test_the_counted_matcher_matches_as_the_library_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Patterns drawn at random on both: one Lua state is made with no text short enough for the library's own."""
     shutil.copytree(sandbox.LIBRARIES, tmp_path / "lua")
