@@ -16,6 +16,7 @@ EXTRAS = {
     "postgres": ("psycopg",),
     "streams": ("rocksdict",),
     "clients": ("greenlet",),
+    "best": ("optuna",),
 }
 """Extra -> the modules that it brings, beside those of extras that it contains (``pyproject.toml``)."""
 WANTED = {
