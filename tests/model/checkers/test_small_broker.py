@@ -141,7 +141,8 @@ def shows_order(rows, *reversed_order):
             continue
         for start, end in pairwise([*connects, 10**9]):
             again = [[row["event_id"] for row in came[1:] if start < row["event_id"] < end] for came in (twice, once)]
-            has_arrived = max(once[0]["event_id"], twice[0]["event_id"]) < start
+            # what a later subscription brought again of a retained message may have come first of all
+            has_arrived = once[0]["event_id"] < twice[0]["event_id"] < start
             if (
                 has_arrived
                 and all(again)
