@@ -23,6 +23,7 @@ SIMULATE = "simulate tbmq-p2p --set duration_s=0.05 --set publishers=2"
 OUTPUTS = {
     "validate --report": f"{LOCK} --report json=OUT",
     "lint --report": "lint lua/lock --trust-adapter --report json=OUT",
+    "cost --report": "cost lua/limiter --trust-adapter --length 20 --batch 5 --payload 100 --report json=OUT",
     "compare --report": "compare --stores lua/limiter --systems none --trust-adapter --effort 0.01 --report json=OUT",
     "compare --note": "compare --stores lua/limiter --systems none --trust-adapter --effort 0.01 --note OUT",
     "mutate --out": "mutate lua/lock --trust-adapter --limit 1 --effort 0.01 --out OUT",
@@ -45,7 +46,8 @@ SUFFIX = {"explore --graph": ".dot", "simulate --history": ".jsonl", "simulate -
 NO_OUTPUTS = """
 validate --effort --backend --law --base; lint --base --server; init --specification; binding; explain; docs;
 specimens --effort; compare --stores --systems --effort; mutate --only
---effort; replay --store --law --base --backend; explore --settings --engine --law --constraint; simulate --settings
+--effort; replay --store --law --base --backend --expect;
+cost --base --server; race --effort; serve --host; explore --settings --engine --law --constraint; simulate --settings
 --config --trace-window --against; calibrate --base; check --model --law --master; sweep --master --engine --costs;
 bench --part
 """

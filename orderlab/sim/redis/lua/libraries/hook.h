@@ -302,7 +302,8 @@ static int finalize(lua_State *L) {
     int is_counting = AT(lua_Hook, L, STATE_HOOK) == on_count;
     if (is_counting && !counter->is_telling)
         note_passed(counter, AT(int, L, STATE_COUNT) - AT(int, L, STATE_LEFT));
-    lua.sethook(L, NULL, 0, 0);
+    if (is_counting) /* the hook of a measurement stays: limits.lua tells the script's instructions from others */
+        lua.sethook(L, NULL, 0, 0);
     size_t used = *counter->used;
     lua.settop(L, 1);
     lua.pushvalue(L, UPVALUE(2));
