@@ -83,7 +83,7 @@ class ClientMarks:
         execution.pend(Op("sleep", seconds, lambda: False, execution.now_us + round(seconds * 1e6)))
 
     def once(self, item: Any) -> None:
-        """This is done at most once for each ``job``, by all clients together."""
+        """``item`` is done at most once, by all clients together."""
         marks = self._marks
         marks.used.add("once")
         marks.done[repr(item)] += 1
