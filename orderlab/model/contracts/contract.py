@@ -31,7 +31,7 @@ import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 from orderlab.model.errors import InputError
 
@@ -136,6 +136,11 @@ Bound = Iterable[str] | Mapping[str, Collection[str] | None]
 """The operations that a store has; with the fields that each of them passes on to the store, where that is known."""
 
 
+Clocks = Literal["any", "agree"]
+"""A promise: whether the clocks of clients may differ from the server's; "agree": the store assumes that they do
+not."""
+
+
 def passes(bound: Bound, operation: str, field: str) -> bool:
     """Whether a store is told ``field``: where it is not, callers have no choice in it."""
     passed = bound.get(operation) if isinstance(bound, Mapping) else None
@@ -212,8 +217,9 @@ class Contract:
 
     @property
     def clocks_agree(self) -> bool:
-        """Whether a store may assume that its clients' clocks are the server's; no client's is ahead then."""
-        return False
+        """Whether a store may assume that its clients' clocks are the server's; no client's is ahead then. As
+        ``promises.clocks`` says, where the contract has such a promise."""
+        return getattr(getattr(self, "promises", None), "clocks", "any") == "agree"
 
     def initial(self) -> State:
         """The state of an empty store."""

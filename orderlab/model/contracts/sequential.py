@@ -122,7 +122,7 @@ class SequentialTerms:
 
     def told_step(self, step: ClientStep, trace: AnyTrace) -> str:
         """One step as a sentence."""
-        return told_step(step)
+        return told_step(step, trace.skews_ms if isinstance(trace, ContractTrace) else ())
 
     state_words = "the contract's state"
     states_name = "states"

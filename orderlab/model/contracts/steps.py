@@ -161,14 +161,17 @@ def fault_of(step: Any) -> Fault | None:
     return found
 
 
-def told_step(step: ClientStep) -> str:
-    """A step in words."""
+def told_step(step: ClientStep, skews_ms: Sequence[int] = ()) -> str:
+    """A step in words. ``skews_ms``: the clients' clocks less the server's."""
     if isinstance(step, Wait):
         return f"{step.ms:,} ms pass"
     who = f"client {step.client + 1}"
     if isinstance(step, Die):
         return f"{who} dies in the middle of its operation"
     under = f", under {step.trouble}" if step.trouble is not None else ""
+    skew_ms = skews_ms[step.client] if step.client < len(skews_ms) else 0
+    if skew_ms:
+        who += f", whose clock is {abs(skew_ms):,} ms {'ahead' if skew_ms > 0 else 'behind'}"
     by = f", served by the {step.served_by} scripts" if isinstance(step, Begin) and step.served_by else ""
     return (
         f"{who}: {step.call}{by}{under}" if isinstance(step, Begin) else f"{who}: the next call of its operation{under}"

@@ -122,6 +122,11 @@ class PairedRun(ContractRun):
         self.other = ContractRun(old, contract, KernelBackend(), clients, skews_ms)
         self.spent: dict[str, Spent] = defaultdict(Spent)
 
+    def set_clocks(self, skews_ms: Sequence[int]) -> None:
+        """Of both."""
+        super().set_clocks(skews_ms)
+        self.other.set_clocks(skews_ms)
+
     @property
     def state(self) -> Any:
         """Where both are."""

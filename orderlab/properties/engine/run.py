@@ -204,6 +204,13 @@ class ContractRun:
         load_commands()  # which tell what blocks
         load_scripts(binding, backend)
 
+    def set_clocks(self, skews_ms: Sequence[int]) -> None:
+        """Let the clients' clocks be ahead of the server's by this; what was remembered of steps is forgotten."""
+        skews = (*skews_ms, *[0] * (len(self.clients) - len(skews_ms)))
+        if skews != self.skews_ms:
+            self.skews_ms = skews
+            self.effects.clear()
+
     # -- states --------------------------------------------------------------------------------------------
 
     @property

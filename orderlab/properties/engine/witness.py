@@ -72,6 +72,10 @@ class ContractReruns:
         self._run.go_to(self._start)
         return self._run
 
+    def set_clocks(self, trace: ContractTrace) -> None:
+        """Have clients look at the clocks that they have in ``trace``."""
+        self._run.set_clocks(trace.skews_ms)
+
     def trace(self, steps: Sequence[ClientStep], law: str = "", seed: int | None = None) -> ContractTrace:
         """``steps`` as a trace of this store."""
         run = self._run
@@ -97,6 +101,7 @@ class ContractReruns:
 
     def law_broken(self, trace: ContractTrace, law: str, words: str = "") -> tuple[int, str] | None:
         """How many steps it takes to break ``law`` and what is then said; in this wording, if one is given."""
+        self.set_clocks(trace)
         found = self.broken(trace.steps)
         if found is None:
             return None
@@ -109,15 +114,18 @@ class ContractReruns:
 
     def breaks_any(self, trace: ContractTrace) -> bool:
         """Whether the steps break any law."""
+        self.set_clocks(trace)
         return self.broken(trace.steps) is not None
 
     def laws_at_the_end(self, trace: ContractTrace) -> tuple[str, ...]:
         """The laws that the last step breaks; none where one before it breaks any."""
+        self.set_clocks(trace)
         broken = self.broken(trace.steps)
         return tuple(one.law for one in broken[1]) if broken is not None and broken[0] == len(trace.steps) else ()
 
     def takes(self, trace: ContractTrace) -> bool:
         """Whether the contract has its clients take all the steps on this store, up to where one breaks a law."""
+        self.set_clocks(trace)
         run = self.run
         with suppress(TooManyStates):
             for step in trace.steps:
@@ -134,6 +142,7 @@ class ContractReruns:
         if not isinstance(last, Begin):
             return frozenset()
         values = [value for _, value in last.call.fields if value is not None]
+        self.set_clocks(trace)
         run, found = self.run, set()
         with suppress(TooManyStates):
             for place, step in enumerate(trace.steps[:-1]):
@@ -224,8 +233,9 @@ class PlainerCalls:
     """``Plainer`` for traces of a contract."""
 
     def at_first(self, trace: ContractTrace) -> Iterator[ContractTrace]:
-        """Record nothing."""
-        return iter(())
+        """All clocks agree."""
+        if any(trace.skews_ms):
+            yield replace(trace, skews_ms=())
 
     def whole(self, trace: ContractTrace) -> Iterator[ContractTrace]:
         """Without two steps that follow each other; all of another client's steps taken by the first."""
@@ -283,6 +293,7 @@ TOLD_AT_ENDS = 30
 
 def explain(reruns: ContractReruns, trace: ContractTrace) -> Explanation:
     """Run a witness once more and take notes."""
+    reruns.set_clocks(trace)
     run = reruns.run
     told: list[str] = []
     states: list[str] = []

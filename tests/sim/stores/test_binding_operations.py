@@ -66,6 +66,7 @@ def test_repeated_arguments_and_keys(tmp_path: Path) -> None:
             "<messages|length>", "<key.queue>",
             { each = "messages", items = ["<index>", "<payload>", "<expiry_ms|or:default_expiry_ms>"] },
             { json = { who = "<client>", batch = "<messages>", fixed = [1, true] } },
+            { msgpack = { who = "<client>", batch = ["<messages|length>", -1, 300, 2.5, true] } },
         ]
         [operations.fetch]
         script = "fetch.lua"
@@ -76,7 +77,8 @@ def test_repeated_arguments_and_keys(tmp_path: Path) -> None:
     assert isinstance(call, ScriptCall)
     assert call.keys == (b"{q:c}", b"{q:c}:1", b"{q:c}:2")
     json_text = b'{"who":"c","batch":["a","\\"\xff"],"fixed":[1,true]}'
-    assert call.args == (b"2", b"{q:c}", b"1", b"a", b"5000", b"2", b'"\xff', b"7", json_text)
+    packed = b"\x82\xa3who\xa1c\xa5batch\x95\x02\xff\xcd\x01\x2c\xca@ \x00\x00\xc3"
+    assert call.args == (b"2", b"{q:c}", b"1", b"a", b"5000", b"2", b'"\xff', b"7", json_text, packed)
     fetch = binding.call("fetch", client=b"c")
     assert isinstance(fetch, ScriptCall)
     assert fetch.args == ()

@@ -274,6 +274,28 @@ def test_a_word_is_for_the_member_that_is_taken() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("members", "reply", "told"),
+    [
+        (["0", "1.id", "2.0"], [7, b'{"id":"a"}', [b"x", 1]], (7, "a", "x")),
+        (["0"], [1, 2], 1),
+        (["2", "0.id", "1.x"], [b"no json", 5], (None, None, None)),
+        (["1"], [b"7", None], None),
+    ],
+)
+def test_members_of_an_array_and_of_the_texts_in_it(members: list[str], reply: Any, told: object) -> None:
+    assert ValueReader({}, None, paths_of(members, "here")).read(reply, {}, 1).reply == told
+
+
+def test_members_of_messagepack_alone_and_in_an_array() -> None:
+    packed = b"\x82\xa2id\xa1j\xa1n\x92\x01\xcb?\xe0\x00\x00\x00\x00\x00\x00"
+    reader_ = ValueReader({}, None, paths_of(["id", "n.0", "n.1"], "here"), "msgpack")
+    assert reader_.read(packed, {}, 1).reply == ("j", 1, "0.5")
+    inner = ValueReader({}, None, paths_of(["1.id", "0"], "here"), "msgpack")
+    assert inner.read([3, packed], {}, 1).reply == ("j", 3)
+    assert reader_.read(b"\xc1", {}, 1).reply == b"\xc1"  # no MessagePack
+
+
 @pytest.mark.parametrize("member", ["", ".", "job.", "job..id"])
 def test_a_member_with_an_empty_part_is_refused(member: str) -> None:
     with pytest.raises(InputError, match=r"here\[1\]: .* has an empty part; write names with a dot between"):

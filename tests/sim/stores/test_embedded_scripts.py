@@ -296,6 +296,14 @@ def test_scripts_of_a_file_are_listed_by_the_names_that_find_them() -> None:
                 assert embedded(program, script.name)[0].decode() == script.text.characters
 
 
+def test_a_name_of_the_file_goes_before_the_same_within() -> None:
+    source = """
+        const take = `return redis.call('GET', KEYS[1])`
+        function Locks(options) { this.take = options.take ? options.take(`redis.call('DEL')`) : take }
+    """
+    assert embedded(parsed("a.js", source.encode(), {}), "take")[0] == b"return redis.call('GET', KEYS[1])"
+
+
 def test_a_name_that_is_given_twice_leads_to_both() -> None:
     source = """
 def incr(known):

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orderlab.model.contracts.contract import Bound, Contract, Failed, Reply, passes
+from orderlab.model.contracts.contract import Bound, Clocks, Contract, Failed, Reply, passes
 
 CLAIM_MS, KEPT_MS, PAGE = 1000, 3000, 2
 """What is tried in small scopes."""
@@ -60,6 +60,8 @@ class Promises(BaseModel):
     tells_end: bool = False
     """list replies (marker, whether that is the end, messages ...); otherwise (marker, messages ...), and an empty page
     is the end."""
+    clocks: Clocks = "any"
+    """Whether the clocks of clients may differ from the server's."""
     gone: Literal["lost", "ok", "any"] = "lost"
     """What delete replies of a message that is not there (any more)."""
     marker_negative: BadMarker = "any"

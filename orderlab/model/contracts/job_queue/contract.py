@@ -125,7 +125,7 @@ class JobQueue(JobQueueLaws, JobQueueWorkload):
             return
         for job in self._handed_out(state):
             until_ms = now_ms + call["lease_ms"]
-            leased = job._replace(
+            leased = self._ended(job, stalls=job.status == LEASED)._replace(
                 status=LEASED, is_free=True, until_ms=until_ms, is_over=False, attempts=job.attempts + 1,
                 marks=0, marks_max=0,
                 used=(*job.used, job.token)[-4:] if job.token is not None else job.used,
@@ -135,7 +135,7 @@ class JobQueue(JobQueueLaws, JobQueueWorkload):
 
     def _handing(self, state: Queue, job: Job, given: Reply) -> AnyOf:
         """The reply with this job under the caller's token, or any that the job has not had yet."""
-        attempt = job.attempts + 1
+        attempt = self._number(job)
         had = {job.token, *job.used, *(token for name, token in state.past if name == job.name)}
         example = {"job": job.name, "token": given or f"{UNHEARD}{attempt}", "attempt": attempt, "payload": job.payload}
 
@@ -196,11 +196,12 @@ class JobQueue(JobQueueLaws, JobQueueWorkload):
             yield "lost", state
         if job is None:
             return
-        if self._is_spent(job):
+        if self._fails_last(job):
             yield "dead", state.with_job(job._replace(status=DEAD, is_over=False, until_ms=0))
             return
-        wait_ms = self.promises.backoff_ms * (2 ** (job.attempts - 1) if self.promises.backoff == "exponential" else 1)
-        after = job._replace(
+        earlier = job.attempts - 1 if self.promises.attempts == "taken" else job.failures
+        wait_ms = self.promises.backoff_ms * (2**earlier if self.promises.backoff == "exponential" else 1)
+        after = self._ended(job, failures=1)._replace(
             status=DELAYED if wait_ms else WAITING, until_ms=now_ms + wait_ms if wait_ms else 0, is_over=False
         )
         yield "retried", state.with_job(after)
@@ -225,7 +226,7 @@ class JobQueue(JobQueueLaws, JobQueueWorkload):
         for one in due if len(due) <= self.promises.batch else ():
             dead = one.status == LEASED and self._is_spent(one)
             state = state.with_job(
-                one._replace(
+                self._ended(one, stalls=one.status == LEASED)._replace(
                     status=DEAD if dead else WAITING, is_free=True, until_ms=0, is_over=False, marks=0, marks_max=0
                 )
             )

@@ -43,13 +43,13 @@ class JobQueueLaws(PromisedQueue):
         if call.name == "add" and reply == "added":
             return before.job(call["job"]) is None
         if call.name == "fail" and reply in ("retried", "dead") and (job := self._holding(before, call)) is not None:
-            return bool((reply == "dead") == self._is_spent(job))
+            return bool((reply == "dead") == self._fails_last(job))
         if call.name != "take" or not (told := self._told(reply)):
             return None
         job = before.job(told.get("job"))
         if job is None or job.status in (DEAD, COMPLETED) or (job.status == LEASED and self._is_spent(job)):
             return False
-        return told.get("attempt", job.attempts + 1) == job.attempts + 1  # type: ignore[no-any-return]
+        return told.get("attempt", self._number(job)) == self._number(job)  # type: ignore[no-any-return]
 
     @law(
         "order",

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from orderlab.model.contracts.contract import AnyOf, Bound, Call, Contract, Reply, passes
+from orderlab.model.contracts.contract import AnyOf, Bound, Call, Clocks, Contract, Reply, passes
 
 WAITING, DELAYED, LEASED, DEAD, COMPLETED = "waiting", "delayed", "leased", "dead", "completed"
 """Where a job is."""
@@ -29,8 +29,8 @@ class Promises(BaseModel):
     tokens: Literal["store", "caller", "worker", "none"] = "store"
     """Who chooses the token of a lease; "worker": its caller, one for all its jobs; "none": there is none, and whoever
     names a leased job counts as its holder."""
-    clocks: Literal["any", "agree"] = "any"
-    """Whether the clocks of clients may differ from the server's; "agree": the store assumes that they do not."""
+    clocks: Clocks = "any"
+    """Whether the clocks of clients may differ from the server's."""
     recovers: Literal["take", "recover"] = "take"
     """Which operation brings jobs back whose lease has lapsed."""
     recovers_after: Literal[1, 2] = 1
@@ -42,7 +42,12 @@ class Promises(BaseModel):
     batch: int = Field(100, ge=1, le=1000)
     """Jobs that one call brings back or lets join."""
     attempts_max: int = Field(0, ge=0)
-    """Times that a job is handed out before it is dead; 0: as often as it takes."""
+    """Times that a job is handed out before it is dead, or fails; 0: as often as it takes."""
+    attempts: Literal["taken", "failed"] = "taken"
+    """What counts against attempts_max; "failed": failures alone, and leases that lapse are counted apart."""
+    stalls_max: int | None = Field(None, ge=0)
+    """Leases of a job that may lapse, of attempts = "failed": one more, and it is dead. As many as it takes, unless
+    said."""
     tells: tuple[Literal["job", "token", "attempt", "payload"], ...] = Field(("job", "token"), min_length=1)
     """What take replies with, in this order; "token" may be missing where its caller chooses it."""
     lease_ms: int = Field(LEASE_MS, ge=10)
@@ -67,6 +72,8 @@ class Promises(BaseModel):
     def _fit_together(self) -> Promises:
         if self.tokens == "none" and "token" in self.tells:
             raise ValueError('tells names a token, and tokens = "none" says that there is none')
+        if self.stalls_max is not None and self.attempts != "failed":
+            raise ValueError('stalls_max counts leases that lapse apart from failures: say attempts = "failed"')
         if self.recovers_after > 1 and self.recovers != "recover":
             raise ValueError('recovers_after counts calls of recover: say recovers = "recover"')
         return self
@@ -93,6 +100,9 @@ class Job(NamedTuple):
     used: tuple[Reply, ...] = ()
     """Tokens of the leases before."""
     attempts: int = 0
+    failures: int = 0
+    """And ``stalls``, leases that lapsed: of a store that counts them apart."""
+    stalls: int = 0
     key: str = ""
     """By which doubles are told."""
     payload: str = ""
@@ -138,10 +148,6 @@ class PromisedQueue(Contract):
 
     promises_table: ClassVar[type[Promises]] = Promises
 
-    @property
-    def clocks_agree(self) -> bool:
-        return self.promises.clocks == "agree"
-
     def __init__(self, promises: Promises | None = None, bound: Bound | None = None) -> None:
         self.promises = promises or Promises()
         self.delay_ms = DELAY_MS if passes(bound or (), "add", "delay_ms") else 0
@@ -170,9 +176,26 @@ class PromisedQueue(Contract):
         values = reply if isinstance(reply, tuple) else (reply,) if reply is not None else ()
         return dict(zip(names, values, strict=True)) if len(values) == len(names) else None
 
+    def _fails_last(self, job: Job) -> bool:
+        """If the leased job fails, its attempts are used up."""
+        counted = job.attempts if self.promises.attempts == "taken" else job.failures + 1
+        return 0 < self.promises.attempts_max <= counted
+
     def _is_spent(self, job: Job) -> bool:
-        """Its attempts are used up."""
-        return 0 < self.promises.attempts_max <= job.attempts
+        """If the lease of the job lapses, it is dead."""
+        if self.promises.attempts == "taken":
+            return self._fails_last(job)
+        return self.promises.stalls_max is not None and job.stalls >= self.promises.stalls_max
+
+    def _number(self, job: Job) -> int:
+        """Of the attempt that begins when the job is handed out."""
+        return (job.attempts if self.promises.attempts == "taken" else job.failures) + 1
+
+    def _ended(self, job: Job, failures: int = 0, stalls: int = 0) -> Job:
+        """The job once a lease has ended like this, if the store counts them apart."""
+        if self.promises.attempts == "taken":
+            return job
+        return job._replace(failures=job.failures + failures, stalls=job.stalls + stalls)
 
     def _waits(self, job: Job) -> bool:
         """It can be handed out, now or once some call has moved it."""

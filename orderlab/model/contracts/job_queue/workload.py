@@ -100,7 +100,8 @@ class JobQueueWorkload(PromisedQueue):
             ((1, "promote", {}),) if self.promises.promotes == "promote" else ()
         )
         lapsing: tuple[tuple[int, str, Mapping[str, Any]] | int, ...] = ((0, "take", {}), lease_ms + 1)
-        used_up = (*first, *((*lapsing, *back) * (most - 1)), *lapsing) if 1 < most <= 4 else ()
+        lapses = most if self.promises.attempts == "taken" else (self.promises.stalls_max or 0) + 1
+        used_up = (*first, *((*lapsing, *back) * (lapses - 1)), *lapsing) if 1 < lapses <= 4 else ()
         again_ms = self.promises.backoff_ms * 2**most + 1
         dead = (*first, *(((0, "take", {}), (0, "fail", {}), again_ms, *ripe) * most))
         overdue_ms = max(lease_ms, self.promises.backoff_ms) + 1
@@ -114,6 +115,15 @@ class JobQueueWorkload(PromisedQueue):
             ),
             Opening("with a job that is leased", taken),
             Opening("with a lease that has lapsed", (*taken, lease_ms + 1)),
+            *(
+                [
+                    Opening(
+                        "with a job that is taken again after a lapse", (*taken, lease_ms + 1, *back, (1, "take", {}))
+                    )
+                ]
+                if self.promises.attempts == "failed"
+                else []
+            ),
             Opening(
                 "with a job that has come back to another",
                 (*taken, lease_ms + 1, (1, "add", {"delay_ms": 0}), *(back or ((1, "recover", {}),))),

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orderlab.model.contracts.contract import Bound, Call, Contract, Exchange, Outcome, Reply, law
+from orderlab.model.contracts.contract import Bound, Call, Clocks, Contract, Exchange, Outcome, Reply, law
 
 
 class Promises(BaseModel):
@@ -28,6 +28,8 @@ class Promises(BaseModel):
     """How long a window is: likewise."""
     window: Literal["sliding", "from the first hit"] = "sliding"
     """Whether any stretch of that length is a window, or one begins with the first hit after the last one ended."""
+    clocks: Clocks = "any"
+    """Whether the clocks of clients may differ from the server's."""
 
 
 class Window(NamedTuple):

@@ -21,6 +21,7 @@ from orderlab.model.contracts.contract import (
     AnyOf,
     Bound,
     Call,
+    Clocks,
     Contract,
     ContractLaw,
     Exchange,
@@ -49,6 +50,11 @@ class Promises(BaseModel):
     reentrant: Literal["no", "extends", "counts"] = "no"
     """What acquire does for a caller whose own lease lives: refuse it; begin the lease anew; that, and count, so that
     it takes as many releases."""
+    clocks: Clocks = "any"
+    """Whether the clocks of clients may differ from the server's."""
+    lapsed: Literal["over", "renewable"] = "over"
+    """What renew does with a lease that has lapsed; "renewable": it may live again, as long as nobody needs its
+    place."""
     ttl_ms: int | None = Field(None, ge=10)
     """How long a lease is: of a store that fixes it, and does not take <ttl_ms>."""
 
@@ -81,6 +87,11 @@ class LockState(NamedTuple):
     def without(self, token: Reply) -> LockState:
         """The lease of that token gone."""
         return self._replace(leases=tuple(one for one in self.leases if one.token != token))
+
+    def revived(self, lease: Lease) -> LockState:
+        """A lease that had lapsed lives again."""
+        left = tuple(one for one in self.lapsed if one != lease.token)
+        return self._replace(leases=(*self.leases, lease), lapsed=left)
 
     def with_lapsed(self, *tokens: Reply) -> LockState:
         """These leases lapsed."""
@@ -132,12 +143,19 @@ class LockStore(Contract):
             elif (lease := each.lease(call["token"])) is None:
                 may_lie_there = call.name == "release" and call["token"] in each.lapsed
                 yield ANYTHING if may_lie_there else REFUSED, each
+                if call.name == "renew" and self._may_live_again(each, call["token"]):
+                    yield GRANTED, each.revived(Lease(call["token"], now_ms + self._ttl_ms(call)))
             elif call.name == "renew":
                 yield GRANTED, each.with_lease(lease._replace(until_ms=now_ms + self._ttl_ms(call)))
             elif lease.holds > 1:
                 yield ANYTHING, each.with_lease(lease._replace(holds=lease.holds - 1))
             else:
                 yield self._released, each.without(lease.token)
+
+    def _may_live_again(self, state: LockState, token: Reply) -> bool:
+        """Whether renew may bring a lease back that has lapsed."""
+        renewable = self.promises.lapsed == "renewable" and token in state.lapsed
+        return renewable and len(state.leases) < self.promises.holders
 
     @property
     def _released(self) -> AnyOf:
@@ -202,7 +220,9 @@ class LockStore(Contract):
         mine = before.lease(call["token"]) if self.promises.tokens == "caller" or call.name != "acquire" else None
         if call.name == "acquire" and len(before.leases) >= self.promises.holders and mine is None:
             return is_refusal(reply)
-        return is_refusal(reply) if call.name == "renew" and mine is None else None
+        if call.name != "renew" or mine is not None or self._may_live_again(before, call["token"]):
+            return None
+        return is_refusal(reply)
 
     @law("fencing", "each token is greater than every earlier one", ["acquire"])
     def fencing(self, before: LockState, call: Call, reply: Reply, now_ms: int) -> bool | None:
@@ -212,6 +232,13 @@ class LockStore(Contract):
     def own_release(self, before: LockState, call: Call, reply: Reply, now_ms: int) -> bool | None:
         known = before.lease(call["token"]) is not None or call["token"] in before.lapsed
         return is_refusal(reply) if call.name == "release" and not known else None
+
+    @law("lease-kept", "a lease lives until its holder releases it or its time is over", ["renew", "release"])
+    def lease_kept(self, before: LockState, call: Call, reply: Reply, now_ms: int) -> bool | None:
+        mine = before.lease(call["token"]) if call.name in ("renew", "release") else None
+        if mine is None or mine.until_ms == now_ms or (call.name == "release" and self.promises.reentrant == "counts"):
+            return None
+        return not is_refusal(reply)
 
     @law("recovery", "a lock that may be had is granted", ["acquire"])
     def recovery(self, before: LockState, call: Call, reply: Reply, now_ms: int) -> bool | None:

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from orderlab.model.errors import InputError, did_you_mean
+from orderlab.sim.stores.binding.packed_values import dump_msgpack
 from orderlab.sim.stores.binding.replies import ReplyReader, ValueReader, compile_reply, paths_of
 from orderlab.sim.stores.binding.results import Call, CommandCall, Fields, Message, Script, ScriptCall, TransactionCall
 from orderlab.sim.stores.binding.schema import (
     ContractOperation,
     ContractStore,
     JsonArgument,
+    MsgpackArgument,
     Repeated,
     StepTable,
     ValueReply,
@@ -205,8 +207,7 @@ class OperationCompiler:
             raise InputError(f"{place}.steps: empty; name a script or a command")
         if isinstance(table, ContractOperation):
             told = table.reply or ValueReply()
-            members = paths_of(told.members or (), f"{place}.reply.members")
-            value_reader, value = ValueReader(dict(told.words), told.otherwise, members), told.value
+            value_reader, value = _value_reader(told, f"{place}.reply"), told.value
             return OperationBinding(
                 name,
                 tuple(compiled),
@@ -358,11 +359,25 @@ class OperationCompiler:
         if isinstance(item, JsonArgument):
             tree = compile_tree(item.content, vocabulary, f"{place}.json")
             return lambda scope: dump_json(tree(scope)), True
+        if isinstance(item, MsgpackArgument):
+            packed = compile_tree(item.content, vocabulary, f"{place}.msgpack")
+            return lambda scope: dump_msgpack(packed(scope)), True
         if named is not None and "<" not in item:
             if item not in named:
                 raise InputError(f'{place}: unknown key "{item}"; {did_you_mean(item, tuple(named))}')
             item = f"<key.{item}>"
         return compile_template(item, vocabulary, place).render, True
+
+
+def _value_reader(told: ValueReply, place: str) -> ValueReader:
+    if told.otherwise is not None and not told.words:
+        raise InputError(
+            f"{place}.otherwise: every reply would be {told.otherwise!r}; name in words the replies that mean "
+            'something else, such as words = { "1" = 1 }'
+        )
+    if told.format != "json" and told.members is None:
+        raise InputError(f"{place}.format: nothing is taken of the reply; give members, or remove it")
+    return ValueReader(dict(told.words), told.otherwise, paths_of(told.members or (), f"{place}.members"), told.format)
 
 
 def _checked_start(table: ContractOperation, steps: Sequence[StepBinding], place: str) -> int:

@@ -52,7 +52,10 @@ class ValueReader:
     otherwise: str | int | None = None
     """What the contract calls a reply that is none of ``words``; None: it stays as it is."""
     members: tuple[tuple[str, ...], ...] = ()
-    """Paths to what is taken of a JSON text: one gives a value, more a tuple of them."""
+    """Paths to what is taken of a text, or of an array and the texts in it: one gives a value, more a tuple of
+    them."""
+    format: str = "json"
+    """What such a text is: a decoder's name."""
     table: ClassVar[ReplyTable] = ReplyTable(shape="ignored")
     """Says that it tells nothing that a contract of the suite speaks of."""
 
@@ -64,7 +67,7 @@ class ValueReader:
         """The value that ``reply`` stands for."""
         if isinstance(reply, Exception):
             return Failed(reply.message if isinstance(reply, ErrorReply) else str(reply).encode())
-        value = self._taken(reply) if self.members and isinstance(reply, bytes) else plain(reply)
+        value = self._taken(reply) if self.members and isinstance(reply, bytes | list) else plain(reply)
         other = value if self.otherwise is None else self.otherwise
         if isinstance(value, tuple):
             return ContractReply(other)
@@ -72,14 +75,33 @@ class ValueReader:
             value = self.words.get("nil" if value is None else str(value), other)
         return ContractReply(value)
 
-    def _taken(self, reply: bytes) -> object:
-        """The members of a JSON text. What is no JSON stays as it is: ``words``, or else the contract, speaks of it."""
-        try:
-            whole = load_json(reply)
-        except (ValueError, RecursionError):
-            return plain(reply)
-        found = [_plain_json(_member(whole, path)) for path in self.members]
+    def _taken(self, reply: bytes | list[Any]) -> object:
+        """The members of a text or an array. A text of another format stays as it is: ``words``, or else the contract,
+        speaks of it."""
+        whole: Any = reply
+        if isinstance(reply, bytes):
+            try:
+                whole = DECODERS[self.format](reply, None)
+            except (ValueError, RecursionError):
+                return plain(reply)
+        found = [_plain_member(self._member(whole, path)) for path in self.members]
         return None if whole is None else found[0] if len(found) == 1 else tuple(found)
+
+    def _member(self, value: Any, path: Iterable[str]) -> Any:
+        """What lies at ``path`` within a value, through texts of the format; None where nothing does."""
+        for name in path:
+            if isinstance(value, bytes):
+                try:
+                    value = DECODERS[self.format](value, None)
+                except (ValueError, RecursionError):
+                    return None
+            if isinstance(value, dict):
+                value = value.get(name)
+            elif isinstance(value, list) and name.isascii() and name.isdigit() and int(name) < len(value):
+                value = value[int(name)]
+            else:
+                return None
+        return value
 
 
 def paths_of(members: Iterable[str], place: str) -> tuple[tuple[str, ...], ...]:
@@ -92,29 +114,17 @@ def paths_of(members: Iterable[str], place: str) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(member.split(".")) for member in members)
 
 
-def _member(value: Any, path: Iterable[str]) -> Any:
-    """What lies at ``path`` within a value of JSON, None where nothing does."""
-    for name in path:
-        if isinstance(value, dict):
-            value = value.get(name)
-        elif isinstance(value, list) and name.isascii() and name.isdigit() and int(name) < len(value):
-            value = value[int(name)]
-        else:
-            return None
-    return value
-
-
-def _plain_json(value: Any) -> object:
-    """A value of JSON as replies are plain: whole numbers are integers, true and false 1 and 0, objects stay JSON."""
+def _plain_member(value: Any) -> object:
+    """A member as replies are plain: whole numbers are integers, true and false 1 and 0, objects are JSON."""
     if isinstance(value, list):
-        return tuple(map(_plain_json, value))
+        return tuple(map(_plain_member, value))
     if isinstance(value, str):
         return plain(to_bytes(value))
     if isinstance(value, dict):
         return plain(dump_json(value))
     if isinstance(value, float):
         return int(value) if value.is_integer() else plain(to_text(value))
-    return int(value) if isinstance(value, bool) else value
+    return int(value) if isinstance(value, bool) else plain(value)
 
 
 def plain(reply: Reply) -> object:

@@ -9,7 +9,7 @@ checked where they are compiled, in ``orderlab.sim.stores.binding.operations``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, StrictInt, Tag
 
@@ -38,18 +38,27 @@ class JsonArgument(Table):
     content: Any = Field(alias="json")
 
 
+class MsgpackArgument(Table):
+    """One argument in MessagePack: ``{ msgpack = ["<job>", "<payload>"] }``."""
+
+    content: Any = Field(alias="msgpack")
+
+
 def _kind_of_item(item: Any) -> str:
     if isinstance(item, dict):
-        return "json" if "json" in item else "repeated"
+        return next((kind for kind in ("json", "msgpack") if kind in item), "repeated")
     return "template"
 
 
 Argument = Annotated[
-    Annotated[str, Tag("template")] | Annotated[Repeated, Tag("repeated")] | Annotated[JsonArgument, Tag("json")],
+    Annotated[str, Tag("template")]
+    | Annotated[Repeated, Tag("repeated")]
+    | Annotated[JsonArgument, Tag("json")]
+    | Annotated[MsgpackArgument, Tag("msgpack")],
     Discriminator(_kind_of_item),
 ]
 Key = Annotated[Annotated[str, Tag("template")] | Annotated[Repeated, Tag("repeated")], Discriminator(_kind_of_item)]
-TAGS = frozenset({"template", "repeated", "json"})
+TAGS = frozenset({"template", "repeated", "json", "msgpack"})
 
 
 def _one_name(value: Any) -> Any:
@@ -126,7 +135,10 @@ class ValueReply(Table):
     otherwise: str | StrictInt | None = None
     """The word for a reply, nil included, that ``words`` does not name."""
     members: list[str] | None = Field(None, min_length=1)
-    """What is taken of a JSON text, by names and indices with dots between them (``jobs.0.id``)."""
+    """What is taken of a text, an array, or texts in an array, by names and indices with dots between them
+    (``jobs.0.id``)."""
+    format: Literal["json", "msgpack"] = "json"
+    """What the texts are that members are taken of."""
     value: str | None = None
     """Template over the fields and what was captured, in place of the last call's reply."""
 

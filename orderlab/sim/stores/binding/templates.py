@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orderlab.model.errors import InputError, did_you_mean
+from orderlab.sim.stores.binding.packed_values import dump_msgpack, load_msgpack
 
 _SPECIAL = re.compile(rb'["\\\x00-\x1f\x7f]')
 _ESCAPES = {b'"': rb"\"", b"\\": rb"\\", b"\n": rb"\n", b"\r": rb"\r", b"\t": rb"\t"}
@@ -165,6 +166,7 @@ ENCODERS: dict[str, Filter] = {
     "hex": lambda value, _: to_text(value).hex().encode(),
     "text": lambda value, _: to_text(value),
     "json": lambda value, _: dump_json(value),
+    "msgpack": lambda value, _: dump_msgpack(value),
     "seconds": lambda value, _: _exact_quotient(number(value), 1000),
     "milliseconds": lambda value, _: number(value) * 1000,
     "floor": lambda value, _: _rounded(math.floor, value),
@@ -183,6 +185,7 @@ DECODERS: dict[str, Filter] = {
     "base64": lambda value, _: base64.b64decode(to_text(value), validate=True),
     "hex": lambda value, _: binascii.unhexlify(to_text(value)),
     "json": lambda value, _: load_json(to_text(value)),
+    "msgpack": lambda value, _: load_msgpack(to_text(value)),
     "text": lambda value, _: to_bytes(value) if isinstance(value, str) else to_text(value),
     "none": _none,
     **{

@@ -95,6 +95,8 @@ def script_named(constants: Constants, wanted: str) -> ProgramString:
     assert match is not None
     path = tuple(re.split(r"\.|::", match["name"]))
     alike = [(part, value) for part, value in program.definitions if part[-len(path) :] == path]
+    if any(part == path and is_script(program, value) for part, value in alike):
+        alike = [(part, value) for part, value in alike if part == path]  # of the file itself, before those within
     if not alike:
         known = [part.name for part in scripts_of(constants)]
         cure = (
@@ -126,6 +128,11 @@ def script_named(constants: Constants, wanted: str) -> ProgramString:
         cure = f"say which: {paths[0]}" if len(paths) > 1 else f'say which: "{wanted}[1]"'
         raise InputError(f'{program.path}: "{wanted}" leads to {len(texts)} scripts (lines {lines}); {cure}')
     return unchanged(constants, texts[0])
+
+
+def is_script(program: Program, value: Node) -> bool:
+    """Whether a definition's value, or what a function returns, is a text that looks like Lua."""
+    return any(_looks_like_lua(program, part) for part in direct_texts(program, value))
 
 
 def unchanged(constants: Constants, node: Node) -> ProgramString:

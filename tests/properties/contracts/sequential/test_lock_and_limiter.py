@@ -65,6 +65,23 @@ ARGS = {
     "release": '"<token>"',
     "hit": '"<limit>", "<window_ms>"',
 }
+# A lease that has lapsed lives again where nobody needed its place: ZREM of what is over comes with acquire alone.
+REVIVED = {
+    **SEMAPHORE,
+    "renew": """local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then return 0 end
+redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
+return 1""",
+}
+FORCED = {**REVIVED, "renew": REVIVED["renew"].replace("redis.call('ZSCORE', KEYS[1], ARGV[1])", "true")}
+BY_CALLERS = {
+    "acquire": SEMAPHORE["acquire"]
+    .replace("local time = redis.call('TIME')\n", "")
+    .replace("time[1] * 1000 + math.floor(time[2] / 1000)", "tonumber(ARGV[3])"),
+    "release": SEMAPHORE["release"],
+}
+"""The same by its callers' clocks."""
 CALLER = 'tokens = "caller"'
 COUNTING = 'tokens = "caller"\nreentrant = "counts"'
 TWO = 'tokens = "caller"\nholders = 2'
@@ -73,7 +90,8 @@ FROM_FIRST = 'window = "from the first hit"'
 
 def store_of(folder: Path, specification: str, promises: str, scripts: dict[str, str]) -> Binding:
     """A store of these scripts."""
-    operations = "".join(OPERATION.format(name=name, args=ARGS[name]) for name in scripts)
+    passed = {name: ARGS[name] + (', "<now_ms>"' if "ARGV[3]" in text else "") for name, text in scripts.items()}
+    operations = "".join(OPERATION.format(name=name, args=passed[name]) for name in scripts)
     filled = STORE.format(specification=specification, promises=promises, operations=operations)
     (folder / "store.toml").write_text(filled)
     for name, text in scripts.items():
@@ -97,6 +115,8 @@ def broken_laws(folder: Path, specification: str, promises: str, scripts: dict[s
         ("lock", CALLER, ONE_HOLDER),
         ("lock", COUNTING, COUNTED),
         ("lock", TWO, SEMAPHORE),
+        ("lock", TWO + '\nlapsed = "renewable"', REVIVED),
+        ("lock", TWO + '\nclocks = "agree"', BY_CALLERS),
         ("limiter", FROM_FIRST, FIXED_WINDOW),
     ],
 )
@@ -119,6 +139,10 @@ def test_a_sound_store_holds(tmp_path: Path, specification: str, promises: str, 
         ("lock", CALLER, ONE_HOLDER, {"renew": "return redis.call('PEXPIRE', KEYS[1], ARGV[2])"}, "mutual-exclusion"),
         ("lock", COUNTING, COUNTED, {"release": COUNTED["release"].replace("left == 0", "true")}, "mutual-exclusion"),
         ("lock", TWO, SEMAPHORE, {"acquire": SEMAPHORE["acquire"].replace(">= 2", "> 2")}, "mutual-exclusion"),
+        ("lock", TWO, REVIVED, {}, "mutual-exclusion"),
+        ("lock", TWO + '\nlapsed = "renewable"', FORCED, {}, "mutual-exclusion"),
+        ("lock", TWO, BY_CALLERS, {}, "mutual-exclusion"),
+        ("lock", CALLER, ONE_HOLDER, {"renew": "return 0"}, "lease-kept"),
         (
             "lock",
             TWO,

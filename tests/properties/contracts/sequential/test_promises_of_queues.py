@@ -45,6 +45,16 @@ MARKS: Edits = {
         '"failed", "tries"]': '"failed", "tries", "marked"]',
     },
 }
+APART: Edits = {
+    "dequeue.lua": {"redis.call('HINCRBY', KEYS[5], id, 1)\n": ""},
+    "settle.lua": {
+        "if tries >= 2 then": "if redis.call('HINCRBY', KEYS[6], id, 1) >= 2 then",
+        "redis.call('HDEL', KEYS[6], id)": "redis.call('HDEL', KEYS[6], id, id .. ':s')",
+    },
+    "cleanup.lua": {"if tries[i] >= 2 then": "if redis.call('HINCRBY', KEYS[5], id .. ':s', 1) > 1 then"},
+}
+TOGETHER: Edits = {"cleanup.lua": {"id .. ':s', 1": "id, 1"}}
+COUNTED = 'attempts = "failed"\nstalls_max = 1'
 
 
 def promising(text: str) -> Edits:
@@ -75,6 +85,7 @@ SOUND: Mapping[str, tuple[Edits, ...]] = {
     "silent": (SILENT, promising('fails = "any"')),
     "clocks": (CLOCKS, promising('clocks = "agree"')),
     "marks": (MARKS, promising("recovers_after = 2")),
+    "apart": (APART, promising(COUNTED)),
 }
 SLIPS: Mapping[str, tuple[tuple[Edits, ...], str]] = {
     "worker": ((WORKER, {"settle.lua": {OWNER: ""}}), "exclusive-lease"),
@@ -86,6 +97,7 @@ SLIPS: Mapping[str, tuple[tuple[Edits, ...], str]] = {
     "untold": ((SILENT,), "specification"),
     "clocks": ((CLOCKS,), "exclusive-lease"),
     "marks": ((promising("recovers_after = 2"),), "exclusive-lease"),
+    "apart": ((APART, promising(COUNTED), TOGETHER), "no-rerun"),
 }
 
 
@@ -123,10 +135,12 @@ def test_a_job_is_marked_first_and_then_brought_back() -> None:
     assert [one.status for one in state.jobs] == [WAITING]
 
 
-@pytest.mark.parametrize("text", ['tokens = "none"\ntells = ["job", "token"]', "recovers_after = 2"])
+@pytest.mark.parametrize(
+    "text", ['tokens = "none"\ntells = ["job", "token"]', "recovers_after = 2", 'recovers = "take"\nstalls_max = 1']
+)
 def test_promises_that_contradict_each_other_are_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "store.toml").write_text(
         f'specification = "job_queue"\n[promises]\n{text}\n[operations.add]\ncommand = ["PING"]\n'
     )
-    with pytest.raises(InputError, match=r"tokens|recovers"):
+    with pytest.raises(InputError, match=r"tokens|recovers|stalls"):
         load_binding(tmp_path)
