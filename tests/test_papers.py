@@ -230,3 +230,32 @@ def test_the_checks_of_papers_see_what_is_missing() -> None:
     assert not is_defined("orderlab.sim.redis.shard.Nothing")
     assert is_defined("orderlab.sim.redis.shard.Shard")
     assert "--nothing" not in options_of("validate")
+
+
+WORDS_MAX = 2_500
+"""Of a page: what is measured or generated, and what another reader looks for, has a page of its own."""
+LONGER_PAGES = {"status.md": 3_600}
+"""Words that these may have still. The list may only shrink."""
+_WRITTEN = re.compile(r"<!-- the table below is written by: .*?<!-- end of the table -->", re.DOTALL)
+
+
+def words_in(text: str) -> int:
+    """Words of a page that somebody wrote: what a command writes between its marks is looked up, not read."""
+    return sum(re.search(r"\w", word) is not None for word in _WRITTEN.sub("", text).split())
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "notes").glob("*.md")), ids=lambda path: path.name)
+def test_a_page_is_short_enough_to_be_read(page: Path) -> None:
+    found = words_in(page.read_text())
+    assert found <= LONGER_PAGES.get(page.name, WORDS_MAX), f"{page.name} has {found} words; give a part its own page"
+
+
+def test_pages_that_are_longer_are_needed_on_their_list() -> None:
+    """Known bad: each would fail without its entry."""
+    for name, most in LONGER_PAGES.items():
+        assert WORDS_MAX < words_in((ROOT / "notes" / name).read_text()) <= most
+
+
+def test_words_are_counted_outside_of_what_a_command_writes() -> None:
+    marks = "<!-- the table below is written by: make compare -->\n| a | b |\n<!-- end of the table -->\n"
+    assert words_in(f"Two words.\n{marks}and – three more\n") == 5

@@ -1,8 +1,8 @@
-"""Which law of the delivery pipeline survives which fault, as published and repaired: the table of
+"""Which law of the delivery pipeline survives which fault, as published and repaired: the tables beside
 ``notes/guarantees.md``.
 
 ``python -m tests.laboratory.guarantees`` runs every fault on both variants with several seeds, judges the histories,
-and writes the tables into the note, between their marks: with QoS 1, with QoS 2, and with Wills. "Broken" is proved by
+and writes each table into its page, between its marks: with QoS 1, with QoS 2, and with Wills. "Broken" is proved by
 a history; "kept" means that these runs showed no violation.
 """
 
@@ -24,7 +24,9 @@ from orderlab.model.verdict import Outcome, Verdict, overall
 from orderlab.sim.faults import FAULTS
 from orderlab.sim.systems.tbmq_p2p import P2PSettings, P2PSystem
 
-NOTE = Path(__file__).parents[2] / "notes" / "guarantees.md"
+NOTES = Path(__file__).parents[2] / "notes"
+SETTINGS = NOTES / "guarantees"
+"""A file of settings for each variant."""
 VARIANTS = ("published", "repaired")
 LAWS = {
     "QoS 1": ("fifo", "at-least-once", "retransmission", "no-phantom", "packet-id", "expiry", "drain"),
@@ -257,6 +259,11 @@ class Known:
         return (line, command) if ("**broken**" in line) == (command is not None) else None
 
 
+def page(name: str) -> str:
+    """The file of a table: ``guarantees-qos-1.md``."""
+    return f"guarantees-{name.lower().replace(' ', '-')}.md"
+
+
 def head(name: str) -> tuple[str, ...]:
     """The columns of a table."""
     return ("fault", "variant", "seeds", *LAWS[name])
@@ -321,7 +328,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         metavar="ROW",
         help="measure these rows alone (* and ?), and those that the note lacks",
     )
-    parser.add_argument("--note", type=Path, default=NOTE)
+    parser.add_argument("--notes", type=Path, default=NOTES, metavar="FOLDER", help="where the pages are")
     given = parser.parse_args(arguments)
     if given.seeds < 1:
         raise InputError(f"--seeds {given.seeds}: at least 1 run a row")
@@ -331,14 +338,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 f"--rows {pattern}: no row of the table is called so; its first column names them, * and ? stand for "
                 "any letters"
             )
-    note = given.note.read_text()
-    put(note, "")
-    folder, seeds = NOTE.parent / "guarantees", range(1, given.seeds + 1)
-    written = [
-        table(seeds, folder, name, lambda what: print(what, file=sys.stderr), given.rows, Known.of(note))
-        for name in LAWS
-    ]
-    write_whole(given.note, put(note, "\n".join(written)).encode())
+    pages = {name: given.notes / page(name) for name in LAWS}
+    for file in pages.values():
+        put(file.read_text(), "")
+    seeds = range(1, given.seeds + 1)
+    for name, file in pages.items():
+        note = file.read_text()
+        written = table(seeds, SETTINGS, name, lambda what: print(what, file=sys.stderr), given.rows, Known.of(note))
+        write_whole(file, put(note, written).encode())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""The worked example of notes/bindings.md does what the note says, word for word."""
+"""The worked example of notes/bindings.md does what the note says, word for word, and so do the steps of
+notes/binding-session.md."""
 
 from __future__ import annotations
 
@@ -18,8 +19,15 @@ from orderlab.properties.contracts.session.subject import Subject
 from orderlab.sim.stores.binding import Assigned, FetchedMessage, Message, Saved, load_binding
 from tests.in_process import orderlab
 
-NOTE = (Path(__file__).parents[2] / "notes" / "bindings.md").read_text()
-BLOCKS = re.findall(r"```(\w*)\n(.*?)```", NOTE, re.DOTALL)
+NOTES = Path(__file__).parents[2] / "notes"
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    """Language and text of what a page shows."""
+    return re.findall(r"```(\w*)\n(.*?)```", (NOTES / page).read_text(), re.DOTALL)
+
+
+BLOCKS = blocks("bindings.md")
 
 
 @pytest.fixture
@@ -100,7 +108,7 @@ def test_the_mistake_of_the_note_is_told_as_it_says(folder: Path) -> None:
 
 
 def test_the_steps_of_the_note_are_a_binding(folder: Path) -> None:
-    steps = next(text for kind, text in BLOCKS if kind == "toml" and "steps" in text)
+    steps = next(text for kind, text in blocks("binding-session.md") if kind == "toml" and "steps" in text)
     (folder / "save.lua").write_text("return 1")
     whole = (folder / "store.toml").read_text()
     without = whole[: whole.index("[operations.save]")] + whole[whole.index("[operations.fetch]") :]

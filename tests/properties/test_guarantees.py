@@ -10,13 +10,15 @@ from tests.laboratory.guarantees import (
     FAULTS_HERE,
     LAWS,
     MARKS,
-    NOTE,
+    NOTES,
+    SETTINGS,
     Known,
     Row,
     Told,
     cell,
     drain_cell,
     main,
+    page,
     put,
     rows,
     settings_of,
@@ -52,8 +54,8 @@ def test_every_fault_has_a_row_whose_settings_make_sense():
     titles = [row.title for row in rows("QoS 1")]
     assert set(FAULTS_HERE) <= set(titles)
     for row in (row for name in LAWS for row in rows(name)):
-        assert settings_of("published", row, NOTE.parent / "guarantees").scripts == "published"
-        assert settings_of("repaired", row, NOTE.parent / "guarantees").acks == "all"
+        assert settings_of("published", row, SETTINGS).scripts == "published"
+        assert settings_of("repaired", row, SETTINGS).acks == "all"
 
 
 def test_the_command_of_a_row_says_what_was_run():
@@ -68,7 +70,7 @@ def test_the_table_goes_between_its_marks_and_nowhere_else():
     note = f"before\n{MARKS[0]}\nold\n{MARKS[1]}\nafter\n"
     assert put(note, "new") == f"before\n{MARKS[0]}\n\nnew\n{MARKS[1]}\nafter\n"
     assert put(put(note, "new"), "new") == put(note, "new")
-    assert all(mark in NOTE.read_text() for mark in MARKS)
+    assert all(mark in (NOTES / page(name)).read_text() for name in LAWS for mark in MARKS)
     with pytest.raises(InputError, match="marks"):
         put("no marks", "new")
 
@@ -82,7 +84,7 @@ def test_rows_that_are_not_asked_for_stay_as_the_note_has_them(monkeypatch):
         said = verdict(Outcome.VIOLATED, violations=seed) if broken else verdict(Outcome.HOLDS)
         return Told(seed, dict.fromkeys(LAWS["QoS 1"], said))
 
-    folder, some = NOTE.parent / "guarantees", [Row("none", ()), Row("redis-stall", (("faults", "redis-stall@0.5:0"),))]
+    folder, some = SETTINGS, [Row("none", ()), Row("redis-stall", (("faults", "redis-stall@0.5:0"),))]
     monkeypatch.setattr("tests.laboratory.guarantees.run", run)
     monkeypatch.setattr("tests.laboratory.guarantees.rows", lambda name: some)
     whole = table([1], folder, "QoS 1")
@@ -116,7 +118,7 @@ def test_a_row_of_the_note_that_was_measured_with_other_settings_is_measured_ane
         return Told(seed, dict.fromkeys(LAWS["QoS 1"], verdict(Outcome.VIOLATED, violations=1)))
 
     monkeypatch.setattr("tests.laboratory.guarantees.run", run)
-    folder = NOTE.parent / "guarantees"
+    folder = SETTINGS
     monkeypatch.setattr("tests.laboratory.guarantees.rows", lambda name: [Row("x", (("faults", "redis-stall@0.5:0"),))])
     known = Known.of(put(f"{MARKS[0]}\n{MARKS[1]}", table([1, 2], folder, "QoS 1")))
     monkeypatch.setattr("tests.laboratory.guarantees.rows", lambda name: [Row("x", (("faults", "redis-stall@0.6:0"),))])
@@ -127,7 +129,12 @@ def test_a_row_of_the_note_that_was_measured_with_other_settings_is_measured_ane
 
 @pytest.mark.parametrize(("given", "cure"), [(["--seeds", "0"], "at least 1"), (["--rows", "redis-stal"], "no row")])
 def test_what_would_measure_nothing_is_refused(given, cure, tmp_path):
-    note = tmp_path / "note.md"
-    note.write_text("no marks")
     with pytest.raises(InputError, match=cure):
-        main([*given, "--note", str(note)])
+        main([*given, "--notes", str(tmp_path)])
+
+
+def test_every_table_is_looked_for_before_any_is_measured(tmp_path):
+    for name in LAWS:
+        (tmp_path / page(name)).write_text("no marks")
+    with pytest.raises(InputError, match="no marks"):
+        main(["--notes", str(tmp_path)])

@@ -4,9 +4,9 @@ At each state the steps of one process alone are followed if that is safe (an am
 touches what these steps or the guards of this process touch; no law looks at what they write; and one of them leads to
 a state that has still to be expanded. What "later" touches is not known in advance, so footprints are collected while
 exploring, and a run during which a collected footprint grew is repeated with the larger ones until none grows. The
-argument why the last run is then sound for invariants, goals and deadlocks is in notes/explorer.md. Under symmetry a
-representative stands for states in which other processes did the same: what one was seen to touch counts for all that a
-renaming makes of it.
+argument why the last run is then sound for invariants, goals and deadlocks is in notes/explorer-reductions.md. Under
+symmetry a representative stands for states in which other processes did the same: what one was seen to touch counts
+for all that a renaming makes of it.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class Validation:
         return ()
 
     def to_json(self) -> dict[str, Any]:
-        """What is the same for all kinds, in the order of the table of keys (``notes/semantics.md``,
+        """What is the same for all kinds, in the order of the table of keys (``notes/validate-json.md``,
         ``notes/contracts.md``)."""
         return {
             "store": str(self.binding.path),

@@ -105,7 +105,7 @@ def test_every_published_row_comes_out_within_15_percent(row):
 
 @pytest.mark.exhaustive
 def test_the_published_numbers_of_consumers_need_threads_that_only_hand_on():
-    """``notes/predictions.md``: several partitions a thread cost as much as the thread does itself for each message."""
+    """``notes/predictions-cluster.md``: several partitions a thread cost as much as the thread itself for a message."""
     light, heavy = (
         run(
             f"threads.all_consumers=4 threads.persisted_consumers=3 threads.consumer_share={share}",

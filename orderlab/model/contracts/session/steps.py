@@ -17,7 +17,7 @@ from orderlab.model.errors import InputError
 from orderlab.model.protocol.packet_id import MODULUS
 
 SCHEMA = 1
-"""Number of the JSON form (``notes/semantics.md``)."""
+"""Number of the JSON form (``notes/validate-json.md``)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ OPERATION_FIELDS: dict[str, tuple[str, ...]] = {
     "release": ("packet_id", "sequence"),
     "clear": (),
 }
-"""Beside the common fields, by operation. See ``notes/bindings.md`` for what each means."""
+"""Beside the common fields, by operation. See ``notes/binding-session.md`` for what each means."""
 
 SAVES, LISTS = "save", "fetch"
 """The operations that no session store does without: the one that takes a batch of messages, and the one that returns

@@ -97,7 +97,7 @@ class SessionValidation(Validation):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The schema is in ``notes/semantics.md``."""
+        """The schema is in ``notes/validate-json.md``."""
         return {
             **super().to_json(),
             "effort": name_of_effort(self.effort),
