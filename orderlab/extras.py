@@ -17,6 +17,7 @@ EXTRAS = {
     "streams": ("rocksdict",),
     "clients": ("greenlet",),
     "best": ("optuna",),
+    "query": ("duckdb",),
 }
 """Extra -> the modules that it brings, beside those of extras that it contains (``pyproject.toml``)."""
 WANTED = {
@@ -26,6 +27,7 @@ WANTED = {
     "compare": "sim",
     "calibrate": "sim",
     "sweep": "spark",
+    "runs": "spark",
     "bench": "all",
     "race": "clients",
 }

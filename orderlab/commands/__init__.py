@@ -17,6 +17,7 @@ SUMMARIES = {
     "calibrate": "Measure what commands cost on a Redis server, and write a cost model of it.",
     "check": "Judge a recorded history, or a linearizability log, by every law that it can be judged by.",
     "sweep": "Run a sweep file on Spark: thousands of simulations, resumed where they were stopped.",
+    "runs": "Look at the runs of a sweep: filter, sort, query and export their rows, do one again.",
     "serve": "Serve a simulated Redis node to real clients of any language, on loopback.",
     "explain": "Say what a law, a rule of lint, an exit code or a word means.",
     "docs": "Show a page of the documentation, or list the pages.",

@@ -39,6 +39,9 @@ def sweep(
         str | None, typer.Option(help="Results of an earlier sweep: its run times say what is long.")
     ] = None,
     report: Annotated[bool, typer.Option("--report", help="Write report/index.html and the tables, too.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Run nothing: show how a sweep of this file goes, here or on a cluster.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and about how long.")] = False,
     only: Annotated[int | None, typer.Option(min=0, help="Do this one run here, now, and print its row.")] = None,
     allow_vacuous: Annotated[
@@ -63,6 +66,9 @@ def sweep(
         raise InputError(f"--engine {engine}: no such engine; it is one of {', '.join(ENGINES)}")
     if report:
         find("jinja2", "--report")
+    if watch:
+        _watch(file, output, report)
+        return
     if only is not None:
         raise typer.Exit(_do_only(file, only, seed, as_json, allow_vacuous))
     if dry_run:
@@ -83,6 +89,19 @@ def sweep(
         typer.echo(f"report: {write_answer_page(found, sweep_file)}", err=True)
     _print_answer(found, question, as_json)
     raise typer.Exit(EXIT[found.outcome])
+
+
+def _watch(file: Path, output: str | None, with_page: bool) -> None:
+    """Show the sweep of a file from what it has committed, until it is done."""
+    from orderlab.report.sweep_watch import PAGE, watch
+    from orderlab.spark_sweeps.results.watching import FolderWatch
+    from orderlab.spark_sweeps.sweep_file.specification import read_sweep
+
+    sweep_file = read_sweep(file)
+    folder = Path(output or sweep_file.output)
+    if with_page:
+        typer.echo(f"page: {folder / PAGE}, as soon as there are rows", err=True)
+    watch(FolderWatch(folder, sweep_file.question is not None), with_page)
 
 
 def _shown(work: Callable[[Callable[[RunsProgress], None] | None], Found]) -> Found:

@@ -142,6 +142,21 @@ def print_run(console: Console, row: Mapping[str, Any], seconds: float) -> None:
         console.print(f"{escape(law)}: {escape(str(witness))}", highlight=False, soft_wrap=True)
 
 
+def print_runs(console: Console, shown: Any, met: int) -> None:
+    """Rows of runs as a table; ``met``: of how many these are."""
+    table = Table()
+    for name in shown.column_names:
+        table.add_column(escape(name), overflow="fold")
+    for row in shown.to_pylist():
+        table.add_row(*(said(cell(value)) for value in row.values()))
+    if not console.is_terminal:
+        console.width = max(console.width, PIPE_WIDTH)
+    console.print(table)
+    rest = met - shown.num_rows
+    more = f"; {rest:,} more meet the conditions: raise --limit, or --export FILE" if rest else ""
+    console.print(f"{counted(shown.num_rows, 'row')}{more}", highlight=False, soft_wrap=True)
+
+
 def print_answer(console: Console, answer: Answer, asked: Mapping[str, Any]) -> None:
     """The answer in a sentence with its exit code, then its table; one row alone stands upright. Commands are printed
     below, to be copied."""

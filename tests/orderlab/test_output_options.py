@@ -37,11 +37,13 @@ OUTPUTS = {
     "simulate --report": f"{SIMULATE} --report json=OUT",
     "calibrate --out": "calibrate auto --calls 1000 --out OUT",
     "check --report": "check HISTORY --law fifo --report json=OUT",
+    "runs --export": "runs RUNS --export OUT",
     "sweep --output": "sweep spark_sweeps/examples/cluster_rows.toml --engine pool --output OUT",
 }
 """By command and parameter, a call that writes there."""
 SUFFIX = {"explore --graph": ".dot", "simulate --history": ".jsonl", "simulate --timeline": ".html"} | {
-    "calibrate --out": ".toml"
+    "calibrate --out": ".toml",
+    "runs --export": ".csv",
 }
 NO_OUTPUTS = """
 validate --effort --backend --law --base; lint --base --server; init --specification; binding; explain; docs;
@@ -49,6 +51,7 @@ specimens --effort; compare --stores --systems --effort; mutate --only
 --effort; replay --store --law --base --backend --expect;
 cost --base --server; race --effort; serve --host; explore --settings --engine --law --constraint; simulate --settings
 --config --trace-window --against; calibrate --base; check --model --law --master; sweep --master --engine --costs;
+runs --where --columns --sort --sql --replay;
 bench --part
 """
 
@@ -79,7 +82,12 @@ def called(option: str, folder: Path, out: Path) -> tuple[int, list[str]]:
     if "TRACE" in words:
         orderlab("validate", "lua/specimens/lock-release-any", "--trust-adapter", "--effort", "0.01", "--law",
                  "own-release", "--backend", "kernel", "--report", f"json={folder / 'trace.json'}")  # fmt: skip
-    ended = orderlab(*words.replace("HISTORY", f"{folder}/h.jsonl").replace("TRACE", f"{folder}/trace.json").split())
+    if "RUNS" in words:
+        (folder / "s.toml").write_text(f'system = "math:fsum"\noutput = "{folder}/runs"\n[axes]\na = [1]\n')
+        orderlab("sweep", f"{folder}/s.toml", "--engine", "pool")  # its run fails, which is a row as well
+    for name, place in (("HISTORY", "h.jsonl"), ("TRACE", "trace.json"), ("RUNS", "runs")):
+        words = words.replace(name, f"{folder}/{place}")
+    ended = orderlab(*words.split())
     return ended.returncode, ended.stderr.splitlines()
 
 
@@ -98,5 +106,5 @@ def test_a_device_and_what_leads_to_it_stay(option: str, tmp_path: Path) -> None
     assert code == 2, lines
     assert len(lines) == 1, lines
     assert link.name in lines[0], "refused for what it is, or for what it says when it is written into"
-    left = {one.name for one in tmp_path.iterdir()} - {"h.jsonl", "trace.json"}
+    left = {one.name for one in tmp_path.iterdir()} - {"h.jsonl", "trace.json", "s.toml", "runs"}
     assert left == {"full", link.name}

@@ -329,7 +329,7 @@ def chosen_metrics(folder: ResultFolder, runs: int, most: int = 6) -> list[str]:
                 many[name] += 1
                 if math.isfinite(value):
                     low[name], high[name] = min(low.get(name, value), value), max(high.get(name, value), value)
-    return sorted(many, key=lambda name: (not low.get(name, 0) < high.get(name, 0), _rank(name), -many[name], name))[
+    return sorted(many, key=lambda name: (not low.get(name, 0) < high.get(name, 0), rank_of(name), -many[name], name))[
         :most
     ]
 
@@ -339,7 +339,8 @@ def varies(points: Sequence[PointRows], metric: str) -> bool:
     return len({value for one in points for value in one.metrics.get(metric, ()) if math.isfinite(value)}) > 1
 
 
-def _rank(name: str) -> int:
+def rank_of(name: str) -> int:
+    """Where a metric stands among those that are shown first: less is sooner."""
     wanted = (
         "publish_to_delivery.mean_ms",
         "publish_to_delivery.p99_ms",
