@@ -35,11 +35,12 @@ class Send(NamedTuple):
 
 
 class Poll(NamedTuple):
-    """A value that a poll returned."""
+    """A value that a poll returned; `part` is the place of the poll among the operation's micro-operations."""
 
     key: str
     offset: int
     value: Any
+    part: int
 
 
 @dataclass(frozen=True)
@@ -107,11 +108,11 @@ def steps_of(log: OperationLog, budget: TimeBudget | None = None) -> list[LogOpe
             raise InputError(f"{place}: {function} returned other micro-operations than it was invoked with")
         sends: list[Send] = []
         polls: list[Poll] = []
-        for before, after in zip(asked, told, strict=True):
+        for part, (before, after) in enumerate(zip(asked, told, strict=True)):
             if before[0] == "send":
                 sends.append(_send(place, before, after if outcome == OK else None))
             elif is_told:
-                polls += _polled(f"row {log.returned_row[row]}", after)
+                polls += _polled(f"row {log.returned_row[row]}", after, part)
         maybe = outcome != OK and any(mop[0] == "poll" for mop in asked)
         if outcome == INFO and is_told:
             told_of[row] = tuple(
@@ -198,7 +199,7 @@ def _send(place: str, asked: tuple[Any, ...], told: tuple[Any, ...] | None) -> S
     return Send(str(key), value, None if answer[0] is None else _offset(place, answer[0]))
 
 
-def _polled(place: str, told: tuple[Any, ...]) -> Iterator[Poll]:
+def _polled(place: str, told: tuple[Any, ...], part: int) -> Iterator[Poll]:
     by_key = (told[1] if len(told) > 1 else None) or ()
     if not isinstance(by_key, tuple):
         raise InputError(f"{place}: a poll returns {{key [[offset value] …]}}, not {told!r}")
@@ -208,7 +209,7 @@ def _polled(place: str, told: tuple[Any, ...]) -> Iterator[Poll]:
         for message in entry[1]:
             if not (isinstance(message, tuple) and len(message) == 2):
                 raise InputError(f"{place}: a poll returns pairs [offset value], not {message!r}")
-            yield Poll(str(entry[0]), _offset(place, message[0]), message[1])
+            yield Poll(str(entry[0]), _offset(place, message[0]), message[1], part)
 
 
 def _offset(place: str, offset: Any) -> int:

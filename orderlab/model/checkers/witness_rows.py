@@ -108,6 +108,13 @@ def rows_around(
 
 
 def _around(finding: Finding, batch: EventBatch, names: Names) -> Any:
+    """A mask of the rows among which a finding is sought again."""
+    about = _of_clients(finding, batch, names)
+    about[first_of_kinds(batch)] = True  # that such rows were recorded at all, be it later
+    return about
+
+
+def _of_clients(finding: Finding, batch: EventBatch, names: Names) -> Any:
     """A mask of the rows of the clients that a finding names, of its message, and of the whole recording."""
     about = is_about(finding, batch, names) | np.isin(batch.kind, _OF_ALL)
     clients = {finding.subscriber, *(event.get("subscriber") for event in finding.events)} - {None}
@@ -115,7 +122,6 @@ def _around(finding: Finding, batch: EventBatch, names: Names) -> Any:
     about |= np.isin(batch.subscriber, codes)
     if finding.event_id is not None:
         about &= batch.event_id <= finding.event_id
-    about[first_of_kinds(batch)] = True  # that such rows were recorded at all, be it later
     return about
 
 
@@ -147,7 +153,11 @@ def _completed(
     shown = np.isin(small.event_id, _ids(finding))
     mine, others = np.flatnonzero(shown), np.flatnonzero(~shown)
     if not breaks(np.concatenate([mine, others])):
-        return finding.events
+        # The first row of a kind may be another client's, who then looks as if this were all that it had.
+        of_clients = _of_clients(finding, small, its_names)
+        others = others[of_clients[others] | ~np.isin(small.kind[others], small.kind[of_clients])]
+        if not breaks(np.concatenate([mine, others])):
+            return finding.events
     rows = np.concatenate([mine, fewest(others, lambda some: breaks(np.concatenate([mine, some])))])
     if len(rows) > ROWS_WANTED:
         left = TRIALS

@@ -380,6 +380,13 @@ def test_the_rows_of_a_witness_break_its_law_by_themselves(number, whole, monkey
     assert good > 4 * number
 
 
+def test_the_rows_of_others_that_stand_for_their_kind_do_not_bring_their_own_finding(monkeypatch):
+    """The first row of a kind may be of another subscriber, who looks then as if nothing else had come to it."""
+    monkeypatch.setattr(witness_rows, "ROWS_WHOLE", 0)
+    history = history_of(generated(random.Random("witness 7"), False))
+    assert unexplained(history.joined(), history.names) == ([], 6)
+
+
 def test_what_is_left_of_a_witness_is_needed():
     """Rows are left out while the same finding stays: none of those that are left can be spared."""
     needed = {3, 40, 41, 77}
