@@ -26,11 +26,12 @@ BENCHMARKS = {
     "startup": "benchmarks.startup",
     "validation": "benchmarks.validation",
     "streams": "benchmarks.streams",
+    "clients": "benchmarks.clients",
 }
 """Name -> module with ``run() -> report`` and ``TO_REACH`` (figure -> comparison and bound)."""
 PARTED = ("sweep", "validation")
 """Those whose ``run`` takes ``parts``: figures to be measured alone."""
-QUICK = ("mutants", "bugs", "validation")
+QUICK = ("mutants", "bugs", "validation", "clients")
 """Those whose ``run`` takes ``quick``: fewer seeds, less time for each search, less effort."""
 ALL = "all"
 

@@ -27,13 +27,13 @@ def race(
     from orderlab.model.errors import InputError
     from orderlab.model.verdict import worst
     from orderlab.properties.clients import race as engine
-    from orderlab.properties.clients import virtual, wiring
     from orderlab.properties.clients.orders import EFFORTS
+    from orderlab.properties.clients.runs import controlled
     from orderlab.properties.clients.scenario import load
 
     if effort not in EFFORTS:
         raise InputError(f"--effort {effort}: unknown; choose {', '.join(EFFORTS)}")
-    with virtual.installed(wiring.replacements()):
+    with controlled():
         scenarios = load(named)
     verdicts = [engine.race(each, effort, trouble, seed) for each in scenarios]
     if as_json:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence, Set
 from typing import Any, Final
 
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.node_state import Effect
-from orderlab.sim.redis.registry import find
+from orderlab.sim.redis.registry import Command, find
 
 Token = Any
 """A key (bytes), or something else that steps share, as a tuple whose first item says what."""
@@ -28,13 +27,13 @@ _CALLS: Final = frozenset(b"eval evalsha eval_ro evalsha_ro fcall fcall_ro".spli
 """What depends on the scripts that are loaded. Which those are, who carries commands out sees by their number."""
 
 
-@dataclass(frozen=True, slots=True)
 class StepFootprint:
-    """What one step read and what it changed. ``is_whole``: perhaps anything."""
+    """What one step read and what it changed. ``is_whole``: perhaps anything. Not to be changed."""
 
-    reads: frozenset[Token]
-    writes: frozenset[Token]
-    is_whole: bool = False
+    __slots__ = ("is_whole", "reads", "writes")
+
+    def __init__(self, reads: Set[Token], writes: Set[Token], is_whole: bool = False) -> None:
+        self.reads, self.writes, self.is_whole = reads, writes, is_whole
 
     def commutes_with(self, other: StepFootprint) -> bool:
         """Whether neither step sees what the other does."""
@@ -46,6 +45,30 @@ class StepFootprint:
 
 NOTHING: Final = StepFootprint(frozenset(), frozenset())
 WHOLE: Final = StepFootprint(frozenset(), frozenset(), True)
+
+
+_OF_KEYS, _CHANNEL, _CALL, _LOCALLY, _WHOLE = range(5)
+_EMPTY: Final[frozenset[Token]] = frozenset()
+_kinds: dict[bytes, int] = {}
+
+
+def _kind(argv: Sequence[bytes]) -> int:
+    """What a command touches beside its keys."""
+    command = find(argv)
+    name = command.name if command is not None else b""
+    if name in _CHANNELS:
+        return _CHANNEL
+    if name in _CALLS:
+        return _CALL
+    if name == b"randomkey":
+        return _WHOLE
+    return _LOCALLY if name in _LOCAL or name in (b"exec", b"script|load") else _OF_KEYS
+
+
+def is_of_one_key(command: Command) -> bool:
+    """Whether a command touches its first argument and no other key, whatever else it is told."""
+    at_first = command.positions == (1, 1, 1) and not command.subcommands
+    return at_first and "movablekeys" not in command.flags and _kind((command.name,)) == _OF_KEYS
 
 
 class Touched:
@@ -60,7 +83,7 @@ class Touched:
 
     def taken(self) -> StepFootprint:
         """The footprint so far; the next step begins with none."""
-        footprint = StepFootprint(frozenset(self.reads), frozenset(self.writes), self.is_whole)
+        footprint = StepFootprint(self.reads or _EMPTY, self.writes or _EMPTY, self.is_whole)
         if self.reads:
             self.reads = set()
         if self.writes:
@@ -71,18 +94,22 @@ class Touched:
     def note(self, effects: Sequence[Effect]) -> None:
         """Add what commands did, those within scripts and transactions too."""
         for effect in effects:
-            command = find(effect.argv)
-            name = command.name if command is not None else b""
             if effect.changed:
                 self.writes.update(effect.changed)
-            self.reads.update(effect.keys)
-            if name in _CHANNELS:
+            keys = effect.keys
+            if keys:
+                self.reads.update(keys)
+            name = effect.argv[0]
+            kind = _kinds.get(name)
+            if kind is None:
+                kind = _kind(effect.argv)
+                if b"|" not in getattr(find(effect.argv), "name", b"|"):
+                    _kinds[name] = kind
+            if kind == _CHANNEL:
                 self.writes.add(PUBSUB)
-            elif name in _CALLS:
+            elif kind == _CALL:
                 self.reads.add(SCRIPTS)
-            elif name == b"randomkey" or (
-                not effect.keys and name not in _LOCAL and name != b"exec" and name != b"script|load"
-            ):
+            elif kind == _WHOLE or (kind == _OF_KEYS and not keys):
                 self.is_whole = True
 
     def note_waiting(self, keys: Iterable[bytes]) -> None:

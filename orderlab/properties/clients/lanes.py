@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import random
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -40,6 +41,10 @@ class Killed(BaseException):
 
 class Cut(Exception):
     """The execution is not worth going on with: what it would show is shown elsewhere, or it is too long."""
+
+
+class Unstable(Exception):
+    """The same choices led elsewhere: the step at which they did."""
 
 
 @dataclass(slots=True)
@@ -84,6 +89,8 @@ class Lane:
         self.daemon = daemon
         self.op = Op("start")
         self.trouble = ""
+        self.sent: tuple[Sequence[bytes], Reply] | None = None
+        """A command whose step has been made, and its reply if there is one: it is on its way through redis-py."""
         self.is_done = False
         self.is_killed = False
         self.result: Any = None
@@ -92,10 +99,19 @@ class Lane:
         self.polls = 0
         self.last: Any = None
         self.kills = 0
-        self.rng = random.Random(f"race:{name}")
+        self.choice: Choice = (name, "")
+        self.seed: str = name
+        self._rng: random.Random | None = None
         self.greenlet: Any = None
         self.loop: Any = None
         self.locals: dict[int, dict[str, Any]] = {}
+
+    @property
+    def rng(self) -> random.Random:
+        """Its draws."""
+        if self._rng is None:
+            self._rng = random.Random(self.seed)
+        return self._rng
 
 
 current: list[Any] = [None]
@@ -107,6 +123,27 @@ def lane_here() -> Lane | None:
     """The lane whose code is running; None in code that no execution drives."""
     execution = current[0]
     return execution.lane if execution is not None else None
+
+
+_workers: Final = threading.local()
+
+
+def _idle_workers() -> list[Any]:
+    """The greenlets of this thread that wait for a lane."""
+    idle: list[Any] | None = vars(_workers).get("idle")
+    if idle is None:
+        idle = _workers.idle = []
+    return idle
+
+
+def _work(hub: Any) -> None:
+    """Live one lane after the other."""
+    while True:
+        execution, lane = hub.switch()
+        execution.live(lane)
+        lane.greenlet = None
+        _idle_workers().append(greenlet.getcurrent())
+        hub = execution.hub
 
 
 Chooser = Callable[["Execution", list[Choice]], Choice | None]
@@ -141,7 +178,12 @@ class Execution:
         self.last_write: FrozenKeyspace | None = None
         self.ending = False
         self.hub: Any = None
+        self.connections = 0
+        self.ways: dict[Any, Any] = {}
+        """Client of redis-py -> how its commands reach the shard (``straight``)."""
         self._graveyard: list[Any] = []
+        self.keeps_last_write = budget > 0 and "failover" in self.troubles
+        self._polled = False
         self.footprint: StepFootprint | None = None
         """What the last step touched."""
 
@@ -157,14 +199,14 @@ class Execution:
             name = f"{parent.name}.{parent.children}"
             client = parent.client
         lane = Lane(name, client, run, daemon)
-        lane.rng = random.Random(f"{self.seed}:{name}")
-        lane.greenlet = greenlet.greenlet(lambda: self._live(lane))
+        lane.seed = f"{self.seed}:{name}"
         self.lanes[name] = lane
         if parent is not None:
             self.touched.writes.add(("lanes", client))
         return lane
 
-    def _live(self, lane: Lane) -> None:
+    def live(self, lane: Lane) -> None:
+        """Run the code of a lane to its end."""
         try:
             lane.result = lane.run()
         except (Killed, greenlet.GreenletExit):
@@ -172,6 +214,16 @@ class Execution:
         except BaseException as error:
             lane.error = error
         lane.is_done = True
+
+    def _begin(self, lane: Lane) -> None:
+        """Give a lane a greenlet: one whose last lane is over, if there is one, as new ones ask for memory."""
+        idle = _idle_workers()
+        if not idle:
+            worker = greenlet.greenlet(_work)
+            worker.switch(greenlet.getcurrent())
+            idle.append(worker)
+        lane.greenlet = idle.pop()
+        lane.greenlet.switch((self, lane))
 
     def pend(self, op: Op) -> None:
         """In a lane: stop here until the scheduler lets this step be made."""
@@ -237,6 +289,23 @@ class Execution:
         touched.note(effects)
         return reply
 
+    def command_of_one_key(self, client: Client, argv: Sequence[bytes]) -> Reply:
+        """``command`` of one that ``is_of_one_key``, without the kernel's own notes, which are a fifth of a step."""
+        shard = self.shard
+        if shard.waits:  # who waits is served meanwhile, and touches other keys
+            return self.command(client, argv)
+        dirty, drawn = shard.dirty, shard.random_state
+        shard.effects = None
+        reply = shard.execute(argv, client)
+        shard.effects = self.effects
+        if len(argv) > 1:
+            self.touched.reads.add(argv[1])
+            if shard.dirty != dirty:
+                self.touched.writes.add(argv[1])
+        if shard.random_state != drawn:
+            self.touched.writes.add(("draws",))
+        return reply
+
     def enabled(self) -> list[Choice]:
         """The steps that can be made now, those of the lane that made the last one first."""
         now_us = self.now_us
@@ -247,16 +316,19 @@ class Execution:
             if lane.is_done:
                 continue
             op = lane.op
-            if lane.is_killed or op.ready is None or (op.until_us is not None and now_us >= op.until_us) or op.ready():
+            ready = op.ready
+            if ready is None or lane.is_killed or (op.until_us is not None and now_us >= op.until_us) or ready():
                 if lane.polls >= POLLS_MAX:
-                    polling.append((name, ""))
+                    polling.append(lane.choice)
                 elif name == last:
-                    gathered.insert(0, (name, ""))
+                    gathered.insert(0, lane.choice)
                 else:
-                    gathered.append((name, ""))
-        if polling and gathered:
-            self.polls_cut = True
-        gathered = gathered or polling
+                    gathered.append(lane.choice)
+        if polling:
+            if gathered:
+                self.polls_cut = True
+            else:
+                gathered = polling
         if gathered and len(self.used) < self.budget:
             for name, _ in tuple(gathered):
                 lane = self.lanes[name]
@@ -274,65 +346,75 @@ class Execution:
     def make(self, choice: Choice) -> StepFootprint:
         """Make one step; what it touched."""
         name, trouble = choice
-        lane = self.lanes[name]
+        lane, shard = self.lanes[name], self.shard
         op = lane.op
         self.choices.append(choice)
-        before = self.shard.freeze() if self.recording or "failover" in self.troubles else {}
+        before = shard.freeze() if self.recording or self.keeps_last_write else {}
         lane.trouble = trouble
         if trouble:
-            self.used.append(choice)
-            self.touched.writes.add(("trouble",))
-            if trouble == "scripts-flushed":
-                self.command(Client(), (b"SCRIPT", b"FLUSH"))
-                self.touched.writes.add(SCRIPTS)
-                lane.trouble = ""
-            elif trouble == "failover":
-                self.shard.load(self.last_write or {})
-                self.touched.is_whole = True
-                lane.trouble = ""
+            self._befall(lane, choice)
         where = self._where(lane) if self.recording else ("", "")
         self.reply = None
-        dirty = self.shard.dirty
+        dirty = shard.dirty
         self.lane = lane
-        lane.greenlet.switch()
+        if lane.greenlet is None:
+            self._begin(lane)
+        else:
+            lane.greenlet.switch()
         self.lane = None
-        if lane.is_done or (len(self.lanes) > 3 and lane.children):
+        is_changed = shard.dirty != dirty
+        if lane.is_done or (lane.children and len(self.lanes) > 3):
             self.touched.writes.add(("lanes", lane.client))
         footprint = self.touched.taken()
-        if "." in name or lane.children:
+        if lane.children or "." in name:
             # Threads of one client share its memory, which nobody watches.
             footprint = StepFootprint(footprint.reads, footprint.writes | {("client", lane.client)}, footprint.is_whole)
-        self._count(lane, op, footprint, dirty)
-        if self.shard.dirty != dirty and "failover" in self.troubles:
+        if footprint.writes or is_changed or footprint.is_whole or lane.is_done or op.kind == "start":
+            self.idle = 0
+            if self._polled:
+                self._polled = False
+                for other in self.lanes.values():
+                    other.polls, other.last = 0, None
+        else:
+            self._count(lane, op)
+        if is_changed and self.keeps_last_write:
             self.last_write = before
         if self.recording:
             self.steps.append(
-                LaneStep(
-                    name, trouble, op.kind, op.what, self.reply, self.shard.now_ms, *where, before, self.shard.freeze()
-                )
+                LaneStep(name, trouble, op.kind, op.what, self.reply, shard.now_ms, *where, before, shard.freeze())
             )
         if self.checks_always is not None and footprint.writes:
             self.checks_always()
             footprint = StepFootprint(footprint.reads, footprint.writes | {("always",)}, footprint.is_whole)
         return footprint
 
-    def _count(self, lane: Lane, op: Op, footprint: StepFootprint, dirty: int) -> None:
+    def _befall(self, lane: Lane, choice: Choice) -> None:
+        """Let a fault strike before a step, or leave it to the step."""
+        trouble = choice[1]
+        self.used.append(choice)
+        self.touched.writes.add(("trouble",))
+        if trouble == "scripts-flushed":
+            self.command(Client(), (b"SCRIPT", b"FLUSH"))
+            self.touched.writes.add(SCRIPTS)
+            lane.trouble = ""
+        elif trouble == "failover":
+            self.shard.load(self.last_write or {})
+            self.touched.is_whole = True
+            lane.trouble = ""
+
+    def _count(self, lane: Lane, op: Op) -> None:
         """Notice lanes that only ask again what they asked before."""
-        if footprint.writes or footprint.is_whole or lane.is_done or self.shard.dirty != dirty or op.kind == "start":
-            self.idle = 0
-            for other in self.lanes.values():
-                other.polls, other.last = 0, None
-            return
         self.idle += 1
+        self._polled = True
         if op.kind == "command":
-            asked = (op.what, repr(self.reply))
-            lane.polls = lane.polls + 1 if asked == lane.last else 0
-            lane.last = asked
+            last, lane.last = lane.last, (op.what, self.reply)
+            is_same = last is not None and last[0] == op.what and repr(last[1]) == repr(self.reply)
+            lane.polls = lane.polls + 1 if is_same else 0
         elif op.kind == "sleep":
             lane.polls = 0
 
     def _where(self, lane: Lane) -> tuple[str, str]:
-        frame, first, user = lane.greenlet.gr_frame, "", ""
+        frame, first, user = lane.greenlet and lane.greenlet.gr_frame, "", ""
         while frame is not None:
             name = frame.f_code.co_filename
             if "/orderlab/" not in name and "/greenlet/" not in name and not name.startswith("<"):
@@ -364,8 +446,12 @@ class Execution:
             self.shard.waits.time_out()
         return True
 
-    def run(self, choose: Chooser) -> None:
-        """Go on until every lane has ended, none can, or the chooser has seen enough."""
+    def run(self, choose: Chooser, prefix: Sequence[Choice] = ()) -> None:
+        """Go on until every lane has ended, none can, or the chooser has seen enough.
+
+        ``prefix``: steps that led somewhere before; they are made again, and nobody looks what else could be made.
+        Raises Unstable where one of them cannot.
+        """
         self.hub = greenlet.getcurrent()
         current[0], outer = self, current[0]
         collecting = gc.isenabled()
@@ -374,8 +460,14 @@ class Execution:
             for name in [name for name, lane in self.lanes.items() if lane.op.kind == "start"]:
                 self.make((name, ""))  # up to its first step, which nobody else can see
                 self.choices.clear()
+            for made in prefix:
+                self._await(made)
+                self.footprint = self.make(made)
             while True:
-                if all(lane.is_done or lane.daemon for lane in self.lanes.values()):
+                for lane in self.lanes.values():
+                    if not lane.is_done and not lane.daemon:
+                        break
+                else:
                     break
                 enabled = self.enabled()
                 if not enabled:
@@ -400,6 +492,18 @@ class Execution:
             if collecting:
                 gc.enable()
 
+    def _await(self, choice: Choice) -> None:
+        """Let time go by until a step can be made."""
+        lane = self.lanes.get(choice[0])
+        while lane is not None and not lane.is_done:
+            op = lane.op
+            if op.ready is None or lane.is_killed or (op.until_us is not None and self.now_us >= op.until_us):
+                return
+            if op.ready() or not self.advance():
+                break
+        if lane is None or lane.is_done or not op.ready or not op.ready():
+            raise Unstable(f"step {len(self.choices) + 1}: client {choice[0]} could go on, and cannot")
+
     def _deadline_ahead(self) -> bool:
         return any(ms >= self.shard.now_ms for ms in self.shard.all_deadlines_ms())
 
@@ -408,14 +512,23 @@ class Execution:
         self.ending = True
         for lane in list(self.lanes.values()):
             for _ in range(60):
-                if lane.is_done or not lane.greenlet:
+                if lane.is_done or lane.greenlet is None:
                     break
                 self.lane = lane
                 lane.greenlet.switch()
-            if not lane.is_done and not lane.greenlet and not lane.greenlet.dead:
-                lane.is_killed = True
         self.lane = None
+
+    def let_go(self) -> None:
+        """Part with what leads back to this execution, so that its memory is free at once."""
+        self.checks_always = None
+        self.ways.clear()
+        for lane in self.lanes.values():
+            lane.run, lane.op = _never, _OVER
+            lane.locals.clear()
 
 
 def _never() -> bool:
     return False
+
+
+_OVER: Final = Op("over")

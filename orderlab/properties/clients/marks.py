@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,9 +24,9 @@ class Marks:
     def __init__(self, execution: Execution) -> None:
         self.execution = execution
         self.inside: dict[str, list[str]] = {}
-        self.done: Counter[str] = Counter()
-        self.produced: Counter[str] = Counter()
-        self.consumed: Counter[str] = Counter()
+        self.done: dict[str, int] = defaultdict(int)
+        self.produced: dict[str, int] = defaultdict(int)
+        self.consumed: dict[str, int] = defaultdict(int)
         self.at_end: dict[Any, Callable[..., Any]] = {}
         self.invariants: dict[Any, Callable[..., Any]] = {}
         self.used: set[str] = set()

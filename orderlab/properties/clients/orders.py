@@ -14,15 +14,17 @@ from itertools import pairwise
 from typing import Final
 
 from orderlab.properties.clients.footprints import StepFootprint
-from orderlab.properties.clients.lanes import Choice, Execution
+from orderlab.properties.clients.lanes import Choice, Execution, Unstable
 from orderlab.properties.clients.runs import FinishedRun, carried_out
 from orderlab.properties.clients.scenario import Scenario
 
 EFFORTS: Final = {"quick": 2_000, "normal": 20_000, "thorough": 400_000}
 """Executions at most."""
+CHECKED_EVERY: Final = 100
+"""In one of so many executions it is compared at each step whether the same steps can be made as before."""
 
 
-@dataclass
+@dataclass(slots=True)
 class _Place:
     """A state on the path that is being followed."""
 
@@ -51,10 +53,6 @@ class SearchWork:
     polls_cut: bool = False
 
 
-class Unstable(Exception):
-    """The same choices led elsewhere: the step at which they did."""
-
-
 class OrderSearch:
     """Every order of the steps of a scenario, or as many as the budget allows."""
 
@@ -73,8 +71,11 @@ class OrderSearch:
         """The executions that came to an end, each of an order that differs from the others."""
         work = self.work
         while work.executions < self.executions_max:
-            self._depth = 0
-            run = carried_out(self.scenario, self._choose, self.troubles, self.budget)
+            prefix = [place.chosen for place in self._path[:-1] if place.chosen is not None]
+            if work.executions % CHECKED_EVERY == 0:
+                prefix = []  # what could be made is compared as well
+            self._depth = len(prefix)
+            run = carried_out(self.scenario, self._choose, self.troubles, self.budget, prefix)
             work.executions += 1
             work.steps += len(run.execution.choices)
             self._note(run)
@@ -105,11 +106,6 @@ class OrderSearch:
 
     def _choose(self, execution: Execution, enabled: list[Choice]) -> Choice | None:
         at, path = self._depth, self._path
-        if at and path[at - 1].chosen is not None:
-            before = path[at - 1]
-            assert before.chosen is not None
-            assert execution.footprint is not None
-            before.done[before.chosen] = execution.footprint
         if at < len(path):
             place = path[at]
             if place.enabled != enabled:
@@ -118,6 +114,11 @@ class OrderSearch:
                 self._depth += 1
                 return place.chosen
         else:
+            if at and path[at - 1].chosen is not None:
+                before = path[at - 1]
+                assert before.chosen is not None
+                assert execution.footprint is not None
+                before.done[before.chosen] = execution.footprint
             place = _Place(enabled, self._asleep(at, execution.footprint))
             path.append(place)
         choice = place.next()

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome as Decision
-from orderlab.properties.clients import virtual, wiring
-from orderlab.properties.clients.lanes import Choice, LaneStep
+from orderlab.properties.clients import wiring
+from orderlab.properties.clients.lanes import Choice, LaneStep, Unstable
 from orderlab.properties.clients.oracle import Serial, judged, serial
-from orderlab.properties.clients.orders import EFFORTS, OrderSearch, SearchWork, Unstable, following, switches, walk
-from orderlab.properties.clients.runs import FinishedRun, carried_out
+from orderlab.properties.clients.orders import (
+    CHECKED_EVERY,
+    EFFORTS,
+    OrderSearch,
+    SearchWork,
+    following,
+    switches,
+    walk,
+)
+from orderlab.properties.clients.runs import FinishedRun, carried_out, controlled
 from orderlab.properties.clients.scenario import Scenario
-
-CHECKED_EVERY: Final = 100
-"""One of so many executions is run again, and must do the same."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,7 @@ def _word(argument: bytes) -> str:
 
 def race(scenario: Scenario, effort: str = "normal", trouble: int = 0, seed: int = 0) -> RaceVerdict:
     """Judge one scenario. Raises InputError where it cannot be run."""
-    with virtual.installed(wiring.replacements()):
+    with controlled():
         return _race(scenario, EFFORTS[effort], trouble, seed)
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
-import redis as redis_py
-
 from orderlab.model.errors import InputError
-from orderlab.properties.clients.lanes import Chooser, Execution, Killed, Lane
+from orderlab.properties.clients import straight, virtual, wiring
+from orderlab.properties.clients.lanes import Choice, Chooser, Execution, Killed
 from orderlab.properties.clients.marks import ClientMarks, Marks, MarkViolation
 from orderlab.properties.clients.scenario import Scenario, called
+from orderlab.properties.clients.straight import fresh_client
 
 _CLOCK: Final = re.compile(r"\b17000\d{5}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b")
 """What the virtual clock says, in seconds or finer: outcomes do not differ by it."""
@@ -37,39 +39,50 @@ class FinishedRun:
     marks: Marks
 
 
+def controlled() -> AbstractContextManager[None]:
+    """Within it lanes meet the virtual library, and redis-py leads to the kernel."""
+    return virtual.installed([*wiring.replacements(), *straight.replacements()])
+
+
 def carried_out(
-    scenario: Scenario, choose: Chooser, troubles: Sequence[str] = (), budget: int = 0, **how: Any
+    scenario: Scenario,
+    choose: Chooser,
+    troubles: Sequence[str] = (),
+    budget: int = 0,
+    prefix: Sequence[Choice] = (),
+    **how: Any,
 ) -> FinishedRun:
-    """Carry a scenario out once."""
+    """Carry a scenario out once, along ``prefix`` to begin with."""
     execution = Execution(troubles=troubles, budget=budget, **how)
     marks = Marks(execution)
     if scenario.setup is not None:
-        _alone(execution, lambda: called(scenario.setup, redis_py.Redis(), ClientMarks(marks, -1)))  # type: ignore[arg-type]
+        _alone(execution, lambda: called(scenario.setup, fresh_client(), ClientMarks(marks, -1)))  # type: ignore[arg-type]
     for number, function in enumerate(scenario.clients):
         execution.add(_client(function, marks, number), str(number))
     execution.choices.clear()
     execution.used.clear()
     execution.checks_always = lambda: _check(execution, marks)
-    execution.run(choose)
-    if execution.is_cut:
-        return FinishedRun(execution, None, marks.violation, marks)
-    outcome = _outcome(execution)
-    if not execution.is_stuck:
-        _at_the_end(scenario, execution, marks)
+    execution.run(choose, prefix)
+    outcome = None
+    if not execution.is_cut:
+        outcome = _outcome(execution)
+        if not execution.is_stuck:
+            _at_the_end(scenario, execution, marks)
+    execution.let_go()
     return FinishedRun(execution, outcome, marks.violation, marks)
 
 
 def _client(function: Callable[..., Any], marks: Marks, number: int) -> Callable[[], Any]:
-    return lambda: called(function, redis_py.Redis(), ClientMarks(marks, number))
+    return lambda: called(function, fresh_client(), ClientMarks(marks, number))
 
 
 def _alone(execution: Execution, function: Callable[[], Any]) -> None:
     """Run a function with no other lane, and leave no trace of its steps. Raises InputError where it fails."""
-    lane = Lane("setup", "setup", function)
     kept, execution.lanes = execution.lanes, {}
     added = execution.add(function, "setup")
     troubles, execution.troubles = execution.troubles, ()
     recording, execution.recording = execution.recording, False
+    keeps, execution.keeps_last_write = execution.keeps_last_write, False
     always, execution.checks_always = execution.checks_always, None
     choices, execution.choices = execution.choices, []
     execution.ending = False
@@ -78,8 +91,7 @@ def _alone(execution: Execution, function: Callable[[], Any]) -> None:
     finally:
         execution.lanes, execution.troubles, execution.recording = kept, troubles, recording
         execution.ending, execution.idle, execution.choices = False, 0, choices
-        execution.checks_always = always
-    del lane
+        execution.checks_always, execution.keeps_last_write = always, keeps
     if added.error is not None:
         raise added.error
 
@@ -101,7 +113,7 @@ def _judge(execution: Execution, marks: Marks, law: str, check: Callable[..., An
     hub, touched, is_stuck = execution.hub, execution.touched, execution.is_stuck
     try:
         gathered: list[Any] = []
-        _alone(execution, lambda: gathered.append(called(check, redis_py.Redis(), None)))
+        _alone(execution, lambda: gathered.append(called(check, fresh_client(), None)))
         if gathered and gathered[0] is False:
             marks.violate(law, f"{check.__name__} is false")
     except AssertionError as error:
@@ -141,10 +153,17 @@ def _outcome(execution: Execution) -> Ending:
 
 
 def _plain(value: Any) -> str:
+    if value is None:
+        return "None"
     try:
         text = repr(sorted(value, key=repr)) if isinstance(value, (set, frozenset)) else repr(value)
     except Exception as error:
         raise InputError(
             f"a client returned what cannot be shown ({type(error).__name__}); return plain data"
         ) from None
+    return _without_clock(text)
+
+
+@lru_cache(maxsize=4096)
+def _without_clock(text: str) -> str:
     return _CLOCK.sub("<time>", re.sub(r" at 0x[0-9a-f]+", "", text))

@@ -70,11 +70,17 @@ class LaneLock:
 
     reentrant = False
 
-    def __init__(self) -> None:
-        self._real: Any = _REAL_LOCKS[self.reentrant]()
-        self._execution: Any = None
-        self._owner: Any = None
-        self._depth = 0
+    _made: Any = None
+    _execution: Any = None
+    _owner: Any = None
+    _depth = 0
+
+    @property
+    def _real(self) -> Any:
+        """Made when it is asked for: few are, and thousands of clients hold some."""
+        if self._made is None:
+            self._made = vars(self).setdefault("_kept", _REAL_LOCKS[self.reentrant]())  # one, whoever comes at once
+        return self._made
 
     def _here(self) -> Any:
         execution = lanes.current[0]
@@ -132,7 +138,7 @@ class LaneLock:
         return self._owner is execution.lane if execution is not None else bool(getattr(self._real, _OWNED)())
 
     def _at_fork_reinit(self) -> None:
-        self.__init__()  # type: ignore[misc]
+        vars(self).clear()
 
 
 class RLock(LaneLock):

@@ -46,7 +46,8 @@ class ShardLink:
 
     def __init__(self, execution: Execution, database: int, resp: int) -> None:
         self.execution = execution
-        self.client = Client(may_wait=True, resp=resp, database=database)
+        execution.connections += 1
+        self.client = Client(id=execution.connections, may_wait=True, resp=resp, database=database)
         self.replies: deque[Any] = deque()
         self.error: Exception | None = None
 
@@ -117,9 +118,14 @@ def send(connection: Any, commands: Sequence[Argv]) -> None:
 
 
 def _send_part(execution: Execution, connection: Any, link: ShardLink, part: Sequence[Argv]) -> None:
-    execution.pend(Op("command", part[0] if len(part) == 1 else tuple(part)))
     lane = execution.lane
     assert lane is not None
+    sent, lane.sent = lane.sent, None
+    if sent is None:
+        execution.pend(Op("command", part[0] if len(part) == 1 else tuple(part)))
+    elif sent[1] is not None:
+        link.replies.append(sent[1])
+        return
     trouble, lane.trouble = lane.trouble, ""
     if trouble == "refused":
         link.error = RedisConnectionError("Connection reset by peer")

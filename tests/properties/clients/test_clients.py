@@ -21,9 +21,9 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from orderlab.clients import race, scenario
-from orderlab.properties.clients import virtual, wiring
+from orderlab.properties.clients import virtual
 from orderlab.properties.clients.orders import OrderSearch
-from orderlab.properties.clients.runs import Ending
+from orderlab.properties.clients.runs import Ending, controlled
 from orderlab.properties.clients.scenario import Scenario
 
 # -- generated programs ------------------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ def check_reduction(seeds: range, budget: int = 0) -> tuple[int, int]:
         count = 3 if seed % 3 == 0 else 2
         clients = [program(draws, 1 if count == 3 else 3) for _ in range(count)]
         declared = scenario(clients=clients)(lambda redis: None)
-        with virtual.installed(wiring.replacements()):
+        with controlled():
             whole, unreduced = outcomes(declared, False, budget)
             if not unreduced.work.is_exhausted:
                 continue

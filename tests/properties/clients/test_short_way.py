@@ -1,0 +1,73 @@
+"""The short way of a command: replies, steps and exceptions as redis-py's own, and clients of the same make."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+pytest.importorskip("greenlet")
+pytest.importorskip("redis")
+
+import redis as redis_py
+
+from orderlab.properties.clients import lanes, straight, virtual, wiring
+from orderlab.properties.clients.footprints import is_of_one_key
+from orderlab.properties.clients.lanes import Execution
+from orderlab.properties.clients.orders import OrderSearch
+from orderlab.properties.clients.runs import controlled
+from orderlab.properties.clients.scenario import scenario
+from orderlab.sim.redis.client import Client
+from orderlab.sim.redis.registry import find
+from tests.properties.clients.test_clients import COMMANDS, program
+
+TROUBLES = ("reply-lost", "refused", "timeout", "killed")
+
+
+def searched(clients: list[Any], budget: int) -> tuple[list[Any], int]:
+    search = OrderSearch(scenario(clients=clients)(lambda redis: None), 300, TROUBLES, budget)
+    runs = [(run.outcome, tuple(run.execution.choices)) for run in search.runs()]
+    return runs, search.work.executions
+
+
+@pytest.mark.parametrize("budget", [0, 1])
+def test_both_ways_do_the_same(budget: int) -> None:
+    for seed in range(4):
+        draws = random.Random(f"ways:{seed}")
+        clients = [program(draws, 2) for _ in range(2)]
+        with controlled():
+            short = searched(clients, budget)
+        with virtual.installed(wiring.replacements()):
+            own = searched(clients, budget)
+        assert short == own, f"seed {seed}"
+
+
+def test_what_a_command_of_one_key_touched_is_at_least_what_the_kernel_notes() -> None:
+    draws = random.Random("footprints")
+    lines = [line.split() for line in COMMANDS if is_of_one_key(find((line.split()[0].encode(),)))]  # type: ignore[arg-type]
+    assert len(lines) > 25
+    noted, short = Execution(), Execution()
+    for _ in range(600):
+        argv = tuple(word.encode() for word in draws.choice(lines))
+        first = noted.command(Client(id=1), argv)
+        second = short.command_of_one_key(Client(id=1), argv)
+        assert repr(first) == repr(second)
+        one, other = noted.touched.taken(), short.touched.taken()
+        assert one.reads <= other.reads
+        assert one.writes <= other.writes, argv
+        assert not one.is_whole
+
+
+def test_a_fresh_client_is_one_of_redis_py_and_shares_nothing_that_changes() -> None:
+    with controlled():
+        made, fresh, other = redis_py.Redis(), straight.fresh_client(), straight.fresh_client()
+    assert vars(made).keys() == vars(fresh).keys()
+    assert vars(made.connection_pool).keys() == vars(fresh.connection_pool).keys()
+    for mine, theirs in ((fresh, other), (fresh.connection_pool, other.connection_pool)):
+        for name, value in vars(mine).items():
+            assert type(value) is type(getattr(theirs, name))
+            if isinstance(value, (dict, list, set)) or hasattr(value, "acquire"):
+                assert value is not getattr(theirs, name), name
+    assert fresh.connection_pool.connection_kwargs["retry"] is not other.connection_pool.connection_kwargs["retry"]
+    assert lanes.current[0] is None
