@@ -7,6 +7,7 @@ leaves nothing behind in its connection. Everything else takes redis-py's own wa
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from types import NoneType
 from typing import Any, Final
 
@@ -32,6 +33,12 @@ _SIMPLE: Final = (bytes, int, NoneType, Status)
 _PLAIN: Final = frozenset({b"eval", b"evalsha", b"eval_ro", b"evalsha_ro", b"fcall", b"fcall_ro", b"publish"})
 
 
+@cache
+def default_protocol() -> int:
+    """The protocol of a connection that is told none: RESP3 since redis-py 8."""
+    return int(redis.Connection().protocol or 2)
+
+
 class ShortWay:
     """What one client of redis-py needs to know for it."""
 
@@ -40,7 +47,7 @@ class ShortWay:
     def __init__(self, execution: Execution, client: Any, pool: Any) -> None:
         self.pool = pool
         kwargs = pool.connection_kwargs
-        self.link = ShardLink(execution, int(kwargs.get("db") or 0), int(kwargs.get("protocol") or 2))
+        self.link = ShardLink(execution, int(kwargs.get("db") or 0), int(kwargs.get("protocol") or default_protocol()))
         self.is_first_database = not self.link.client.database
         if kwargs.get("client_name"):
             self.link.client.name = str(kwargs["client_name"]).encode()

@@ -25,6 +25,23 @@ from tests.properties.clients.test_clients import COMMANDS, program
 TROUBLES = ("reply-lost", "refused", "timeout", "killed")
 
 
+MORE = ["ZADD z 2.5 b", "ZSCORE z b", "ZRANGE z 0 -1 WITHSCORES", "HSET h f 1", "HGETALL h", "SMEMBERS s"]
+
+
+def of_each_type(redis: Any) -> list[Any]:
+    """Replies that differ between protocols."""
+    return [redis.execute_command(*line.split()) for line in MORE] + [redis.zscore("z", "b"), redis.hgetall("h")]
+
+
+def test_replies_are_of_the_protocol_that_redis_py_asks_for() -> None:
+    with controlled():
+        short = searched([of_each_type], 0)
+    with virtual.installed(wiring.replacements()):
+        own = searched([of_each_type], 0)
+    assert short == own
+    assert short[0][0][0].ends[0].count("2.5") == 3
+
+
 def searched(clients: list[Any], budget: int) -> tuple[list[Any], int]:
     search = OrderSearch(scenario(clients=clients)(lambda redis: None), 300, TROUBLES, budget)
     runs = [(run.outcome, tuple(run.execution.choices)) for run in search.runs()]
