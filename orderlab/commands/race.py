@@ -17,6 +17,7 @@ def race(
     named: Annotated[str, typer.Argument(metavar="PATH[:NAME]", help="A Python file with scenarios, or one of them.")],
     effort: Annotated[str, typer.Option(help="quick, normal or thorough: executions at most.")] = "normal",
     trouble: Annotated[int, typer.Option(min=0, max=3, help="Faults in one execution at most.")] = 0,
+    fault: Annotated[list[str] | None, typer.Option(help="Only this fault may strike; may be repeated.")] = None,
     seed: Annotated[int, typer.Option(help="Of the random walks where a search is not exhausted.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -33,9 +34,11 @@ def race(
 
     if effort not in EFFORTS:
         raise InputError(f"--effort {effort}: unknown; choose {', '.join(EFFORTS)}")
+    if fault and not trouble:
+        raise InputError(f"--fault {fault[0]}: no fault may strike; add --trouble 1")
     with controlled():
         scenarios = load(named)
-    verdicts = [engine.race(each, effort, trouble, seed) for each in scenarios]
+    verdicts = [engine.race(each, effort, trouble, seed, tuple(fault or ())) for each in scenarios]
     if as_json:
         print(json.dumps({"seed": seed, "verdicts": [verdict.to_json() for verdict in verdicts]}))
     else:
@@ -48,7 +51,7 @@ def race(
 def _show(verdict: RaceVerdict) -> None:
     from pathlib import Path
 
-    from orderlab.properties.clients.race import told_step
+    from orderlab.properties.clients.race import told_reply, told_step
 
     print(f"{verdict.scenario}: {verdict.outcome}" + (f" ({verdict.law})" if verdict.law else ""))
     if verdict.law:
@@ -59,5 +62,5 @@ def _show(verdict: RaceVerdict) -> None:
         if step.kind == "start":
             continue
         trouble = f" [{step.trouble}]" if step.trouble else ""
-        reply = f" -> {step.reply!r}" if step.kind == "command" else ""
+        reply = f" -> {told_reply(step)}" if step.kind == "command" else ""
         print(f"  {number:3}. client {step.lane}{trouble}: {told_step(step)}{reply}   {place}")

@@ -7,6 +7,7 @@ when the scheduler says so; what it does between is its own. Time goes by only w
 from __future__ import annotations
 
 import gc
+import os
 import random
 import threading
 from collections.abc import Callable, Sequence
@@ -14,7 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import greenlet
+import redis
 
+import orderlab
 from orderlab.properties.clients.footprints import SCRIPTS, StepFootprint, Touched
 from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.redis.client import Client
@@ -27,6 +30,8 @@ from orderlab.sim.redis.shard import Shard
 Choice = tuple[str, str]
 """A lane by its name, and what befalls its step (nothing: empty)."""
 
+_OURS: Final = os.path.dirname(os.path.abspath(orderlab.__file__)) + os.sep
+_REDIS: Final = os.path.dirname(os.path.abspath(redis.__file__)) + os.sep
 STEPS_MAX: Final = 2_000
 """Steps of one execution; one that takes more is cut off, and told."""
 IDLE_STEPS_MAX: Final = 200
@@ -153,7 +158,9 @@ Chooser = Callable[["Execution", list[Choice]], Choice | None]
 class Execution:
     """One run of a scenario from its beginning, along the choices of a chooser."""
 
-    def __init__(self, seed: int = 0, troubles: Sequence[str] = (), budget: int = 0, recording: bool = False) -> None:
+    def __init__(
+        self, seed: int = 0, troubles: Sequence[str] = (), budget: int = 0, recording: bool = False, folder: str = ""
+    ) -> None:
         self.shard = Shard(_scripts)
         self.shard.now_ms = FIRST_MS
         self.now_us = FIRST_MS * 1000
@@ -170,7 +177,9 @@ class Execution:
         self.is_stuck = False
         self.is_cut = ""
         self.polls_cut = False
-        self.recording = recording
+        self.recording, self.folder = recording, folder
+        self.has_told_time = False
+        """A client has asked what time of day it is: what it does may depend on it."""
         self.steps: list[LaneStep] = []
         self.reply: Any = None
         self.marks: Any = None
@@ -260,7 +269,7 @@ class Execution:
 
     def _past_deadline_us(self) -> int:
         ahead = [ms for ms in self.shard.all_deadlines_ms() if ms >= self.shard.now_ms]
-        return (min(ahead) + 1) * 1000 if ahead else self.now_us
+        return (min(ahead) + 1) * 1000 if ahead else self.now_us + 1_000_000
 
     def random(self) -> random.Random:
         """The draws of the lane that runs."""
@@ -338,7 +347,7 @@ class Execution:
 
     def _can_befall(self, lane: Lane, trouble: str) -> bool:
         if trouble == "paused":
-            return any(ms >= self.shard.now_ms for ms in self.shard.all_deadlines_ms())
+            return self.has_told_time or any(ms >= self.shard.now_ms for ms in self.shard.all_deadlines_ms())
         if trouble == "failover":
             return self.last_write is not None
         return trouble == "killed" or lane.op.kind == "command"
@@ -417,11 +426,11 @@ class Execution:
         frame, first, user = lane.greenlet and lane.greenlet.gr_frame, "", ""
         while frame is not None:
             name = frame.f_code.co_filename
-            if "/orderlab/" not in name and "/greenlet/" not in name and not name.startswith("<"):
+            if not name.startswith((_OURS, "<")) and "/greenlet/" not in name:
                 text = f"{name}:{frame.f_lineno}"
-                if "/site-packages/redis/" in name or ("/lib/python3" in name and "/site-packages/" not in name):
-                    first = first or (text if name.endswith(("lock.py",)) else "")
-                elif "/site-packages/" in name:
+                if name.startswith(_REDIS) or ("/lib/python3" in name and "/site-packages/" not in name):
+                    first = first or (text if name.endswith("/redis/lock.py") else "")
+                elif "/site-packages/" in name or not name.startswith(self.folder):
                     first = first or text
                 else:
                     user = user or text

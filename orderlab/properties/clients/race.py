@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orderlab.model.errors import InputError
+from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.verdict import Outcome as Decision
 from orderlab.properties.clients import wiring
 from orderlab.properties.clients.lanes import Choice, LaneStep, Unstable
@@ -22,6 +22,9 @@ from orderlab.properties.clients.orders import (
 )
 from orderlab.properties.clients.runs import FinishedRun, carried_out, controlled
 from orderlab.properties.clients.scenario import Scenario
+from orderlab.sim.redis.blocking import Waiting
+
+Faults = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class RaceVerdict:
                     "client": step.lane,
                     "trouble": step.trouble,
                     "does": told_step(step),
-                    "reply": repr(step.reply) if step.kind == "command" else "",
+                    "reply": told_reply(step),
                     "ms": step.now_ms,
                     "line": step.line,
                     "beneath": step.beneath,
@@ -74,41 +77,53 @@ def told_step(step: LaneStep) -> str:
     )
 
 
+def told_reply(step: LaneStep) -> str:
+    """What a command was answered; of one that waits, that it does."""
+    if step.kind != "command":
+        return ""
+    return "waits" if isinstance(step.reply, Waiting) else repr(step.reply)
+
+
 def _word(argument: bytes) -> str:
     text = argument.decode(errors="replace").replace("\n", "\\n")
     text = text if len(text) <= 60 else text[:57] + "..."
     return text if text and " " not in text else f"'{text}'"
 
 
-def race(scenario: Scenario, effort: str = "normal", trouble: int = 0, seed: int = 0) -> RaceVerdict:
-    """Judge one scenario. Raises InputError where it cannot be run."""
+def race(
+    scenario: Scenario, effort: str = "normal", trouble: int = 0, seed: int = 0, faults: Sequence[str] = ()
+) -> RaceVerdict:
+    """Judge one scenario. ``faults``: those that may strike; empty: all. Raises InputError where it cannot be run."""
+    for fault in faults:
+        if fault not in wiring.TROUBLES:
+            raise InputError(f"fault {fault}: unknown; {did_you_mean(fault, tuple(wiring.TROUBLES))}")
     with controlled():
-        return _race(scenario, EFFORTS[effort], trouble, seed)
+        return _race(scenario, EFFORTS[effort], trouble, seed, tuple(faults or wiring.TROUBLES))
 
 
-def _race(scenario: Scenario, executions_max: int, trouble: int, seed: int) -> RaceVerdict:
+def _race(scenario: Scenario, executions_max: int, trouble: int, seed: int, faults: Faults) -> RaceVerdict:
     expected = serial(scenario)
     if expected.violation is not None:
-        return _violated(scenario, expected.violation, expected, SearchWork(), 0)
+        return _violated(scenario, expected.violation, expected, SearchWork(), 0, faults)
     _check_usable(scenario, expected)
     works: list[tuple[int, SearchWork]] = []
     for budget in range(trouble + 1):
-        search = OrderSearch(scenario, executions_max, tuple(wiring.TROUBLES), budget)
+        search = OrderSearch(scenario, executions_max, faults, budget)
         works.append((budget, search.work))
         try:
             for run in search.runs():
                 if judged(scenario, run, expected) is not None:
-                    return _violated(scenario, run, expected, search.work, budget)
+                    return _violated(scenario, run, expected, search.work, budget, faults)
                 if search.work.executions % CHECKED_EVERY == 1:
-                    _run_again(scenario, run, budget)
+                    _run_again(scenario, run, budget, faults)
         except Unstable as error:
             return _undecided(scenario, works, f"uncontrolled: the same order went otherwise when run again ({error})")
         if not search.work.is_exhausted:
             for number in range(executions_max // 10):
-                run = carried_out(scenario, walk(seed * 1_000_003 + number), tuple(wiring.TROUBLES), budget)
+                run = carried_out(scenario, walk(seed * 1_000_003 + number), faults, budget)
                 search.work.executions += 1
                 if judged(scenario, run, expected) is not None:
-                    return _violated(scenario, run, expected, search.work, budget)
+                    return _violated(scenario, run, expected, search.work, budget, faults)
             return _undecided(scenario, works, "")
     works_told = _how_far(scenario, works)
     if not _is_tested(scenario, expected):
@@ -128,22 +143,24 @@ def _check_usable(scenario: Scenario, expected: Serial) -> None:
         raise InputError(f"{scenario.name}: every client dies, one after the other too ({text}); correct the scenario")
 
 
-def _run_again(scenario: Scenario, run: FinishedRun, budget: int) -> None:
+def _run_again(scenario: Scenario, run: FinishedRun, budget: int, faults: Faults) -> None:
     """Check determinism. Raises Unstable."""
-    again = carried_out(scenario, following(run.execution.choices), tuple(wiring.TROUBLES), budget)
+    again = carried_out(scenario, following(run.execution.choices), faults, budget)
     if again.outcome != run.outcome or again.execution.choices != run.execution.choices:
         pairs = zip(run.execution.choices, again.execution.choices, strict=False)
         at = next((at for at, (first, second) in enumerate(pairs) if first != second), len(again.execution.choices))
         raise Unstable(f"step {at + 1} differs")
 
 
-def _violated(scenario: Scenario, run: FinishedRun, expected: Serial, work: SearchWork, budget: int) -> RaceVerdict:
+def _violated(
+    scenario: Scenario, run: FinishedRun, expected: Serial, work: SearchWork, budget: int, faults: Faults
+) -> RaceVerdict:
     law = judged(scenario, run, expected)
     assert law is not None
     best = run
     if work.executions:
-        best = _shorter(scenario, run, expected, law[0], budget)
-    shown = carried_out(scenario, following(best.execution.choices), tuple(wiring.TROUBLES), budget, recording=True)
+        best = _shorter(scenario, run, expected, law[0], budget, faults)
+    shown = carried_out(scenario, following(best.execution.choices), faults, budget, recording=True)
     text = judged(scenario, shown, expected) or law
     return RaceVerdict(
         scenario.name, Decision.VIOLATED, *text,
@@ -152,10 +169,12 @@ def _violated(scenario: Scenario, run: FinishedRun, expected: Serial, work: Sear
     )  # fmt: skip
 
 
-def _shorter(scenario: Scenario, run: FinishedRun, expected: Serial, law: str, budget: int) -> FinishedRun:
+def _shorter(
+    scenario: Scenario, run: FinishedRun, expected: Serial, law: str, budget: int, faults: Faults
+) -> FinishedRun:
     """The run with the fewest changes of lanes that breaks the same law, among those that a small search meets."""
     best = run
-    search = OrderSearch(scenario, 500, tuple(wiring.TROUBLES), budget)
+    search = OrderSearch(scenario, 500, faults, budget)
     for other in search.runs():
         gathered = judged(scenario, other, expected)
         if gathered is not None and gathered[0] == law and _length(other) < _length(best):

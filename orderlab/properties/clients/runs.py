@@ -53,7 +53,7 @@ def carried_out(
     **how: Any,
 ) -> FinishedRun:
     """Carry a scenario out once, along ``prefix`` to begin with."""
-    execution = Execution(troubles=troubles, budget=budget, **how)
+    execution = Execution(troubles=troubles, budget=budget, folder=scenario.folder, **how)
     marks = Marks(execution)
     if scenario.setup is not None:
         _alone(execution, lambda: called(scenario.setup, fresh_client(), ClientMarks(marks, -1)))  # type: ignore[arg-type]

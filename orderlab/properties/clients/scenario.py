@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,15 @@ class Scenario:
     setup: Callable[..., Any] | None = None
     serial: bool | None = None
     finally_: Callable[..., Any] | None = None
+
+    @property
+    def folder(self) -> str:
+        """Where its own file is: what runs from elsewhere is called a library's."""
+        for function in self.clients:
+            code = getattr(function, "__code__", None)
+            if code is not None and not code.co_filename.startswith("<"):
+                return str(Path(code.co_filename).resolve().parent) + os.sep
+        return ""
 
     def __call__(self, *arguments: Any) -> Any:
         return self.clients[0](*arguments)
@@ -93,7 +103,9 @@ def load(named: str) -> list[Scenario]:
             raise
         text = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"{path}: cannot be imported: {type(error).__name__}: {text}; correct it") from None
-    gathered = [value for value in vars(module).values() if isinstance(value, Scenario)]
+    gathered = [
+        replace(value, name=attribute) for attribute, value in vars(module).items() if isinstance(value, Scenario)
+    ]
     chosen = [each for each in gathered if not name or each.name == name]
     if not chosen:
         has = ", ".join(each.name for each in gathered) or "none; decorate a function with @orderlab.clients.scenario"

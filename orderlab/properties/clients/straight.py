@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import redis
 import redis.connection
+import redis.utils
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
@@ -36,7 +37,8 @@ _PLAIN: Final = frozenset({b"eval", b"evalsha", b"eval_ro", b"evalsha_ro", b"fca
 @cache
 def default_protocol() -> int:
     """The protocol of a connection that is told none: RESP3 since redis-py 8."""
-    return int(redis.Connection().protocol or 2)
+    made: Any = redis.Connection
+    return int(made().protocol or 2)
 
 
 class ShortWay:
@@ -221,5 +223,11 @@ def _copied(template: Any, own: Any) -> Any:
 
 
 def replacements() -> list[tuple[Any, str, Any]]:
-    """(class, attribute, what to put there)."""
-    return [(redis.Redis, "execute_command", _execute_command(redis.Redis.execute_command))]
+    """(class or module, attribute, what to put there)."""
+    changes: list[tuple[Any, str, Any]] = [
+        (redis.Redis, "execute_command", _execute_command(redis.Redis.execute_command))
+    ]
+    version: Callable[[], str] | None = getattr(redis.utils, "get_lib_version", None)
+    if version is not None:  # each client reads the metadata of redis-py's package anew, which takes a millisecond
+        changes.append((redis.utils, "get_lib_version", cache(version)))
+    return changes

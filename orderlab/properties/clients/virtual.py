@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -35,10 +36,13 @@ def sleep(seconds: float) -> None:
     execution.pend(Op("sleep", seconds, lambda: False, execution.now_us + max(0, round(seconds * 1e6))))
 
 
-def _clock(real: Callable[[], Any], of_us: Callable[[int], Any]) -> Callable[[], Any]:
+def _clock(real: Callable[[], Any], of_us: Callable[[int], Any], of_day: bool = False) -> Callable[[], Any]:
     def read() -> Any:
         execution = lanes.current[0]
-        return real() if execution is None or execution.lane is None else of_us(execution.now_us)
+        if execution is None or execution.lane is None:
+            return real()
+        execution.has_told_time |= of_day
+        return of_us(execution.now_us)
 
     return read
 
@@ -52,6 +56,7 @@ class VirtualDatetime(_RealDatetime):  # type: ignore[misc]
         execution = lanes.current[0]
         if execution is None or execution.lane is None:
             return _RealDatetime.now(tz)
+        execution.has_told_time = True
         return _RealDatetime.fromtimestamp(execution.now_us / 1e6, tz)
 
     @classmethod
@@ -255,8 +260,8 @@ _DRAWS: Final = "random randint randrange uniform choice choices sample shuffle 
 
 def _replacements() -> list[tuple[Any, str, Any]]:
     clocks = [
-        (time, "time", _clock(time.time, lambda us: us / 1e6)),
-        (time, "time_ns", _clock(time.time_ns, lambda us: us * 1000)),
+        (time, "time", _clock(time.time, lambda us: us / 1e6, True)),
+        (time, "time_ns", _clock(time.time_ns, lambda us: us * 1000, True)),
         (time, "monotonic", _clock(time.monotonic, lambda us: us / 1e6)),
         (time, "monotonic_ns", _clock(time.monotonic_ns, lambda us: us * 1000)),
         (time, "perf_counter", _clock(time.perf_counter, lambda us: us / 1e6)),
@@ -311,7 +316,9 @@ def installed(more: list[tuple[Any, str, Any]]) -> Iterator[None]:
                 undone.append((module, name, value))
                 setattr(module, name, by_real[id(value)])
     try:
-        yield
+        with warnings.catch_warnings():  # C code that a client imports meets a datetime that is ours
+            warnings.filterwarnings("ignore", ".*size changed, may indicate binary incompatibility", RuntimeWarning)
+            yield
     finally:
         ours = {id(value): real for owner, name, value in changes for real in [_real_of(undone, owner, name)]}
         for owner, name, real in reversed(undone):

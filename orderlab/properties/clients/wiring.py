@@ -28,7 +28,7 @@ TROUBLES: Final = {
     "refused": "the connection breaks before the command is carried out",
     "timeout": "the command is carried out, and its client stops waiting for the reply",
     "killed": "the client dies before the command",
-    "paused": "the client stands still until after the next deadline of a key",
+    "paused": "the client stands still past a key's next deadline, or for a second where it asked for the time of day",
     "scripts-flushed": "SCRIPT FLUSH before the command",
     "failover": "the last write is lost before the command",
 }

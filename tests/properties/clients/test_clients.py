@@ -21,6 +21,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from orderlab.clients import race, scenario
+from orderlab.model.errors import InputError
 from orderlab.properties.clients import virtual
 from orderlab.properties.clients.orders import OrderSearch
 from orderlab.properties.clients.runs import Ending, controlled
@@ -314,6 +315,32 @@ def test_trouble_finds_what_calm_weather_does_not() -> None:
     assert str(race(scenario(clients=1, setup=setup)(move)).outcome) == "holds"
     assert race(scenario(clients=1, setup=setup)(move), trouble=1).law == "serializable"
     assert str(race(scenario(clients=1, setup=setup)(safe), trouble=1).outcome) != "unknown"
+
+
+def test_only_the_faults_that_are_named_strike() -> None:
+    def leased(redis: Any, at: Any) -> None:
+        if redis.set("lock", at.client, nx=True, px=5000):
+            with at("critical"):
+                pass
+
+    assert race(scenario(clients=2)(leased), trouble=1, faults=("reply-lost", "killed")).outcome.name == "HOLDS"
+    assert race(scenario(clients=2)(leased), trouble=1, faults=("failover",)).law == "at-most-1"
+    with pytest.raises(InputError, match='did you mean "reply-lost"'):
+        race(scenario(clients=2)(leased), trouble=1, faults=("reply-losst",))
+
+
+def test_a_client_that_asks_for_the_time_may_stand_still_though_no_key_ends() -> None:
+    def window(redis: Any, at: Any) -> None:
+        assert int(time.time()) == int(time.time()), "the second is over"
+
+    def between(redis: Any, at: Any) -> None:
+        began = int(time.time())
+        redis.ping()
+        assert int(time.time()) == began, "the second is over"
+
+    assert race(scenario(clients=1)(window), trouble=1).outcome.name == "HOLDS"
+    assert race(scenario(clients=1)(between)).outcome.name == "HOLDS"
+    assert race(scenario(clients=1)(between), trouble=1, faults=("paused",)).law == "assertion"
 
 
 def test_virtual_time_and_draws_are_the_same_in_every_run_and_real_outside() -> None:
