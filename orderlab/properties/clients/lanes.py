@@ -12,12 +12,12 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import greenlet
 import redis
 
-import orderlab
 from orderlab.properties.clients.footprints import SCRIPTS, StepFootprint, Touched
 from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.redis.client import Client
@@ -30,7 +30,7 @@ from orderlab.sim.redis.shard import Shard
 Choice = tuple[str, str]
 """A lane by its name, and what befalls its step (nothing: empty)."""
 
-_OURS: Final = os.path.dirname(os.path.abspath(orderlab.__file__)) + os.sep
+_OURS: Final = str(Path(__file__).parents[2]) + os.sep
 _REDIS: Final = os.path.dirname(os.path.abspath(redis.__file__)) + os.sep
 STEPS_MAX: Final = 2_000
 """Steps of one execution; one that takes more is cut off, and told."""
