@@ -66,7 +66,18 @@ class Call:
         raise KeyError(field)
 
     def __str__(self) -> str:
-        return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in self.fields)})"
+        return f"{self.name}({', '.join(f'{name}={brief(value)}' for name, value in self.fields)})"
+
+
+ITEMS_SHOWN = 12
+
+
+def brief(value: Any) -> str:
+    """A value as reports show it: of a long tuple the first items, the last one, and how many there are between."""
+    if isinstance(value, tuple) and type(value).__repr__ is tuple.__repr__ and len(value) > ITEMS_SHOWN:
+        first = ", ".join(map(brief, value[: ITEMS_SHOWN // 4]))
+        return f"({first}, ... {len(value) - ITEMS_SHOWN // 4 - 1:,} more ..., {brief(value[-1])})"
+    return repr(value)
 
 
 class Exchange(NamedTuple):
@@ -145,6 +156,12 @@ def passes(bound: Bound, operation: str, field: str) -> bool:
     """Whether a store is told ``field``: where it is not, callers have no choice in it."""
     passed = bound.get(operation) if isinstance(bound, Mapping) else None
     return passed is None or field in passed
+
+
+def tells(bound: Bound | None, operation: str, field: str) -> bool:
+    """Whether a store is known to be told ``field``, which most are not."""
+    passed = bound.get(operation) if isinstance(bound, Mapping) else None
+    return passed is not None and field in passed
 
 
 def fresh_name(number: int, client: int) -> str:

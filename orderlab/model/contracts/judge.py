@@ -17,6 +17,7 @@ from orderlab.model.contracts.contract import (
     Failed,
     Reply,
     State,
+    brief,
 )
 from orderlab.model.errors import InputError
 
@@ -274,7 +275,7 @@ class Judge:
             laws = [ALL_OR_NOTHING, *(() if self._is_foreign else laws)]
         allowed = sorted(
             {
-                str(one) if isinstance(one, AnyOf) else repr(one)
+                str(one) if isinstance(one, AnyOf) else brief(one)
                 for state in before
                 for one, _ in self.asked.outcomes(state, call, self.now_ms)
             }
@@ -282,7 +283,7 @@ class Judge:
         if before and not allowed:
             raise self.asked.nothing_allowed(before[0], call)
         told = (
-            f"{call} replied {reply if isinstance(reply, Failed) else repr(reply)}; allowed: "
+            f"{call} replied {reply if isinstance(reply, Failed) else brief(reply)}; allowed: "
             f"{', '.join(allowed[:4]) or 'nothing'}"
         )
         if self._stopped:

@@ -197,6 +197,7 @@ class ContractRun:
         """Clients that wait, or whose wait has ended with this step."""
         self.effects: dict[Hashable, Remembered] = {}
         """What a step did, by all that this depends on: the core, the step, and how far its client is."""
+        self._effects_under: dict[tuple[int, ...], dict[Hashable, Remembered]] = {}
         self._core: Core | None = None
         """Where the run is, where that is known without looking."""
         self.waits_seen = 0
@@ -205,11 +206,12 @@ class ContractRun:
         load_scripts(binding, backend)
 
     def set_clocks(self, skews_ms: Sequence[int]) -> None:
-        """Let the clients' clocks be ahead of the server's by this; what was remembered of steps is forgotten."""
+        """Let the clients' clocks be ahead of the server's by this. What is remembered of steps is remembered under
+        those clocks."""
         skews = (*skews_ms, *[0] * (len(self.clients) - len(skews_ms)))
         if skews != self.skews_ms:
-            self.skews_ms = skews
-            self.effects.clear()
+            self._effects_under[self.skews_ms] = self.effects
+            self.skews_ms, self.effects = skews, self._effects_under.get(skews, {})
 
     # -- states --------------------------------------------------------------------------------------------
 

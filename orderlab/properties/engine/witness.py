@@ -4,11 +4,11 @@ server."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from orderlab.model.contracts.contract import ALL_OR_NOTHING, Call, Contract, Discrepancy, Failed, shown
+from orderlab.model.contracts.contract import ALL_OR_NOTHING, Call, Contract, Discrepancy, Failed, State, brief
 from orderlab.model.contracts.judge import TooManyStates
 from orderlab.model.contracts.sequential import BOUNDED
 from orderlab.model.contracts.steps import (
@@ -26,6 +26,7 @@ from orderlab.properties.engine.pages import crowding, pages_of
 from orderlab.properties.engine.run import BESIDE_SERVERS, LIMIT_WORD, ContractRun, Report
 from orderlab.properties.harness.recording import LuaLine, line_to_look_at, lines_run, record_of
 from orderlab.properties.validation.findings import wording
+from orderlab.properties.witness.telling import states_told
 from orderlab.properties.witness.witness import Explanation
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.redis.shard import FrozenKeyspace
@@ -56,7 +57,7 @@ class ContractReruns:
         """``also``: calls that clients may make whatever they have seen, beside those of the contract. ``others``:
         the stores that it is compared with, whose pages make crowds as its own do."""
         self._run = make()
-        self._start = self._run.state
+        self._start, self._skews_ms = self._run.state, self._run.skews_ms
         pages = pages_of(self._run.binding, *others)
         self._at_any_time = frozenset((*crowding(self._run.contract, pages), *also))
         self.spent = 0
@@ -72,9 +73,14 @@ class ContractReruns:
         self._run.go_to(self._start)
         return self._run
 
-    def set_clocks(self, trace: ContractTrace) -> None:
+    @contextmanager
+    def clocks_of(self, trace: ContractTrace) -> Iterator[None]:
         """Have clients look at the clocks that they have in ``trace``."""
         self._run.set_clocks(trace.skews_ms)
+        try:
+            yield
+        finally:
+            self._run.set_clocks(self._skews_ms)
 
     def trace(self, steps: Sequence[ClientStep], law: str = "", seed: int | None = None) -> ContractTrace:
         """``steps`` as a trace of this store."""
@@ -101,33 +107,32 @@ class ContractReruns:
 
     def law_broken(self, trace: ContractTrace, law: str, words: str = "") -> tuple[int, str] | None:
         """How many steps it takes to break ``law`` and what is then said; in this wording, if one is given."""
-        self.set_clocks(trace)
-        found = self.broken(trace.steps)
-        if found is None:
-            return None
-        text = next(
-            (one.text for one in found[1] if one.law == law and (not words or wording(one.text) == words)), None
-        )
-        if text is None or (law == ALL_OR_NOTHING and not self.is_about_atomicity(trace.steps[: found[0]])):
-            return None
-        return found[0], text
+        with self.clocks_of(trace):
+            found = self.broken(trace.steps)
+            if found is None:
+                return None
+            text = next(
+                (one.text for one in found[1] if one.law == law and (not words or wording(one.text) == words)), None
+            )
+            if text is None or (law == ALL_OR_NOTHING and not self.is_about_atomicity(trace.steps[: found[0]])):
+                return None
+            return found[0], text
 
     def breaks_any(self, trace: ContractTrace) -> bool:
         """Whether the steps break any law."""
-        self.set_clocks(trace)
-        return self.broken(trace.steps) is not None
+        with self.clocks_of(trace):
+            return self.broken(trace.steps) is not None
 
     def laws_at_the_end(self, trace: ContractTrace) -> tuple[str, ...]:
         """The laws that the last step breaks; none where one before it breaks any."""
-        self.set_clocks(trace)
-        broken = self.broken(trace.steps)
+        with self.clocks_of(trace):
+            broken = self.broken(trace.steps)
         return tuple(one.law for one in broken[1]) if broken is not None and broken[0] == len(trace.steps) else ()
 
     def takes(self, trace: ContractTrace) -> bool:
         """Whether the contract has its clients take all the steps on this store, up to where one breaks a law."""
-        self.set_clocks(trace)
-        run = self.run
-        with suppress(TooManyStates):
+        with self.clocks_of(trace), suppress(TooManyStates):
+            run = self.run
             for step in trace.steps:
                 self.spent += weight(step)
                 if isinstance(step, Begin) and not self._is_legal(run, step):
@@ -142,9 +147,9 @@ class ContractReruns:
         if not isinstance(last, Begin):
             return frozenset()
         values = [value for _, value in last.call.fields if value is not None]
-        self.set_clocks(trace)
-        run, found = self.run, set()
-        with suppress(TooManyStates):
+        found = set()
+        with self.clocks_of(trace), suppress(TooManyStates):
+            run = self.run
             for place, step in enumerate(trace.steps[:-1]):
                 self.spent += weight(step)
                 if run.perform(step).reply in values:
@@ -284,7 +289,7 @@ def told_report(step: ClientStep, report: Report) -> str:
         return f"stopped: {report.stopped}"
     if not report.is_over:
         return "waits" if report.waits else "more calls to come"
-    return f"replied {report.reply if isinstance(report.reply, Failed) else repr(report.reply)}"
+    return f"replied {report.reply if isinstance(report.reply, Failed) else brief(report.reply)}"
 
 
 TOLD_AT_ENDS = 30
@@ -293,10 +298,15 @@ TOLD_AT_ENDS = 30
 
 def explain(reruns: ContractReruns, trace: ContractTrace) -> Explanation:
     """Run a witness once more and take notes."""
-    reruns.set_clocks(trace)
+    with reruns.clocks_of(trace):
+        return _explained(reruns, trace)
+
+
+def _explained(reruns: ContractReruns, trace: ContractTrace) -> Explanation:
     run = reruns.run
     told: list[str] = []
     states: list[str] = []
+    known: list[State] = []
     ran: list[tuple[tuple[Path, int], ...]] = []
     keyspaces: list[FrozenKeyspace | None] = []
     before: FrozenKeyspace = run.backend.keyspace()
@@ -317,11 +327,14 @@ def explain(reruns: ContractReruns, trace: ContractTrace) -> Explanation:
             states.append(states[-1])
             keyspaces.append(None)
             continue
-        states.append(
-            "; ".join(sorted(shown(state) for state in run.judge.states()))
-            if report.violation is None
-            else "none explains the reply"
-        )
+        explaining = list(run.judge.states())
+        if report.violation is not None:
+            states.append("none explains the reply")
+        elif states and set(explaining) == set(known):
+            states.append(states[-1])
+        else:
+            states.append(states_told(known, explaining))
+        known = explaining
         keyspaces.append(run.backend.keyspace())
     failed = FailedCall(report.reply.text.encode()) if isinstance(report.reply, Failed) else None
     records = [record_of(operation, b"", report.effects)] if report.effects else []

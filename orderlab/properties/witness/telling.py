@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
+from typing import Any
 
+from orderlab.model.contracts.contract import State, shown
 from orderlab.properties.validation.findings import wording
 
 ALIKE_MIN = 20
 """So many steps in a row that differ in names and numbers alone are told by the first and the last of them."""
+ITEMS_TOLD = 3
 STATE_SHOWN = 300
 """Characters of the state after one step."""
 
@@ -28,6 +31,36 @@ def places_told(said: Sequence[Sequence[str]]) -> Iterator[int | range]:
 def left_out(places: range) -> str:
     """The line for steps that are not told."""
     return f"{places.start + 1} to {places.stop}: {len(places):,} steps like these"
+
+
+def states_told(before: Collection[State], after: Collection[State]) -> str:
+    """The states that explain what was seen so far: what changed, where one large state followed another."""
+    if len(before) == len(after) == 1:
+        (one,), (other,) = before, after
+        if len(shown(other)) > STATE_SHOWN and type(one) is type(other) and hasattr(one, "_fields"):
+            return _parts_changed(one, other)
+    return "; ".join(sorted(map(shown, after)))
+
+
+def _parts_changed(before: Any, after: Any) -> str:
+    """What a record has that it had not, by fields; of a field with many items those that came and went."""
+    told: list[str] = []
+    for name, old, new in zip(after._fields, before, after, strict=True):
+        if old == new:
+            continue
+        if type(old) is type(new) is tuple:
+            went, came = [one for one in old if one not in new], [one for one in new if one not in old]
+            told += [f"{name} without {brief_items(went)}"] if went else []
+            told += [f"{name} with {brief_items(came)}"] if came else []
+        else:
+            told.append(f"{name}={shown(new)}")
+    return f"{type(after).__name__}: {'; '.join(told) or 'its items in another order'}"
+
+
+def brief_items(items: Sequence[Any]) -> str:
+    """A few of the items, and how many more there are."""
+    told = ", ".join(map(shown, items[:ITEMS_TOLD]))
+    return told if len(items) <= ITEMS_TOLD else f"{told} and {len(items) - ITEMS_TOLD:,} more"
 
 
 def changes_told(states: Sequence[str]) -> Iterator[str]:

@@ -13,10 +13,12 @@ one has not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from typing import ClassVar
 
-from orderlab.model.contracts.contract import AnyOf, Call, Failed, Outcome, Reply
+from orderlab.model.contracts.contract import AnyOf, Call, ContractLaw, Failed, Outcome, Reply, brief
+from orderlab.model.contracts.feed.identifiers import law_in_own_names, named_by_store
 from orderlab.model.contracts.feed.laws import FeedLaws
 from orderlab.model.contracts.feed.words import (
     BAD_MARKERS,
@@ -36,11 +38,15 @@ from orderlab.model.contracts.feed.workload import FeedWorkload
 class FeedStore(FeedLaws, FeedWorkload):
     """See the module's text. A store need not have every operation; what it lacks is not tried."""
 
-    optional: ClassVar[Mapping[str, Sequence[str]]] = {"claim": ("token",)}
+    optional: ClassVar[Mapping[str, Sequence[str]]] = {
+        "claim": ("token",),
+        "post": ("delay_ms", "client"),
+        "list": ("client", "echo"),
+    }
 
     operations: ClassVar[Mapping[str, Sequence[str]]] = {
-        "post": ("posts", "ttl_ms"),
-        "list": ("marker", "count"),
+        "post": ("posts", "ttl_ms", "delay_ms", "client"),
+        "list": ("marker", "count", "client", "echo"),
         "claim": ("token", "count", "ttl_ms"),
         "renew": ("token", "ttl_ms"),
         "release": ("token",),
@@ -58,15 +64,19 @@ class FeedStore(FeedLaws, FeedWorkload):
             lapsed = one.is_lapsed or now_ms > one.claimed_until_ms
             if lapsed and now_ms > one.until_ms:
                 gone.append(one.name)
-            else:
-                kept.append(one if lapsed == one.is_lapsed else one._replace(is_lapsed=True))
-        after = state._replace(messages=tuple(kept), gone=tuple(gone[-GONE_MAX:]))
+                continue
+            if one.delayed_until_ms and now_ms > one.delayed_until_ms:
+                one = one._replace(delayed_until_ms=0)
+            kept.append(one if lapsed == one.is_lapsed else one._replace(is_lapsed=True))
+        emptied = tuple(one for one in state.emptied if now_ms <= one[1])
+        after = state._replace(messages=tuple(kept), gone=tuple(gone[-GONE_MAX:]), emptied=emptied)
         return state if after == state else after
 
     def deadlines_ms(self, state: Feed) -> Iterable[int]:
-        return [
-            at for one in state.messages for at in (one.until_ms, *([] if one.is_lapsed else [one.claimed_until_ms]))
-        ]
+        found = [one.until_ms for one in state.messages]
+        found += [one.claimed_until_ms for one in state.messages if not one.is_lapsed]
+        found += [one.delayed_until_ms for one in state.messages if one.delayed_until_ms]
+        return [*found, *(at for _, at in state.emptied)]
 
     def size(self, state: Feed) -> int:
         return len(state.messages)
@@ -76,28 +86,55 @@ class FeedStore(FeedLaws, FeedWorkload):
             told = f"an error (count_max is {self.promises.count_max})"
             yield AnyOf(lambda reply: isinstance(reply, Failed), Failed("too many"), told), state
             return
+        allowed = _OUTCOMES[call.name]
         for each in self._at(state, now_ms):
-            yield from _OUTCOMES[call.name](self, each, call, now_ms)
+            if self.promises.names == "store":
+                yield from named_by_store(partial(allowed, self), each, call, now_ms)
+            else:
+                yield from allowed(self, each, call, now_ms)
+
+    @property
+    def laws(self) -> tuple[ContractLaw, ...]:
+        """Those of the class, whoever names messages."""
+        return super().laws if self.promises.names == "caller" else tuple(map(law_in_own_names, super().laws))
+
+    def may_repeat(self, call: Call) -> bool:
+        return call.name != "post" or self.promises.names == "caller"
 
     def _at(self, state: Feed, now_ms: int) -> Iterator[Feed]:
         """The state, and those in which some deadlines of this very millisecond have passed."""
-        due = [one for one in state.messages if now_ms in (one.until_ms, one.claimed_until_ms)]
+        due = [one for one in state.messages if now_ms in (one.until_ms, one.claimed_until_ms, one.delayed_until_ms)]
         for count in range(len(due) + 1) if len(due) <= ENUMERATED_MAX else (0, len(due)):
             for passed in combinations(due, count):
                 found = state
                 for one in passed:
                     lapsed = one.is_lapsed or now_ms >= one.claimed_until_ms
                     over = lapsed and now_ms >= one.until_ms
-                    found = found.without(one.name) if over else found.with_messages(one._replace(is_lapsed=lapsed))
+                    delayed = one.delayed_until_ms if now_ms < one.delayed_until_ms else 0
+                    after = one._replace(is_lapsed=lapsed, delayed_until_ms=delayed)
+                    found = found.without(one.name) if over else found.with_messages(after)
                 yield found
 
     def _post(self, state: Feed, call: Call, now_ms: int) -> Iterator[Outcome]:
         new = [name for name, _ in call["posts"] if state.message(name) is None]
-        messages = [Message(name, state.posted + at, now_ms + call["ttl_ms"]) for at, name in enumerate(new, 1)]
+        asked = dict(call.fields)
+        until_ms = now_ms + asked["delay_ms"] if self.delay_ms and asked.get("delay_ms") else 0
+        poster = asked.get("client", "") if self.hides_own else ""
+        messages = [
+            Message(
+                name,
+                state.posted + at,
+                now_ms + call["ttl_ms"],
+                delayed_until_ms=until_ms,
+                was_delayed=until_ms > 0,
+                poster=poster,
+            )
+            for at, name in enumerate(new, 1)
+        ]
         yield len(new), state._replace(messages=(*state.messages, *messages), posted=state.posted + len(new))
 
     def _list(self, state: Feed, call: Call, now_ms: int) -> Iterator[Outcome]:
-        after = self._after(state, call["marker"])
+        after = self._after(state, call)
         if after is None:
             yield from self._list_after_none(state, call)
             return
@@ -113,7 +150,7 @@ class FeedStore(FeedLaws, FeedWorkload):
         elif answer == "refused":
             yield AnyOf(lambda reply: isinstance(reply, Failed), Failed("no marker"), f"an error ({told})"), state
         elif answer == "start":
-            visible = self._visible(state)
+            visible = self._visible(state, call)
             yield self._pages(call["marker"], visible, call["count"]), self._told(state, START, visible)
         else:
             flag = (1,) if self.promises.tells_end else ()
@@ -146,9 +183,11 @@ class FeedStore(FeedLaws, FeedWorkload):
         flag = (int(len(names) == len(after)),) if self.promises.tells_end else ()
         if after and not names and not self.promises.tells_end:
             example: Reply = ("?", ("?", "?"))  # no empty page is right: a reply that is never given
-            return AnyOf(lambda reply: reply == example, example, f"the next of {[one.name for one in after]}")
+            return AnyOf(
+                lambda reply: reply == example, example, f"the next of {brief(tuple(one.name for one in after))}"
+            )
         example = (UNHEARD, *flag, *zip(names, payloads, strict=True))
-        return AnyOf(accepts, example, f"{f'the first of {list(names)}' if names else 'no message'} after the marker")
+        return AnyOf(accepts, example, f"{f'the first of {brief(names)}' if names else 'no message'} after the marker")
 
     def _told(self, state: Feed, marker: Reply, after: Sequence[Message]) -> Callable[[Reply], Feed]:
         """The state once a reader has read a page of ``after``. A page that nobody heard tells no marker, however long
@@ -165,7 +204,7 @@ class FeedStore(FeedLaws, FeedWorkload):
         return heard
 
     def _claim(self, state: Feed, call: Call, now_ms: int) -> Iterator[Outcome]:
-        free = [one for one in state.messages if one.is_lapsed]
+        free = [one for one in state.messages if one.is_lapsed and not one.delayed_until_ms]
         if not free:
             yield None, state
             return
@@ -183,9 +222,9 @@ class FeedStore(FeedLaws, FeedWorkload):
     def _is_in_turn(held: Sequence[Message], free: Sequence[Message]) -> bool:
         """Whether those that nobody has claimed before are the first of such; one whose claim has lapsed is free once
         it is found."""
-        fresh = [one for one in free if one.token is None]
-        count = sum(one.token is None for one in held)
-        return [one for one in held if one.token is None] == fresh[:count]
+        fresh = [one for one in free if one.has_place]
+        count = sum(one.has_place for one in held)
+        return [one for one in held if one.has_place] == fresh[:count]
 
     def _claimed(
         self, state: Feed, call: Call, free: Sequence[Message], given: Reply, count: int | None = None
@@ -209,7 +248,7 @@ class FeedStore(FeedLaws, FeedWorkload):
 
         shown = free if count is not None else free[: call["count"]]
         example = (UNHEARD if given is None else given, *((one.name, payload_of(one.name)) for one in shown))
-        return AnyOf(accepts, example, f"a claim on {[one.name for one in shown]}")
+        return AnyOf(accepts, example, f"a claim on {brief(tuple(one.name for one in shown))}")
 
     def _claiming(self, state: Feed, until_ms: int) -> Callable[[Reply], Feed]:
         kept_ms = until_ms + self.promises.grace_ms
@@ -231,10 +270,10 @@ class FeedStore(FeedLaws, FeedWorkload):
     def _renew(self, state: Feed, call: Call, now_ms: int) -> Iterator[Outcome]:
         held = self._held(state, call["token"])
         live = [one for one in held if not one.is_lapsed]
-        if not live:
-            yield "lost", state
-            return
         until_ms = now_ms + call["ttl_ms"]
+        if not live:
+            yield from self._of_emptied(state, call, now_ms, state.with_emptied(call["token"], until_ms))
+            return
         kept_ms = until_ms + self.promises.grace_ms
         yield (
             "ok",
@@ -247,19 +286,39 @@ class FeedStore(FeedLaws, FeedWorkload):
         live = [one for one in self._held(state, call["token"]) if not one.is_lapsed]
         freed = state.with_messages(*(one._replace(is_lapsed=True, token=None) for one in live))
         if not live:
-            yield "lost", state
+            yield from self._of_emptied(state, call, now_ms, state.with_emptied(call["token"], None))
+            if call["token"] in dict(state.emptied):
+                return
         yield "ok", freed  # releasing what has lapsed changes nothing either way
         # A message that was kept for the claim alone goes with it, sooner or later.
         over = [one.name for one in live if one.until_ms < now_ms]
         if over:
             yield "ok", freed.without(*over)
 
+    def _of_emptied(self, state: Feed, call: Call, now_ms: int, after: Feed) -> Iterator[Outcome]:
+        """What renew and release do with a claim that holds nothing: ``after``, where it lives on all the same."""
+        until_ms = dict(state.emptied).get(call["token"])
+        lives_on = until_ms is not None and self.promises.claims != "end"
+        if not lives_on or self.promises.claims == "any" or until_ms == now_ms:
+            yield "lost", state
+        if lives_on:
+            yield "ok", after
+
+    def _deleted(self, state: Feed, message: Message) -> Feed:
+        """Without the message; its claim may go on."""
+        after = state.without(message.name)
+        if message.is_lapsed or self.promises.claims == "end":
+            return after
+        if any(not one.is_lapsed and one.token == message.token for one in after.messages):
+            return after
+        return after.with_emptied(message.token, message.claimed_until_ms)
+
     def _delete(self, state: Feed, call: Call, now_ms: int) -> Iterator[Outcome]:
         message = state.message(call["message"])
         if message is None:
             yield from ((word, state) for word in ("lost", "ok") if self.promises.gone in (word, "any"))
         elif not message.is_lapsed:
-            yield ("ok", state.without(message.name)) if message.token == call["token"] else ("lost", state)
+            yield ("ok", self._deleted(state, message)) if message.token == call["token"] else ("lost", state)
         else:
             yield "ok", state.without(message.name)
             if call["token"] is not None and call["token"] != START:

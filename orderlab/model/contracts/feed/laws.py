@@ -12,7 +12,7 @@ class FeedLaws(PromisedFeed):
     def _listing(self, before: Feed, call: Call, reply: Reply) -> tuple[list[str], Page] | None:
         """What a reader ought to see next and what it was told."""
         page = self.page(reply) if call.name == "list" else None
-        after = self._after(before, call["marker"]) if page is not None else None
+        after = self._after(before, call) if page is not None else None
         return None if page is None or after is None else ([one.name for one in after], page)
 
     @law("cursor-safe", "nothing becomes visible behind a marker that a reader has been told", ("list",))
@@ -54,9 +54,7 @@ class FeedLaws(PromisedFeed):
         names = self._named(call, reply) if call.name in ("list", "claim") else ()
         serials = [one.serial for one in before.named(names)]
         if call.name == "claim" and serials:
-            free = {
-                one.serial for one in before.messages if one.is_lapsed and one.token is None and one.until_ms != now_ms
-            }
+            free = {one.serial for one in before.messages if one.is_lapsed and one.has_place and one.until_ms != now_ms}
             last = max(free.intersection(serials), default=0)
             if any(one < last for one in free.difference(serials)):
                 return False
@@ -75,6 +73,8 @@ class FeedLaws(PromisedFeed):
             )
         if call.name == "renew":
             live = [one for one in self._held(before, call["token"]) if not one.is_lapsed]
+            if not live and call["token"] in dict(before.emptied):
+                return reply == "ok" if self.promises.claims == "outlive" else None
             return None if any(one.claimed_until_ms == now_ms for one in live) else (reply == "ok") == bool(live)
         if call.name == "delete" and (one := before.message(call["message"])) is not None and not one.is_lapsed:
             return None if one.claimed_until_ms == now_ms else (reply == "ok") == (one.token == call["token"])

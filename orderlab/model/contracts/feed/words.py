@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orderlab.model.contracts.contract import Bound, Clocks, Contract, Failed, Reply, passes
+from orderlab.model.contracts.contract import Bound, Call, Clocks, Contract, Failed, Reply, passes, tells
 
 CLAIM_MS, KEPT_MS, PAGE = 1000, 3000, 2
 """What is tried in small scopes."""
@@ -55,6 +55,14 @@ class Promises(BaseModel):
     """How long a claim is: of a store that fixes it."""
     count_max: int = Field(0, ge=0)
     """list and claim refuse to be asked for more messages than this; 0: they refuse nothing, and may give fewer."""
+    claims: Literal["any", "end", "outlive"] = "any"
+    """What renew replies of a claim whose last message was deleted: "end": lost; "outlive": ok, until it lapses as
+    any, and so does release; "any": either."""
+    names: Literal["caller", "store"] = "caller"
+    """Who names a message; "store": post replies with an identifier for each message, in their order, and rows begin
+    with it."""
+    lists_delayed: bool = False
+    """Readers see what is delayed; otherwise it is as if it were not there."""
     lists_claimed: bool = True
     """Readers see what is claimed; otherwise it is as if it were not there."""
     tells_end: bool = False
@@ -87,6 +95,18 @@ class Message(NamedTuple):
     claimed_until_ms: int = 0
     is_lapsed: bool = True
     """No claim holds it."""
+    delayed_until_ms: int = 0
+    """Until when nobody claims it; 0: it is not delayed, or no more."""
+    was_delayed: bool = False
+    poster: str = ""
+    """Whose it is, of a feed that hides a reader's own."""
+    ident: Reply = None
+    """What the store calls it, once somebody was told."""
+
+    @property
+    def has_place(self) -> bool:
+        """Whether claims come to it in its turn: it was neither claimed before nor delayed."""
+        return self.token is None and not self.was_delayed
 
 
 class Feed(NamedTuple):
@@ -100,6 +120,8 @@ class Feed(NamedTuple):
     """Messages that went by time, the newest last."""
     tokens: tuple[Reply, ...] = ()
     """Of claims that were given, the newest last."""
+    emptied: tuple[tuple[Reply, int], ...] = ()
+    """Claims whose last message was deleted, with the end of their time; the newest last."""
 
     def message(self, name: Reply) -> Message | None:
         """The message of that name."""
@@ -109,6 +131,11 @@ class Feed(NamedTuple):
         """Those of these names that are there."""
         there: dict[Reply, Message] = {one.name: one for one in self.messages}
         return [there[name] for name in names if name in there]
+
+    def with_emptied(self, token: Reply, until_ms: int | None) -> Feed:
+        """That claim without messages until then; None: no more."""
+        rest = tuple(one for one in self.emptied if one[0] != token)
+        return self._replace(emptied=rest if until_ms is None else (*rest, (token, until_ms))[-MARKERS_MAX:])
 
     def position(self, marker: Reply) -> int | None:
         """Where a marker stands, None if it was told to nobody."""
@@ -158,17 +185,31 @@ class PromisedFeed(Contract):
         self.kept_ms, self.claim_ms = self.promises.retention_ms, self.promises.claim_ms
         self.short_ms = self.kept_ms // 2 if passes(bound or (), "post", "ttl_ms") else self.kept_ms
         self.brief_ms = self.claim_ms // 3 if passes(bound or (), "claim", "ttl_ms") else self.claim_ms
+        self.delay_ms = self.claim_ms // 2 if tells(bound, "post", "delay_ms") else 0
+        """What a message may be delayed by, in what is tried; 0 of a store that delays none."""
+        self.hides_own = tells(bound, "list", "client")
+        """Whether readers say who they are, so as not to see what they have posted."""
+        self.echoes = self.hides_own and tells(bound, "list", "echo")
+        """And may ask for them all the same."""
         self.listed = PAGE if passes(bound or (), "list", "count") else MANY
         self.claims_one, self.claims_more = (1, PAGE) if passes(bound or (), "claim", "count") else (MANY, MANY)
 
-    def _visible(self, state: Feed) -> list[Message]:
-        """What readers see."""
-        return [one for one in state.messages if self.promises.lists_claimed or one.is_lapsed]
+    def _visible(self, state: Feed, call: Call) -> list[Message]:
+        """What the reader sees that makes this call."""
+        found = state.messages
+        if not self.promises.lists_claimed:
+            found = tuple(one for one in found if one.is_lapsed)
+        if self.delay_ms and not self.promises.lists_delayed:
+            found = tuple(one for one in found if not one.delayed_until_ms)
+        asked = dict(call.fields) if self.hides_own else {}
+        if asked.get("client") and not asked.get("echo"):
+            found = tuple(one for one in found if one.poster != asked["client"])
+        return list(found)
 
-    def _after(self, state: Feed, marker: Reply) -> list[Message] | None:
-        """What readers see after a marker, None for a marker that nobody was told."""
-        position = state.position(marker)
-        return None if position is None else [one for one in self._visible(state) if one.serial > position]
+    def _after(self, state: Feed, call: Call) -> list[Message] | None:
+        """What the reader sees after its marker, None for a marker that nobody was told."""
+        position = state.position(call["marker"])
+        return None if position is None else [one for one in self._visible(state, call) if one.serial > position]
 
     def page(self, reply: Reply) -> Page | None:
         """A reply of list taken apart, None when it has another shape."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from orderlab.model.contracts.contract import Call, Crowd, Exchange, Opening, fresh_name, next_number
 from orderlab.model.contracts.feed.words import (
@@ -32,8 +32,9 @@ class FeedWorkload(PromisedFeed):
         rows = tuple((name, payload_of(name)) for name in names)
         lists = [one for one in reversed(seen) if one.call.name == "list" and one.call["marker"] not in BAD_MARKERS]
         marker = next((page.marker for one in lists if (page := self.page(one.reply)) and page.marker), START)
-        yield Call.of("post", posts=rows[:1], ttl_ms=self.kept_ms)
-        yield Call.of("list", marker=marker, count=self.listed)
+        mine, own, all_ = self._told_of(client)
+        yield Call.of("post", posts=rows[:1], ttl_ms=self.kept_ms, **mine)
+        yield Call.of("list", marker=marker, count=self.listed, **own)
         claims = [
             one.reply
             for one in reversed(seen)
@@ -44,7 +45,11 @@ class FeedWorkload(PromisedFeed):
             yield Call.of("renew", token=token, ttl_ms=self.claim_ms)
             yield Call.of("release", token=token)
         yield Call.of("claim", token=f"t{client}.{len(seen)}", count=self.claims_one, ttl_ms=self.claim_ms)
-        yield Call.of("post", posts=rows, ttl_ms=self.short_ms)
+        yield Call.of("post", posts=rows, ttl_ms=self.short_ms, **mine)
+        if self.delay_ms:
+            yield Call.of("post", posts=rows[:1], ttl_ms=self.kept_ms, **{**mine, "delay_ms": self.delay_ms})
+        if all_:
+            yield Call.of("list", marker=marker, count=self.listed, **all_)
         for one in claims:
             yield Call.of("get", message=one[1][0] if isinstance(one[1], tuple) else one[1])
         yield Call.of("claim", token=f"u{client}.{len(seen)}", count=self.claims_more, ttl_ms=self.brief_ms)
@@ -52,10 +57,20 @@ class FeedWorkload(PromisedFeed):
             yield Call.of("delete", message=name, token=START)
             yield Call.of("get", message=name)
         if client == 0 and seen:  # one at a time, so that they take little from what matters more
-            yield Call.of("list", marker=list(BAD_MARKERS)[(len(seen) - 1) % len(BAD_MARKERS)], count=self.listed)
+            bad = list(BAD_MARKERS)[(len(seen) - 1) % len(BAD_MARKERS)]
+            yield Call.of("list", marker=bad, count=self.listed, **own)
+
+    def _told_of(self, client: int) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """What a store is told beside the rest that knows of delays and of clients: in post; in list, without what the
+        client has posted; in list, with it, where a client can ask for it."""
+        who: dict[str, Any] = {"client": f"c{client}"} if self.hides_own else {}
+        delay: dict[str, Any] = {"delay_ms": 0} if self.delay_ms else {}
+        return delay | who, who | {"echo": 0} if who else {}, who | {"echo": 1} if self.echoes else {}
 
     def openings(self) -> Sequence[Opening]:
-        one, two = (0, "post", {"ttl_ms": self.kept_ms}), (0, "post", {"ttl_ms": self.short_ms})
+        now: dict[str, Any] = {"delay_ms": 0} if self.delay_ms else {}
+        one, two = (0, "post", {"ttl_ms": self.kept_ms, **now}), (0, "post", {"ttl_ms": self.short_ms})
+        late = (0, "post", {"delay_ms": self.delay_ms})
         return (
             Opening("with two messages that a reader has seen", (two, (1, "list", {}))),
             Opening(
@@ -85,12 +100,15 @@ class FeedWorkload(PromisedFeed):
                 (two, self.short_ms - 1, (0, "claim", {"count": self.claims_more}), 2),
             ),
             Opening("with messages that have lapsed", (two, self.short_ms + 1)),
+            *([Opening("with a message that is delayed", (late,))] if self.delay_ms else []),
         )
 
     def crowds(self) -> Sequence[Crowd]:
+        mine, own, all_ = self._told_of(0)
+
         def posts(size: int, ttl_ms: int = self.kept_ms) -> Iterator[tuple[int, Call] | int]:
             rows = tuple((name, payload_of(name)) for name in (f"m{size - number}" for number in range(size)))
-            yield 0, Call.of("post", posts=rows, ttl_ms=ttl_ms)
+            yield 0, Call.of("post", posts=rows, ttl_ms=ttl_ms, **mine)
 
         def lapsed(size: int) -> Iterator[tuple[int, Call] | int]:
             yield from posts(size, 1 if self.short_ms < self.kept_ms else self.kept_ms)
@@ -98,7 +116,7 @@ class FeedWorkload(PromisedFeed):
 
         def behind(size: int) -> Iterator[tuple[int, Call] | int]:
             yield from lapsed(size)
-            yield 0, Call.of("post", posts=(("new", payload_of("new")),), ttl_ms=self.kept_ms)
+            yield 0, Call.of("post", posts=(("new", payload_of("new")),), ttl_ms=self.kept_ms, **mine)
 
         def claims(size: int) -> Iterator[tuple[int, Call] | int]:
             yield from posts(size)
@@ -112,7 +130,7 @@ class FeedWorkload(PromisedFeed):
             yield from posts(size)
             asked = min(size, self.promises.count_max or size)
             if "list" in self.bound:
-                yield 0, Call.of("list", marker=START, count=asked)
+                yield 0, Call.of("list", marker=START, count=asked, **(all_ or own))
             around = {at + by for at in range(0, size + 1, READ_EVERY) for by in (-1, 0, 1)} & {*range(size)}
             yield from ((0, Call.of("get", message=f"m{size - at}")) for at in sorted(around) if "get" in self.bound)
             if "claim" in self.bound:
@@ -132,7 +150,7 @@ class FeedWorkload(PromisedFeed):
             # Whatever the order in which a store clears what has lapsed, it comes to one of these last.
             names = dict.fromkeys((*sorted(f"m{at + 1}" for at in range(size))[:-2:-1], "m1", f"m{size}"))
             rows = tuple((name, payload_of(name)) for name in names)
-            yield 0, Call.of("post", posts=rows, ttl_ms=self.kept_ms)
+            yield 0, Call.of("post", posts=rows, ttl_ms=self.kept_ms, **mine)
             yield 0, Call.of("claim", token="again", count=self.claims_more, ttl_ms=self.claim_ms)
 
         return (

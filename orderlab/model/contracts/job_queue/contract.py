@@ -42,8 +42,6 @@ from orderlab.model.contracts.judge import is_same
 class JobQueue(JobQueueLaws, JobQueueWorkload):
     """See the module's text. A store need not have every operation; what it lacks is not tried."""
 
-    optional: ClassVar[Mapping[str, Sequence[str]]] = {"take": ("token",)}
-
     operations: ClassVar[Mapping[str, Sequence[str]]] = {
         "add": ("job", "payload", "delay_ms", "priority", "key"),
         "add_bulk": ("jobs",),
@@ -59,6 +57,12 @@ class JobQueue(JobQueueLaws, JobQueueWorkload):
         "counts": (),
         "get": ("job",),
     }
+
+    @property
+    def optional(self) -> Mapping[str, Sequence[str]]:  # type: ignore[override]
+        """The token, where a store chooses it, or knows none."""
+        settling = ("take", "heartbeat", "complete", "fail") if self.promises.tokens == "none" else ("take",)
+        return dict.fromkeys(settling, ("token",))
 
     def initial(self) -> Queue:
         return Queue()

@@ -9,6 +9,7 @@ import pytest
 from orderlab.model.verdict import Outcome
 from orderlab.properties.engine import search
 from orderlab.properties.engine.validation import validate_contract
+from orderlab.properties.witness.witness import story_lines
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 
@@ -182,3 +183,12 @@ def test_nothing_holds_where_the_smallest_scopes_did_not_come_to_their_end(
     (cut,) = validate_contract(binding, 0.01, laws=laws).results
     assert cut.outcome is Outcome.UNKNOWN
     assert "2 clients, 2 operations: in 0 of 4 situations, else stopped after " in cut.because
+
+
+@pytest.mark.parametrize(("edit", "is_ahead"), [(("0", "0"), True), ((">= 2", "> 2"), False)])
+def test_a_clock_is_ahead_in_a_witness_that_needs_it(tmp_path: Path, edit: tuple[str, str], is_ahead: bool) -> None:
+    scripts = {**BY_CALLERS, "acquire": BY_CALLERS["acquire"].replace(*edit)}
+    results = validate_contract(store_of(tmp_path, "lock", TWO, scripts), EFFORT, laws=["mutual-exclusion"]).results
+    story = [line for one in results for witness in one.witnesses[:1] for line, _ in story_lines(witness)]
+    assert any("whose clock is 700 ms ahead" in line for line in story) == is_ahead
+    assert story
