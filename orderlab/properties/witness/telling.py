@@ -44,23 +44,23 @@ def states_told(before: Collection[State], after: Collection[State]) -> str:
 
 def _parts_changed(before: Any, after: Any) -> str:
     """What a record has that it had not, by fields; of a field with many items those that came and went."""
-    told: list[str] = []
+    parts: list[str] = []
     for name, old, new in zip(after._fields, before, after, strict=True):
         if old == new:
             continue
         if type(old) is type(new) is tuple:
             went, came = [one for one in old if one not in new], [one for one in new if one not in old]
-            told += [f"{name} without {brief_items(went)}"] if went else []
-            told += [f"{name} with {brief_items(came)}"] if came else []
+            parts += [f"{name} without {brief_items(went)}"] if went else []
+            parts += [f"{name} with {brief_items(came)}"] if came else []
         else:
-            told.append(f"{name}={shown(new)}")
-    return f"{type(after).__name__}: {'; '.join(told) or 'its items in another order'}"
+            parts.append(f"{name}={shown(new)}")
+    return f"{type(after).__name__}: {'; '.join(parts) or 'its items in another order'}"
 
 
 def brief_items(items: Sequence[Any]) -> str:
     """A few of the items, and how many more there are."""
-    told = ", ".join(map(shown, items[:ITEMS_TOLD]))
-    return told if len(items) <= ITEMS_TOLD else f"{told} and {len(items) - ITEMS_TOLD:,} more"
+    parts = ", ".join(map(shown, items[:ITEMS_TOLD]))
+    return parts if len(items) <= ITEMS_TOLD else f"{parts} and {len(items) - ITEMS_TOLD:,} more"
 
 
 def changes_told(states: Sequence[str]) -> Iterator[str]:

@@ -73,10 +73,10 @@ class FeedStore(FeedLaws, FeedWorkload):
         return state if after == state else after
 
     def deadlines_ms(self, state: Feed) -> Iterable[int]:
-        found = [one.until_ms for one in state.messages]
-        found += [one.claimed_until_ms for one in state.messages if not one.is_lapsed]
-        found += [one.delayed_until_ms for one in state.messages if one.delayed_until_ms]
-        return [*found, *(at for _, at in state.emptied)]
+        moments_ms = [one.until_ms for one in state.messages]
+        moments_ms += [one.claimed_until_ms for one in state.messages if not one.is_lapsed]
+        moments_ms += [one.delayed_until_ms for one in state.messages if one.delayed_until_ms]
+        return [*moments_ms, *(at for _, at in state.emptied)]
 
     def size(self, state: Feed) -> int:
         return len(state.messages)

@@ -50,17 +50,17 @@ def _identifiers(reply: Reply) -> tuple[Reply, ...]:
 
 def learned(state: Feed, after: Feed, call: Call, reply: Reply) -> Feed:
     """``after``, with the identifiers that the reply tells of messages that had none."""
-    told: dict[str, Reply] = {}
+    idents: dict[str, Reply] = {}
     if call.name == "post":
-        told = dict(zip((name for name, _ in call["posts"]), _identifiers(reply), strict=False))
+        idents = dict(zip((name for name, _ in call["posts"]), _identifiers(reply), strict=False))
     elif isinstance(reply, tuple):
         rows = [row for row in reply if isinstance(row, tuple) and len(row) == 2]
         names = {payload_of(one.name): one.name for one in state.messages}
-        told = {names[row[1]]: row[0] for row in rows if row[1] in names}
+        idents = {names[row[1]]: row[0] for row in rows if row[1] in names}
     new = [
-        one._replace(ident=told[one.name])
+        one._replace(ident=idents[one.name])
         for one in after.messages
-        if one.ident is None and one.name in told and not _is_made_up(told[one.name], one.name)
+        if one.ident is None and one.name in idents and not _is_made_up(idents[one.name], one.name)
     ]
     return after.with_messages(*new) if new else after
 

@@ -196,15 +196,15 @@ class PromisedFeed(Contract):
 
     def _visible(self, state: Feed, call: Call) -> list[Message]:
         """What the reader sees that makes this call."""
-        found = state.messages
+        visible = state.messages
         if not self.promises.lists_claimed:
-            found = tuple(one for one in found if one.is_lapsed)
+            visible = tuple(one for one in visible if one.is_lapsed)
         if self.delay_ms and not self.promises.lists_delayed:
-            found = tuple(one for one in found if not one.delayed_until_ms)
+            visible = tuple(one for one in visible if not one.delayed_until_ms)
         asked = dict(call.fields) if self.hides_own else {}
         if asked.get("client") and not asked.get("echo"):
-            found = tuple(one for one in found if one.poster != asked["client"])
-        return list(found)
+            visible = tuple(one for one in visible if one.poster != asked["client"])
+        return list(visible)
 
     def _after(self, state: Feed, call: Call) -> list[Message] | None:
         """What the reader sees after its marker, None for a marker that nobody was told."""

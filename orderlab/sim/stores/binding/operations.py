@@ -369,15 +369,17 @@ class OperationCompiler:
         return compile_template(item, vocabulary, place).render, True
 
 
-def _value_reader(told: ValueReply, place: str) -> ValueReader:
-    if told.otherwise is not None and not told.words:
+def _value_reader(table: ValueReply, place: str) -> ValueReader:
+    if table.otherwise is not None and not table.words:
         raise InputError(
-            f"{place}.otherwise: every reply would be {told.otherwise!r}; name in words the replies that mean "
+            f"{place}.otherwise: every reply would be {table.otherwise!r}; name in words the replies that mean "
             'something else, such as words = { "1" = 1 }'
         )
-    if told.format != "json" and told.members is None:
+    if table.format != "json" and table.members is None:
         raise InputError(f"{place}.format: nothing is taken of the reply; give members, or remove it")
-    return ValueReader(dict(told.words), told.otherwise, paths_of(told.members or (), f"{place}.members"), told.format)
+    return ValueReader(
+        dict(table.words), table.otherwise, paths_of(table.members or (), f"{place}.members"), table.format
+    )
 
 
 def _checked_start(table: ContractOperation, steps: Sequence[StepBinding], place: str) -> int:

@@ -84,8 +84,8 @@ class ValueReader:
                 whole = DECODERS[self.format](reply, None)
             except (ValueError, RecursionError):
                 return plain(reply)
-        found = [_plain_member(self._member(whole, path)) for path in self.members]
-        return None if whole is None else found[0] if len(found) == 1 else tuple(found)
+        members = [_plain_member(self._member(whole, path)) for path in self.members]
+        return None if whole is None else members[0] if len(members) == 1 else tuple(members)
 
     def _member(self, value: Any, path: Iterable[str]) -> Any:
         """What lies at ``path`` within a value, through texts of the format; None where nothing does."""

@@ -12,7 +12,7 @@ from orderlab.model.contracts.job_queue.contract import JobQueue
 from orderlab.model.contracts.job_queue.words import LEASED, WAITING, Job, Promises, Queue
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
-from orderlab.properties.engine.validation import SKEW_MS, run_of, validate_contract
+from orderlab.properties.engine.validation import SKEW_MS, never_passed, run_of, validate_contract
 from orderlab.sim.stores.binding.loader import load_binding
 
 REGISTRY = Path(__file__).parent / "registry-queue"
@@ -45,6 +45,7 @@ MARKS: Edits = {
         '"failed", "tries"]': '"failed", "tries", "marked"]',
     },
 }
+UNTOKENED: Edits = {"store.toml": {'"complete", "<job>", "<token>"': '"complete", "<job>", ""'}}
 APART: Edits = {
     "dequeue.lua": {"redis.call('HINCRBY', KEYS[5], id, 1)\n": ""},
     "settle.lua": {
@@ -120,6 +121,16 @@ def test_a_clock_is_ahead_unless_clocks_agree(text: str, skews: set[int], tmp_pa
     edited(tmp_path, CLOCKS, promising(text))
     binding = load_binding(tmp_path)
     assert set(run_of(binding).skews_ms) == skews
+
+
+@pytest.mark.parametrize(("edits", "is_told"), [((UNOWNED,), False), ((), False), ((UNTOKENED,), True)])
+def test_a_token_that_is_never_passed_is_told_where_there_is_one(
+    edits: Sequence[Edits], is_told: bool, tmp_path: Path
+) -> None:
+    edited(tmp_path, *edits)
+    binding = load_binding(tmp_path)
+    assert binding.contract is not None
+    assert any("never passes token" in gap for gap in never_passed(binding, binding.contract)) == is_told
 
 
 def test_a_job_is_marked_first_and_then_brought_back() -> None:
