@@ -199,16 +199,17 @@ class Asked:
         return found
 
     def check_call(self, call: Any, given: Given = nothing, part: str = "calls") -> None:
-        """Raises InputError for what is no call of an operation of the contract, with all of its fields."""
+        """Raises InputError for what is no call of an operation of the contract, with all of its fields but optional
+        ones."""
         if not isinstance(call, Call):
             raise self._wrong(part, given, f"gave {_short(call)}; give Call.of(operation, field=value)")
         if call.name not in self.contract.operations:
             raise self._wrong(part, given, f'no operation "{call.name}"; one of {", ".join(self.contract.operations)}')
         wanted, fields = set(self.contract.operations[call.name]), {name for name, _ in call.fields}
-        if wanted != fields:
+        missing = wanted - fields - {*self.contract.optional.get(call.name, ())}
+        if missing or fields - wanted:
             odd = ", ".join(
-                [f"{one} is missing" for one in sorted(wanted - fields)]
-                + [f"{one} is none" for one in sorted(fields - wanted)]
+                [f"{one} is missing" for one in sorted(missing)] + [f"{one} is none" for one in sorted(fields - wanted)]
             )
             raise self._wrong(
                 part,

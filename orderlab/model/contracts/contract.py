@@ -225,8 +225,8 @@ class Contract:
     operations: ClassVar[Mapping[str, Sequence[str]]] = {}
     """Operation -> the names of its fields, as templates of ``store.toml`` use them."""
     optional: ClassVar[Mapping[str, Sequence[str]]] = {}
-    """Of these, what a store may leave out and chooses by itself then. Any other that no template passes is told as a
-    gap."""
+    """Of these, what a store may leave out and chooses by itself then, and a call as well. Any other that no template
+    passes is told as a gap."""
     clients: ClassVar[int] = 2
     """Clients of the exhaustive scopes."""
     steps_per_client: ClassVar[int] = 3
