@@ -16,6 +16,7 @@ from orderlab.report.sweep_page import held_fixed
 from orderlab.report.words import cell, counted, harmless
 from orderlab.spark_sweeps.questions.answer import Answer
 from orderlab.spark_sweeps.questions.asking import COMMANDS
+from orderlab.spark_sweeps.questions.best import Best, aim_columns
 from orderlab.spark_sweeps.questions.capacity import capacity_columns
 from orderlab.spark_sweeps.questions.cheapest import target_columns
 from orderlab.spark_sweeps.runs.digests import code_digest, scripts_digest
@@ -248,16 +249,46 @@ def _capacity(
 def _best(
     rows: Rows, asked: Mapping[str, Any], settings: Sequence[str], lead: Callable[[Mapping[str, Any]], Lead]
 ) -> tuple[str, str, str]:
-    """The finalists with their intervals, the chosen one first."""
-    metric = asked.get("minimise") or asked["maximise"]
+    """The finalists with their intervals, the chosen one first; of several aims the two first against each other."""
+    question = Best.model_validate(asked)
+    columns = aim_columns(question)
+    if len(columns) > 1:
+        return _front_of(question, rows, settings, lead)
+    ((metric, ends),) = columns.items()
     shown = [row for row in rows if row["value"] is not None]
-    made = [
-        Row(named(row, settings), _between(row, "value", "low", "high"), [_estimate(row, "value", "low", "high")])
-        for row in shown
-    ]
+    made = [Row(named(row, settings), _between(row, *ends), [_estimate(row, *ends)]) for row in shown]
     caption = f"Finalists by {metric}"
     below = "the first is the chosen one" if rows[0]["chosen"] else "none of them meets the constraints"
     return caption, below, rows_of_intervals(caption, made, Axis(with_unit(metric), _scale(made)))
+
+
+def _front_of(
+    question: Best, rows: Rows, settings: Sequence[str], lead: Callable[[Mapping[str, Any]], Lead]
+) -> tuple[str, str, str]:
+    """The first aim against the second, the front as a line."""
+    (across, (x, _, _)), (up, (y, low, high)), *_ = aim_columns(question).items()
+    shown = sorted((row for row in rows if row[x] is not None and row[y] is not None), key=lambda row: row[x])
+
+    def mark(row: Mapping[str, Any]) -> Mark:
+        told = f"{named(row, settings)}: {across} {cell(row[x])}, {up} {_between(row, y, low, high)}"
+        return Mark(
+            row[x], row[y], row[low], row[high], told + lead(row).told, lead(row).link, is_open=not row["meets"]
+        )
+
+    curves = [
+        Curve("front" if is_front else "", [mark(row) for row in shown if row["on_front"] == is_front],
+              is_cloud=not is_front)
+        for is_front in (True, False)
+    ]  # fmt: skip
+    caption = f"{up} against {across}"
+    x_axis, y_axis = (
+        Axis(with_unit(name), scale_of([row[column] for row in shown])) for name, column in ((across, x), (up, y))
+    )
+    return (
+        caption,
+        "the line joins the front; hollow: the constraints are not met",
+        panel(caption, curves, x_axis, y_axis),
+    )
 
 
 def _probability(

@@ -16,6 +16,7 @@ from orderlab.report.terminal import STYLE
 from orderlab.report.words import cell, counted
 from orderlab.spark_sweeps.questions.answer import Answer
 from orderlab.spark_sweeps.questions.asking import COMMANDS, unsettled_line
+from orderlab.spark_sweeps.questions.best import Aim, Best, aim_columns
 from orderlab.spark_sweeps.questions.capacity import capacity_columns
 from orderlab.spark_sweeps.results.rows import counted_kinds
 from orderlab.spark_sweeps.runs.job import Preview, RunsProgress, Summary
@@ -283,19 +284,32 @@ def _said_cheapest(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]
 
 
 def _said_best(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:
-    aim, key = ("least", "minimise") if asked.get("minimise") else ("greatest", "maximise")
-    under = f" with {', '.join(asked['subject_to'])}" if asked.get("subject_to") else ""
-    row = rows[0]
-    if not row["chosen"]:
+    question = Best.model_validate(asked)
+    columns, many = aim_columns(question), len(question.aims) > 1
+    under = f" with {', '.join(question.subject_to)}" if question.subject_to else ""
+    chosen = [row for row in rows if row["on_front" if many else "chosen"]]
+    if not chosen:
         may = sum(row["open"] for row in rows)
         left = f", and {may} may: raise runs" if may else ""
-        return f"no configuration was found{under}{left}; nearest: {named(row, settings)}"
+        return f"no configuration was found{under}{left}; nearest: {named(rows[0], settings)}"
     tied = sum(row["tied"] for row in rows)
-    among = f"; {counted(tied, 'other')} cannot be told from it" if tied else ""
-    found = f"{cell(row['value'])} ({cell(row['low'])} to {cell(row['high'])})"
+    among = f"; {counted(tied, 'other')} cannot be told from {'them' if many else 'it'}" if tied else ""
+    row = chosen[0]
     broken = f"; a law broke in {row['violations']} of its {row['runs']} runs" if row["violations"] else ""
-    where = f"{named(row, settings)}, where it is {found}"
-    return f"the {aim} {with_unit(asked[key])}{under} that was found: {where}{among}{broken}"
+
+    def place(aim: Aim, row: Mapping[str, Any]) -> str:
+        mean, low, high = (cell(row[column]) for column in columns[aim.metric])
+        return f"{named(row, settings)}, where it is {mean} ({low} to {high})"
+
+    if not many:
+        (aim,) = question.aims
+        return f"the {aim.word} {with_unit(aim.metric)}{under} that was found: {place(aim, row)}{among}{broken}"
+    ends = [
+        f"the {aim.word} {with_unit(aim.metric)} at "
+        + place(aim, min(chosen, key=lambda row, aim=aim: aim.sign * row[columns[aim.metric][0]]))  # type: ignore[misc]
+        for aim in question.aims
+    ]
+    return f"{counted(len(chosen), 'configuration')} on the front{under} that was found: {'; '.join(ends)}{among}"
 
 
 def _said_comparison(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:

@@ -97,7 +97,7 @@ def test_the_search_comes_near_a_known_optimum_and_never_breaks_a_constraint(pro
     chosen = found.finalists[0]
     assert chosen.chosen
     assert problem(chosen.parameters, _Still())["load"] <= 0
-    assert chosen.interval.estimate <= 1.2 * optimum
+    assert chosen.means[0] <= 1.2 * optimum
     assert found.runs <= 120
 
 
@@ -117,7 +117,7 @@ def test_failed_runs_and_values_that_are_no_number_are_no_measurement():
 
     asked, found = found_by(broken, "tpe", 100, 1)
     assert {one.parameters["mode"] for one in found.finalists} == {"z"}
-    unmeasured = sum(tried.value is None for tried in found.tried.values())
+    unmeasured = sum(tried.values is None for tried in found.tried.values())
     assert unmeasured
     assert any(
         note.startswith(f"{unmeasured} configurations were not measured") for note in of_best(asked, found).notes
@@ -183,6 +183,8 @@ def test_a_stopped_search_goes_on_with_the_same_proposals(sweep_file, pool, tmp_
     [
         ("", ("minimise", "minimize"), "question.minimize: unknown key"),
         ("", ('minimise = "ms"', 'minimise = "ms"\nmaximise = "ms"'), "give either minimise"),
+        ("", ('minimise = "ms"', "minimise = []"), "give either minimise"),
+        ("", ('minimise = "ms"', 'minimise = ["ms", "violations"]'), "is a constraint, not an aim"),
         ("", ("violations == 0", "violations = 0"), "is no constraint"),
         ("", ("runs = 64", "runs = 3"), "question.runs"),
         ("", ('["watch", "lua"]', "[]"), "question.parameters.cure"),
@@ -205,8 +207,71 @@ def test_the_command_line_and_the_page_tell_the_answer(sweep_file):
     assert "cure lua" in " ".join(ended.stdout.split())
 
 
+# -- several aims: the front ----------------------------------------------------------------------------------
+
+
+def trade(at, rng):
+    """a buys `cost` with `delay`, b and n are best in the middle: the front is b = 0.5, n = 8, any a."""
+    away = (at["b"] - 0.5) ** 2 + ((at["n"] - 8) / 16) ** 2
+    return {
+        "cost": 1 + at["a"] + away + 0.01 * rng.standard_normal(),
+        "speed": 2 * at["a"] ** 0.5 - away + 0.01 * rng.standard_normal(),
+        "load": at["a"] - 0.9 + 0.001 * rng.standard_normal(),
+    }
+
+
+def front_of(problem=trade, runs=240, **more):
+    asked = Best.model_validate(
+        {"kind": "best", "minimise": ["cost"], "maximise": "speed", "subject_to": ["load <= 0"], "runs": runs,
+         "parameters": {name: SIX[name] for name in ("a", "b", "n")}} | more
+    )  # fmt: skip
+    return asked, best(asked, ask_of(problem), 1, 3)
+
+
+def test_of_two_aims_the_front_is_found_and_nothing_on_it_is_dominated():
+    asked, found = front_of()
+    table = of_best(asked, found)
+    front = [row for row in table.rows if row["on_front"]]
+    assert len(front) >= 5
+    for one in front:
+        assert one["meets"]
+        assert not any(
+            other["cost"] <= one["cost"] and other["speed"] >= one["speed"] and other != one for other in front
+        )
+        away = (one["b"] - 0.5) ** 2 + ((one["n"] - 8) / 16) ** 2
+        assert away < 0.05
+    costs = [row["cost"] for row in front]
+    assert min(costs) < 1.15
+    assert max(costs) > 1.6
+    assert table.outcome is Outcome.HOLDS
+    assert found.runs <= 240
+    shares = [note for note in table.notes if "PED-ANOVA" in note]
+    assert len(shares) == 2
+
+
+def test_who_is_told_to_be_worse_in_every_aim_is_neither_on_the_front_nor_tied():
+    def flat(at, rng):
+        worse = float(at["mode"] != "y")
+        noise = (0.01 + 0.02 * worse) * rng.standard_normal(2)
+        return {"cost": 1 + worse + noise[0], "speed": 1 - worse + noise[1], "load": -1 + noise[0]}
+
+    _, found = front_of(flat, 60, parameters={"mode": ["x", "y", "z"]}, sampler="grid")
+    states = {one.parameters["mode"]: (one.chosen, one.is_tied) for one in found.finalists}
+    assert states == {"y": (True, False), "x": (False, False), "z": (False, False)}
+
+
+def test_the_aims_of_a_front_are_told_and_drawn(sweep_file):
+    path = sweep_file(station(runs=40).replace('minimise = "ms"', 'minimise = ["ms", "p99_ms"]'))
+    ended = orderlab("sweep", path, "--engine", "pool", "--report")
+    assert ended.returncode == 0, ended.stderr
+    said = " ".join(ended.stdout.split())
+    assert "on the front" in said
+    assert "the least p99_ms" in said
+    page = next(path.parent.glob("out/report/index.html")).read_text()
+    assert "p99_ms against ms" in page
+
+
 @pytest.mark.exhaustive
-@pytest.mark.xfail(reason="measured on seeds 0 to 3: valley is 10 % off at seed 3; random search is nearer on bound")
 @pytest.mark.parametrize(("problem", "optimum"), PROBLEMS, ids=lambda it: getattr(it, "__name__", ""))
 def test_a_fifth_of_the_runs_of_random_search_is_enough(problem, optimum):
     """Over 20 seeds: within 3 % of the optimum, and not worse than random search with five times the runs."""

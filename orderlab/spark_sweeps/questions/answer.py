@@ -216,7 +216,7 @@ def _insist_on_sense(asked: BaseModel, path: Path, sweep: SweepFile, plan: Plan)
                     raise InputError(f"{path}: question.parameters.{name}: {name} is derived already; keep one")
                 ends = axis.listed()[:ENDS_MAX] if axis.has_list else (axis.at(0.0), axis.at(1.0))
                 probes += [(f"parameters.{name}", {name: value}) for value in ends]
-            named = {"minimise" if asked.sign == 1 else "maximise": [asked.metric], "subject_to": asked.measured}
+            named = {"aims": [aim.metric for aim in asked.aims], "subject_to": asked.measured}
         case Cheapest():
             named = {"targets": list(asked.targets)}
             price_of(Expression(asked.price, f"{path}: question.price"), plan.run(0).parameters)

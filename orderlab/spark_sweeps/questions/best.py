@@ -1,4 +1,5 @@
 """The best configuration: one metric at its least or most, under constraints, found by a search in batches of runs.
+Of several metrics the front: configurations of which none is better in all.
 
 Three quarters of the runs search: a sampler proposes a batch, the sweep runs it, the sampler is told. A batch is a
 function of the seed and of the results of the batches before it, in their order, so that a search that was stopped goes
@@ -12,10 +13,9 @@ from __future__ import annotations
 import itertools
 import math
 import re
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -33,6 +33,7 @@ from orderlab.spark_sweeps.questions.asking import (
     insist_on_judgement,
     metric_of,
 )  # fmt: skip
+from orderlab.spark_sweeps.questions.proposals import Grid, Sampler, dominates, key_of, leading
 from orderlab.spark_sweeps.results.rows import METRIC, PARAMETER, columns_beside
 from orderlab.spark_sweeps.sweep_file.plan import seed_of
 from orderlab.spark_sweeps.sweep_file.specification import Axis
@@ -40,10 +41,6 @@ from orderlab.spark_sweeps.sweep_file.specification import Axis
 VIOLATIONS = "violations"
 """In a constraint: 1 for a run in which a law broke, 0 for one whose laws held."""
 FINALISTS_MAX, FINAL_RUNS_MIN = 10, 5
-STEPS_MAX = 1000
-"""Whole ranges of more values are searched as continuous ones, and rounded."""
-ASKED_AGAIN = 20
-"""So many times as many proposals as a batch holds are asked for, if those that come were run before."""
 _CONSTRAINT = re.compile(r"\s*(\S+?)\s*(<=|>=|==|<|>)\s*([-+0-9.eE]+)\s*")
 
 
@@ -88,13 +85,26 @@ def constraint_of(text: str) -> Bound:
     return Bound(matched[1], matched[2], bound)
 
 
+class Aim(NamedTuple):
+    """A metric, and the sign that makes less of it better."""
+
+    metric: str
+    sign: int
+
+    @property
+    def word(self) -> str:
+        """What is looked for."""
+        return "least" if self.sign == 1 else "greatest"
+
+
 class Best(BaseModel):
     """What is asked: the configuration of ``parameters`` with the least (or greatest) mean of a metric."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     kind: Literal["best"]
-    minimise: str | None = None
-    maximise: str | None = None
+    minimise: str | tuple[str, ...] | None = None
+    maximise: str | tuple[str, ...] | None = None
+    """One metric, or several: then their front is the answer."""
     subject_to: tuple[str, ...] = ()
     runs: int = Field(ge=20, le=1_000_000)
     """All that may be done."""
@@ -106,21 +116,28 @@ class Best(BaseModel):
 
     @model_validator(mode="after")
     def _has_one_aim(self) -> Best:
-        if (self.minimise is None) == (self.maximise is None):
-            raise ValueError('give either minimise = "METRIC" or maximise = "METRIC"')
+        names = [aim.metric for aim in self.aims]
+        if not names or len(set(names)) < len(names):
+            raise ValueError('give either minimise = "METRIC" or maximise = "METRIC"; of several metrics each once')
+        if VIOLATIONS in names:
+            raise ValueError(f'{VIOLATIONS} is a constraint, not an aim; write subject_to = ["{VIOLATIONS} == 0"]')
         for text in self.subject_to:
             constraint_of(text)
         return self
 
     @property
-    def metric(self) -> str:
-        """What is minimised or maximised."""
-        return self.minimise or self.maximise or ""
+    def aims(self) -> list[Aim]:
+        """What is minimised, then what is maximised."""
+        given = ((self.minimise, 1), (self.maximise, -1))
+        return [
+            Aim(name, sign) for names, sign in given for name in ((names,) if isinstance(names, str) else names or ())
+        ]
 
-    @property
-    def sign(self) -> int:
-        """What makes less better."""
-        return 1 if self.maximise is None else -1
+    def signed(self, values: Sequence[float] | None) -> tuple[float, ...]:
+        """A value for each aim so that less is better; infinite where nothing was measured."""
+        if values is None:
+            return (math.inf,) * len(self.aims)
+        return tuple(aim.sign * value for aim, value in zip(self.aims, values, strict=True))
 
     @property
     def constraints(self) -> list[Bound]:
@@ -130,22 +147,28 @@ class Best(BaseModel):
     @property
     def measured(self) -> list[str]:
         """The metrics that runs have to record."""
-        names = [self.metric, *(constraint.metric for constraint in self.constraints)]
+        names = [*(aim.metric for aim in self.aims), *(constraint.metric for constraint in self.constraints)]
         return [name for name in dict.fromkeys(names) if name != VIOLATIONS]
 
 
 @dataclass(frozen=True)
 class Tried:
-    """A configuration of the search. ``value`` None: one of its runs failed, or showed no number."""
+    """A configuration of the search. ``values``: the mean of each aim; None: one of its runs failed, or showed no
+    number."""
 
     parameters: Mapping[str, Any]
-    value: float | None
+    values: tuple[float, ...] | None
     excess: tuple[float, ...] = ()
 
     @property
     def is_feasible(self) -> bool:
         """Whether its runs met the constraints."""
-        return self.value is not None and all(over <= 0 for over in self.excess)
+        return self.values is not None and all(over <= 0 for over in self.excess)
+
+    @property
+    def breach(self) -> float:
+        """How far it is beyond the constraints, in all."""
+        return sum(max(0.0, over) for over in self.excess)
 
 
 @dataclass(frozen=True)
@@ -153,8 +176,9 @@ class Finalist:
     """One of the best of the search on fresh seeds. ``meets``: by the ends of the intervals; ``open``: it may."""
 
     parameters: Mapping[str, Any]
-    values: Sequence[float]
-    interval: Interval | None
+    values: Mapping[str, Sequence[float]]
+    """Of each aim, in the order of the seeds; empty where a run failed."""
+    intervals: Mapping[str, Interval]
     constraints: Mapping[str, Interval]
     meets: bool
     open: bool
@@ -162,13 +186,14 @@ class Finalist:
     violations: int = 0
     """How many of its runs broke a law, whether or not the question forbids it."""
     chosen: bool = False
-    difference: Interval | None = None
-    """To the chosen one, paired on the same seeds."""
+    """The best by its mean; of several aims: on the front by its means."""
+    is_tied: bool = False
+    """Whether it meets the constraints, and is not told from a better one by differences on the same seeds."""
 
     @property
-    def is_tied(self) -> bool:
-        """Whether it meets the constraints and is not told from the chosen one."""
-        return self.difference is not None and self.difference.low <= 0 <= self.difference.high
+    def means(self) -> tuple[float, ...] | None:
+        """Of each aim; None where it was not measured."""
+        return tuple(interval.estimate for interval in self.intervals.values()) or None
 
 
 @dataclass
@@ -177,7 +202,7 @@ class Search:
 
     tried: dict[tuple[Any, ...], Tried] = field(default_factory=dict)
     finalists: list[Finalist] = field(default_factory=list)
-    importance: Mapping[str, float] = field(default_factory=dict)
+    importance: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     runs: int = 0
 
 
@@ -199,7 +224,7 @@ def best(asked: Best, ask: Ask, replications: int, seed: int) -> Search:
     search, left = Search(), (asked.runs - final_runs) // replications
     if left < 1:
         raise InputError(f"question.runs: {asked.runs} are too few for replications.count {replications}; raise runs")
-    proposals = _Grid(asked, left) if asked.sampler == "grid" else _Sampler(asked, seed)
+    proposals = Grid(asked, left) if asked.sampler == "grid" else Sampler(asked, seed)
     number = 0
     while left and (points := proposals.batch(number, min(asked.batch, left), search.tried)):
         answered = ask(f"batch-{number:04d}", points, replications)
@@ -207,21 +232,25 @@ def best(asked: Best, ask: Ask, replications: int, seed: int) -> Search:
             insist_on_judgement(answered)
         for place, point in enumerate(points):
             mine = answered[place * replications : (place + 1) * replications]
-            search.tried[_key(point)] = _tried(asked, point, mine)
+            search.tried[key_of(point)] = _tried(asked, point, mine)
         search.runs += len(answered)
         if number == 0 and all(run.status != "ok" for run in answered):
             insist_on_an_end(answered)
         proposals.tell(search.tried)
         left, number = left - len(points), number + 1
-    candidates = [tried for tried in search.tried.values() if tried.value is not None]
+    candidates = [tried for tried in search.tried.values() if tried.values is not None]
     if not candidates:
         raise InputError(
             f"question: not one of {len(search.tried)} configurations was measured: in each a run failed, or "
             f"{' or '.join(asked.measured)} was no finite number; see the rows of batch-0000"
         )
-    candidates.sort(key=lambda tried: (sum(max(0.0, over) for over in tried.excess), asked.sign * (tried.value or 0.0)))
-    many = max(1, min(FINALISTS_MAX, final_runs // FINAL_RUNS_MIN))
-    _run_finalists(asked, search, _candidates(asked, candidates, many), final_runs, ask, seed)
+    many = max(1, min(FINALISTS_MAX * len(asked.aims), final_runs // FINAL_RUNS_MIN))
+    if len(asked.aims) > 1:
+        chosen = _spread(asked, leading(asked, candidates, many), many)
+    else:
+        candidates.sort(key=lambda tried: (tried.breach, *asked.signed(tried.values)))
+        chosen = _candidates(asked, candidates, many)
+    _run_finalists(asked, search, chosen, final_runs, ask, seed)
     search.importance = proposals.importance()
     return search
 
@@ -249,8 +278,17 @@ def _candidates(asked: Best, ranked: Sequence[Tried], many: int) -> list[Tried]:
     return [*chosen, *itertools.islice(rest, many - len(chosen))]
 
 
-def _key(point: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(point.items())
+def _spread(asked: Best, front: Sequence[Tried], many: int) -> list[Tried]:
+    """At most ``many`` of a front: the best of each aim, then again and again who lies furthest from those chosen."""
+    values = np.array([asked.signed(tried.values) for tried in front])
+    width = np.ptp(values, axis=0)
+    places = list(dict.fromkeys(int(place) for place in values.argmin(axis=0)))[:many]
+    scaled = (values - values.min(axis=0)) / np.where(width > 0, width, 1.0)
+    while len(places) < min(many, len(front)):
+        apart = np.min(np.linalg.norm(scaled[:, None] - scaled[places], axis=2), axis=1)
+        apart[places] = -1.0
+        places.append(int(apart.argmax()))
+    return [front[place] for place in places]
 
 
 def _tried(asked: Best, point: Mapping[str, Any], runs: Sequence[AnsweredRun]) -> Tried:
@@ -262,7 +300,7 @@ def _tried(asked: Best, point: Mapping[str, Any], runs: Sequence[AnsweredRun]) -
         values = measured[constraint.metric]
         exact = constraint.relation == "=="
         over.append(max(map(constraint.excess, values)) if exact else constraint.excess(float(np.mean(values))))
-    return Tried(point, float(np.mean(measured[asked.metric])), tuple(over))
+    return Tried(point, tuple(float(np.mean(measured[aim.metric])) for aim in asked.aims), tuple(over))
 
 
 def _run_finalists(asked: Best, search: Search, candidates: Sequence[Tried], budget: int, ask: Ask, seed: int) -> None:
@@ -275,31 +313,50 @@ def _run_finalists(asked: Best, search: Search, candidates: Sequence[Tried], bud
         _finalist(asked, tried, answered[place * each : (place + 1) * each], len(candidates))
         for place, tried in enumerate(candidates)
     ]
+    search.finalists = _ranked(asked, _told_apart(asked, finalists))
+
+
+def _told_apart(asked: Best, finalists: Sequence[Finalist]) -> list[Finalist]:
+    """The finalists, with the chosen ones among those that meet the constraints, and those that are tied with them."""
     meeting = [finalist for finalist in finalists if finalist.meets]
-    if meeting:
-        chosen = min(meeting, key=lambda finalist: asked.sign * float(np.mean(finalist.values)))
-        level = 1 - (1 - asked.confidence) / len(candidates)
-        for place, finalist in enumerate(finalists):
-            if finalist is chosen:
-                finalists[place] = Finalist(**{**vars(finalist), "chosen": True})
-            elif finalist.meets:
-                apart = difference_interval(chosen.values, finalist.values, level)
-                finalists[place] = Finalist(**{**vars(finalist), "difference": apart})
-    worst = math.inf
+    means = {id(finalist): asked.signed(finalist.means) for finalist in meeting}
+    if len(asked.aims) == 1:
+        chosen = sorted(meeting, key=lambda finalist: means[id(finalist)])[:1]
+    else:
+        chosen = [
+            finalist for finalist in meeting
+            if not any(dominates(means[id(other)], means[id(finalist)]) for other in meeting)
+        ]  # fmt: skip
+    level = 1 - (1 - asked.confidence) / (len(finalists) * len(asked.aims))
 
-    def rank(finalist: Finalist) -> tuple[bool, bool, bool, float]:
-        value = worst if finalist.interval is None else asked.sign * finalist.interval.estimate
-        return not finalist.chosen, not finalist.meets, not finalist.open, value
+    def is_worse(finalist: Finalist, than: Finalist) -> bool:
+        """Whether all aims are told to be no better, by paired differences."""
+        apart = [difference_interval(than.values[aim.metric], finalist.values[aim.metric], level) for aim in asked.aims]
+        return all((one.low if aim.sign == 1 else -one.high) > 0 for aim, one in zip(asked.aims, apart, strict=True))
 
-    search.finalists = sorted(finalists, key=rank)
+    told = []
+    for finalist in finalists:
+        if finalist in chosen:
+            finalist = replace(finalist, chosen=True)
+        elif finalist.meets:
+            finalist = replace(finalist, is_tied=not any(is_worse(finalist, other) for other in chosen))
+        told.append(finalist)
+    return told
+
+
+def _ranked(asked: Best, finalists: Sequence[Finalist]) -> list[Finalist]:
+    def rank(finalist: Finalist) -> tuple[Any, ...]:
+        return not finalist.chosen, not finalist.meets, not finalist.open, asked.signed(finalist.means)
+
+    return sorted(finalists, key=rank)
 
 
 def _finalist(asked: Best, tried: Tried, runs: Sequence[AnsweredRun], many: int) -> Finalist:
     measured = measured_of(asked, runs)
     broken = sum(run.outcome == "violated" for run in runs)
     if measured is None:
-        return Finalist(tried.parameters, (), None, {}, False, False, runs[0].replay, broken)
-    level = 1 - (1 - asked.confidence) / many
+        return Finalist(tried.parameters, {}, {}, {}, False, False, runs[0].replay, broken)
+    level = 1 - (1 - asked.confidence) / (many * len(asked.aims))
     intervals: dict[str, Interval] = {}
     meets = may = True
     for constraint, before in zip(asked.constraints, tried.excess, strict=True):
@@ -311,168 +368,52 @@ def _finalist(asked: Best, tried: Tried, runs: Sequence[AnsweredRun], many: int)
         else:
             meets &= constraint.excess(constraint.far_end(interval)) <= 0
             may &= constraint.excess(constraint.near_end(interval)) <= 0
-    interval = interval_of(measured[asked.metric], level)
-    return Finalist(
-        tried.parameters, measured[asked.metric], interval, intervals, meets, may and not meets, runs[0].replay, broken
-    )
-
-
-class _Grid:
-    """Evenly spaced values of every parameter, as many as the runs allow."""
-
-    def __init__(self, asked: Best, most: int) -> None:
-        levels = dict.fromkeys(asked.parameters, 1)
-        limits = {name: _levels_of(axis) for name, axis in asked.parameters.items()}
-        grew = True
-        while grew:
-            grew = False
-            for name in levels:
-                wider = math.prod(levels.values()) // levels[name] * (levels[name] + 1)
-                if levels[name] < limits[name] and wider <= most:
-                    levels[name] += 1
-                    grew = True
-        values = [
-            dict.fromkeys(axis.at(min((k + 0.5) / levels[name], TOP)) for k in range(levels[name]))
-            for name, axis in asked.parameters.items()
-        ]
-        self._left = itertools.product(*values)
-        self._names = list(asked.parameters)
-
-    def batch(self, number: int, size: int, tried: Mapping[tuple[Any, ...], Tried]) -> list[dict[str, Any]]:
-        return [dict(zip(self._names, row, strict=True)) for row in itertools.islice(self._left, size)]
-
-    def tell(self, tried: Mapping[tuple[Any, ...], Tried]) -> None:
-        """Learn nothing."""
-
-    def importance(self) -> dict[str, float]:
-        return {}
-
-
-TOP = math.nextafter(1.0, 0.0)
-
-
-def _levels_of(axis: Axis) -> int:
-    """How many values an axis has; STEPS_MAX where they are too many to step through."""
-    if axis.has_list:
-        return len(axis.listed())
-    if axis.is_whole and axis.scale == "linear":
-        return min(STEPS_MAX, int(axis.high or 0) - int(axis.low or 0) + 1)
-    return STEPS_MAX
-
-
-class _Sampler:
-    """Optuna's samplers, with a study in memory that is told the batches in their order."""
-
-    def __init__(self, asked: Best, seed: int) -> None:
-        try:
-            import optuna
-        except ImportError:
-            raise InputError('question.sampler: the search needs Optuna; pip install "orderlab[best]"') from None
-        self._optuna, self._asked, self._seed = optuna, asked, seed
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self._study = optuna.create_study(direction="minimize" if asked.sign == 1 else "maximize")
-        self._axes = {name: _Searched(optuna, axis) for name, axis in asked.parameters.items()}
-        self._open: list[tuple[Any, tuple[Any, ...]]] = []
-
-    def batch(self, number: int, size: int, tried: Mapping[tuple[Any, ...], Tried]) -> list[dict[str, Any]]:
-        """Up to ``size`` configurations that were not tried; none where the sampler proposes no new one."""
-        space = {name: axis.distribution for name, axis in self._axes.items()}
-        self._study.sampler = self._sampler_of(seed_of(self._seed, f"batch-{number}"))
-        points: dict[tuple[Any, ...], dict[str, Any]] = {}
-        for _ in range(ASKED_AGAIN * size):
-            trial = self._study.ask(space)
-            point = {name: axis.value(trial.params[name]) for name, axis in self._axes.items()}
-            self._open.append((trial, _key(point)))
-            if _key(point) not in tried:
-                points[_key(point)] = point
-            if len(points) == size:
-                break
-        return list(points.values())
-
-    def _sampler_of(self, seed: int) -> Any:
-        if self._asked.sampler == "random":
-            return self._optuna.samplers.RandomSampler(seed=seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the options are called experimental
-            return self._optuna.samplers.TPESampler(
-                seed=seed, multivariate=True, constant_liar=True, n_startup_trials=max(10, 2 * len(self._axes)),
-                constraints_func=_excess if self._asked.subject_to else None,
-            )  # fmt: skip
-
-    def tell(self, tried: Mapping[tuple[Any, ...], Tried]) -> None:
-        """Tell the study what its proposals showed."""
-        for trial, key in self._open:
-            result = tried[key]
-            trial.set_user_attr("excess", list(result.excess))
-            failed = result.value is None
-            self._study.tell(trial, result.value, state=self._optuna.trial.TrialState.FAIL if failed else None)
-        self._open = []
-
-    def importance(self) -> dict[str, float]:
-        """What each parameter has a part in, as shares of 1; empty where too little was measured to say."""
-        done = [trial for trial in self._study.trials if trial.value is not None]
-        if len(done) < 4 * len(self._axes) or len({trial.value for trial in done}) < 2:
-            return {}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            evaluator = self._optuna.importance.PedAnovaImportanceEvaluator()
-            shares = self._optuna.importance.get_param_importances(self._study, evaluator=evaluator)
-        return {name: float(share) for name, share in shares.items() if math.isfinite(share)}
-
-
-def _excess(trial: Any) -> Sequence[float]:
-    return trial.user_attrs["excess"]  # type: ignore[no-any-return]
-
-
-class _Searched:
-    """An axis as a sampler sees it: an unordered choice, steps, or a share of the way."""
-
-    def __init__(self, optuna: Any, axis: Axis) -> None:
-        listed = axis.listed() if axis.has_list else ()
-        numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in listed)
-        steps = _levels_of(axis)
-        self.value: Callable[[Any], Any]
-        if listed and not (numbers and list(listed) == sorted(listed)):
-            self.distribution = optuna.distributions.CategoricalDistribution(range(len(listed)))
-            self.value = lambda place: listed[place]
-        elif listed:
-            self.distribution = optuna.distributions.IntDistribution(0, len(listed) - 1)
-            self.value = lambda place: listed[place]
-        elif axis.is_whole and axis.scale == "linear" and steps < STEPS_MAX:
-            self.distribution = optuna.distributions.IntDistribution(0, steps - 1)
-            self.value = lambda place: int(axis.low or 0) + place
-        else:
-            self.distribution = optuna.distributions.FloatDistribution(0.0, 1.0)
-            self.value = lambda share: axis.at(share)
+    aims = {aim.metric: measured[aim.metric] for aim in asked.aims}
+    means = {metric: interval_of(mine, level) for metric, mine in aims.items()}
+    return Finalist(tried.parameters, aims, means, intervals, meets, may and not meets, runs[0].replay, broken)
 
 
 FINAL = ("value", "low", "high", "meets", "open", "chosen", "tied", "violations", "runs")
+FRONT = ("meets", "open", "on_front", "tied", "violations", "runs")
+"""Of several aims, each with three columns of its own (`aim_columns`)."""
 
 
-def of_best(asked: Best, search: Search, confidence: float | None = None) -> AnswerTable:
-    """A row for each finalist: the chosen one, then those that meet the constraints, then the others."""
-    names = list(asked.parameters)
-    texts = [constraint.text for constraint in asked.constraints]
-    ends = columns_beside(FINAL, texts, METRIC)
-    columns = columns_beside((*FINAL, *ends.values()), names, PARAMETER)
+def aim_columns(asked: Best) -> dict[str, tuple[str, str, str]]:
+    """Of each aim the columns of its mean and of both ends of its interval."""
+    if len(asked.aims) == 1:
+        return {asked.aims[0].metric: ("value", "low", "high")}
+    means = columns_beside(FRONT, [aim.metric for aim in asked.aims], METRIC)
+    taken = (*FRONT, *means.values())
+    ends = columns_beside(
+        taken, [f"{column}.{end}" for column in means.values() for end in ("low", "high")], "interval"
+    )
+    return {metric: (column, ends[f"{column}.low"], ends[f"{column}.high"]) for metric, column in means.items()}
+
+
+def of_best(asked: Best, search: Search) -> AnswerTable:
+    """A row for each finalist: the chosen one (or the front), then those that meet the constraints, then the others."""
+    aims = aim_columns(asked)
+    fixed = FINAL if len(aims) == 1 else (*FRONT, *(column for columns in aims.values() for column in columns))
+    ends = columns_beside(fixed, [constraint.text for constraint in asked.constraints], METRIC)
+    columns = columns_beside((*fixed, *ends.values()), list(asked.parameters), PARAMETER)
     rows, evidence = [], Evidence()
     for finalist in search.finalists:
         row: dict[str, Any] = {column: finalist.parameters[name] for name, column in columns.items()}
-        value = finalist.interval
-        row |= {
-            "value": value and value.estimate,
-            "low": value and finite(value.low),
-            "high": value and finite(value.high),
-        }
+        for metric, (mean, low, high) in aims.items():
+            interval = finalist.intervals.get(metric)
+            row[mean] = interval and interval.estimate
+            row |= {low: interval and finite(interval.low), high: interval and finite(interval.high)}
+            if interval is not None:
+                evidence.take(mean_at(metric, finalist.parameters), list(finalist.values[metric]))
         for constraint in asked.constraints:
-            interval = finalist.constraints.get(constraint.text)
-            row[ends[constraint.text]] = None if interval is None else finite(interval.estimate)
+            bound = finalist.constraints.get(constraint.text)
+            row[ends[constraint.text]] = None if bound is None else finite(bound.estimate)
+        runs = max(map(len, finalist.values.values()), default=0)
         rows.append({
-            **row, "meets": finalist.meets, "open": finalist.open, "chosen": finalist.chosen, "tied": finalist.is_tied,
-            "violations": finalist.violations, "runs": len(finalist.values),
+            **row, "meets": finalist.meets, "open": finalist.open,
+            "chosen" if len(aims) == 1 else "on_front": finalist.chosen, "tied": finalist.is_tied,
+            "violations": finalist.violations, "runs": runs,
         })  # fmt: skip
-        if finalist.interval is not None:
-            evidence.take(mean_at(asked.metric, finalist.parameters), list(finalist.values))
     outcome = Outcome.HOLDS if any(finalist.chosen for finalist in search.finalists) else Outcome.VIOLATED
     if outcome is Outcome.VIOLATED and any(finalist.open for finalist in search.finalists):
         outcome = Outcome.UNKNOWN
@@ -481,12 +422,24 @@ def of_best(asked: Best, search: Search, confidence: float | None = None) -> Ans
 
 
 def _notes(asked: Best, search: Search) -> list[str]:
-    unmeasured = sum(tried.value is None for tried in search.tried.values())
+    unmeasured = sum(tried.values is None for tried in search.tried.values())
     feasible = sum(tried.is_feasible for tried in search.tried.values())
+    sure = f"{nominal(asked.confidence)} for all {len(search.finalists)} finalists"
+    if len(asked.aims) == 1:
+        read = (
+            f"value, low, high: mean of {asked.aims[0].metric} and its interval on seeds that the search had not seen, "
+            f"{sure} together (Bonferroni). tied: meets the constraints, and its difference to the chosen one, paired "
+            "on the same seeds, is not told from 0."
+        )
+    else:
+        read = (
+            f"Means and intervals are of seeds that the search had not seen, {sure} and aims together (Bonferroni). "
+            "on_front: meets the constraints, and by its means no other that does is as good in every aim and better "
+            "in one. tied: not on the front, and by differences on the same seeds not told to be worse in all aims "
+            "than one that is."
+        )
     notes = [
-        f"value, low, high: mean of {asked.metric} and its interval on seeds that the search had not seen, "
-        f"{nominal(asked.confidence)} for all {len(search.finalists)} finalists together (Bonferroni). tied: meets the "
-        "constraints, and its difference to the chosen one, paired on the same seeds, is not told from 0.",
+        read,
         f"Looked at: {len(search.tried):,} configurations ({asked.sampler}, in batches of {asked.batch}), {feasible:,} "
         f"of them within the constraints by their means; {search.runs:,} runs in all. What lies outside the ranges, or "
         "between the configurations that were tried, was not looked at: a better one may be there.",
@@ -500,9 +453,11 @@ def _notes(asked: Best, search: Search) -> list[str]:
     if unmeasured:
         notes.append(f"{unmeasured:,} configurations were not measured, and are no answer: a run failed, or showed no "
                      "finite number, or put no law to the test.")  # fmt: skip
-    if search.importance:
-        shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in search.importance.items())
-        notes.append(f"What tells the better tenth of the search from the rest (PED-ANOVA, no interval): {shares}.")
+    for metric, parts in search.importance.items():
+        shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in parts.items())
+        notes.append(
+            f"What tells the better tenth of the search by {metric} from the rest (PED-ANOVA, no interval): {shares}."
+        )
     return [*notes, NOMINAL]
 
 
