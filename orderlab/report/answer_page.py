@@ -14,9 +14,10 @@ from orderlab.report.report import versions
 from orderlab.report.sweep import answered, named, sentence, with_unit
 from orderlab.report.sweep_page import held_fixed
 from orderlab.report.words import cell, counted, harmless
+from orderlab.spark_sweeps.questions.aims import Best
 from orderlab.spark_sweeps.questions.answer import Answer
 from orderlab.spark_sweeps.questions.asking import COMMANDS
-from orderlab.spark_sweeps.questions.best import Best, aim_columns
+from orderlab.spark_sweeps.questions.best import aim_columns
 from orderlab.spark_sweeps.questions.capacity import capacity_columns
 from orderlab.spark_sweeps.questions.cheapest import target_columns
 from orderlab.spark_sweeps.runs.digests import code_digest, scripts_digest
@@ -270,9 +271,9 @@ def _front_of(
     shown = sorted((row for row in rows if row[x] is not None and row[y] is not None), key=lambda row: row[x])
 
     def mark(row: Mapping[str, Any]) -> Mark:
-        told = f"{named(row, settings)}: {across} {cell(row[x])}, {up} {_between(row, y, low, high)}"
+        words = f"{named(row, settings)}: {across} {cell(row[x])}, {up} {_between(row, y, low, high)}"
         return Mark(
-            row[x], row[y], row[low], row[high], told + lead(row).told, lead(row).link, is_open=not row["meets"]
+            row[x], row[y], row[low], row[high], words + lead(row).told, lead(row).link, is_open=not row["meets"]
         )
 
     curves = [

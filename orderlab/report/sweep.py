@@ -14,9 +14,10 @@ from orderlab.model.verdict import Outcome
 from orderlab.program import EXIT
 from orderlab.report.terminal import STYLE
 from orderlab.report.words import cell, counted
+from orderlab.spark_sweeps.questions.aims import Aim, Best
 from orderlab.spark_sweeps.questions.answer import Answer
 from orderlab.spark_sweeps.questions.asking import COMMANDS, unsettled_line
-from orderlab.spark_sweeps.questions.best import Aim, Best, aim_columns
+from orderlab.spark_sweeps.questions.best import aim_columns
 from orderlab.spark_sweeps.questions.capacity import capacity_columns
 from orderlab.spark_sweeps.results.rows import counted_kinds
 from orderlab.spark_sweeps.runs.job import Preview, RunsProgress, Summary

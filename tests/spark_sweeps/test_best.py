@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from orderlab.model.verdict import Outcome
+from orderlab.spark_sweeps.questions.aims import Best, constraint_of
 from orderlab.spark_sweeps.questions.answer import answer
 from orderlab.spark_sweeps.questions.asking import AnsweredRun
-from orderlab.spark_sweeps.questions.best import Best, best, constraint_of, of_best
+from orderlab.spark_sweeps.questions.best import best, of_best
 from orderlab.spark_sweeps.runs.job import load
 from tests.in_process import orderlab
 

@@ -16,8 +16,9 @@ from pydantic import BaseModel, ValidationError
 from orderlab.model.errors import InputError, did_you_mean, shortened
 from orderlab.model.files import write_whole
 from orderlab.model.verdict import Outcome
+from orderlab.spark_sweeps.questions.aims import Best
 from orderlab.spark_sweeps.questions.asking import AnsweredRun, AnswerTable, Rounds, answers, asking, finite
-from orderlab.spark_sweeps.questions.best import Best, best, of_best
+from orderlab.spark_sweeps.questions.best import best, of_best
 from orderlab.spark_sweeps.questions.capacity import Capacity, capacity, of_capacity
 from orderlab.spark_sweeps.questions.cheapest import Cheapest, cheapest, of_cheapest, price_of
 from orderlab.spark_sweeps.questions.comparison import Comparison, comparison, of_comparison

@@ -12,18 +12,24 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.sim.engine.few_runs import NOMINAL, Evidence, mean_at, nominal
 from orderlab.sim.engine.statistics import Interval, difference_interval, interval_of
+from orderlab.spark_sweeps.questions.aims import (
+    VIOLATIONS,
+    Best,
+    Tried,
+    dominates,
+    key_of,
+    leading,
+)
 from orderlab.spark_sweeps.questions.asking import (
     AnsweredRun,
     AnswerTable,
@@ -33,142 +39,11 @@ from orderlab.spark_sweeps.questions.asking import (
     insist_on_judgement,
     metric_of,
 )  # fmt: skip
-from orderlab.spark_sweeps.questions.proposals import Grid, Sampler, dominates, key_of, leading
+from orderlab.spark_sweeps.questions.proposals import Grid, Sampler
 from orderlab.spark_sweeps.results.rows import METRIC, PARAMETER, columns_beside
 from orderlab.spark_sweeps.sweep_file.plan import seed_of
-from orderlab.spark_sweeps.sweep_file.specification import Axis
 
-VIOLATIONS = "violations"
-"""In a constraint: 1 for a run in which a law broke, 0 for one whose laws held."""
 FINALISTS_MAX, FINAL_RUNS_MIN = 10, 5
-_CONSTRAINT = re.compile(r"\s*(\S+?)\s*(<=|>=|==|<|>)\s*([-+0-9.eE]+)\s*")
-
-
-@dataclass(frozen=True)
-class Bound:
-    """One of ``subject_to``."""
-
-    metric: str
-    relation: str
-    bound: float
-
-    @property
-    def text(self) -> str:
-        """As it is written."""
-        return f"{self.metric} {self.relation} {self.bound:g}"
-
-    def excess(self, value: float) -> float:
-        """How far ``value`` is beyond the bound; at most 0 where it meets it."""
-        if self.relation == "==":
-            return abs(value - self.bound)
-        over = value - self.bound if self.relation[0] == "<" else self.bound - value
-        return over if over or len(self.relation) == 2 else math.ulp(self.bound)
-
-    def far_end(self, interval: Interval) -> float:
-        """The end of an interval that is nearer to a breach."""
-        return interval.low if self.relation[0] == ">" else interval.high
-
-    def near_end(self, interval: Interval) -> float:
-        """The other one."""
-        return interval.high if self.relation[0] == ">" else interval.low
-
-
-def constraint_of(text: str) -> Bound:
-    """The constraint that a line says. Raises ValueError."""
-    matched = _CONSTRAINT.fullmatch(text)
-    try:
-        bound = float(matched[3]) if matched else math.nan
-    except ValueError:
-        bound = math.nan
-    if matched is None or not math.isfinite(bound):
-        raise ValueError(f'"{text}" is no constraint; write METRIC <= NUMBER, with <=, <, >=, > or ==')
-    return Bound(matched[1], matched[2], bound)
-
-
-class Aim(NamedTuple):
-    """A metric, and the sign that makes less of it better."""
-
-    metric: str
-    sign: int
-
-    @property
-    def word(self) -> str:
-        """What is looked for."""
-        return "least" if self.sign == 1 else "greatest"
-
-
-class Best(BaseModel):
-    """What is asked: the configuration of ``parameters`` with the least (or greatest) mean of a metric."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    kind: Literal["best"]
-    minimise: str | tuple[str, ...] | None = None
-    maximise: str | tuple[str, ...] | None = None
-    """One metric, or several: then their front is the answer."""
-    subject_to: tuple[str, ...] = ()
-    runs: int = Field(ge=20, le=1_000_000)
-    """All that may be done."""
-    parameters: dict[str, Axis] = Field(min_length=1)
-    sampler: Literal["tpe", "random", "grid"] = "tpe"
-    batch: int = Field(default=16, ge=1, le=10_000)
-    """Configurations that are proposed at once; more keep more cores busy, and search less cleverly."""
-    confidence: float = Field(default=0.95, gt=0.5, lt=1)
-
-    @model_validator(mode="after")
-    def _has_one_aim(self) -> Best:
-        names = [aim.metric for aim in self.aims]
-        if not names or len(set(names)) < len(names):
-            raise ValueError('give either minimise = "METRIC" or maximise = "METRIC"; of several metrics each once')
-        if VIOLATIONS in names:
-            raise ValueError(f'{VIOLATIONS} is a constraint, not an aim; write subject_to = ["{VIOLATIONS} == 0"]')
-        for text in self.subject_to:
-            constraint_of(text)
-        return self
-
-    @property
-    def aims(self) -> list[Aim]:
-        """What is minimised, then what is maximised."""
-        given = ((self.minimise, 1), (self.maximise, -1))
-        return [
-            Aim(name, sign) for names, sign in given for name in ((names,) if isinstance(names, str) else names or ())
-        ]
-
-    def signed(self, values: Sequence[float] | None) -> tuple[float, ...]:
-        """A value for each aim so that less is better; infinite where nothing was measured."""
-        if values is None:
-            return (math.inf,) * len(self.aims)
-        return tuple(aim.sign * value for aim, value in zip(self.aims, values, strict=True))
-
-    @property
-    def constraints(self) -> list[Bound]:
-        """Those of ``subject_to``."""
-        return [constraint_of(text) for text in self.subject_to]
-
-    @property
-    def measured(self) -> list[str]:
-        """The metrics that runs have to record."""
-        names = [*(aim.metric for aim in self.aims), *(constraint.metric for constraint in self.constraints)]
-        return [name for name in dict.fromkeys(names) if name != VIOLATIONS]
-
-
-@dataclass(frozen=True)
-class Tried:
-    """A configuration of the search. ``values``: the mean of each aim; None: one of its runs failed, or showed no
-    number."""
-
-    parameters: Mapping[str, Any]
-    values: tuple[float, ...] | None
-    excess: tuple[float, ...] = ()
-
-    @property
-    def is_feasible(self) -> bool:
-        """Whether its runs met the constraints."""
-        return self.values is not None and all(over <= 0 for over in self.excess)
-
-    @property
-    def breach(self) -> float:
-        """How far it is beyond the constraints, in all."""
-        return sum(max(0.0, over) for over in self.excess)
 
 
 @dataclass(frozen=True)
@@ -334,14 +209,14 @@ def _told_apart(asked: Best, finalists: Sequence[Finalist]) -> list[Finalist]:
         apart = [difference_interval(than.values[aim.metric], finalist.values[aim.metric], level) for aim in asked.aims]
         return all((one.low if aim.sign == 1 else -one.high) > 0 for aim, one in zip(asked.aims, apart, strict=True))
 
-    told = []
+    compared = []
     for finalist in finalists:
         if finalist in chosen:
             finalist = replace(finalist, chosen=True)
         elif finalist.meets:
             finalist = replace(finalist, is_tied=not any(is_worse(finalist, other) for other in chosen))
-        told.append(finalist)
-    return told
+        compared.append(finalist)
+    return compared
 
 
 def _ranked(asked: Best, finalists: Sequence[Finalist]) -> list[Finalist]:

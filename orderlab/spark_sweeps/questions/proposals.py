@@ -11,50 +11,19 @@ import itertools
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from orderlab.model.errors import InputError
+from orderlab.spark_sweeps.questions.aims import Best, Tried, key_of, leading
 from orderlab.spark_sweeps.sweep_file.plan import seed_of
 from orderlab.spark_sweeps.sweep_file.specification import Axis
-
-if TYPE_CHECKING:
-    from orderlab.spark_sweeps.questions.best import Best, Tried
 
 STEPS_MAX = 1000
 """Whole ranges of more values are searched as continuous ones, and rounded."""
 ASKED_AGAIN = 20
 """So many times as many proposals as a batch holds are asked for, if those that come were run before."""
-
-
-def key_of(point: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What tells configurations apart."""
-    return tuple(point.items())
-
-
-def leading(asked: Best, tried: Sequence[Tried], many: int) -> list[Tried]:
-    """The best of what was tried, within the constraints if anything is. Of one aim the ``many`` best; of several those
-    that nothing dominates by its means, and more of those that only these dominate, until there are ``many``.
-    """
-    left = [one for one in tried if one.values is not None]
-    kept = [one for one in left if one.is_feasible] or sorted(left, key=lambda one: one.breach)[:many]
-    if len(asked.aims) == 1:
-        return sorted(kept, key=lambda one: (one.breach, *asked.signed(one.values)))[:many]
-    chosen: list[Tried] = []
-    while kept and len(chosen) < many:
-        signed = [asked.signed(one.values) for one in kept]
-        front = [
-            one for one, mine in zip(kept, signed, strict=True) if not any(dominates(other, mine) for other in signed)
-        ]
-        chosen += front
-        kept = [one for one in kept if one not in front]
-    return chosen
-
-
-def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Whether ``one`` is nowhere worse and somewhere better; less is better."""
-    return all(a <= b for a, b in zip(one, other, strict=True)) and any(a < b for a, b in zip(one, other, strict=True))
 
 
 class Grid:

@@ -1,0 +1,174 @@
+"""What a search for the best is after: metrics to be least or greatest, constraints, and which of two is better."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from orderlab.sim.engine.statistics import Interval
+from orderlab.spark_sweeps.sweep_file.specification import Axis
+
+VIOLATIONS = "violations"
+"""In a constraint: 1 for a run in which a law broke, 0 for one whose laws held."""
+_CONSTRAINT = re.compile(r"\s*(\S+?)\s*(<=|>=|==|<|>)\s*([-+0-9.eE]+)\s*")
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One of ``subject_to``."""
+
+    metric: str
+    relation: str
+    bound: float
+
+    @property
+    def text(self) -> str:
+        """As it is written."""
+        return f"{self.metric} {self.relation} {self.bound:g}"
+
+    def excess(self, value: float) -> float:
+        """How far ``value`` is beyond the bound; at most 0 where it meets it."""
+        if self.relation == "==":
+            return abs(value - self.bound)
+        over = value - self.bound if self.relation[0] == "<" else self.bound - value
+        return over if over or len(self.relation) == 2 else math.ulp(self.bound)
+
+    def far_end(self, interval: Interval) -> float:
+        """The end of an interval that is nearer to a breach."""
+        return interval.low if self.relation[0] == ">" else interval.high
+
+    def near_end(self, interval: Interval) -> float:
+        """The other one."""
+        return interval.high if self.relation[0] == ">" else interval.low
+
+
+def constraint_of(text: str) -> Bound:
+    """The constraint that a line says. Raises ValueError."""
+    matched = _CONSTRAINT.fullmatch(text)
+    try:
+        bound = float(matched[3]) if matched else math.nan
+    except ValueError:
+        bound = math.nan
+    if matched is None or not math.isfinite(bound):
+        raise ValueError(f'"{text}" is no constraint; write METRIC <= NUMBER, with <=, <, >=, > or ==')
+    return Bound(matched[1], matched[2], bound)
+
+
+class Aim(NamedTuple):
+    """A metric, and the sign that makes less of it better."""
+
+    metric: str
+    sign: int
+
+    @property
+    def word(self) -> str:
+        """What is looked for."""
+        return "least" if self.sign == 1 else "greatest"
+
+
+class Best(BaseModel):
+    """What is asked: the configuration of ``parameters`` with the least (or greatest) mean of a metric."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    kind: Literal["best"]
+    minimise: str | tuple[str, ...] | None = None
+    maximise: str | tuple[str, ...] | None = None
+    """One metric, or several: then their front is the answer."""
+    subject_to: tuple[str, ...] = ()
+    runs: int = Field(ge=20, le=1_000_000)
+    """All that may be done."""
+    parameters: dict[str, Axis] = Field(min_length=1)
+    sampler: Literal["tpe", "random", "grid"] = "tpe"
+    batch: int = Field(default=16, ge=1, le=10_000)
+    """Configurations that are proposed at once; more keep more cores busy, and search less cleverly."""
+    confidence: float = Field(default=0.95, gt=0.5, lt=1)
+
+    @model_validator(mode="after")
+    def _has_one_aim(self) -> Best:
+        names = [aim.metric for aim in self.aims]
+        if not names or len(set(names)) < len(names):
+            raise ValueError('give either minimise = "METRIC" or maximise = "METRIC"; of several metrics each once')
+        if VIOLATIONS in names:
+            raise ValueError(f'{VIOLATIONS} is a constraint, not an aim; write subject_to = ["{VIOLATIONS} == 0"]')
+        for text in self.subject_to:
+            constraint_of(text)
+        return self
+
+    @property
+    def aims(self) -> list[Aim]:
+        """What is minimised, then what is maximised."""
+        given = ((self.minimise, 1), (self.maximise, -1))
+        return [
+            Aim(name, sign) for names, sign in given for name in ((names,) if isinstance(names, str) else names or ())
+        ]
+
+    def signed(self, values: Sequence[float] | None) -> tuple[float, ...]:
+        """A value for each aim so that less is better; infinite where nothing was measured."""
+        if values is None:
+            return (math.inf,) * len(self.aims)
+        return tuple(aim.sign * value for aim, value in zip(self.aims, values, strict=True))
+
+    @property
+    def constraints(self) -> list[Bound]:
+        """Those of ``subject_to``."""
+        return [constraint_of(text) for text in self.subject_to]
+
+    @property
+    def measured(self) -> list[str]:
+        """The metrics that runs have to record."""
+        names = [*(aim.metric for aim in self.aims), *(constraint.metric for constraint in self.constraints)]
+        return [name for name in dict.fromkeys(names) if name != VIOLATIONS]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A configuration of the search. ``values``: the mean of each aim; None: one of its runs failed, or showed no
+    number."""
+
+    parameters: Mapping[str, Any]
+    values: tuple[float, ...] | None
+    excess: tuple[float, ...] = ()
+
+    @property
+    def is_feasible(self) -> bool:
+        """Whether its runs met the constraints."""
+        return self.values is not None and all(over <= 0 for over in self.excess)
+
+    @property
+    def breach(self) -> float:
+        """How far it is beyond the constraints, in all."""
+        return sum(max(0.0, over) for over in self.excess)
+
+
+def key_of(point: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What tells configurations apart."""
+    return tuple(point.items())
+
+
+def leading(asked: Best, tried: Sequence[Tried], many: int) -> list[Tried]:
+    """The best of what was tried, within the constraints if anything is. Of one aim the ``many`` best; of several those
+    that nothing dominates by its means, and more of those that only these dominate, until there are ``many``.
+    """
+    left = [one for one in tried if one.values is not None]
+    kept = [one for one in left if one.is_feasible] or sorted(left, key=lambda one: one.breach)[:many]
+    if len(asked.aims) == 1:
+        return sorted(kept, key=lambda one: (one.breach, *asked.signed(one.values)))[:many]
+    chosen: list[Tried] = []
+    while kept and len(chosen) < many:
+        signed = [asked.signed(one.values) for one in kept]
+        front = [
+            one for one, mine in zip(kept, signed, strict=True) if not any(dominates(other, mine) for other in signed)
+        ]
+        chosen += front
+        kept = [one for one in kept if one not in front]
+    return chosen
+
+
+def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether ``one`` is nowhere worse and somewhere better; less is better."""
+    return all(a <= b for a, b in zip(one, other, strict=True)) and any(a < b for a, b in zip(one, other, strict=True))
