@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from orderlab.model.verdict import Outcome
+from orderlab.properties.contracts.sequential.kind import judge_mutant
 from orderlab.properties.engine import search
 from orderlab.properties.engine.validation import validate_contract
 from orderlab.properties.witness.witness import story_lines
@@ -192,3 +193,13 @@ def test_a_clock_is_ahead_in_a_witness_that_needs_it(tmp_path: Path, edit: tuple
     story = [line for one in results for witness in one.witnesses[:1] for line, _ in story_lines(witness)]
     assert any("whose clock is 700 ms ahead" in line for line in story) == is_ahead
     assert story
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_what_is_accepted_kills_no_mutant(tmp_path: Path, accepted: bool) -> None:
+    binding = store_of(tmp_path, "lock", CALLER, {**ONE_HOLDER, "renew": "return 0"})
+    if accepted:
+        with (tmp_path / "store.toml").open("a") as file:
+            file.write('\n[[accept]]\nlaw = "lease-kept"\noperation = "renew"\nwhy = "nobody renews"\n')
+        binding = load_binding(tmp_path)
+    assert judge_mutant(binding, effort=0.02).outcome == ("survived" if accepted else "killed")
