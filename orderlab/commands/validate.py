@@ -248,12 +248,13 @@ def _judged(
     plan: Plan, kind: Kind, binding: Binding, work: float, server: Backend | None, laws: list[str] | None
 ) -> tuple[Outcome, Subject]:
     """The store as it stands."""
+    from orderlab.properties.validation.order import WorkOrder
     from orderlab.report.progress import ProgressLine
     from orderlab.report.subjects import subject_of_store
 
     asked = f"validate {binding.path} {work} {laws} {server is not None}"
     line = ProgressLine(binding.name, asked, plan.budget)
-    found = kind.validate(binding, work, plan.seed, laws, server, line.show, plan.budget)
+    found = kind.validate(binding, WorkOrder(work, plan.seed, laws, server, line.show, plan.budget))
     line.clear()
     lint = _lint(plan, Path(binding.place), binding.scripts)
     if plan.as_json:
@@ -268,6 +269,7 @@ def _compared(
     """The store beside its old scripts."""
     from orderlab.properties.comparison.base import old_store
     from orderlab.properties.contracts.kind import kind_of
+    from orderlab.properties.validation.order import WorkOrder
     from orderlab.report.progress import ProgressLine
     from orderlab.report.subjects import subject_of_comparison
 
@@ -277,7 +279,7 @@ def _compared(
             raise InputError(f"{binding.place}: --base: the old store has another contract; compare stores of one kind")
         asked = f"validate {binding.path} --base {work} {laws} {server is not None}"
         line = ProgressLine(binding.name, asked, plan.budget)
-        found = kind.compare(old, binding, work, plan.seed, laws, server, line.show, plan.budget)
+        found = kind.compare(old, binding, WorkOrder(work, plan.seed, laws, server, line.show, plan.budget))
         line.clear()
     lint = _lint(plan, Path(binding.place), binding.scripts)
     subject = subject_of_comparison(found, plan.base, plan.strict)

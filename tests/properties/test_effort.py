@@ -15,6 +15,7 @@ from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.session.validation.validation import validate
 from orderlab.properties.validation.effort import QUICK, STANDARD, THOROUGH, effort_named, name_of_effort, rounds_of
+from orderlab.properties.validation.order import WorkOrder
 from orderlab.properties.validation.specimens import find_specimens
 from orderlab.sim.stores.binding.loader import load_binding
 
@@ -64,13 +65,13 @@ def test_a_report_has_the_same_bytes_whatever_the_hash_seed() -> None:
 
 
 def test_a_cap_says_what_it_cut_off() -> None:
-    found = validate(load_binding(LUA / "session"), QUICK, laws=["no-loss"], budget_s=0.001)
+    found = validate(load_binding(LUA / "session"), WorkOrder(QUICK, laws=["no-loss"], budget_s=0.001))
     assert any("the cap of 0.001 s cut off the round quick in: scenarios" in gap for gap in found.gaps)
 
 
 def tells_no_less(store: Path, smaller: float, larger: float, laws: tuple[str, ...]) -> None:
     """With the larger effort what is violated stays so, what holds is not unknown, and no cause is left out."""
-    few, many = (validate(load_binding(store), effort, laws=laws).results for effort in (smaller, larger))
+    few, many = (validate(load_binding(store), WorkOrder(effort, laws=laws)).results for effort in (smaller, larger))
     for one, other in zip(few, many, strict=True):
         told = store.name, one.verdict.law, str(one.outcome), str(other.outcome)
         assert other.outcome is one.outcome or other.outcome is Outcome.VIOLATED or one.outcome is Outcome.UNKNOWN, told
@@ -93,7 +94,7 @@ def test_a_larger_effort_never_tells_less_of_any_store(store: Path) -> None:
 @pytest.mark.exhaustive
 def test_nine_laws_fall_on_the_published_design() -> None:
     """As README and notes/performance.md say."""
-    found = validate(load_binding(LUA / "specimens" / "published"), QUICK)
+    found = validate(load_binding(LUA / "specimens" / "published"), WorkOrder(QUICK))
     assert [result.verdict.law for result in found.results if result.outcome is Outcome.VIOLATED] == [
         *("no-loss", "packet-id", "legal-trim", "expiry", "no-residue", "all-or-nothing", "one-slot"),
         *("retransmission", "no-phantom"),

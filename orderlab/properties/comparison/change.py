@@ -32,8 +32,6 @@ SHOWN_MAX = 120
 DIFFERENCES_MAX = 5
 """Told of each kind: one for each operation."""
 
-Progress = Callable[[str], None]
-
 NEW_BY, OLD_BY, PRODUCT_BY, ROLLING_BY = 0.35, 0.6, 0.8, 0.95
 """Of a cap in seconds, when each part has to be done: validating the new store and the old one, the product of both,
 both on the same data; the rest is for witnesses."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from orderlab.properties.profiles import Profile
     from orderlab.properties.side_by_side import Cost, Row
     from orderlab.properties.validation.law_run import LawRun
+    from orderlab.properties.validation.order import Progress, WorkOrder
     from orderlab.properties.validation.sample import Sampled
     from orderlab.properties.validation.validation import Validation
+    from orderlab.properties.validation.verdicts import LawResult
 
 KINDS: Mapping[str, str] = {
     "session": "orderlab.properties.contracts.session.kind:SESSION",
@@ -28,8 +30,6 @@ KINDS: Mapping[str, str] = {
 """``specification`` of a ``store.toml`` -> its kind; the last for the contracts that owners write. Looked up when it is
 needed, for each brings its own engine."""
 OWN = "FILE.py:Class"
-
-Progress = Callable[[str], None]
 
 
 class Kind(Protocol):
@@ -51,35 +51,45 @@ class Kind(Protocol):
         """The trace. Raises InputError that names what is wrong where."""
         ...
 
-    def validate(
-        self,
-        binding: Binding,
-        effort: float,
-        seed: int,
-        laws: list[str] | None,
-        backend: Backend | None,
-        progress: Progress,
-        budget_s: float | None = None,
-    ) -> Validation:
-        """Judge a store, in a process of its own. ``laws`` None: all of them."""
+    def laws_of(self, binding: Binding, asked: Sequence[str] | None = None) -> list[str]:
+        """The laws that a store is held to, or those that are asked for. Raises InputError for one that it is not held
+        to."""
         ...
 
-    def compare(
-        self,
-        old: Binding,
-        new: Binding,
-        effort: float,
-        seed: int,
-        laws: list[str] | None,
-        backend: Backend | None,
-        progress: Progress,
-        budget_s: float | None = None,
-    ) -> Comparison:
-        """Judge a change of scripts, in a process of its own, capped if asked for.
-
-        Raises InputError where the two cannot be held against each other.
-        """
+    def worlds_of(self, binding: Binding) -> list[Binding]:
+        """The store as it is, and in every smaller world that it is tried in."""
         ...
+
+    def judged(self, binding: Binding, order: WorkOrder) -> Validation:
+        """Judge a store. Raises InputError when it cannot be run at all."""
+        ...
+
+    def unjudged(self, binding: Binding, results: tuple[LawResult, ...], gap: str, order: WorkOrder) -> Validation:
+        """What is told of a store one of whose scripts had to be ended together with its process."""
+        ...
+
+    def compared(self, old: Binding, new: Binding, order: WorkOrder) -> Comparison:
+        """Judge a change of scripts. Raises InputError where the two cannot be held against each other."""
+        ...
+
+    def validate(self, binding: Binding, order: WorkOrder) -> Validation:
+        """As ``judged``, in a process of its own. A script that cannot be ended otherwise breaks the law
+        ``bounded``."""
+        from orderlab.properties.validation.isolated import Runaway, isolated, unjudged
+
+        found = isolated(binding, lambda: self.judged(binding, order), lambda: self.worlds_of(binding))
+        if not isinstance(found, Runaway):
+            return found
+        wanted = {*self.laws_of(binding, order.laws), "bounded"}
+        return self.unjudged(
+            binding, *unjudged(found, [law for law in self.terms(binding).laws if law in wanted]), order
+        )
+
+    def compare(self, old: Binding, new: Binding, order: WorkOrder) -> Comparison:
+        """As ``compared``, in a process of its own."""
+        from orderlab.properties.comparison.change import compare_isolated
+
+        return compare_isolated(old, new, lambda: self.compared(old, new, order))
 
     def measured(self, binding: Binding, seed: int) -> tuple[Cost, dict[str, str]] | None:
         """What the kind's workload costs on a store, and what it does under each fault; None where the kind has no
@@ -101,24 +111,16 @@ class Kind(Protocol):
         (``result``), [law, text] of each that it broke (``broken``)."""
         ...
 
-    def tester(
-        self,
-        binding: Binding,
-        laws: Iterable[str],
-        profile: Profile,
-        seed: int,
-        examples: Any,
-        effort: float | None = None,
-    ) -> Callable[[str], LawRun]:
-        """Puts one of ``laws`` to the test at a time. ``examples``: Hypothesis's database. With ``effort`` as
-        validation does."""
+    def tester(self, binding: Binding, profile: Profile, order: WorkOrder, examples: Any) -> Callable[[str], LawRun]:
+        """Puts one of the laws to the test at a time, as far as the profile goes. ``examples``: Hypothesis's
+        database."""
         ...
 
-    def judged(
-        self, binding: Binding, effort: float, seed: int, laws: Iterable[str] | None = None, only_first: bool = False
-    ) -> Validation:
-        """As ``validate``, in this process; with ``only_first`` each of ``laws`` needs no more than one witness."""
-        ...
+    def tester_at_effort(self, binding: Binding, order: WorkOrder) -> Callable[[str], LawRun]:
+        """The same as validation does: all laws are judged in one go, the first time that one is asked for."""
+        from orderlab.properties.validation.law_run import LawsTogether
+
+        return LawsTogether(lambda: self.validate(binding, order), order.seed)
 
     def judge_original(self, binding: Binding, seed: int, budget_s: float, effort: float) -> Result:
         """The judgement on what mutants are made of. Runs in a process of its own, as all three do."""
@@ -154,9 +156,10 @@ def kind_of(binding: Binding) -> Kind:
 def row_of(name: str, binding: Binding, effort: float, seed: int, progress: Progress) -> Row:
     """The row of a store in `orderlab compare`. Of a kind that has no workload it has the laws alone."""
     from orderlab.properties.side_by_side import Row
+    from orderlab.properties.validation.order import WorkOrder
 
     kind = kind_of(binding)
-    found = kind.validate(binding, effort, seed, None, None, progress)
+    found = kind.validate(binding, WorkOrder(effort, seed, progress=progress))
     laws = {result.law: str(result.outcome) for result in found.results if not result.not_applicable}
     measured = kind.measured(binding, seed)
     cost, faults = (None, {}) if measured is None else measured

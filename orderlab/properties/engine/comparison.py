@@ -9,7 +9,7 @@ replies.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -36,7 +36,6 @@ from orderlab.properties.comparison.change import (
     Change,
     Comparison,
     Difference,
-    Progress,
     RollingUpgrade,
     first_difference,
     has_library,
@@ -64,12 +63,13 @@ from orderlab.properties.engine.versions import (
 from orderlab.properties.engine.witness import ContractPerformer, ContractReruns, PlainerCalls, explain
 from orderlab.properties.harness.recording import SCRIPT_CALLS
 from orderlab.properties.validation.findings import Finding, Findings, wording
+from orderlab.properties.validation.order import WorkOrder
 from orderlab.properties.validation.validation import Validation
 from orderlab.properties.witness.confirmation import Confirmer
 from orderlab.properties.witness.shortening import shortened
 from orderlab.properties.witness.witness import Witness
 from orderlab.sim.costs import estimate_us
-from orderlab.sim.redis.backends import Backend, KernelBackend
+from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.redis.error_conditions import CRASHED, KILLED
 from orderlab.sim.stores.binding.binding import NEW, Binding
 from orderlab.sim.stores.bound import CpuBudget
@@ -239,43 +239,22 @@ class MixReruns(InTheMix, ContractReruns):
         return all(one.takes(self.by_one(trace)) for one in self.alone)
 
 
-def compare_contracts(
-    old: Binding,
-    new: Binding,
-    effort: float,
-    seed: int = 0,
-    backend: Backend | None = None,
-    progress: Progress = lambda text: None,
-    laws: Sequence[str] | None = None,
-    budget_s: float | None = None,
-) -> Comparison:
-    """Judge the change from ``old`` to ``new`` by ``laws``. ``budget_s`` is a cap in seconds on all of it.
-
-    Raises InputError where the two cannot be held against each other.
-    """
-
-    def validated(binding: Binding, cap_s: float | None) -> Validation:
-        which, wanted = ("new", laws) if binding is new else ("old", _known(laws, old))
-        return validate_contract(
-            binding, effort, seed, wanted, backend, lambda text: progress(f"{which}: {text}"), cap_s
-        )
+def compare_contracts(old: Binding, new: Binding, order: WorkOrder) -> Comparison:
+    """Judge the change from ``old`` to ``new``. Raises InputError where the two cannot be held against each other."""
 
     def search_of(old_common: Binding, new_common: Binding, cap: Cap) -> ProductSearch:
-        search = ProductSearch(old_common, new_common, effort, seed, backend, progress, cap)
+        search = ProductSearch(old_common, new_common, order, cap)
         if _contract_text(old) != _contract_text(new):
             search.gaps.append(
                 "the contract differs as well: each version was judged by its own, both together by the new one"
             )
         return search
 
-    return compare_versions(old, new, validated, is_counted, search_of, budget_s)
+    return compare_versions(old, new, order, validate_contract, _laws_of, is_counted, search_of)
 
 
-def _known(laws: Sequence[str] | None, old: Binding) -> list[str] | None:
-    """Of the laws that were asked for, those that the old contract has."""
-    if laws is None:
-        return None
-    return [law for law in laws if law in SequentialTerms(contract_of(old)).laws]
+def _laws_of(binding: Binding) -> Collection[str]:
+    return SequentialTerms(contract_of(binding)).laws
 
 
 def _contract_text(binding: Binding) -> bytes:
@@ -286,19 +265,9 @@ def _contract_text(binding: Binding) -> bytes:
 class ProductSearch:
     """The product of both stores, and both on the same data."""
 
-    def __init__(
-        self, old: Binding, new: Binding, effort: float, seed: int, backend: Backend | None, progress: Progress,
-        cap: Cap | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, old: Binding, new: Binding, order: WorkOrder, cap: Cap | None = None) -> None:
         self.cap = cap or Cap(None)
-        self.old, self.new, self.effort, self.seed, self.backend, self.progress = (
-            old,
-            new,
-            effort,
-            seed,
-            backend,
-            progress,
-        )
+        self.old, self.new, self.order, self.progress = old, new, order, order.progress
         self.contract = contract_of(new)
         self.terms = SequentialTerms(self.contract)
         asks = asks_clients_for_time(old) or asks_clients_for_time(new)
@@ -351,9 +320,9 @@ class ProductSearch:
     def _search(self, make: Callable[[int], ContractRun], search: Search, what: str, is_at_length: bool) -> None:
         for scope in self.terms.scopes:
             self.progress(f"{what}: {scope.name}")
-            explore(make(scope.clients), scope, search, self.effort)
+            explore(make(scope.clients), scope, search, self.order.effort)
         self.progress(f"{what}: random walks")
-        walk(make(0), search, self.seed, max(int(WALKS * self.effort), 10), LENGTH)
+        walk(make(0), search, self.order.seed, max(int(WALKS * self.order.effort), 10), LENGTH)
         if is_at_length:
             self.progress(f"{what}: many things")
             crowd(lambda: make(0), search)
@@ -384,7 +353,7 @@ class ProductSearch:
         self.progress(f"both: a witness of {found.law}")
         trace: ContractTrace = shortened(found.trace, found.law, reruns, PlainerCalls())
         broken = reruns.law_broken(trace, found.law)
-        trace = replace(trace, law="", store=str(self.new.path), seed=self.seed)
+        trace = replace(trace, law="", store=str(self.new.path), seed=self.order.seed)
         old, new = self.alone
         text = broken[1] if broken else found.text
         return difference_of(found.law, text, trace, (new, old), told_step, explain)
@@ -424,7 +393,7 @@ class ProductSearch:
 
         reruns = MixReruns(make, [self._reruns(one, self.contract) for one in (self.old, self.new)])
         findings = self._searched(make, reruns, laws, "rolling upgrade", until=ROLLING_BY)
-        confirmer = Confirmer(self.backend, ContractPerformer(mixed, self.contract), CpuBudget())
+        confirmer = Confirmer(self.order.backend, ContractPerformer(mixed, self.contract), CpuBudget())
 
         def change_of(finding: Finding) -> Change | None:
             return self._in_the_mix(reruns, finding, confirmer, seen)
@@ -449,7 +418,7 @@ class ProductSearch:
         self.progress(f"rolling upgrade: a witness of {law}")
         trace: ContractTrace = shortened(found.trace, law, reruns, PlainerCalls())
         broken = reruns.law_broken(trace, law)
-        trace = replace(trace, law=law, store=str(self.new.path), seed=self.seed)
+        trace = replace(trace, law=law, store=str(self.new.path), seed=self.order.seed)
         finding = replace(found, trace=trace, text=broken[1] if broken else found.text)
         explanation = explain(reruns, trace)
         return Change(law, Witness(finding, explanation, confirmer.words(trace, law, explanation.exhausts), self.terms))

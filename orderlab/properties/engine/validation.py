@@ -26,15 +26,15 @@ from orderlab.properties.engine.witness import (
     told_report,
 )
 from orderlab.properties.harness.recording import LuaLine, script_of
-from orderlab.properties.validation.effort import STANDARD, witness_steps
+from orderlab.properties.validation.effort import witness_steps
 from orderlab.properties.validation.findings import Explored, Finding, Findings
-from orderlab.properties.validation.isolated import Runaway, isolated, unjudged
+from orderlab.properties.validation.order import USUAL, WorkOrder
 from orderlab.properties.validation.validation import Analysis, Schedule, Validation, run_rounds
-from orderlab.properties.validation.verdicts import Judge, LawResult, Progress
+from orderlab.properties.validation.verdicts import Judge, LawResult
 from orderlab.properties.witness.confirmation import Confirmer
 from orderlab.properties.witness.shortening import shortened
 from orderlab.properties.witness.witness import Explanation
-from orderlab.sim.redis.backends import Backend, KernelBackend
+from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.bound import CpuBudget
 
@@ -100,26 +100,12 @@ def laws_of(terms: SequentialTerms, laws: Iterable[str] | None) -> list[str]:
     return wanted
 
 
-def validate_contract(
-    binding: Binding,
-    effort: float = STANDARD,
-    seed: int = 0,
-    laws: Iterable[str] | None = None,
-    backend: Backend | None = None,
-    progress: Progress = lambda text: None,
-    budget_s: float | None = None,
-    only_first: bool = False,
-    any_law: bool = False,
-) -> ContractValidation:
-    """Judge the store of ``binding`` by its own contract. ``effort`` multiplies the number of steps; ``budget_s`` is a
-    cap in seconds on all of it, and what it cuts off is told. ``backend`` is a real server that witnesses are replayed
-    on, if there is one. With ``only_first`` it ends once each law has a witness, with ``any_law`` once one of them has.
-
-    Raises InputError when the scripts or the contract cannot be run at all.
-    """
+def validate_contract(binding: Binding, order: WorkOrder = USUAL) -> ContractValidation:
+    """Judge the store of ``binding`` by its own contract. Raises InputError when the scripts or the contract cannot be
+    run at all."""
     contract = contract_of(binding)
     terms = SequentialTerms(contract)
-    wanted = laws_of(terms, laws)
+    wanted = laws_of(terms, order.laws)
     laws_of(terms, (each.law for each in binding.accepted))
 
     effects: dict[Hashable, Remembered] = {}
@@ -132,8 +118,7 @@ def validate_contract(
     budget, findings = CpuBudget(), Findings(frozenset(wanted))
     reruns = ContractReruns(make)
     search = Search(reruns, findings, budget)
-    judge = ContractJudge(terms, binding, seed, reruns, findings, budget, backend, progress, only_first or any_law)
-    judge.any_law = any_law
+    judge = ContractJudge(terms, binding, order, reruns, findings, budget)
 
     def explored(scope: Scope) -> Analysis:
         return Analysis(scope.name, lambda now, done: explore(make(scope.clients), scope, search, now))
@@ -152,16 +137,19 @@ def validate_contract(
         *map(explored, smallest),
         Analysis(ONE_BY_ONE, lambda now, done: situate(make(), search, now)),
         *(explored(scope) for scope in terms.scopes if not scope.is_smallest),
-        Analysis("random walks", lambda now, done: walk(make(), search, seed, max(int(WALKS * now), 10), LENGTH)),
+        Analysis("random walks", lambda now, done: walk(make(), search, order.seed, max(int(WALKS * now), 10), LENGTH)),
         Analysis("crowds", lambda now, done: crowd(make, search)),
         Analysis("what grows", grown),
     )
     # One round: what a search of a smaller effort finds, that of a larger one finds first.
-    is_whole = run_rounds(Schedule(analyses, findings, budget, progress), judge, [effort], budget_s)
+    schedule = Schedule(analyses, findings, budget, order.progress)
+    is_whole = run_rounds(schedule, judge, [order.effort], order.budget_s)
     results = tuple(with_accepted(judge.result(name), binding, findings) for name in wanted)
     gaps = (*judge.gaps, *never_passed(binding, contract))
     notes, work = tuple(findings.notes), dict[str, float](findings.work)
-    return ContractValidation(binding, terms, results, notes, gaps, work, seed, effort, findings.seen, not is_whole)
+    return ContractValidation(
+        binding, terms, results, notes, gaps, work, order.seed, order.effort, findings.seen, not is_whole
+    )  # fmt: skip
 
 
 def with_accepted(result: LawResult, binding: Binding, findings: Findings) -> LawResult:
@@ -188,29 +176,6 @@ def never_passed(binding: Binding, contract: Contract) -> Iterator[str]:
                 f"{operation} never passes {', '.join(left)}: what depends on {'it' if len(left) == 1 else 'them'} "
                 "is not judged"
             )
-
-
-def validate_isolated(
-    binding: Binding,
-    effort: float,
-    seed: int,
-    laws: list[str] | None,
-    backend: Backend | None,
-    progress: Progress,
-    budget_s: float | None = None,
-) -> ContractValidation:
-    """As ``validate_contract``, in a process of its own. A script that cannot be ended otherwise breaks the law
-    ``bounded``."""
-
-    def work() -> ContractValidation:
-        return validate_contract(binding, effort, seed, laws, backend, progress, budget_s)
-
-    found = isolated(binding, work, lambda: [binding])
-    if not isinstance(found, Runaway):
-        return found
-    terms = SequentialTerms(contract_of(binding))
-    judged, gap = unjudged(found, list(dict.fromkeys([*laws_of(terms, laws), BOUNDED])))
-    return ContractValidation(binding, terms, judged, (), (gap,), {}, seed, effort)
 
 
 def run_of(binding: Binding, clients: int = 0) -> ContractRun:
@@ -251,24 +216,19 @@ class ContractJudge(Judge):
         self,
         terms: SequentialTerms,
         binding: Binding,
-        seed: int,
+        order: WorkOrder,
         reruns: ContractReruns,
         findings: Findings,
         budget: CpuBudget,
-        backend: Backend | None,
-        progress: Progress,
-        only_first: bool = False,
     ) -> None:
-        confirmer = Confirmer(backend, ContractPerformer(binding, terms.contract), budget)
-        super().__init__(terms, binding, seed, reruns, findings, budget, confirmer, progress, only_first)
+        confirmer = Confirmer(order.backend, ContractPerformer(binding, terms.contract), budget)
+        super().__init__(terms, binding, order, reruns, findings, budget, confirmer)
         self.of_contract = reruns
         self.growth = Growth()
-        self.any_law = False
-        """One witness of whichever law is enough."""
 
     def consider(self, effort: float) -> bool:
         """Make witnesses; where one of any law is enough, until there is one."""
-        if not self.any_law:
+        if not self.order.any_law:
             return super().consider(effort)
         self.rounds, self._share = self.rounds + 1, witness_steps(effort)
         self._used.clear()
@@ -277,7 +237,7 @@ class ContractJudge(Judge):
 
     def has_soon(self, effort: float) -> bool:
         """As of any judge; where one of any law is enough, whether there is one."""
-        if not self.any_law:
+        if not self.order.any_law:
             return super().has_soon(effort)
         if self.findings.by_law:
             self.budget.allow(inf)

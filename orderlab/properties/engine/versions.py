@@ -6,7 +6,7 @@ newly broken, and what is told of each kind of difference is the same for all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -28,6 +28,7 @@ from orderlab.properties.comparison.change import (
     sorted_by,
 )
 from orderlab.properties.validation.findings import Finding, Findings
+from orderlab.properties.validation.order import WorkOrder
 from orderlab.properties.validation.validation import Validation
 from orderlab.properties.witness.shortening import Broken, Reruns
 from orderlab.properties.witness.witness import Explanation
@@ -103,22 +104,30 @@ class VersionSearch(Protocol):
 def compare_versions(
     old: Binding,
     new: Binding,
-    validated: Callable[[Binding, float | None], Validation],
+    order: WorkOrder,
+    judged: Callable[[Binding, WorkOrder], Validation],
+    laws_of: Callable[[Binding], Collection[str]],
     is_counted: Callable[[Finding], bool],
     search_of: Callable[[Binding, Binding, Cap], VersionSearch],
-    budget_s: float | None = None,
 ) -> Comparison:
-    """Judge the change from ``old`` to ``new``. ``budget_s`` is a cap in seconds on all of it.
+    """Judge the change from ``old`` to ``new``, the old one by those of the laws that it is held to as well.
 
     Raises InputError where the two cannot be held against each other.
     """
+
+    def validated(name: str, binding: Binding, until: float) -> Validation:
+        wanted = order.laws
+        if binding is old and wanted is not None:
+            wanted = [law for law in wanted if law in laws_of(old)]
+        return judged(binding, order.part(name, wanted, cap.left_s(until)))
+
     old_common, new_common, not_in_both = in_common(old, new)
-    cap, is_same = Cap(budget_s), has_same_text(old, new)
-    after = validated(new, cap.left_s(1.0 if is_same else NEW_BY))
+    cap, is_same = Cap(order.budget_s), has_same_text(old, new)
+    after = validated("new", new, 1.0 if is_same else NEW_BY)
     if is_same:
         same = tuple(broken_in(after))
         return Comparison(old, new, True, None, after, still_broken=same, gaps=after.gaps, is_cut=after.is_cut)
-    before = validated(old, cap.left_s(OLD_BY))
+    before = validated("old", old, OLD_BY)
     search = search_of(old_common, new_common, cap)
     newly, still = sorted_by(after, search.alone[1], search.alone[0], before, is_counted)
     fixed, also_still = sorted_by(before, search.alone[0], search.alone[1], after, is_counted)

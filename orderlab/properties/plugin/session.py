@@ -18,6 +18,7 @@ from orderlab.properties.plugin.reporting import print_summary
 from orderlab.properties.profiles import Profile, profile_named
 from orderlab.properties.validation.effort import effort_named, name_of_effort
 from orderlab.properties.validation.law_run import LawRun, LawsTogether
+from orderlab.properties.validation.order import WorkOrder
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import FILE_NAME, load_binding
 
@@ -73,8 +74,12 @@ class LawSession:
         """What puts the laws of a store to the test, one at a time; the same for all of them."""
         if binding.path not in self._testers:
             laws = self.laws_of[binding.path / FILE_NAME]
-            given = self.profile, self.seed, examples, self.effort
-            self._testers[binding.path] = kind_of(binding).tester(binding, laws, *given)
+            kind, order = kind_of(binding), WorkOrder(seed=self.seed, laws=laws)
+            self._testers[binding.path] = (
+                kind.tester(binding, self.profile, order, examples)
+                if self.effort is None
+                else kind.tester_at_effort(binding, replace(order, effort=self.effort))
+            )
         return self._testers[binding.path]
 
     @property

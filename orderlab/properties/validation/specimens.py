@@ -11,6 +11,7 @@ from typing import Any
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.kind import kind_of
+from orderlab.properties.validation.order import WorkOrder
 from orderlab.sim.stores.binding.binding import Binding, Specimen
 from orderlab.sim.stores.binding.loader import load_binding
 
@@ -86,11 +87,11 @@ def judge_specimens(
         assert specimen is not None
         progress(binding.name)
         kind = kind_of(binding)
-        caught = kind.judged(binding, effort, seed, specimen.breaks, only_first=True).caught
+        caught = kind.judged(binding, WorkOrder(effort, seed, specimen.breaks, only_first=True)).caught
         home = specimen.neighbour.resolve()
         if home not in neighbours:
             progress(f"neighbour {home.name}")
-            neighbours[home] = kind.judged(load_binding(home, trust_adapter=True), effort, seed).outcomes
+            neighbours[home] = kind.judged(load_binding(home, trust_adapter=True), WorkOrder(effort, seed)).outcomes
         outcomes = neighbours[home]
         results.append(SpecimenResult(binding.name, specimen, caught, {law: outcomes[law] for law in specimen.breaks}))
     return results

@@ -15,7 +15,8 @@ from orderlab.model.verdict import Outcome, worst
 from orderlab.platform import rare_collections
 from orderlab.properties.validation.effort import INSTRUCTIONS, INSTRUCTIONS_MORE, STANDARD, name_of_effort
 from orderlab.properties.validation.findings import Findings
-from orderlab.properties.validation.verdicts import Judge, LawResult, Progress
+from orderlab.properties.validation.order import Progress
+from orderlab.properties.validation.verdicts import Judge, LawResult
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.bound import BudgetExceeded, CpuBudget
 

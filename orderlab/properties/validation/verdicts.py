@@ -18,6 +18,7 @@ from orderlab.model.contracts.contract import Situation, Terms
 from orderlab.model.verdict import Outcome, Verdict
 from orderlab.properties.validation.effort import witness_steps
 from orderlab.properties.validation.findings import Finding, Findings, Kind
+from orderlab.properties.validation.order import WorkOrder
 from orderlab.properties.witness.confirmation import Confirmer
 from orderlab.properties.witness.shortening import Reruns
 from orderlab.properties.witness.witness import Cause, Explanation, Witness
@@ -28,7 +29,6 @@ CAUSES_MAX = 5
 """Witnesses with different causes that are told of one law."""
 BROKEN_SMALL = "broken in the small scope, and not reproduced on the scripts as they are"
 
-Progress = Callable[[str], None]
 WitnessSearch = Callable[[str], Iterator[None]]
 """For witnesses of a law, one candidate after the other."""
 
@@ -82,22 +82,19 @@ class Judge:
         self,
         terms: Terms,
         binding: Binding,
-        seed: int,
+        order: WorkOrder,
         reruns: Reruns,
         findings: Findings,
         budget: CpuBudget,
         confirmer: Confirmer,
-        progress: Progress,
-        only_first: bool = False,
     ) -> None:
-        self.terms, self.binding, self.seed = terms, binding, seed
+        self.terms, self.binding, self.order = terms, binding, order
+        self.seed, self.progress = order.seed, order.progress
+        self.only_first = order.only_first or order.any_law
         self.reruns = reruns
         self.findings = findings
         self.budget = budget
         self.confirmer = confirmer
-        self.progress = progress
-        self.only_first = only_first
-        """One witness for each law, which nobody reads to its end."""
         self.witnesses: dict[str, dict[Cause, Witness]] = {}
         self.rounds = 0
         self.kinds: dict[str, set[Kind]] = defaultdict(set)

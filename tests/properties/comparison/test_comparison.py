@@ -15,7 +15,7 @@ from orderlab.model.contracts.session.steps import Acknowledge, Churn, Fetch, In
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.comparison.base import base_of, old_store
-from orderlab.properties.comparison.change import KINDS, Cap, Comparison, Difference, has_same_text
+from orderlab.properties.comparison.change import KINDS, Comparison, Difference, has_same_text
 from orderlab.properties.contracts.session.comparison import comparison
 from orderlab.properties.contracts.session.comparison.comparison import Search, compare
 from orderlab.properties.contracts.session.comparison.product import ComparedSubject
@@ -23,6 +23,7 @@ from orderlab.properties.contracts.session.subject import Prepared, Reruns, Subj
 from orderlab.properties.contracts.session.validation.machine import near_the_wrap, run_machine
 from orderlab.properties.contracts.session.witness.plainer import PlainerSessions
 from orderlab.properties.validation.findings import Finding, Findings
+from orderlab.properties.validation.order import WorkOrder
 from orderlab.report.report import Change, Report
 from orderlab.report.subjects import subject_of_comparison
 from orderlab.sim.stores.binding.binding import Binding
@@ -51,7 +52,7 @@ def edited(folder: Path, script: str, old: str, new: str) -> Binding:
 
 
 def differences(old: Binding, new: Binding, effort: float = LITTLE) -> tuple[Difference, ...]:
-    return Search(old, new, effort, 0, lambda text: None, Cap(None)).differences()
+    return Search(old, new, WorkOrder(effort)).differences()
 
 
 @pytest.fixture
@@ -137,7 +138,7 @@ def test_each_difference_has_a_short_witness_that_shows_it(name: str, tmp_path: 
 @pytest.mark.parametrize(("reply", "differs"), [("live and (1) or 0", False), ("live and 2 or 0", True)])
 def test_a_long_run_compares_queues_of_thousands(reply: str, differs: bool, tmp_path: Path) -> None:
     new = edited(tmp_path / "new", "acknowledge.lua", "live and 1 or 0", reply)
-    search = Search(load_binding(SESSION), new, LITTLE, 0, lambda text: None, Cap(None))
+    search = Search(load_binding(SESSION), new, WorkOrder(LITTLE))
     search.take_long_run()
     assert (len(search.gaps), len(search.scope)) == ((1, 0) if differs else (0, 1))
 
@@ -149,7 +150,7 @@ def late(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     new = edited(tmp_path_factory.mktemp("late") / "new", "fetch.lua", "until not more\n", removed)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(comparison, "run_machine", partial(run_machine, crosses_the_wrap=False))
-        return compare(load_binding(SESSION), new, LITTLE, laws=("no-loss",))
+        return compare(load_binding(SESSION), new, WorkOrder(LITTLE, laws=("no-loss",)))
 
 
 def test_a_law_newly_broken_is_told_and_judged(late: Comparison) -> None:
@@ -165,14 +166,14 @@ def test_a_law_newly_broken_is_told_and_judged(late: Comparison) -> None:
 
 @pytest.mark.exhaustive
 def test_the_way_back_fixes_it(late: Comparison) -> None:
-    back = compare(late.new, late.old, LITTLE, laws=("no-loss",))
+    back = compare(late.new, late.old, WorkOrder(LITTLE, laws=("no-loss",)))
     assert {one.law for one in back.fixed} >= {"no-loss"}
     assert back.outcome() is Outcome.HOLDS
     assert not back.newly_broken
 
 
 def test_what_was_broken_before_fails_only_when_asked_to(late: Comparison) -> None:
-    same = compare(late.new, late.new, LITTLE, laws=("no-loss",))
+    same = compare(late.new, late.new, WorkOrder(LITTLE, laws=("no-loss",)))
     assert same.is_same_text
     assert same.is_equivalent
     assert (same.outcome(), same.outcome(is_strict=True)) == (Outcome.HOLDS, Outcome.VIOLATED)
@@ -305,7 +306,7 @@ def test_what_differs_beyond_the_wrap_alone_is_found_on_the_scripts_as_they_are(
 def test_keys_that_grow_with_what_has_passed_do_not_make_a_comparison_long(tmp_path: Path) -> None:
     """A round of all identifiers on such a store copies all that has stayed with each of its operations."""
     new = edited(tmp_path / "new", "save.lua", "send('ZREM', index, members)\n", "")
-    search = Search(load_binding(SESSION), new, LITTLE, 0, lambda text: None, Cap(None))
+    search = Search(load_binding(SESSION), new, WorkOrder(LITTLE))
     store = search.large.store
     store.carried_left = store.other.carried_left = 20_000
     with pytest.raises(BudgetExceeded):
@@ -318,7 +319,7 @@ def test_what_shows_after_a_round_of_identifiers_is_told_as_it_was_found_once_th
     tmp_path: Path,
 ) -> None:
     new = edited(tmp_path / "new", "clear.lua", "return meta and 1 or 0", "return 1")
-    search = Search(load_binding(SESSION), new, LITTLE, 0, lambda text: None, Cap(None))
+    search = Search(load_binding(SESSION), new, WorkOrder(LITTLE))
     one = Publication(1, b"x")
     trace = search.large.trace((Save((one,)), Churn(65_000, by_expiry=True), Fetch()))
     finding = Finding("reply", "fetch replies otherwise", trace, "the state machine")

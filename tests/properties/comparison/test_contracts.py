@@ -22,6 +22,7 @@ from orderlab.properties.engine.run import ContractRun
 from orderlab.properties.engine.validation import contract_of
 from orderlab.properties.engine.witness import ContractReruns, explain
 from orderlab.properties.harness.recording import LuaLine
+from orderlab.properties.validation.order import WorkOrder
 from orderlab.properties.witness.witness import Explanation
 from orderlab.report.subjects import subject_of_comparison, where_the_change_is
 from orderlab.sim.redis.backends import KernelBackend
@@ -57,12 +58,12 @@ def edited(folder: Path, name: str, *edits: tuple[str, str, str]) -> Binding:
 
 
 def differences(old: Binding, new: Binding, effort: float = LITTLE) -> tuple[Difference, ...]:
-    return ProductSearch(old, new, effort, 0, None, lambda text: None).differences()
+    return ProductSearch(old, new, WorkOrder(effort)).differences()
 
 
 def rolled(old: Binding, new: Binding, effort: float = LITTLE) -> RollingUpgrade:
     laws = ("mutual-exclusion", "fencing", "own-release", "recovery", "specification", "all-or-nothing")
-    return ProductSearch(old, new, effort, 0, None, lambda text: None).rolling_upgrade(laws)
+    return ProductSearch(old, new, WorkOrder(effort)).rolling_upgrade(laws)
 
 
 GET, SET = "redis.call('GET', KEYS[1])", "redis.call('SET', KEYS[1], token, 'PX', ARGV[1])"
@@ -209,14 +210,14 @@ def test_work_alone_is_told_as_work(tmp_path: Path) -> None:
         "lock",
         ("release.lua", "return redis.call('DEL'", "redis.call('GET', KEYS[1])\nreturn redis.call('DEL'"),
     )
-    search = ProductSearch(store("lock"), new, LITTLE, 0, None, lambda text: None)
+    search = ProductSearch(store("lock"), new, WorkOrder(LITTLE))
     assert search.differences() == ()
     assert [text.split(":")[:2] for text in search.costs()] == [["dearer", " release"]]
 
 
 @pytest.fixture(scope="module")
 def released() -> Comparison:
-    return compare_contracts(store("lock"), store("specimens/lock-release-any"), LITTLE)
+    return compare_contracts(store("lock"), store("specimens/lock-release-any"), WorkOrder(LITTLE))
 
 
 def test_a_law_newly_broken_is_told_and_judged(released: Comparison) -> None:
@@ -226,14 +227,14 @@ def test_a_law_newly_broken_is_told_and_judged(released: Comparison) -> None:
 
 
 def test_the_way_back_fixes_it(released: Comparison) -> None:
-    back = compare_contracts(released.new, released.old, LITTLE)
+    back = compare_contracts(released.new, released.old, WorkOrder(LITTLE))
     assert [one.law for one in back.fixed] == ["own-release"]
     assert (back.newly_broken, back.rolling.broken) == ((), ())
     assert back.outcome() is Outcome.HOLDS
 
 
 def test_what_was_broken_before_fails_only_when_asked_to(released: Comparison) -> None:
-    same = compare_contracts(released.new, released.new, LITTLE)
+    same = compare_contracts(released.new, released.new, WorkOrder(LITTLE))
     assert same.is_same_text
     assert (same.outcome(), same.outcome(is_strict=True)) == (Outcome.HOLDS, Outcome.VIOLATED)
 
@@ -381,7 +382,7 @@ def test_what_trouble_leaves_of_a_broken_operation_is_told_once() -> None:
     assert [one.text for one in differences(old, new, 0.02) if "lost" in one.text] == [
         "hit (reply-lost) leaves no {limiter}:hits; the old one does"
     ]
-    found = compare_contracts(old, new, 0.02)
+    found = compare_contracts(old, new, WorkOrder(0.02))
     assert [change.law for change in found.newly_broken] == ["specification"]
     assert [one.text for one in found.differences] == ["hit replies None; the old one 1"]
 
@@ -389,11 +390,11 @@ def test_what_trouble_leaves_of_a_broken_operation_is_told_once() -> None:
 def test_an_operation_that_one_of_them_lacks_is_judged_alone(tmp_path: Path) -> None:
     new = edited(tmp_path / "lock", "lock", ("renew.lua", "~= ARGV[1]", "== nil"))
     old = store("lock").with_operations(["acquire", "release"])
-    found = compare_contracts(old, new, 0.02)
+    found = compare_contracts(old, new, WorkOrder(0.02))
     assert {change.law for change in found.newly_broken} == {"mutual-exclusion"}
     assert found.not_in_both == ("only the new one has renew: judged there, and held against nothing",)
     assert (found.outcome(), found.differences, found.rolling.broken) == (Outcome.VIOLATED, (), ())
-    assert compare_contracts(new, old, 0.02).outcome() is Outcome.HOLDS
+    assert compare_contracts(new, old, WorkOrder(0.02)).outcome() is Outcome.HOLDS
 
 
 def test_a_finding_is_told_where_the_change_is(released: Comparison) -> None:
@@ -444,6 +445,6 @@ def test_other_tokens_make_no_new_finding_of_an_old_one(tmp_path: Path) -> None:
     acquire = next(one for one in old.scripts if one.name == "acquire.lua")
     by_two = acquire.source.replace(b"redis.call('INCR', KEYS[2])", b"redis.call('INCRBY', KEYS[2], 2)")
     assert by_two != acquire.source
-    found = compare_contracts(old, old.with_sources({"acquire.lua": by_two}), LITTLE, laws=["own-release"])
+    found = compare_contracts(old, old.with_sources({"acquire.lua": by_two}), WorkOrder(LITTLE, laws=["own-release"]))
     assert (found.newly_broken, found.fixed, found.rolling.broken) == ((), (), ())
     assert {one.law for one in found.still_broken} == {"own-release"}

@@ -9,9 +9,10 @@ import pytest
 
 from orderlab.model.contracts.session.steps import Serve, Trace, Wait
 from orderlab.model.laws import STORE_LAWS
-from orderlab.properties.comparison.change import RollingUpgrade
+from orderlab.properties.comparison.change import Cap, RollingUpgrade
 from orderlab.properties.contracts.kind import kind_of
 from orderlab.properties.contracts.session.comparison.rolling import rolling_upgrade
+from orderlab.properties.validation.order import WorkOrder
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
@@ -29,7 +30,7 @@ MIXES = {
 
 
 def rolled(old: Binding, new: Binding) -> RollingUpgrade:
-    return rolling_upgrade(old, new, 0.05, 0, STORE_LAWS, None, lambda text: None)
+    return rolling_upgrade(old, new, STORE_LAWS, WorkOrder(0.05), Cap(None))
 
 
 def is_broken(trace: Trace, law: str, binding: Binding) -> bool:

@@ -20,6 +20,7 @@ from orderlab.properties.engine.run import ContractRun
 from orderlab.properties.engine.validation import COUNTING, contract_of, is_counted, validate_contract
 from orderlab.properties.engine.witness import ContractReruns
 from orderlab.properties.validation.findings import wording
+from orderlab.properties.validation.order import WorkOrder
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
@@ -89,7 +90,7 @@ def change(store: str, effort: float, edits: Collection[str] = tuple(EDITS)) -> 
     """What comes of a change of nothing that matters."""
     before = load_binding(LUA / store, trust_adapter=True)
     after = edited(before, edits)
-    return kind_of(after).compare(before, after, effort, 0, None, None, lambda text: None)
+    return kind_of(after).compare(before, after, WorkOrder(effort))
 
 
 def test_the_edits_change_the_text() -> None:
@@ -153,7 +154,9 @@ def test_what_was_counted_is_told_apart_by_its_words(tmp_path: Path) -> None:
         file.write_text(
             re.sub(", 'LIMIT', 0, batch", "", text) if side == "new" else text.replace(limits, "'-inf', now_ms")
         )
-    before, after = (validate_contract(load_binding(tmp_path / side), 0.05, 0, ["bounded"]) for side in ("old", "new"))
+    before, after = (
+        validate_contract(load_binding(tmp_path / side), WorkOrder(0.05, 0, ["bounded"])) for side in ("old", "new")
+    )
     contract = contract_of(after.binding)
     reruns = ContractReruns(lambda: ContractRun(before.binding, contract, KernelBackend(), contract.clients))
     own = ContractReruns(lambda: ContractRun(after.binding, contract, KernelBackend(), contract.clients))

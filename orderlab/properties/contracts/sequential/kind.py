@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,23 +11,23 @@ from orderlab.model.contracts.contract import AnyTrace, Failed
 from orderlab.model.contracts.sequential import SequentialTerms
 from orderlab.model.contracts.steps import Begin, ContractTrace, Resume, told_step
 from orderlab.model.errors import InputError
-from orderlab.properties.contracts.kind import Progress
+from orderlab.properties.contracts.kind import Kind
 from orderlab.properties.engine.run import LIMIT_WORD, ContractRun
 from orderlab.properties.engine.validation import (
     ContractValidation,
     contract_of,
     laws_of,
     validate_contract,
-    validate_isolated,
 )
 from orderlab.properties.engine.witness import discrepancies_of, passes_by_waiting, told_report
 from orderlab.properties.mutants.mutant import Result
 from orderlab.properties.profiles import Profile
 from orderlab.properties.validation.effort import QUICK, STANDARD, THOROUGH
 from orderlab.properties.validation.findings import was_stopped
-from orderlab.properties.validation.law_run import LawRun, LawsTogether
+from orderlab.properties.validation.law_run import LawRun
+from orderlab.properties.validation.order import WorkOrder
 from orderlab.properties.validation.sample import Sampled
-from orderlab.properties.validation.verdicts import BROKEN_SMALL
+from orderlab.properties.validation.verdicts import BROKEN_SMALL, LawResult
 from orderlab.sim.redis.backends import Backend, KernelBackend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.replies import UNREADABLE
@@ -47,7 +47,7 @@ UNSEEN = "no reply differs, the keys do"
 
 
 @dataclass(frozen=True)
-class SequentialKind:
+class SequentialKind(Kind):
     """``orderlab.properties.contracts.kind.Kind`` for stores whose judge keeps the states that explain all replies."""
 
     def terms(self, binding: Binding) -> SequentialTerms:
@@ -66,37 +66,29 @@ class SequentialKind:
         """The trace."""
         return ContractTrace.from_json(data, place)
 
-    def validate(
-        self,
-        binding: Binding,
-        effort: float,
-        seed: int,
-        laws: list[str] | None,
-        backend: Backend | None,
-        progress: Progress,
-        budget_s: float | None = None,
-    ) -> ContractValidation:
-        """Judge a store, in a process of its own."""
-        return validate_isolated(binding, effort, seed, laws, backend, progress, budget_s)
+    def laws_of(self, binding: Binding, asked: Sequence[str] | None = None) -> list[str]:
+        """Those that were asked for, or all."""
+        return laws_of(self.terms(binding), asked)
 
-    def compare(
-        self,
-        old: Binding,
-        new: Binding,
-        effort: float,
-        seed: int,
-        laws: list[str] | None,
-        backend: Backend | None,
-        progress: Progress,
-        budget_s: float | None = None,
-    ) -> Comparison:
-        """Judge a change of scripts, in a process of its own."""
-        from orderlab.properties.comparison.change import compare_isolated
+    def worlds_of(self, binding: Binding) -> list[Binding]:
+        """The store as it is."""
+        return [binding]
+
+    def judged(self, binding: Binding, order: WorkOrder) -> ContractValidation:
+        """Judge a store, in this process."""
+        return validate_contract(binding, order)
+
+    def unjudged(
+        self, binding: Binding, results: tuple[LawResult, ...], gap: str, order: WorkOrder
+    ) -> ContractValidation:
+        """Of a script that had to be ended together with its process."""
+        return ContractValidation(binding, self.terms(binding), results, (), (gap,), {}, order.seed, order.effort)
+
+    def compared(self, old: Binding, new: Binding, order: WorkOrder) -> Comparison:
+        """Judge a change of scripts, in this process."""
         from orderlab.properties.engine.comparison import compare_contracts
 
-        return compare_isolated(
-            old, new, lambda: compare_contracts(old, new, effort, seed, backend, progress, laws, budget_s)
-        )
+        return compare_contracts(old, new, order)
 
     def measured(self, binding: Binding, seed: int) -> tuple[Cost, dict[str, str]] | None:
         """The workload of a feed or of a job queue; none of a contract of the owner's, who alone knows what one is."""
@@ -151,28 +143,13 @@ class SequentialKind:
             ContractRun(binding, contract_of(binding), backend, trace.clients, trace.skews_ms, sleeps), trace
         )
 
-    def tester(
-        self,
-        binding: Binding,
-        laws: Iterable[str],
-        profile: Profile,
-        seed: int,
-        examples: Any,
-        effort: float | None = None,
-    ) -> Callable[[str], LawRun]:
-        """All laws are judged in one go, the first time that one is asked for."""
-        wanted, work = list(laws), EFFORTS[profile.name] if effort is None else effort
-        return LawsTogether(lambda: self.validate(binding, work, seed, wanted, None, lambda text: None), seed)
-
-    def judged(
-        self, binding: Binding, effort: float, seed: int, laws: Iterable[str] | None = None, only_first: bool = False
-    ) -> ContractValidation:
-        """As ``validate``, in this process."""
-        return validate_contract(binding, effort, seed, laws, only_first=only_first)
+    def tester(self, binding: Binding, profile: Profile, order: WorkOrder, examples: Any) -> Callable[[str], LawRun]:
+        """As at an effort, the profile's."""
+        return self.tester_at_effort(binding, replace(order, effort=EFFORTS[profile.name]))
 
     def judge_original(self, binding: Binding, seed: int, budget_s: float, effort: float) -> Result:
         """As a mutant in the second round."""
-        validate_contract(binding, RUNS_AT_ALL, seed)
+        validate_contract(binding, WorkOrder(RUNS_AT_ALL, seed))
         return judge_mutant(binding, seed, MORE_EFFORT * effort)
 
     def judge_quickly(self, binding: Binding, seed: int, budget_s: float, effort: float) -> Result:
@@ -216,7 +193,7 @@ def judge_mutant(binding: Binding, seed: int = 0, effort: float = 1.0) -> Result
     """The judgement on a mutant: killed by the first law that it breaks."""
     began_cpu_s = time.process_time()
     try:
-        found = validate_contract(binding, effort, seed, any_law=True)
+        found = validate_contract(binding, WorkOrder(effort, seed, any_law=True))
     except InputError as error:
         return Result("killed", "bounded", f"the store cannot be run: {error}", None, "loading")
     cpu_s = round(time.process_time() - began_cpu_s, 3)
@@ -241,7 +218,7 @@ def judge_beside(original: Binding, mutated: Binding, seed: int, effort: float) 
     from orderlab.properties.engine.comparison import ProductSearch
 
     began_cpu_s = time.process_time()
-    search = ProductSearch(original, mutated, effort, seed, None, lambda text: None)
+    search = ProductSearch(original, mutated, WorkOrder(effort, seed))
     seen, steps = search.first_difference()
     result = judge_mutant(mutated, seed, effort) if seen else Result("equivalent")
     if result.outcome == "survived":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from orderlab.model.contracts.session.contract import SessionTerms
 from orderlab.model.contracts.session.steps import Churn, Trace
 from orderlab.model.errors import InputError
 from orderlab.model.laws import law_named
-from orderlab.properties.contracts.kind import Progress
+from orderlab.properties.contracts.kind import Kind
 from orderlab.properties.contracts.session.inspection import Baseline
 from orderlab.properties.contracts.session.mutation import judging
 from orderlab.properties.contracts.session.mutation.equivalence import Table, tabulate
@@ -26,8 +26,10 @@ from orderlab.properties.contracts.session.witness.explanation import tell
 from orderlab.properties.mutants.mutant import Result
 from orderlab.properties.profiles import Profile
 from orderlab.properties.validation.isolated import Runaway, isolated
-from orderlab.properties.validation.law_run import LawRun, LawsTogether
+from orderlab.properties.validation.law_run import LawRun
+from orderlab.properties.validation.order import WorkOrder
 from orderlab.properties.validation.sample import Sampled
+from orderlab.properties.validation.verdicts import LawResult
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.redis.shard import Effect
 from orderlab.sim.redis.unsupported import UnsupportedCommand
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class SessionKind:
+class SessionKind(Kind):
     """``orderlab.properties.contracts.kind.Kind`` for stores whose judge is the abstract session."""
 
     of: SessionTerms
@@ -67,37 +69,29 @@ class SessionKind:
         """The trace."""
         return self.of.trace_from_json(data, place)
 
-    def validate(
-        self,
-        binding: Binding,
-        effort: float,
-        seed: int,
-        laws: list[str] | None,
-        backend: Backend | None,
-        progress: Progress,
-        budget_s: float | None = None,
-    ) -> SessionValidation:
-        """Judge a store, in a process of its own."""
-        wanted = validation.laws_of(binding) if laws is None else laws
-        return validation.validate_isolated(binding, effort, seed, wanted, backend, progress, budget_s)
+    def laws_of(self, binding: Binding, asked: Sequence[str] | None = None) -> list[str]:
+        """The laws that a store is held to, or those that are asked for."""
+        return validation.laws_of(binding) if asked is None else list(asked)
 
-    def compare(
-        self,
-        old: Binding,
-        new: Binding,
-        effort: float,
-        seed: int,
-        laws: list[str] | None,
-        backend: Backend | None,
-        progress: Progress,
-        budget_s: float | None = None,
-    ) -> Comparison:
-        """Judge a change of scripts, in a process of its own."""
-        from orderlab.properties.comparison.change import compare_isolated
+    def worlds_of(self, binding: Binding) -> list[Binding]:
+        """The store as it is, and with few packet identifiers."""
+        return validation.worlds_of(binding)
+
+    def judged(self, binding: Binding, order: WorkOrder) -> SessionValidation:
+        """Judge a store, in this process."""
+        return validation.validate(binding, order)
+
+    def unjudged(
+        self, binding: Binding, results: tuple[LawResult, ...], gap: str, order: WorkOrder
+    ) -> SessionValidation:
+        """Of a script that had to be ended together with its process."""
+        return SessionValidation(binding, self.of, results, (), (gap,), {}, order.seed, order.effort)
+
+    def compared(self, old: Binding, new: Binding, order: WorkOrder) -> Comparison:
+        """Judge a change of scripts, in this process."""
         from orderlab.properties.contracts.session.comparison.comparison import compare
 
-        wanted = validation.laws_of(new) if laws is None else laws
-        return compare_isolated(old, new, lambda: compare(old, new, effort, seed, backend, progress, wanted, budget_s))
+        return compare(old, new, order)
 
     def measured(self, binding: Binding, seed: int) -> tuple[Cost, dict[str, str]]:
         """The workload of one client on the kernel, and saves under each fault."""
@@ -147,34 +141,18 @@ class SessionKind:
             for report in reports
         )
 
-    def tester(
-        self,
-        binding: Binding,
-        laws: Iterable[str],
-        profile: Profile,
-        seed: int,
-        examples: Any,
-        effort: float | None = None,
-    ) -> Callable[[str], LawRun]:
+    def tester(self, binding: Binding, profile: Profile, order: WorkOrder, examples: Any) -> Callable[[str], LawRun]:
         """Scenarios and machines for one law at a time, in a process of their own: a script that hangs must not hang
         the run."""
-
-        if effort is not None:
-            return LawsTogether(lambda: self.validate(binding, effort, seed, list(laws), None, lambda text: None), seed)
+        seed = order.seed
 
         def test(law: str) -> LawRun:
             found = isolated(
-                binding, lambda: run_law(binding, law, profile, seed, examples), lambda: validation.worlds_of(binding)
+                binding, lambda: run_law(binding, law, profile, seed, examples), lambda: self.worlds_of(binding)
             )
             return _unfinished(binding, law, seed, found) if isinstance(found, Runaway) else found
 
         return test
-
-    def judged(
-        self, binding: Binding, effort: float, seed: int, laws: Iterable[str] | None = None, only_first: bool = False
-    ) -> SessionValidation:
-        """As ``validate``, in this process."""
-        return validation.validate(binding, effort, seed, laws, only_first=only_first)
 
     def judge_original(self, binding: Binding, seed: int, budget_s: float, effort: float) -> Result:
         """As a mutant in the first round."""

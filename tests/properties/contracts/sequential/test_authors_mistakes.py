@@ -10,6 +10,7 @@ from orderlab.model.contracts import asking
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.engine.validation import validate_contract
+from orderlab.properties.validation.order import WorkOrder
 from orderlab.sim.stores.binding.loader import load_binding
 
 TOML = (
@@ -132,18 +133,18 @@ def test_a_mistake_of_the_author_is_one_line(
     assert old in GOOD
     store(tmp_path, GOOD.replace(old, new, 1))
     with pytest.raises(InputError, match=said) as raised:
-        validate_contract(load_binding(tmp_path, trust_adapter=True), 0.1)
+        validate_contract(load_binding(tmp_path, trust_adapter=True), WorkOrder(0.1))
     assert "\n" not in str(raised.value)
 
 
 def test_without_a_mistake_it_holds(tmp_path: Path) -> None:
-    found = validate_contract(load_binding(store(tmp_path), trust_adapter=True), 0.1)
+    found = validate_contract(load_binding(store(tmp_path), trust_adapter=True), WorkOrder(0.1))
     assert found.outcome is Outcome.HOLDS
 
 
 def test_a_law_that_stumbles_over_a_wrong_reply_does_not_hide_it(tmp_path: Path) -> None:
     """``reply > before`` raises for text; the store is wrong all the same, and told so."""
-    found = validate_contract(load_binding(store(tmp_path, lua="return 'many'"), trust_adapter=True), 0.1)
+    found = validate_contract(load_binding(store(tmp_path, lua="return 'many'"), trust_adapter=True), WorkOrder(0.1))
     assert [one.law for one in found.results if one.outcome is Outcome.VIOLATED] == ["specification"]
 
 

@@ -12,6 +12,7 @@ from orderlab.model.contracts.sequential import SequentialTerms
 from orderlab.model.contracts.steps import Begin, Die, Fault, Resume, Wait, from_json, to_json
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
+from orderlab.properties.contracts.sequential.kind import SEQUENTIAL
 from orderlab.properties.engine.run import LIMIT_WORK, ContractRun, Remembered
 from orderlab.properties.engine.search import Search, explore, troubles_of
 from orderlab.properties.engine.validation import (
@@ -19,10 +20,10 @@ from orderlab.properties.engine.validation import (
     contract_of,
     run_of,
     validate_contract,
-    validate_isolated,
 )
 from orderlab.properties.engine.witness import ContractReruns
 from orderlab.properties.validation.findings import Findings
+from orderlab.properties.validation.order import WorkOrder
 from orderlab.properties.witness.witness import story_lines
 from orderlab.report.subjects import subject_of_store
 from orderlab.sim.redis.backends import KernelBackend, open_backend
@@ -43,7 +44,7 @@ FEW = 0.1
 
 def validated(name: str, effort: float = FEW, seed: int = 0) -> ContractValidation:
     binding = load_binding(LUA / name, trust_adapter=True)
-    return validate_contract(binding, effort, seed)
+    return validate_contract(binding, WorkOrder(effort, seed))
 
 
 @pytest.mark.parametrize("name", ["lock", "limiter"])
@@ -58,7 +59,7 @@ def test_the_bundled_stores_keep_every_law_and_put_each_to_the_test(name: str) -
 @pytest.mark.parametrize("name", SPECIMENS)
 def test_every_specimen_is_caught_by_the_law_that_it_breaks(name: str) -> None:
     binding = load_binding(LUA / "specimens" / name, trust_adapter=True)
-    found = validate_contract(binding, FEW, laws=binding.specimen.breaks, only_first=True)
+    found = validate_contract(binding, WorkOrder(FEW, laws=binding.specimen.breaks, only_first=True))
     broken = {result.law for result in found.results if result.outcome is Outcome.VIOLATED}
     assert set(binding.specimen.breaks) <= broken
     for result in found.results:
@@ -87,7 +88,7 @@ def test_more_effort_never_tells_less() -> None:
 def test_a_witness_is_confirmed_by_a_real_server() -> None:
     binding = load_binding(LUA / "specimens" / "lock-release-any", trust_adapter=True)
     with open_backend("auto") as server:
-        found = validate_contract(binding, 0.2, laws=["own-release"], backend=server)
+        found = validate_contract(binding, WorkOrder(0.2, laws=["own-release"], backend=server))
     (result,) = found.results
     assert result.witnesses[0].confirmation.startswith("confirmed on")
 
@@ -150,7 +151,7 @@ def test_what_was_planted_goes_even_if_a_deadline_was_set_on_it() -> None:
 
 
 def test_a_cap_says_what_it_cut_off_and_lets_nothing_hold_that_was_not_tried() -> None:
-    found = validate_contract(load_binding(LUA / "lock", trust_adapter=True), FEW, budget_s=1e-9)
+    found = validate_contract(load_binding(LUA / "lock", trust_adapter=True), WorkOrder(FEW, budget_s=1e-9))
     assert {result.outcome for result in found.results} == {Outcome.UNKNOWN}
     assert any(
         gap.startswith(f"the cap of 1e-09 s cut off the round {FEW} in: 2 clients, 2 operations") for gap in found.gaps
@@ -159,7 +160,10 @@ def test_a_cap_says_what_it_cut_off_and_lets_nothing_hold_that_was_not_tried() -
 
 def test_a_cap_that_is_not_reached_changes_nothing() -> None:
     binding = load_binding(LUA / "specimens" / "limiter-fixed-window", trust_adapter=True)
-    assert validate_contract(binding, 0.05, budget_s=1e9).to_json() == validate_contract(binding, 0.05).to_json()
+    assert (
+        validate_contract(binding, WorkOrder(0.05, budget_s=1e9)).to_json()
+        == validate_contract(binding, WorkOrder(0.05)).to_json()
+    )
 
 
 def test_what_clients_would_never_do_proves_nothing_about_atomicity() -> None:
@@ -189,9 +193,7 @@ def test_what_was_carried_out_whole_is_not_what_was_stopped_part_way() -> None:
 def test_a_script_that_ends_only_with_its_process_breaks_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = Unfinished(reason="its process was ended after 40 s", script=None, seconds=40.0)
     monkeypatch.setattr("orderlab.properties.validation.isolated.watch", lambda *_, **__: ended)
-    found = validate_isolated(
-        load_binding(LUA / "lock", trust_adapter=True), 1.0, 0, ["own-release"], None, lambda text: None
-    )
+    found = SEQUENTIAL.validate(load_binding(LUA / "lock", trust_adapter=True), WorkOrder(1.0, laws=["own-release"]))
     assert found.outcomes == {"own-release": Outcome.UNKNOWN, "bounded": Outcome.VIOLATED}
     bounded = subject_of_store(found).laws[-1]
     assert "does not end" in bounded.because

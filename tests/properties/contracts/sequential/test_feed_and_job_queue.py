@@ -27,6 +27,7 @@ from orderlab.properties.engine.search import Search, opened
 from orderlab.properties.engine.validation import contract_of, note_growth, run_of, validate_contract
 from orderlab.properties.engine.witness import ContractReruns
 from orderlab.properties.validation.findings import Findings
+from orderlab.properties.validation.order import WorkOrder
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
@@ -46,13 +47,13 @@ FEW = 0.1
 
 def broken(name: str, effort: float, laws: Iterable[str] | None = None) -> set[str]:
     """Of ``laws``, with a search that ends once each is broken; else of all."""
-    found = validate_contract(load_binding(LUA / name), effort, laws=laws, only_first=laws is not None)
+    found = validate_contract(load_binding(LUA / name), WorkOrder(effort, laws=laws, only_first=laws is not None))
     return {one.law for one in found.results if one.outcome is Outcome.VIOLATED}
 
 
 @pytest.mark.parametrize("name", ["feed", "job_queue", "job_queue_blocking"])
 def test_the_bundled_stores_keep_every_law_and_put_each_to_the_test(name: str) -> None:
-    found = validate_contract(load_binding(LUA / name), FEW)
+    found = validate_contract(load_binding(LUA / name), WorkOrder(FEW))
     judged = [one for one in found.results if not one.not_applicable]
     assert {one.law: (one.outcome, one.tested > 0) for one in judged} == {
         one.law: (Outcome.HOLDS, True) for one in judged
@@ -126,7 +127,7 @@ def test_what_shows_in_many_rounds_alone(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_what_shows_at_length_alone_has_a_short_witness(monkeypatch: pytest.MonkeyPatch) -> None:
     only(monkeypatch, READ)
-    found = validate_contract(feed_with(("list.lua", LISTED, "if #line <= 200 then")), 0.01, any_law=True)
+    found = validate_contract(feed_with(("list.lua", LISTED, "if #line <= 200 then")), WorkOrder(0.01, any_law=True))
     assert {one.law for one in found.results if one.outcome is Outcome.VIOLATED} == {"progress"}
 
 
@@ -254,7 +255,7 @@ def test_a_marker_that_nobody_was_told_is_answered_as_the_store_says(
     if promise:
         contract.promises = contract.promises.model_copy(update={"marker_negative": promise})
     found = validate_contract(
-        binding, 0.01, laws=SequentialTerms(contract).laws.keys() - {NO_RESIDUE, BOUNDED}, any_law=True
+        binding, WorkOrder(0.01, laws=SequentialTerms(contract).laws.keys() - {NO_RESIDUE, BOUNDED}, any_law=True)
     )
     broken = {one.law: one.witnesses[0].finding.text for one in found.results if one.witnesses}
     assert set(broken) == ({"specification"} if told else set())
@@ -268,7 +269,7 @@ def test_each_kind_of_bad_marker_is_put_to_the_test() -> None:
         assert isinstance(contract, FeedStore)
         wrong = "start" if getattr(contract.promises, promise) == "refused" else "refused"
         contract.promises = contract.promises.model_copy(update={promise: wrong})
-        found = validate_contract(binding, FEW, any_law=True)
+        found = validate_contract(binding, WorkOrder(FEW, any_law=True))
         assert [one.law for one in found.results if one.witnesses] == ["specification"], promise
 
 
@@ -286,7 +287,7 @@ def test_a_job_that_comes_back_does_so_in_time_and_by_its_priority(script: str, 
     source = next(one.source for one in binding.scripts if one.name == script).decode()
     assert source.count(find) == 1
     found = validate_contract(
-        binding.with_sources({script: source.replace(find, replace).encode()}), 0.02, any_law=True
+        binding.with_sources({script: source.replace(find, replace).encode()}), WorkOrder(0.02, any_law=True)
     )
     assert [one.law for one in found.results if one.witnesses] == ["order"]
 

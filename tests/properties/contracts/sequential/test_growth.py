@@ -13,6 +13,7 @@ from orderlab.properties.engine import growth
 from orderlab.properties.engine.growth import Growth, measure
 from orderlab.properties.engine.run import ContractRun
 from orderlab.properties.engine.validation import contract_of, validate_contract
+from orderlab.properties.validation.order import WorkOrder
 from orderlab.properties.validation.verdicts import LawResult
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.binding import Binding
@@ -32,7 +33,7 @@ def lock(written: str, contract: str = "") -> Binding:
 
 
 def judged(binding: Binding) -> dict[str, LawResult]:
-    return {one.law: one for one in validate_contract(binding, 0.02, 0, ["no-residue", "bounded"]).results}
+    return {one.law: one for one in validate_contract(binding, WorkOrder(0.02, 0, ["no-residue", "bounded"])).results}
 
 
 def grown(binding: Binding) -> Growth:
@@ -197,6 +198,6 @@ def test_the_size_of_a_state_is_how_many_values_it_is_made_of() -> None:
 
 def test_a_law_that_is_broken_while_growth_is_measured_is_told() -> None:
     again = "token = (token - 1) % 64 + 1\nredis.call('SET', KEYS[1], token, 'PX', ARGV[1])\n"
-    (found,) = validate_contract(lock(again), 0.01, 0, ["fencing"]).results
+    (found,) = validate_contract(lock(again), WorkOrder(0.01, 0, ["fencing"])).results
     assert found.outcome is Outcome.VIOLATED
     assert found.witnesses[0].finding.analysis == "what grows"

@@ -10,6 +10,7 @@ from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.sequential.kind import judge_mutant
 from orderlab.properties.engine import search
 from orderlab.properties.engine.validation import validate_contract
+from orderlab.properties.validation.order import WorkOrder
 from orderlab.properties.witness.witness import story_lines
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
@@ -106,7 +107,7 @@ def broken_laws(folder: Path, specification: str, promises: str, scripts: dict[s
     binding = store_of(folder, specification, promises, scripts)
     assert binding.contract is not None
     own = {one.name for one in binding.contract.laws}
-    results = validate_contract(binding, EFFORT).results
+    results = validate_contract(binding, WorkOrder(EFFORT)).results
     assert own <= {one.law for one in results}
     return own & {one.law for one in results if one.outcome is Outcome.VIOLATED}
 
@@ -177,11 +178,11 @@ def test_nothing_holds_where_the_smallest_scopes_did_not_come_to_their_end(
 ) -> None:
     binding = store_of(tmp_path, "lock", COUNTING, COUNTED)
     laws = ["mutual-exclusion"]
-    (kept,) = validate_contract(binding, 0.01, laws=laws).results
+    (kept,) = validate_contract(binding, WorkOrder(0.01, laws=laws)).results
     assert (kept.outcome, kept.because.partition("; ")[0]) == (Outcome.HOLDS, "all runs of 2 clients, 2 operations")
     assert "2 clients, 2 operations each, 1 trouble: in 0 of 3 situations, else stopped after " in kept.because
     monkeypatch.setattr(search, "SMALLEST_STEPS", 10)
-    (cut,) = validate_contract(binding, 0.01, laws=laws).results
+    (cut,) = validate_contract(binding, WorkOrder(0.01, laws=laws)).results
     assert cut.outcome is Outcome.UNKNOWN
     assert "2 clients, 2 operations: in 0 of 4 situations, else stopped after " in cut.because
 
@@ -189,7 +190,7 @@ def test_nothing_holds_where_the_smallest_scopes_did_not_come_to_their_end(
 @pytest.mark.parametrize(("edit", "is_ahead"), [(("0", "0"), True), ((">= 2", "> 2"), False)])
 def test_a_clock_is_ahead_in_a_witness_that_needs_it(tmp_path: Path, edit: tuple[str, str], is_ahead: bool) -> None:
     scripts = {**BY_CALLERS, "acquire": BY_CALLERS["acquire"].replace(*edit)}
-    results = validate_contract(store_of(tmp_path, "lock", TWO, scripts), EFFORT, laws=["mutual-exclusion"]).results
+    results = validate_contract(store_of(tmp_path, "lock", TWO, scripts), WorkOrder(EFFORT, laws=["mutual-exclusion"])).results
     story = [line for one in results for witness in one.witnesses[:1] for line, _ in story_lines(witness)]
     assert any("whose clock is 700 ms ahead" in line for line in story) == is_ahead
     assert story

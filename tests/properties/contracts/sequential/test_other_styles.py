@@ -13,6 +13,7 @@ import pytest
 
 from orderlab.model.verdict import Outcome
 from orderlab.properties.engine.validation import validate_contract
+from orderlab.properties.validation.order import WorkOrder
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 
@@ -45,7 +46,7 @@ def store(folder: Path, style: str, name: str = "") -> Binding:
 
 
 def broken_laws(binding: Binding, effort: float) -> set[str]:
-    return {one.law for one in validate_contract(binding, effort).results if one.outcome is Outcome.VIOLATED}
+    return {one.law for one in validate_contract(binding, WorkOrder(effort)).results if one.outcome is Outcome.VIOLATED}
 
 
 def test_the_styles_have_slips_of_their_own() -> None:

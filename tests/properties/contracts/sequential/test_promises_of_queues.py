@@ -13,6 +13,7 @@ from orderlab.model.contracts.job_queue.words import LEASED, WAITING, Job, Promi
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.engine.validation import SKEW_MS, never_passed, run_of, validate_contract
+from orderlab.properties.validation.order import WorkOrder
 from orderlab.sim.stores.binding.loader import load_binding
 
 REGISTRY = Path(__file__).parent / "registry-queue"
@@ -76,7 +77,7 @@ def edited(folder: Path, *edits: Edits) -> None:
 def broken(folder: Path, *edits: Edits, laws: Sequence[str] | None = None) -> set[str]:
     """Of these laws, or of all, those that the queue with these edits breaks."""
     edited(folder, *edits)
-    found = validate_contract(load_binding(folder), FEW, laws=laws, only_first=laws is not None)
+    found = validate_contract(load_binding(folder), WorkOrder(FEW, laws=laws, only_first=laws is not None))
     return {one.law for one in found.results if one.outcome is Outcome.VIOLATED}
 
 

@@ -14,6 +14,7 @@ from orderlab.properties.engine.situations import situate
 from orderlab.properties.engine.validation import contract_of, run_of, validate_contract, with_accepted
 from orderlab.properties.engine.witness import ContractReruns
 from orderlab.properties.validation.findings import Findings
+from orderlab.properties.validation.order import WorkOrder
 from orderlab.sim.stores.binding import load_binding
 from orderlab.sim.stores.binding.binding import Binding
 from tests.properties.contracts.sequential.test_other_styles import store
@@ -77,7 +78,7 @@ def test_what_the_owner_accepts_is_no_finding_and_is_missed_once_it_occurs_no_mo
     reports = [run.perform(step) for step in steps]
     assert reports[-1].violation is not None
     assert reports[-1].violation.laws == ("all-or-nothing",)  # whatever else it breaks
-    result = next(one for one in validate_contract(binding, 0.01).results if one.law == "all-or-nothing")
+    result = next(one for one in validate_contract(binding, WorkOrder(0.01)).results if one.law == "all-or-nothing")
     held = replace(result, verdict=replace(result.verdict, outcome=Outcome.HOLDS))
     unseen = with_accepted(held, binding, search.findings)
     assert unseen.outcome is Outcome.UNKNOWN
@@ -96,7 +97,7 @@ def test_what_is_accepted_stays_so_whatever_befell_the_run_that_found_it(tmp_pat
         (LUA / "specimens" / "lock-release-any" / "store.toml").read_text().replace("../../lock", str(LUA / "lock"))
         + '[[accept]]\nlaw = "own-release"\noperation = "release"\nwhy = "nobody is late here"\n'
     )
-    found = validate_contract(load_binding(tmp_path, trust_adapter=True), 1.0, laws=["own-release"])
+    found = validate_contract(load_binding(tmp_path, trust_adapter=True), WorkOrder(1.0, laws=["own-release"]))
     assert [(one.law, one.outcome) for one in found.results] == [("own-release", Outcome.HOLDS)]
     assert any(
         "own-release is broken by release, which is accepted: nobody is late here" in one for one in found.assumptions

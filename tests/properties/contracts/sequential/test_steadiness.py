@@ -16,6 +16,7 @@ from orderlab.properties.engine.search import Search, walk
 from orderlab.properties.engine.validation import run_of, validate_contract
 from orderlab.properties.engine.witness import ContractReruns
 from orderlab.properties.validation.findings import Findings
+from orderlab.properties.validation.order import WorkOrder
 from orderlab.sim.stores.binding.binding import Binding
 
 LUA = Path(__file__).parents[4] / "lua"
@@ -74,7 +75,7 @@ def test_walks_and_machines_of_many_seeds_accuse_no_sound_store(name: str) -> No
 def test_verdicts_are_the_same_with_every_seed(name: str) -> None:
     binding = load_binding(LUA / name if name in SOUND else LUA / "specimens" / name)
     for number in range(SEEDS):
-        found = validate_contract(binding, ENOUGH.get(name, LITTLE), number)
+        found = validate_contract(binding, WorkOrder(ENOUGH.get(name, LITTLE), number))
         violated = {one.law for one in found.results if one.outcome is Outcome.VIOLATED}
         # Walks of some seeds see a broken store break one law more than its scopes do.
         assert (number, BROKEN.get(name, set()) - violated) == (number, set())
@@ -87,7 +88,7 @@ apart by a key."""
 
 
 def test_what_a_store_cannot_be_asked_for_is_not_applicable_and_the_rest_is_put_to_the_test() -> None:
-    found = validate_contract(load_binding(REGISTRY), 0.01)
+    found = validate_contract(load_binding(REGISTRY), WorkOrder(0.01))
     assert found.outcome is Outcome.HOLDS
     assert {one.law for one in found.results if one.not_applicable} == {"agreement-of-counts", "wake-up"}
     assert next(one.tested for one in found.results if one.law == "recovery") > 0

@@ -14,6 +14,7 @@ from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.engine.run import ContractRun
 from orderlab.properties.engine.validation import validate_contract
+from orderlab.properties.validation.order import WorkOrder
 from orderlab.sim.live import ServerProcess
 from orderlab.sim.redis.backends import Backend, KernelBackend, ServerBackend
 from orderlab.sim.redis.replies import ErrorReply
@@ -181,7 +182,7 @@ def test_a_state_that_is_come_back_to_has_the_watches_of_then(tmp_path: Path) ->
 )
 def test_interleavings_tell_who_loses_an_update(tmp_path: Path, steps: str, law: str) -> None:
     steps = steps if "transaction" in steps else steps.replace("tries = 2\n", "")
-    found = validate_contract(counter(tmp_path, steps), 0.02, any_law=True)
+    found = validate_contract(counter(tmp_path, steps), WorkOrder(0.02, any_law=True))
     assert {one.law for one in found.results if one.outcome is Outcome.VIOLATED} == ({law} if law else set())
 
 

@@ -25,6 +25,7 @@ from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.validation.validation import OF_NODES, validate
 from orderlab.properties.export.on_server import plan_of
 from orderlab.properties.validation.effort import STANDARD
+from orderlab.properties.validation.order import WorkOrder
 from orderlab.sim.servers.session_tables import Incoming, SimulatedTables
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.bound import BoundStore
@@ -69,7 +70,7 @@ def test_the_laws_that_the_tables_break_as_published(law, steps):
 
 
 def test_they_are_validated_as_any_session_store():
-    found = validate(load_binding("postgres"), 0.02, laws=["legal-trim", "no-loss", "store-order"])
+    found = validate(load_binding("postgres"), WorkOrder(0.02, laws=["legal-trim", "no-loss", "store-order"]))
     assert set(found.caught) == {"legal-trim", "no-loss"}
     assert found.outcomes["store-order"] is Outcome.HOLDS
 
@@ -77,7 +78,7 @@ def test_they_are_validated_as_any_session_store():
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("store", ["postgres", "postgres-async"])
 def test_what_falls_at_the_default_effort(store):
-    found = validate(load_binding(store), STANDARD)
+    found = validate(load_binding(store), WorkOrder(STANDARD))
     assert set(found.caught) == AS_PUBLISHED | LATE
     assert {law for law, outcome in found.outcomes.items() if outcome is Outcome.HOLDS} == {
         "store-order", "expiry", "drain"

@@ -9,7 +9,6 @@ from dataclasses import replace
 from orderlab.model.contracts.session.contract import SCOPES
 from orderlab.model.contracts.session.steps import Churn, Trace, told_step
 from orderlab.model.errors import InputError
-from orderlab.model.laws import STORE_LAWS
 from orderlab.properties.comparison.change import (
     KINDS,
     PRODUCT_BY,
@@ -17,7 +16,6 @@ from orderlab.properties.comparison.change import (
     Change,
     Comparison,
     Difference,
-    Progress,
     RollingUpgrade,
 )
 from orderlab.properties.contracts.session.comparison.product import ComparedSubject
@@ -27,7 +25,7 @@ from orderlab.properties.contracts.session.subject import Reruns, Subject
 from orderlab.properties.contracts.session.validation.exploration import applies, explore_scope, fitted, small_world
 from orderlab.properties.contracts.session.validation.machine import run_machine
 from orderlab.properties.contracts.session.validation.scenarios import run_scenarios
-from orderlab.properties.contracts.session.validation.validation import SessionValidation, is_counted, validate
+from orderlab.properties.contracts.session.validation.validation import SessionValidation, is_counted, laws_of, validate
 from orderlab.properties.contracts.session.validation.walks import walk_about
 from orderlab.properties.contracts.session.witness.explanation import explain
 from orderlab.properties.contracts.session.witness.full_scale import as_it_stands, with_fewer_steps
@@ -35,8 +33,8 @@ from orderlab.properties.contracts.session.witness.plainer import minimise
 from orderlab.properties.engine.versions import compare_versions, dearer_or_cheaper, difference_of, first_of_each
 from orderlab.properties.validation.effort import QUICK, STATES, WALKS, count
 from orderlab.properties.validation.findings import Finding, Findings
+from orderlab.properties.validation.order import WorkOrder
 from orderlab.properties.validation.validation import Validation
-from orderlab.sim.redis.backends import Backend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.lua_text import RewrittenLine
 from orderlab.sim.stores.bound import BudgetExceeded
@@ -46,42 +44,24 @@ PASSING_STEPS = 5_000
 full scale, and as many steps in rehearsal."""
 
 
-def compare(
-    old: Binding,
-    new: Binding,
-    effort: float,
-    seed: int = 0,
-    backend: Backend | None = None,
-    progress: Progress = lambda text: None,
-    laws: Sequence[str] = STORE_LAWS,
-    budget_s: float | None = None,
-) -> Comparison:
-    """Judge the change from ``old`` to ``new`` by ``laws``. ``budget_s`` is a cap in seconds on all of it.
-
-    Raises InputError where the two cannot be held against each other.
-    """
+def compare(old: Binding, new: Binding, order: WorkOrder) -> Comparison:
+    """Judge the change from ``old`` to ``new``. Raises InputError where the two cannot be held against each other."""
     if old.modulus != new.modulus:
         raise InputError(f"{new.place}: --base {old.place} has {old.modulus:,} packet identifiers, not {new.modulus:,}")
 
-    def validated(binding: Binding, cap_s: float | None) -> SessionValidation:
-        which = "new" if binding is new else "old"
-        return validate(binding, effort, seed, laws, backend, lambda text: progress(f"{which}: {text}"), cap_s)
-
     def search_of(old_common: Binding, new_common: Binding, cap: Cap) -> Search:
-        return Search(old_common, new_common, effort, seed, progress, cap, backend)
+        return Search(old_common, new_common, order, cap)
 
-    return compare_versions(old, new, validated, is_counted, search_of, budget_s)
+    return compare_versions(old, new, order, validate, laws_of, is_counted, search_of)
 
 
 class Search:
     """The product of both scripts, searched for differences."""
 
-    def __init__(
-        self, old: Binding, new: Binding, effort: float, seed: int, progress: Progress, cap: Cap,
-        backend: Backend | None = None,
-    ) -> None:  # fmt: skip
-        self.cap, self.backend = cap, backend
-        self.old, self.new, self.effort, self.seed, self.progress = old, new, effort, seed, progress
+    def __init__(self, old: Binding, new: Binding, order: WorkOrder, cap: Cap | None = None) -> None:
+        self.cap = cap or Cap(None)
+        self.old, self.new, self.order, self.progress = old, new, order, order.progress
+        seed = order.seed
         self.findings = Findings(frozenset(KINDS))
         self.scope: list[str] = []
         self.gaps: list[str] = []
@@ -111,7 +91,7 @@ class Search:
             lambda one: _operation(one.text),
             lambda one: self._difference(one, on_small, on_large),
         )
-        if self.effort < QUICK:
+        if self.order.effort < QUICK:
             self.gaps.append(f"an effort below {QUICK:g} (quick) compares no long run of thousands of messages")
         elif not self.cap.cuts:
             self.take_long_run()
@@ -125,13 +105,13 @@ class Search:
 
     def rolling_upgrade(self, laws: Sequence[str], seen: Set[tuple[str, str]] = frozenset()) -> RollingUpgrade:
         """Both versions on the same data."""
-        return rolling_upgrade(self.old, self.new, self.effort, self.seed, laws, self.backend, self.progress, self.cap)
+        return rolling_upgrade(self.old, self.new, laws, self.order, self.cap)
 
     def _search(self) -> None:
         small, findings = self.small, self.findings
         self.progress("both: scenarios")
         run_scenarios(small, findings)
-        walks = count(WALKS, self.effort)
+        walks = count(WALKS, self.order.effort)
         self.progress("both: random walks")
         walk_about(small, findings, walks)
         self.scope.append(f"every scenario of validate and {walks} random walks")
@@ -139,13 +119,13 @@ class Search:
             if scope.name == "overlaps" or not applies(scope, small):
                 continue
             self.progress(f"both: scope {scope.name}")
-            done = explore_scope(small, fitted(scope, small), findings, states=count(STATES, self.effort))
+            done = explore_scope(small, fitted(scope, small), findings, states=count(STATES, self.order.effort))
             how_far = "all of it" if done.complete else f"to depth {done.depth}"
             self.scope.append(f"scope {scope.name}: {done.space.count:,} pairs of keyspaces, {how_far}")
         self.progress("both: state machine")
         places = "from an empty store and from near the wrap of the identifiers"
         try:
-            run_machine(self.large, findings, count(1, self.effort))
+            run_machine(self.large, findings, count(1, self.order.effort))
         except BudgetExceeded:
             if self.large.store.carried_left >= 0 and self.large.store.other.carried_left >= 0:
                 raise
@@ -192,7 +172,7 @@ class Search:
 
     def _told(self, trace: Trace, text: str, kind: str, lines: tuple[RewrittenLine, ...] = ()) -> Difference:
         """With what either version answers."""
-        trace = replace(trace, law="", store=str(self.new.path), seed=self.seed)
+        trace = replace(trace, law="", store=str(self.new.path), seed=self.order.seed)
         return difference_of(
             kind, text, trace, self._plain(trace.modulus), lambda step: told_step(step, trace), explain, lines
         )
@@ -203,7 +183,7 @@ class Search:
         if modulus not in self._alone:
             new, old = (
                 Reruns(one if modulus == one.binding.modulus else one.scaled(modulus, remembers=False))
-                for one in (Subject(binding, self.seed) for binding in (self.new, self.old))
+                for one in (Subject(binding, self.order.seed) for binding in (self.new, self.old))
             )
             self._alone[modulus] = new, old
         return self._alone[modulus]

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from orderlab.model.contracts.session.contract import SCOPES
 from orderlab.model.contracts.session.steps import Serve, Step, Trace
-from orderlab.properties.comparison.change import ROLLING_BY, Cap, Change, Progress, RollingUpgrade, has_library
+from orderlab.properties.comparison.change import ROLLING_BY, Cap, Change, RollingUpgrade, has_library
 from orderlab.properties.contracts.session.subject import (
     CLIENTS,
     Reruns,
@@ -32,9 +32,9 @@ from orderlab.properties.contracts.session.witness.plainer import minimise
 from orderlab.properties.engine.versions import InTheMix, in_the_mix
 from orderlab.properties.validation.effort import STATES, WALKS, count
 from orderlab.properties.validation.findings import Finding, Findings
+from orderlab.properties.validation.order import Progress, WorkOrder
 from orderlab.properties.witness.confirmation import Confirmer
 from orderlab.properties.witness.witness import Witness
-from orderlab.sim.redis.backends import Backend
 from orderlab.sim.stores.binding.binding import NEW, OLD, Binding
 from orderlab.sim.stores.bound import CpuBudget
 
@@ -54,34 +54,24 @@ class MixReruns(InTheMix, Reruns):
         return replace(trace, steps=tuple(one for one in trace.steps if not isinstance(one, Serve)))
 
 
-def rolling_upgrade(
-    old: Binding,
-    new: Binding,
-    effort: float,
-    seed: int,
-    laws: Sequence[str],
-    backend: Backend | None,
-    progress: Progress,
-    cap: Cap | None = None,
-) -> RollingUpgrade:
+def rolling_upgrade(old: Binding, new: Binding, laws: Sequence[str], order: WorkOrder, cap: Cap) -> RollingUpgrade:
     """What the two break together."""
-    mixed = replace(new, base=old)
+    mixed, seed, progress = replace(new, base=old), order.seed, order.progress
     reason = _not_on_the_same_data(old, new, seed)
     if reason:
         return RollingUpgrade(gaps=(f"a rolling upgrade was not searched: {reason}",))
-    cap = cap or Cap(None)
     large, findings = Subject(mixed, seed), Findings(frozenset(laws))
     small = small_world(large, findings)
     scope: list[str] = []
     cap.limit(large.cpu_budget, ROLLING_BY)
     with cap.within("rolling upgrade"):
-        scope += _search(small, findings, effort, progress)
+        scope += _search(small, findings, order.effort, progress)
     large.cpu_budget.lift()
     alone = [Subject(one, seed) for one in (old, new)]
     modulus = small.binding.modulus
     on_small = MixReruns(small, [one.scaled(modulus, remembers=False) for one in alone] if small.rewritten else alone)
     on_large = MixReruns(large, alone)
-    confirmer = Confirmer(backend, SessionPerformer(mixed, lambda *_: None), CpuBudget())
+    confirmer = Confirmer(order.backend, SessionPerformer(mixed, lambda *_: None), CpuBudget())
 
     def change_of(finding: Finding) -> Change | None:
         return _change(finding, on_small, on_large, confirmer, progress)

@@ -26,6 +26,7 @@ from orderlab.properties.profiles import Profile
 from orderlab.properties.validation.effort import QUICK
 from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.law_run import LawRun
+from orderlab.properties.validation.order import WorkOrder
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.bound import BudgetExceeded
 
@@ -62,7 +63,7 @@ def run_law(
             findings.gaps.append(
                 f"{name}: {tally.cut_off:,} of {tally.examples:,} examples were cut off, scripts did not end"
             )
-    judge = SessionJudge(subject, small, findings, None, lambda text: None)
+    judge = SessionJudge(subject, small, findings, WorkOrder(seed=number))
     judge.consider(QUICK)
     found.report(judge.result(law))
     found.seconds = time.monotonic() - began

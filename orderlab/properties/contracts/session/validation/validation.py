@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,12 +34,11 @@ from orderlab.properties.contracts.session.witness.full_scale import as_it_stand
 from orderlab.properties.contracts.session.witness.plainer import minimise
 from orderlab.properties.validation.effort import QUICK, SCALED_STEPS, STANDARD, WALKS, count, name_of_effort, rounds_of
 from orderlab.properties.validation.findings import Finding, Findings, was_stopped, wording
-from orderlab.properties.validation.isolated import Runaway, isolated, unjudged
+from orderlab.properties.validation.order import USUAL, WorkOrder
 from orderlab.properties.validation.validation import Analysis, Schedule, Validation, run_rounds
-from orderlab.properties.validation.verdicts import CAUSES_MAX, Judge, Progress, WitnessSearch
+from orderlab.properties.validation.verdicts import CAUSES_MAX, Judge, WitnessSearch
 from orderlab.properties.witness.confirmation import Confirmer
 from orderlab.properties.witness.witness import Explanation, Witness
-from orderlab.sim.redis.backends import Backend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.lua_text import RewrittenLine, scale
 
@@ -115,59 +114,25 @@ def _costs(by_length: Mapping[int, tuple[int, float]]) -> str:
     return ", ".join(f"{calls:,} for {length:,} ({ms:.2f} ms)" for length, (calls, ms) in sorted(by_length.items()))
 
 
-def validate(
-    binding: Binding,
-    effort: float = STANDARD,
-    seed: int = 0,
-    laws: Iterable[str] | None = None,
-    backend: Backend | None = None,
-    progress: Progress = lambda text: None,
-    budget_s: float | None = None,
-    only_first: bool = False,
-) -> SessionValidation:
-    """Judge the store of ``binding`` by ``laws`` with so much ``effort``; ``budget_s`` is a cap in seconds on all of
-    it.
-
-    ``backend`` is a real server that witnesses are replayed on, if there is one. With ``only_first`` it ends with the
-    analysis after which each of ``laws`` has a witness. Raises InputError when the store cannot be run at all.
-    """
+def validate(binding: Binding, order: WorkOrder = USUAL) -> SessionValidation:
+    """Judge the store of ``binding``. Raises InputError when it cannot be run at all."""
     limit = binding.fixed.get("limit")
     if limit is not None and not 1 <= limit <= binding.modulus:
         raise InputError(f"{binding.place}: fixed.limit: {limit} is not in 1..{binding.modulus}; correct it")
-    subject = Subject(binding, seed)
-    findings = Findings(frozenset(laws_of(binding) if laws is None else laws))
+    subject = Subject(binding, order.seed)
+    findings = Findings(frozenset(laws_of(binding) if order.laws is None else order.laws))
     small = small_world(subject, findings)
     footprint = Footprint()
-    schedule = Schedule(analyses_of(subject, small, findings, footprint), findings, subject.cpu_budget, progress)
-    judge = SessionJudge(subject, small, findings, backend, progress, only_first)
-    is_whole = run_rounds(schedule, judge, rounds_of(effort), budget_s)
+    analyses = analyses_of(subject, small, findings, footprint)
+    schedule = Schedule(analyses, findings, subject.cpu_budget, order.progress)
+    judge = SessionJudge(subject, small, findings, order)
+    is_whole = run_rounds(schedule, judge, rounds_of(order.effort), order.budget_s)
     results = tuple(judge.result(law) for law in STORE_LAWS if law in findings.wanted)
     notes, gaps, rewritten = tuple(findings.notes), tuple(judge.gaps), tuple(small.rewritten)
     return SessionValidation(
-        binding, TERMS, results, notes, gaps, dict(findings.work), seed, effort, findings.seen, not is_whole,
-        footprint, rewritten,
+        binding, TERMS, results, notes, gaps, dict(findings.work), order.seed, order.effort, findings.seen,
+        not is_whole, footprint, rewritten,
     )  # fmt: skip
-
-
-def validate_isolated(
-    binding: Binding,
-    effort: float,
-    seed: int,
-    laws: list[str],
-    backend: Backend | None,
-    progress: Progress,
-    budget_s: float | None = None,
-) -> SessionValidation:
-    """As ``validate``, in a process of its own. A script that cannot be ended otherwise breaks the law ``bounded``."""
-
-    def work() -> SessionValidation:
-        return validate(binding, effort, seed, laws, backend, progress, budget_s)
-
-    found = isolated(binding, work, lambda: worlds_of(binding))
-    if not isinstance(found, Runaway):
-        return found
-    judged, gap = unjudged(found, [law for law in STORE_LAWS if law in {*laws, "bounded"}])
-    return SessionValidation(binding, TERMS, judged, (), (gap,), {}, seed, effort)
 
 
 def worlds_of(binding: Binding) -> list[Binding]:
@@ -218,9 +183,7 @@ class SessionJudge(Judge):
         subject: Subject,
         small: Subject,
         findings: Findings,
-        backend: Backend | None,
-        progress: Progress,
-        only_first: bool = False,
+        order: WorkOrder,
     ) -> None:
         self.small = Reruns(small)
         self.large = Reruns(subject)
@@ -232,11 +195,9 @@ class SessionJudge(Judge):
         self._pending: dict[str, list[Finding]] = defaultdict(list)
         """Of a law, what breaks it in the small scope and not, as it stands, on the scripts as they are; made short."""
         budget = subject.cpu_budget
-        server = None if subject.binding.tables else backend  # which is one of Redis
+        server = None if subject.binding.tables else order.backend  # which is one of Redis
         confirmer = Confirmer(server, SessionPerformer(subject.binding, subject.baselines_of), budget)
-        super().__init__(
-            TERMS, subject.binding, subject.seed, self.large, findings, budget, confirmer, progress, only_first
-        )
+        super().__init__(TERMS, subject.binding, order, self.large, findings, budget, confirmer)
 
     def searches(self, effort: float) -> Sequence[WitnessSearch]:
         """With what must be brought to full scale after what needs no scaling."""

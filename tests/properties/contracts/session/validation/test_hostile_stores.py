@@ -13,19 +13,21 @@ from orderlab.model.contracts.session.steps import Acknowledge, Fetch, Publicati
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome
+from orderlab.properties.contracts.session.kind import SESSION
 from orderlab.properties.contracts.session.machines.on_store import machines_for
 from orderlab.properties.contracts.session.subject import Prepared, Reruns, Subject
 from orderlab.properties.contracts.session.validation.exploration import small_world
 from orderlab.properties.contracts.session.validation.machine import cross_the_wrap, near_the_wrap
 from orderlab.properties.contracts.session.validation.scenarios import run_scenarios
 from orderlab.properties.contracts.session.validation.single_law import run_law
-from orderlab.properties.contracts.session.validation.validation import validate, validate_isolated
+from orderlab.properties.contracts.session.validation.validation import validate
 from orderlab.properties.contracts.session.witness.explanation import MANY, tell
 from orderlab.properties.contracts.session.witness.plainer import minimise, plain_limits
 from orderlab.properties.machines.tally import TALLIES
 from orderlab.properties.profiles import Profile
 from orderlab.properties.validation import validation
 from orderlab.properties.validation.findings import Findings
+from orderlab.properties.validation.order import WorkOrder
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.binding.results import Assigned, Fetched, FetchedMessage, Saved
@@ -144,7 +146,7 @@ def test_a_flush_is_found_as_work_on_everybodys_keys() -> None:
 )
 def test_a_command_that_the_kernel_lacks_is_named_and_nobody_is_accused(code: str, named: str) -> None:
     with pytest.raises(InputError, match=rf"store.toml: its scripts call {named}\b.*cannot be judged") as raised:
-        validate_isolated(with_first(code), 0.1, 0, ["no-loss"], None, lambda text: None)
+        SESSION.validate(with_first(code), WorkOrder(0.1, laws=["no-loss"]))
     assert str(raised.value).count("does not implement") == 1
 
 
@@ -155,7 +157,7 @@ def test_a_command_that_the_kernel_lacks_is_named_and_nobody_is_accused(code: st
 def test_an_analysis_whose_scripts_take_too_long_is_given_up_and_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(validation, "INSTRUCTIONS", 20_000_000)
     slow = with_first("for i = 1, 1.5e6 do end")
-    found = validate(slow, 0.01, laws=["no-loss", "bounded"])
+    found = validate(slow, WorkOrder(0.01, laws=["no-loss", "bounded"]))
     given_up = [gap for gap in found.gaps if "not finished, the scripts are too slow" in gap]
     assert {gap.split(":")[0] for gap in given_up} >= {"scenarios", "exploration"}
     assert not any(result.outcome is Outcome.VIOLATED for result in found.results)

@@ -26,6 +26,7 @@ from orderlab.properties.contracts.session.witness.full_scale import at_full_sca
 from orderlab.properties.contracts.session.witness.plainer import minimise
 from orderlab.properties.validation.effort import QUICK
 from orderlab.properties.validation.findings import Findings
+from orderlab.properties.validation.order import WorkOrder
 from orderlab.properties.validation.specimens import find_specimens
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
@@ -109,7 +110,8 @@ def test_a_specimen_of_identifiers_is_caught_in_the_small_world(name: str) -> No
 def test_every_specimen_is_caught_by_the_laws_that_it_breaks(binding: Binding) -> None:
     assert binding.specimen is not None
     found = validate(
-        binding, QUICK if binding.name in SEEN_LATER else QUICK / 10, laws=binding.specimen.breaks, only_first=True
+        binding,
+        WorkOrder(QUICK if binding.name in SEEN_LATER else QUICK / 10, laws=binding.specimen.breaks, only_first=True),
     )
     assert {result.verdict.law: result.outcome for result in found.results} == dict.fromkeys(
         binding.specimen.breaks, Outcome.VIOLATED
@@ -237,7 +239,7 @@ def test_a_fixed_limit_that_no_store_can_keep_is_an_input_error() -> None:
     binding = load_binding(LUA / "session")
     fixed = binding.store.fixed.model_copy(update={"limit": -1})
     with pytest.raises(InputError, match=r"fixed.limit: -1 is not in 1..65535"):
-        validate(binding.with_store(binding.store.model_copy(update={"fixed": fixed})), 1)
+        validate(binding.with_store(binding.store.model_copy(update={"fixed": fixed})), WorkOrder(1))
 
 
 @pytest.mark.parametrize(("limit", "promise"), [(None, "permitted"), (None, "any"), (3, "permitted")])

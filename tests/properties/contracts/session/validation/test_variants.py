@@ -13,6 +13,7 @@ from orderlab.properties.contracts.session.validation.scenarios import run_scena
 from orderlab.properties.contracts.session.validation.validation import validate
 from orderlab.properties.contracts.session.validation.walks import walk_about
 from orderlab.properties.validation.findings import Findings
+from orderlab.properties.validation.order import WorkOrder
 from tests.properties.first_found import finds
 from tests.properties.session_variants import BROKEN, LAWFUL, Variant
 
@@ -55,5 +56,5 @@ def test_a_lawful_variant_is_not_accused_however_long_one_looks(variant: Variant
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("variant", BROKEN, ids=name_of)
 def test_a_broken_variant_is_violated_on_the_scripts_as_they_are(variant: Variant) -> None:
-    results = validate(variant.binding(), 5, laws=variant.breaks, only_first=True).results
+    results = validate(variant.binding(), WorkOrder(5, laws=variant.breaks, only_first=True)).results
     assert {one.verdict.law for one in results if one.outcome is Outcome.VIOLATED} & set(variant.breaks)

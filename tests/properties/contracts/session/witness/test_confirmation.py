@@ -15,6 +15,7 @@ from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.validation.validation import validate
 from orderlab.properties.contracts.session.witness.confirmation import SessionPerformer
 from orderlab.properties.validation.effort import QUICK
+from orderlab.properties.validation.order import WorkOrder
 from orderlab.properties.witness.confirmation import Confirmer, refuse_company
 from orderlab.properties.witness.witness import Witness
 from orderlab.sim.live import ServerProcess
@@ -43,7 +44,7 @@ class Vanishing(KernelBackend):
 
 
 def witness(binding: Binding, law: str) -> Witness:
-    (result,) = validate(binding, QUICK, laws=[law], backend=Vanishing(), only_first=True).results
+    (result,) = validate(binding, WorkOrder(QUICK, laws=[law], backend=Vanishing(), only_first=True)).results
     assert result.outcome is Outcome.VIOLATED
     assert isinstance(result.verdict.witness, Witness)
     return result.verdict.witness
