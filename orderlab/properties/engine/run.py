@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from orderlab.model.contracts.asking import keep, types_of
+from orderlab.model.contracts.asking import REMEMBERED_MAX, types_of
 from orderlab.model.contracts.contract import Call, Contract, Exchange, Failed, Reply
 from orderlab.model.contracts.judge import Judge, Violation
 from orderlab.model.contracts.sequential import WAKE_UP
 from orderlab.model.contracts.steps import OWN_ERROR, REPLY_LOST, Begin, ClientStep, Die, Fault, Resume, Wait
 from orderlab.model.errors import InputError
+from orderlab.properties.engine.memory import Memory
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.redis.backends.backend import Watched
 from orderlab.sim.redis.backends.server import ServerWait
@@ -195,7 +196,7 @@ class ContractRun:
             self.connections = [backend.connect(b"client %d" % (number + 1)) for number in range(clients)]
         self.waiting: dict[int, Waiting | ServerWait] = {}
         """Clients that wait, or whose wait has ended with this step."""
-        self.effects: dict[Hashable, Remembered] = {}
+        self.effects: Memory[Core, Remembered] = Memory(REMEMBERED_MAX)
         """What a step did, by all that this depends on: the core, the step, and how far its client is."""
         self._effects_under: dict[tuple[int, ...], dict[Hashable, Remembered]] = {}
         self._core: Core | None = None
@@ -225,7 +226,8 @@ class ContractRun:
         """The state without the clients."""
         if self._core is None:
             watches = tuple(self.backend.watched(one) for one in self.connections) if self.watches else ()
-            self._core = Core(self.backend.keyspace(), self.backend.now_ms, self.judge.frozen, self.line, watches)
+            core = Core(self.backend.keyspace(), self.backend.now_ms, self.judge.frozen, self.line, watches)
+            self._core = core if core.is_large else self.effects.first(core)
         return self._core
 
     def go_to(self, state: RunState) -> None:
@@ -279,8 +281,7 @@ class ContractRun:
         elif asked is not None:
             after = self.clients[number]
             counted = tuple((law, count - tested[law]) for law, count in self.judge.tested.items())
-            keep(
-                self.effects,
+            self.effects.keep(
                 asked,
                 Remembered(
                     replace(report, effects=list(report.effects)),

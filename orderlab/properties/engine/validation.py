@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
+from orderlab.model.contracts.asking import REMEMBERED_MAX
 from orderlab.model.contracts.contract import ALL_OR_NOTHING, Contract, Discrepancy
 from orderlab.model.contracts.sequential import BOUNDED, NO_RESIDUE, WAKE_UP, Scope, SequentialTerms
 from orderlab.model.contracts.steps import ContractTrace
@@ -14,7 +15,8 @@ from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.engine.crowds import AT_LENGTH, crowd
 from orderlab.properties.engine.growth import Growth, Writer, measure
-from orderlab.properties.engine.run import ContractRun, Remembered
+from orderlab.properties.engine.memory import Memory
+from orderlab.properties.engine.run import ContractRun, Core, Remembered
 from orderlab.properties.engine.search import Search, explore, is_accepted, walk
 from orderlab.properties.engine.situations import ONE_BY_ONE, situate
 from orderlab.properties.engine.witness import (
@@ -108,7 +110,7 @@ def validate_contract(binding: Binding, order: WorkOrder = USUAL) -> ContractVal
     wanted = laws_of(terms, order.laws)
     laws_of(terms, (each.law for each in binding.accepted))
 
-    effects: dict[Hashable, Remembered] = {}
+    effects: Memory[Core, Remembered] = Memory(REMEMBERED_MAX)
 
     def make(clients: int = 0) -> ContractRun:
         run = run_of(binding, clients)
@@ -122,6 +124,10 @@ def validate_contract(binding: Binding, order: WorkOrder = USUAL) -> ContractVal
 
     def explored(scope: Scope) -> Analysis:
         return Analysis(scope.name, lambda now, done: explore(make(scope.clients), scope, search, now))
+
+    def crowded(now: float, done: float) -> None:
+        effects.forget()  # of small stores: what is in a crowd takes room enough
+        crowd(make, search)
 
     def grown(now: float, done: float) -> None:
         judge.growth = measure(make, lambda: budget.is_past)
@@ -138,7 +144,7 @@ def validate_contract(binding: Binding, order: WorkOrder = USUAL) -> ContractVal
         Analysis(ONE_BY_ONE, lambda now, done: situate(make(), search, now)),
         *(explored(scope) for scope in terms.scopes if not scope.is_smallest),
         Analysis("random walks", lambda now, done: walk(make(), search, order.seed, max(int(WALKS * now), 10), LENGTH)),
-        Analysis("crowds", lambda now, done: crowd(make, search)),
+        Analysis("crowds", crowded),
         Analysis("what grows", grown),
     )
     # One round: what a search of a smaller effort finds, that of a larger one finds first.

@@ -13,7 +13,8 @@ from orderlab.model.contracts.steps import Begin, Die, Fault, Resume, Wait, from
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.sequential.kind import SEQUENTIAL
-from orderlab.properties.engine.run import LIMIT_WORK, ContractRun, Remembered
+from orderlab.properties.engine.memory import Interned, Memory
+from orderlab.properties.engine.run import LIMIT_WORK, ContractRun, Core, Remembered
 from orderlab.properties.engine.search import Search, explore, troubles_of
 from orderlab.properties.engine.validation import (
     ContractValidation,
@@ -216,10 +217,10 @@ def test_what_never_ends_costs_many_steps_and_shows_nothing_of_the_contract() ->
     assert set(search.findings.by_law) == {"bounded"}
 
 
-class Forgetful(dict[Hashable, Remembered]):
+class Forgetful(Memory[Core, Remembered]):
     """Remembers nothing."""
 
-    def __setitem__(self, asked: Hashable, known: Remembered) -> None: ...
+    def keep(self, asked: Hashable, effect: Remembered) -> None: ...
 
 
 @pytest.mark.parametrize("name", ["job_queue", "job_queue_blocking", "specimens/lock-release-any"])
@@ -227,7 +228,7 @@ def test_a_search_that_remembers_what_steps_did_sees_what_one_sees_that_takes_ea
     binding = load_binding(LUA / name, trust_adapter=True)
     scope = next(one for one in SequentialTerms(contract_of(binding)).scopes if one.faults)
 
-    def searched(effects: dict[Hashable, Remembered]) -> Search:
+    def searched(effects: Memory[Core, Remembered]) -> Search:
         run = run_of(binding, scope.clients)
         run.effects = effects
         search = Search(
@@ -236,10 +237,26 @@ def test_a_search_that_remembers_what_steps_did_sees_what_one_sees_that_takes_ea
         explore(run, scope, search, 0.3)
         return search
 
-    effects: dict[Hashable, Remembered] = {}
+    effects: Memory[Core, Remembered] = Memory()
     first, again, anew = searched(effects), searched(effects), searched(Forgetful())
     assert len(effects) > 100
     for one in (first, again):
         assert one.findings.coverage == anew.findings.coverage
         assert one.findings.work == anew.findings.work
         assert one.findings.by_law == anew.findings.by_law
+
+
+def test_a_memory_forgets_all_where_there_is_too_much_and_keeps_equal_places_once() -> None:
+    memory: Memory[tuple[int, ...], str] = Memory(2)
+    first, equal = (tuple(range(2)) for _ in range(2))
+    assert memory.first(first) is first
+    assert memory.first(equal) is first
+    memory.keep(1, "one")
+    memory.keep(2, "two")
+    assert (memory[1], memory[2]) == ("one", "two")
+    memory.keep(3, "three")
+    assert list(memory) == [3]
+    assert memory.first(equal) is equal
+    numbers: Interned[str] = Interned()
+    assert [numbers.number(text) for text in ("a", "b", "a")] == [0, 1, 0]
+    assert numbers[1] == "b"

@@ -7,8 +7,8 @@ are looked up as if they had the same name; that is right as long as no key is s
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from orderlab.model.contracts.contract import Discrepancy
 from orderlab.model.contracts.session.contract import Scope
@@ -17,10 +17,9 @@ from orderlab.model.contracts.session.refinement.account import Batch, Connectio
 from orderlab.model.contracts.session.steps import Quiesce, Step, Upkeep, Wait
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.session.steps import SessionRun
+from orderlab.properties.engine.memory import Interned, Memory
 from orderlab.sim.stores.bound import CLIENT_DIED, CRASHED
 from orderlab.sim.stores.memo import MemoStore
-
-T = TypeVar("T")
 
 LATER_BATCH = 10_000
 """Where a check of its own begins to number batches: behind all that writers can have used."""
@@ -28,25 +27,6 @@ START = Cursor()
 Sendings = tuple[tuple[int, Sending], ...]
 Broken = tuple[tuple[str, str], ...]
 """Laws that a step has broken, each with what happened."""
-
-
-class Interned(Generic[T]):
-    """Values by number, numbers by value. Numbers are given in the order of asking."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[T, int] = {}
-        self._values: list[T] = []
-
-    def number(self, value: T) -> int:
-        """The number of a value, a new one for a new value."""
-        known = self._numbers.get(value)
-        if known is None:
-            known = self._numbers[value] = len(self._values)
-            self._values.append(value)
-        return known
-
-    def __getitem__(self, number: int) -> T:
-        return self._values[number]
 
 
 class Core(NamedTuple):
@@ -93,7 +73,7 @@ class SessionEffects:
         self.remembers = remembers
         self.store = run.store
         self.cores: Interned[Core] = Interned()
-        self._effects: dict[Hashable, Effect | None] = {}
+        self._effects: Memory[int, Effect | None] = Memory()
         self._deadlines_ms: dict[int, tuple[int, ...]] = {}
         self._later_batches = (Batch(LATER_BATCH),) * len(run.producers)
         self.no_batches = (Batch(),) * len(run.producers)
@@ -125,7 +105,7 @@ class SessionEffects:
             return self._carry_out(core, step, sendings, batches, without_scripts, cursor)
         asked = core, step, sendings, batches, without_scripts, cursor
         if asked not in self._effects:
-            self._effects[asked] = self._carry_out(*asked)
+            self._effects.keep(asked, self._carry_out(*asked))
         return self._effects[asked]
 
     def _go_to(self, core: int, sendings: Sendings, batches: tuple[Batch, ...], cursor: Cursor = START) -> None:

@@ -25,7 +25,8 @@ from orderlab.model.contracts.session.steps import (
     kind_of_step,
 )
 from orderlab.model.contracts.steps import Fault
-from orderlab.properties.contracts.session.exploration.effects import START, Effect, Interned, Sendings, SessionEffects
+from orderlab.properties.contracts.session.exploration.effects import START, Effect, Sendings, SessionEffects
+from orderlab.properties.engine.memory import Interned
 from orderlab.sim.stores.faults import CLIENT_DIES
 
 CRASHES, LOST_REPLIES, DUPLICATES, EXPIRIES, CLEARS, ERRORS, SCRIPT_FLUSH, FAILOVER = range(len(BUDGETS))

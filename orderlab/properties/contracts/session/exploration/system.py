@@ -22,7 +22,7 @@ from orderlab.model.contracts.session.steps import Step, Upkeep, Wait
 from orderlab.model.explorer.space import Space
 from orderlab.model.laws import LAWS
 from orderlab.model.spec.transition_system import Invariant, Label, Law, Sometimes, TransitionSystem
-from orderlab.properties.contracts.session.exploration.effects import Broken, Interned, SessionEffects, told_once
+from orderlab.properties.contracts.session.exploration.effects import Broken, SessionEffects, told_once
 from orderlab.properties.contracts.session.exploration.moves import (
     CRASHES,
     ERRORS,
@@ -38,6 +38,7 @@ from orderlab.properties.contracts.session.exploration.moves import (
     shown,
 )
 from orderlab.properties.contracts.session.steps import SessionRun
+from orderlab.properties.engine.memory import Interned
 from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.stores.bound import BudgetExceeded, SessionStore
 
