@@ -23,7 +23,7 @@ from orderlab.model.contracts.steps import Begin, ClientStep, ContractTrace, Die
 from orderlab.properties.engine.run import ContractRun, Report
 from orderlab.properties.engine.search import moments, moves, troubles_of
 from orderlab.properties.engine.validation import laws_of, run_of
-from orderlab.properties.engine.witness import ContractReruns, PlainerCalls, discrepancies_of, explain
+from orderlab.properties.engine.witness import ContractReruns, PlainerCalls, explain
 from orderlab.properties.machines.tally import Tally, initialize, rule, tally_of
 from orderlab.properties.validation.findings import Finding
 from orderlab.properties.witness.shortening import shortened
@@ -111,7 +111,7 @@ class ContractMachine(RuleBasedStateMachine):
         trouble = getattr(step, "trouble", None)
         name = step.call.name if isinstance(step, Begin) else type(step).__name__.lower()
         self.tally.steps[f"{name} / {trouble.kind}" if trouble is not None else name] += 1
-        found = discrepancies_of(report)
+        found = report.discrepancies
         if found:
             self.ended = True  # no state explains what comes after it
             self._count()

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from orderlab.model.contracts.asking import REMEMBERED_MAX, types_of
-from orderlab.model.contracts.contract import Call, Contract, Exchange, Failed, Reply
+from orderlab.model.contracts.contract import Call, Contract, Discrepancy, Exchange, Failed, Reply
 from orderlab.model.contracts.judge import Judge, Violation
-from orderlab.model.contracts.sequential import WAKE_UP
+from orderlab.model.contracts.sequential import BOUNDED, WAKE_UP
 from orderlab.model.contracts.steps import OWN_ERROR, REPLY_LOST, Begin, ClientStep, Die, Fault, Resume, Wait
 from orderlab.model.errors import InputError
 from orderlab.properties.engine.memory import Memory
@@ -144,6 +144,20 @@ class Report:
     """What was called, on the kernel."""
     work: int = 1
     """Steps of an ordinary length that would have taken as long."""
+
+    @property
+    def discrepancies(self) -> list[Discrepancy]:
+        """What it broke. A script that was stopped at its limits breaks ``bounded`` and says nothing of other laws."""
+        broken = self.violation
+        if broken is None:
+            return []
+        laws = (BOUNDED,) if LIMIT_WORD in broken.text else broken.laws
+        return [Discrepancy(law, broken.text) for law in laws]
+
+    @property
+    def diverges(self) -> bool:
+        """Whether nothing after it can be judged: no state explains what it did."""
+        return self.violation is not None
 
 
 class Remembered(NamedTuple):

@@ -17,7 +17,7 @@ from orderlab.model.contracts.judge import TooManyStates
 from orderlab.model.contracts.sequential import BOUNDED, ONE_SLOT, WAKE_UP, Scope
 from orderlab.model.contracts.steps import REPLY_LOST, Begin, ClientStep, Die, Fault, Resume, Wait, fault_of
 from orderlab.properties.engine.run import ContractRun, Report, RunState
-from orderlab.properties.engine.witness import ContractReruns, discrepancies_of
+from orderlab.properties.engine.witness import ContractReruns
 from orderlab.properties.harness.recording import SCRIPT_CALLS, record_of
 from orderlab.properties.validation.findings import Explored, Findings
 from orderlab.sim.redis.error_conditions import (
@@ -76,7 +76,7 @@ class Search:
 
     def note(self, steps: Sequence[ClientStep], report: Report, name: str) -> None:
         """Keep a violation, unless the store's owner accepts it."""
-        found = discrepancies_of(report)
+        found = report.discrepancies
         if found and self.reruns.binding.accepted:
             found = [each for each in found if not is_accepted(self.reruns.binding, self.findings, each.law, steps)]
         if found:

@@ -23,7 +23,6 @@ from orderlab.properties.engine.witness import (
     ContractPerformer,
     ContractReruns,
     PlainerCalls,
-    discrepancies_of,
     explain,
     told_report,
 )
@@ -208,7 +207,7 @@ def note_growth(growth: Growth, reruns: ContractReruns, findings: Findings) -> N
     findings.coverage[NO_RESIDUE] += growth.tested
     if growth.broken is not None:
         steps, report = growth.broken
-        findings.add(discrepancies_of(report), reruns.trace(steps), "what grows")
+        findings.add(report.discrepancies, reruns.trace(steps), "what grows")
     findings.notes += [f"{key} grew to the end; whoever adds to it keeps it to so many things" for key in growth.capped]
     for law, text in ((NO_RESIDUE, growth.keys), (BOUNDED, growth.calls)):
         if text:

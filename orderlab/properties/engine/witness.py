@@ -10,7 +10,6 @@ from pathlib import Path
 
 from orderlab.model.contracts.contract import ALL_OR_NOTHING, Call, Contract, Discrepancy, Failed, State, brief
 from orderlab.model.contracts.judge import TooManyStates
-from orderlab.model.contracts.sequential import BOUNDED
 from orderlab.model.contracts.steps import (
     OWN_ERROR,
     REPLY_LOST,
@@ -23,9 +22,10 @@ from orderlab.model.contracts.steps import (
     fault_of,
 )
 from orderlab.properties.engine.pages import crowding, pages_of
+from orderlab.properties.engine.reruns import Repeated
 from orderlab.properties.engine.run import BESIDE_SERVERS, LIMIT_WORD, ContractRun, Report
 from orderlab.properties.harness.recording import LuaLine, line_to_look_at, lines_run, record_of
-from orderlab.properties.validation.findings import wording
+from orderlab.properties.witness.shortening import Broken
 from orderlab.properties.witness.telling import states_told
 from orderlab.properties.witness.witness import Explanation
 from orderlab.sim.redis.backends import Backend
@@ -39,16 +39,7 @@ CALLS_LEFT_MAX = 4
 """Calls that an operation stopped part-way may have left; one more does nothing."""
 
 
-def discrepancies_of(report: Report) -> list[Discrepancy]:
-    """What a step broke. A script that was stopped at its limits breaks ``bounded`` and says nothing of other laws."""
-    broken = report.violation
-    if broken is None:
-        return []
-    laws = (BOUNDED,) if LIMIT_WORD in broken.text else broken.laws
-    return [Discrepancy(law, broken.text) for law in laws]
-
-
-class ContractReruns:
+class ContractReruns(Repeated):
     """Runs steps from the empty store, as often as one likes. ``Reruns`` for traces of a contract."""
 
     def __init__(
@@ -90,38 +81,34 @@ class ContractReruns:
             tuple(steps), len(run.clients), tuple(run.skews_ms), str(run.binding.path), kind, law, seed
         )
 
-    def broken(self, steps: Sequence[ClientStep]) -> tuple[int, list[Discrepancy]] | None:
-        """How many steps it takes until no state explains a reply, and what that breaks. None too if a client makes a
-        call that the contract would not have it make there (a token that it was never told), or if too much overlaps to
-        be judged."""
+    def taken(self, trace: ContractTrace) -> Iterator[tuple[int, Report]]:
+        """As far as the contract has its clients take the steps (none hands in a token that it was never told), and as
+        not too much overlaps to be judged."""
+        with self.clocks_of(trace):
+            yield from self._taken(trace.steps)
+
+    def _taken(self, steps: Sequence[ClientStep]) -> Iterator[tuple[int, Report]]:
         run = self.run
         with suppress(TooManyStates):
-            for taken, step in enumerate(steps, 1):
+            for at, step in enumerate(steps, 1):
                 self.spent += weight(step)
                 if isinstance(step, Begin) and not self._is_legal(run, step):
-                    return None
-                found = discrepancies_of(run.perform(step))
-                if found:
-                    return taken, found
-        return None
+                    return
+                report = run.perform(step)
+                yield at, report
+                if report.diverges:
+                    return
 
-    def law_broken(self, trace: ContractTrace, law: str, words: str = "") -> tuple[int, str] | None:
-        """How many steps it takes to break ``law`` and what is then said; in this wording, if one is given."""
-        with self.clocks_of(trace):
-            found = self.broken(trace.steps)
-            if found is None:
-                return None
-            text = next(
-                (one.text for one in found[1] if one.law == law and (not words or wording(one.text) == words)), None
-            )
-            if text is None or (law == ALL_OR_NOTHING and not self.is_about_atomicity(trace.steps[: found[0]])):
-                return None
-            return found[0], text
+    def broken(self, steps: Sequence[ClientStep]) -> tuple[int, list[Discrepancy]] | None:
+        """How many steps it takes until no state explains a reply, and what that breaks."""
+        return next(((at, report.discrepancies) for at, report in self._taken(steps) if report.diverges), None)
 
-    def breaks_any(self, trace: ContractTrace) -> bool:
-        """Whether the steps break any law."""
+    def law_broken(self, trace: ContractTrace, law: str, words: str = "") -> Broken | None:
+        """As of any trace, for the reason that the law says."""
+        found = super().law_broken(trace, law, words)
         with self.clocks_of(trace):
-            return self.broken(trace.steps) is not None
+            is_reason = found is None or law != ALL_OR_NOTHING or self.is_about_atomicity(trace.steps[: found[0]])
+        return found if is_reason else None
 
     def laws_at_the_end(self, trace: ContractTrace) -> tuple[str, ...]:
         """The laws that the last step breaks; none where one before it breaks any."""
@@ -194,15 +181,8 @@ class ContractReruns:
     def _are_explained(self, steps: Steps) -> bool:
         """Whether the contract has its clients take all these steps, and every reply is one that a state explains: of
         what clients would not do there, nothing is known, and nothing where too much overlaps."""
-        run = self.run
-        try:
-            for step in steps:
-                self.spent += weight(step)
-                if (isinstance(step, Begin) and not self._is_legal(run, step)) or discrepancies_of(run.perform(step)):
-                    return False
-        except TooManyStates:
-            return False
-        return True
+        reports = [report for _, report in self._taken(steps)]
+        return len(reports) == len(steps) and not any(report.diverges for report in reports)
 
     def _is_legal(self, run: ContractRun, step: Begin) -> bool:
         return step.call in self._at_any_time or is_legal(run, step)
@@ -385,7 +365,7 @@ class ContractPerformer:
         try:
             for number, step in enumerate(trace.steps, 1):
                 budget.check()
-                found = discrepancies_of(run.perform(step))
+                found = run.perform(step).discrepancies
                 if found:
                     return frozenset(one.law for one in found) if number == len(trace.steps) else frozenset()
         except TooManyStates:  # so much happened while the server's clock went on that nothing can be said

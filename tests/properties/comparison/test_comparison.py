@@ -18,7 +18,7 @@ from orderlab.properties.comparison.base import base_of, old_store
 from orderlab.properties.comparison.change import KINDS, Comparison, Difference, has_same_text
 from orderlab.properties.contracts.session.comparison import comparison
 from orderlab.properties.contracts.session.comparison.comparison import Search, compare
-from orderlab.properties.contracts.session.comparison.product import ComparedSubject
+from orderlab.properties.contracts.session.product import ComparedSubject
 from orderlab.properties.contracts.session.subject import Prepared, Reruns, Subject
 from orderlab.properties.contracts.session.validation.machine import near_the_wrap, run_machine
 from orderlab.properties.contracts.session.witness.plainer import PlainerSessions

@@ -19,7 +19,7 @@ from orderlab.properties.engine.validation import (
     laws_of,
     validate_contract,
 )
-from orderlab.properties.engine.witness import discrepancies_of, passes_by_waiting, told_report
+from orderlab.properties.engine.witness import passes_by_waiting, told_report
 from orderlab.properties.mutants.mutant import Result
 from orderlab.properties.profiles import Profile
 from orderlab.properties.validation.effort import QUICK, STANDARD, THOROUGH
@@ -170,7 +170,7 @@ class SequentialKind(Kind):
 def _retold(run: ContractRun, trace: ContractTrace) -> Iterator[dict[str, Any]]:
     try:
         for step, report in zip(trace.steps, run.replayed(trace.steps), strict=False):
-            broken = [[one.law, one.text] for one in discrepancies_of(report)]
+            broken = [[one.law, one.text] for one in report.discrepancies]
             yield {"step": told_step(step), "result": told_report(step, report), "broken": broken}
             if broken:
                 break

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
 from orderlab.model.contracts.session.steps import PRODUCERS, Churn, Save, Step, Trace
 from orderlab.model.contracts.steps import fault_of
-from orderlab.model.laws import STORE_LAWS
 from orderlab.properties.contracts.session.inspection import Baseline, Inspection, measure_baseline
+from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
+from orderlab.properties.engine.reruns import Repeated
 from orderlab.properties.harness.recording import RecordingStore
 from orderlab.properties.validation.findings import Findings, wording
 from orderlab.sim.redis.backends.backend import FIRST_MS
@@ -168,7 +169,7 @@ def _asked(trace: Trace, law: str) -> Asked:
     return law, trace.steps, trace.clients, trace.default_expiry_ms, trace.producers
 
 
-class Reruns:
+class Reruns(Repeated):
     """Runs traces of one store again and again. Where many messages pass, the way there is gone only once."""
 
     def __init__(self, subject: Subject) -> None:
@@ -223,42 +224,19 @@ class Reruns:
         With ``words`` it must be broken in this wording (``findings.wording``).
         """
         if heaviness(trace) < HEAVY:
-            return self._run(trace, law, words)
+            return super().law_broken(trace, law, words)
         asked = _asked(trace, law)
         if asked not in self._known and not words:
-            self._known[asked] = found = self._run(trace, law)
+            self._known[asked] = found = super().law_broken(trace, law)
             if found is not None:  # cut there it is broken there as well
                 self._known[_asked(replace(trace, steps=trace.steps[: found[0]]), law)] = found
         known = self._known.get(asked, ())
         if known is None or (known and (not words or wording(known[1]) == words)):
             return known
-        return self._run(trace, law, words)
+        return super().law_broken(trace, law, words)
 
-    def breaks_any(self, trace: Trace) -> bool:
-        """Whether the steps break any law."""
-        run, taken = self.start(trace)
-        return any(one.law in STORE_LAWS for step in trace.steps[taken:] for one in run.perform(step).discrepancies)
-
-    def laws_at_the_end(self, trace: Trace) -> tuple[str, ...]:
-        """The laws that the last step breaks, or the one after which nothing can be judged."""
-        run, taken = self.start(trace)
-        laws: tuple[str, ...] = ()
-        for step in trace.steps[taken:]:
-            report = run.perform(step)
-            laws = tuple(dict.fromkeys(one.law for one in report.discrepancies if one.law in STORE_LAWS))
-            if report.diverges:
-                break
-        return laws
-
-    def takes(self, trace: Trace) -> bool:
-        """Always: messages are named by their labels, whatever a store calls them."""
-        return True
-
-    def hands_back(self, trace: Trace) -> frozenset[int]:
-        """None: likewise."""
-        return frozenset()
-
-    def _run(self, trace: Trace, law: str, words: str = "") -> tuple[int, str] | None:
+    def taken(self, trace: Trace) -> Iterator[tuple[int, StepReport]]:
+        """The steps behind the way to where many messages have passed. Raises BudgetExceeded."""
         run, taken = self.start(trace)
         held, charged = 0, self.subject.cpu_budget.charged
         for at, step in enumerate(trace.steps[taken:], taken + 1):
@@ -266,12 +244,9 @@ class Reruns:
             held += weight(step) if isinstance(step, Save) else 0
             self._spend(weight(step) + held // 4 + CHARGED_STEPS * (self.subject.cpu_budget.charged - charged))
             charged = self.subject.cpu_budget.charged
-            for one in report.discrepancies:
-                if one.law == law and (not words or wording(one.text) == words):
-                    return at, one.text
+            yield at, report
             if report.diverges:
-                return None
-        return None
+                return
 
 
 HEAVY = 1_000

@@ -18,9 +18,9 @@ from orderlab.properties.comparison.change import (
     Difference,
     RollingUpgrade,
 )
-from orderlab.properties.contracts.session.comparison.product import ComparedSubject
 from orderlab.properties.contracts.session.comparison.rolling import rolling_upgrade
 from orderlab.properties.contracts.session.mutation.equivalence import long_run
+from orderlab.properties.contracts.session.product import ComparedSubject
 from orderlab.properties.contracts.session.subject import Reruns, Subject
 from orderlab.properties.contracts.session.validation.exploration import applies, explore_scope, fitted, small_world
 from orderlab.properties.contracts.session.validation.machine import run_machine

@@ -22,7 +22,7 @@ from orderlab.model.contracts.steps import Fault
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.properties.contracts.session.mutation import beside
-from orderlab.properties.contracts.session.mutation.beside import told
+from orderlab.properties.contracts.session.product import told
 from orderlab.properties.contracts.session.subject import DEFAULT_EXPIRY_MS, Subject
 from orderlab.properties.contracts.session.validation.exploration import MODULUS, applies, explore_scope, fitted
 from orderlab.properties.contracts.session.validation.scenarios import run_scenarios
@@ -361,7 +361,7 @@ def read(binding: Binding, operation: str, reply: Reply, fields: Fields) -> str:
     if not bound.is_atomic:
         return shown(reply)
     try:
-        return beside.told(bound.reader.read(reply, fields, binding.modulus))
+        return told(bound.reader.read(reply, fields, binding.modulus))
     except ReplyMismatch:
         return f"unreadable {shown(reply)}"
 

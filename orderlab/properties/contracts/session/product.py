@@ -15,17 +15,17 @@ from typing import NamedTuple
 from orderlab.model.contracts.contract import Discrepancy
 from orderlab.model.contracts.session.steps import PRODUCERS, Interleave, Step
 from orderlab.properties.comparison.change import REPLY, first_difference, short
-from orderlab.properties.contracts.session.mutation.beside import ProductStore, told
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.subject import DEFAULT_EXPIRY_MS, SMALL_LIMITS, Subject
 from orderlab.properties.contracts.session.witness.explanation import tell
+from orderlab.properties.engine.memory import Interned
 from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.lua_text import scale
 from orderlab.sim.stores.binding.results import Failed, Fields, Result
-from orderlab.sim.stores.bound import EVERYTHING, Interruption, keeps_sent
+from orderlab.sim.stores.bound import EVERYTHING, Interruption, TimedOut, keeps_sent
 from orderlab.sim.stores.memo import MemoStore
 
 CARRIED = 1_000_000
@@ -48,14 +48,43 @@ def _of_replies(operation: str, mine: Result, theirs: Result) -> str:
     return f"{operation} replies {short(new)}; the old one {short(old)}"
 
 
-class ComparedStore(ProductStore):
+def told(result: Result) -> str:
+    """What a client learns from a result."""
+    if isinstance(result, Failed) and not isinstance(result, TimedOut):
+        return f"error {result.error.split(b' ', 1)[0].decode('latin-1')}"
+    return repr(result)
+
+
+class ComparedStore(MemoStore):
     """The new store, with the old one beside it. ``differences`` are those of the operations since it was cleared."""
 
     def __init__(self, binding: Binding, other: MemoStore) -> None:
+        self.other = other
         self.differences: list[Noted] = []
+        self._pairs: Interned[tuple[int, int]] = Interned()
         self._alike: dict[tuple[int, int], bool] = {}
         self._listings_of_both: dict[tuple[int, int, bytes], tuple[Result, list[Noted]]] = {}
-        super().__init__(binding, other)
+        super().__init__(binding, DEFAULT_EXPIRY_MS)
+
+    @property
+    def keyspace(self) -> int:
+        """The number of the pair of keyspaces that the two are in."""
+        return self._pairs.number((self._at, self.other._at))
+
+    @keyspace.setter
+    def keyspace(self, number: int) -> None:
+        mine, theirs = self._pairs[number]
+        self._go(mine)
+        self.other._go(theirs)
+
+    def frozen(self, number: int) -> FrozenKeyspace:
+        """The keyspace of this store in that pair."""
+        return super().frozen(self._pairs[number][0])
+
+    def restart(self, now_ms: int) -> None:
+        """Both empty at the moment ``now_ms``."""
+        super().restart(now_ms)
+        self.other.restart(now_ms)
 
     def perform(self, operation: str, client: bytes, fields: Fields, between: Interruption | None = None) -> Result:
         """The new store's result; what the old one does otherwise is noted."""
@@ -64,7 +93,7 @@ class ComparedStore(ProductStore):
         other._fault, other.has_lost_scripts = self._fault, self.has_lost_scripts
         were_alike = self._holds_alike()
         try:
-            mine = MemoStore.perform(self, operation, client, fields, between)
+            mine = super().perform(operation, client, fields, between)
         finally:
             theirs = other.perform(operation, client, fields, between)
         if told(mine) != told(theirs):
@@ -77,7 +106,7 @@ class ComparedStore(ProductStore):
         return mine
 
     def _both_hold(self) -> tuple[FrozenKeyspace, FrozenKeyspace]:
-        return MemoStore.frozen(self, self._at), self.other.frozen(self.other._at)
+        return super().frozen(self._at), self.other.frozen(self.other._at)
 
     def _holds_alike(self) -> bool:
         """Whether no key differs between the two."""
