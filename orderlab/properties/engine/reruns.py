@@ -32,7 +32,7 @@ class Driver(Protocol):
         ...
 
 
-class Repeated:
+class TakenAgain:
     """``orderlab.properties.witness.shortening.Reruns`` for whoever says how a trace is taken."""
 
     def taken(self, trace: Any) -> Iterator[tuple[int, Judged]]:

@@ -22,7 +22,7 @@ from orderlab.model.contracts.steps import (
     fault_of,
 )
 from orderlab.properties.engine.pages import crowding, pages_of
-from orderlab.properties.engine.reruns import Repeated
+from orderlab.properties.engine.reruns import TakenAgain
 from orderlab.properties.engine.run import BESIDE_SERVERS, LIMIT_WORD, ContractRun, Report
 from orderlab.properties.harness.recording import LuaLine, line_to_look_at, lines_run, record_of
 from orderlab.properties.witness.shortening import Broken
@@ -39,7 +39,7 @@ CALLS_LEFT_MAX = 4
 """Calls that an operation stopped part-way may have left; one more does nothing."""
 
 
-class ContractReruns(Repeated):
+class ContractReruns(TakenAgain):
     """Runs steps from the empty store, as often as one likes. ``Reruns`` for traces of a contract."""
 
     def __init__(

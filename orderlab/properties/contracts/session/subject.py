@@ -11,7 +11,7 @@ from orderlab.model.contracts.steps import fault_of
 from orderlab.properties.contracts.session.inspection import Baseline, Inspection, measure_baseline
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.steps import SessionRun
-from orderlab.properties.engine.reruns import Repeated
+from orderlab.properties.engine.reruns import TakenAgain
 from orderlab.properties.harness.recording import RecordingStore
 from orderlab.properties.validation.findings import Findings, wording
 from orderlab.sim.redis.backends.backend import FIRST_MS
@@ -169,7 +169,7 @@ def _asked(trace: Trace, law: str) -> Asked:
     return law, trace.steps, trace.clients, trace.default_expiry_ms, trace.producers
 
 
-class Reruns(Repeated):
+class Reruns(TakenAgain):
     """Runs traces of one store again and again. Where many messages pass, the way there is gone only once."""
 
     def __init__(self, subject: Subject) -> None:
