@@ -53,7 +53,6 @@ LONG_FILES = frozenset(
 LONG_FUNCTIONS = frozenset(
     {
         "model/checkers/delivery/event_pass.py:observe_rows",
-        "properties/engine/search.py:explore",
     }
 )
 

@@ -53,12 +53,15 @@ from orderlab.properties.engine.validation import (
     validate_contract,
 )
 from orderlab.properties.engine.versions import (
+    ONE_LIBRARY,
     InTheMix,
+    change_of,
     compare_versions,
     dearer_or_cheaper,
     difference_of,
     first_of_each,
     in_the_mix,
+    not_searched,
 )
 from orderlab.properties.engine.witness import ContractPerformer, ContractReruns, PlainerCalls, explain
 from orderlab.properties.harness.recording import SCRIPT_CALLS
@@ -67,7 +70,7 @@ from orderlab.properties.validation.order import WorkOrder
 from orderlab.properties.validation.validation import Validation
 from orderlab.properties.witness.confirmation import Confirmer
 from orderlab.properties.witness.shortening import shortened
-from orderlab.properties.witness.witness import Witness
+from orderlab.properties.witness.witness import Explanation
 from orderlab.sim.costs import estimate_us
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.redis.error_conditions import CRASHED, KILLED
@@ -383,9 +386,7 @@ class ProductSearch:
         take the same steps on either alone, and then that is what is seen again.
         """
         if has_library(self.old) or has_library(self.new):
-            return RollingUpgrade(
-                gaps=("a rolling upgrade was not searched: a node has one version of a library at a time",)
-            )
+            return not_searched(ONE_LIBRARY)
         mixed = replace(self.new, base=self.old)
 
         def make(clients: int = 0) -> ContractRun:
@@ -395,10 +396,13 @@ class ProductSearch:
         findings = self._searched(make, reruns, laws, "rolling upgrade", until=ROLLING_BY)
         confirmer = Confirmer(self.order.backend, ContractPerformer(mixed, self.contract), CpuBudget())
 
-        def change_of(finding: Finding) -> Change | None:
-            return self._in_the_mix(reruns, finding, confirmer, seen)
-
-        broken = in_the_mix(laws, findings, _upgrades_first, TRIED_MAX, change_of)
+        broken = in_the_mix(
+            laws,
+            findings,
+            _upgrades_first,
+            TRIED_MAX,
+            lambda one: self._in_the_mix(mixed, reruns, one, confirmer, seen),
+        )
         work = findings.work
         scope = (
             f"rolling upgrade, each call served by either version: {work['steps']:,} steps, {work['states']:,} "
@@ -407,7 +411,7 @@ class ProductSearch:
         return RollingUpgrade(broken, (scope,), tuple(f"rolling upgrade: {gap}" for gap in findings.gaps))
 
     def _in_the_mix(
-        self, reruns: MixReruns, found: Finding, confirmer: Confirmer, seen: Set[tuple[str, str]]
+        self, mixed: Binding, reruns: MixReruns, found: Finding, confirmer: Confirmer, seen: Set[tuple[str, str]]
     ) -> Change | None:
         """The finding with its shortest steps; None if it does not stand."""
         law = found.law
@@ -417,11 +421,13 @@ class ProductSearch:
             return None
         self.progress(f"rolling upgrade: a witness of {law}")
         trace: ContractTrace = shortened(found.trace, law, reruns, PlainerCalls())
-        broken = reruns.law_broken(trace, law)
-        trace = replace(trace, law=law, store=str(self.new.path), seed=self.order.seed)
-        finding = replace(found, trace=trace, text=broken[1] if broken else found.text)
-        explanation = explain(reruns, trace)
-        return Change(law, Witness(finding, explanation, confirmer.words(trace, law, explanation.exhausts), self.terms))
+
+        def confirmed(trace: ContractTrace, explanation: Explanation) -> str:
+            return confirmer.words(trace, law, explanation.exhausts)
+
+        return change_of(
+            found, trace, mixed, reruns, lambda one: explain(reruns, one), confirmed, self.order, self.terms
+        )
 
 
 def _is_troubled(trace: AnyTrace) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -257,84 +257,94 @@ def is_idle_step(run: ContractRun, before: RunState, after: RunState, step: Clie
     return then == now
 
 
-def explore(run: ContractRun, scope: Scope, search: Search, effort: float) -> None:
-    """Every interleaving of ``scope``, breadth first, so that what is found first is shortest.
+class Exploration:
+    """Every interleaving of one scope from where its opening leads, breadth first, so that what is found first is
+    shortest."""
 
-    Work is counted in steps carried out; beyond what ``effort`` allows the rest is left out, which the gaps tell.
-    Raises BudgetExceeded once what was found is noted.
-    """
-    name = f"every interleaving of {scope.name}"
-    steps_max = SMALLEST_STEPS if scope.is_smallest else int(STEPS * effort * scope.share)
-    opening = opened(run, scope.opening, lambda way, report: search.note(way, report, name))
-    if opening is None:
-        search.findings.explored.append(Explored(scope.level, True, 0))
-        return
-    nodes = [Node(run.state, 0, 0, -1, None)]
-    numbers = {(nodes[0].state.key, 0, 0): 0}
-    queue = deque([0])
-    steps = cut = 0
+    def __init__(self, run: ContractRun, scope: Scope, search: Search, opening: tuple[ClientStep, ...]) -> None:
+        self.run, self.scope, self.search, self.opening = run, scope, search, opening
+        self.nodes = [Node(run.state, 0, 0, -1, None)]
+        self.queue = deque([0])
+        """Nodes that are to be carried on from."""
+        self.steps = self.cut = 0
+        """Steps carried out, and nodes not carried on from where too many states explained what was seen."""
+        self._known: set[Hashable] = {(run.state.key, 0, 0)}
 
-    def path(at: int, *more: ClientStep) -> tuple[ClientStep, ...]:
+    def path(self, at: int, *more: ClientStep) -> tuple[ClientStep, ...]:
+        """The steps to a node, and what comes after."""
         back: list[ClientStep] = []
-        while nodes[at].parent >= 0:
-            taken = nodes[at].step
+        while self.nodes[at].parent >= 0:
+            taken = self.nodes[at].step
             assert taken is not None
             back.append(taken)
-            at = nodes[at].parent
-        return (*opening, *reversed(back), *more)
+            at = self.nodes[at].parent
+        return (*self.opening, *reversed(back), *more)
 
-    def reach(at: int, step: ClientStep, waits: int, troubled: int) -> Report:
-        nonlocal steps, cut
-        steps += 1
-        run.go_to(nodes[at].state)
+    def reach(self, at: int, step: ClientStep, waits: int, troubled: int) -> Report:
+        """One step out of a node."""
+        run, search = self.run, self.search
+        self.steps += 1
+        run.go_to(self.nodes[at].state)
         try:
             report = run.perform(step)
         except TooManyStates:
-            cut += 1
+            self.cut += 1
             return Report()
-        steps += report.work - 1
+        self.steps += report.work - 1
         search.findings.work["stopped"] += bool(report.stopped)
         if isinstance(step, Begin | Resume):
-            search.note_effects(operation_of(path(at, step)), report.effects, lambda: path(at, step))
+            search.note_effects(operation_of(self.path(at, step)), report.effects, lambda: self.path(at, step))
         if report.violation is not None:
-            search.note(path(at, step), report, name)
+            search.note(self.path(at, step), report, f"every interleaving of {self.scope.name}")
             return report
         state = run.state
         key = (state.key, waits, troubled)
-        if key not in numbers and not (scope.faults == 0 and is_idle_step(run, nodes[at].state, state, step)):
-            numbers[key] = len(nodes)
-            nodes.append(Node(state, waits, troubled, at, step))
-            queue.append(numbers[key])
+        is_new = key not in self._known
+        if is_new and not (self.scope.faults == 0 and is_idle_step(run, self.nodes[at].state, state, step)):
+            self._known.add(key)
+            self.queue.append(len(self.nodes))
+            self.nodes.append(Node(state, waits, troubled, at, step))
         return report
 
-    while queue and steps < steps_max and not search.budget.is_past:
-        at = queue.popleft()
-        node = nodes[at]
+    def carry_on(self, at: int) -> None:
+        """Every step out of a node, each with all that can befall it."""
+        run, scope, node = self.run, self.scope, self.nodes[at]
         run.go_to(node.state)
         try:
             ahead = list(moves(run, scope, node.troubled))
-            waits = (
-                moments(run)
-                if node.waits < scope.waits and any(isinstance(step, Begin | Resume) for step in ahead)
-                else []
-            )
+            is_waited_for = node.waits < scope.waits and any(isinstance(step, Begin | Resume) for step in ahead)
+            waits = moments(run) if is_waited_for else []
         except TooManyStates:
-            cut += 1
-            continue
+            self.cut += 1
+            return
         for step in ahead:
-            report = reach(at, step, node.waits, node.troubled + isinstance(step, Die))
+            report = self.reach(at, step, node.waits, node.troubled + isinstance(step, Die))
             if node.troubled < scope.faults and isinstance(step, Begin | Resume):
                 for trouble in troubles_of(report.effects, report.is_over):
-                    reach(at, replace(step, trouble=trouble), node.waits, node.troubled + 1)
+                    self.reach(at, replace(step, trouble=trouble), node.waits, node.troubled + 1)
         for ms in waits:
-            reach(at, Wait(ms), node.waits + 1, node.troubled)
-    search.findings.work["states"] += len(nodes)
-    search.count_tests(run, steps)
-    search.findings.explored.append(Explored(scope.level, not (queue or cut), steps))
-    if cut:
-        search.findings.gaps.append(CUT.format(name, cut))
-    if queue:
-        search.findings.gaps.append(f"{name}: {min(steps, steps_max):,} steps ran out after {len(nodes):,} states")
+            self.reach(at, Wait(ms), node.waits + 1, node.troubled)
+
+
+def explore(run: ContractRun, scope: Scope, search: Search, effort: float) -> None:
+    """Every interleaving of ``scope``. Work is counted in steps carried out; beyond what ``effort`` allows the rest is
+    left out, which the gaps tell. Raises BudgetExceeded once what was found is noted."""
+    name, findings = f"every interleaving of {scope.name}", search.findings
+    steps_max = SMALLEST_STEPS if scope.is_smallest else int(STEPS * effort * scope.share)
+    opening = opened(run, scope.opening, lambda way, report: search.note(way, report, name))
+    if opening is None:
+        findings.explored.append(Explored(scope.level, True, 0))
+        return
+    part = Exploration(run, scope, search, opening)
+    while part.queue and part.steps < steps_max and not search.budget.is_past:
+        part.carry_on(part.queue.popleft())
+    findings.work["states"] += len(part.nodes)
+    search.count_tests(run, part.steps)
+    findings.explored.append(Explored(scope.level, not (part.queue or part.cut), part.steps))
+    if part.cut:
+        findings.gaps.append(CUT.format(name, part.cut))
+    if part.queue:
+        findings.gaps.append(f"{name}: {min(part.steps, steps_max):,} steps ran out after {len(part.nodes):,} states")
         search.budget.check()
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
-from orderlab.model.contracts.asking import REMEMBERED_MAX
 from orderlab.model.contracts.contract import ALL_OR_NOTHING, Contract, Discrepancy
 from orderlab.model.contracts.sequential import BOUNDED, NO_RESIDUE, WAKE_UP, Scope, SequentialTerms
 from orderlab.model.contracts.steps import ContractTrace
@@ -16,7 +15,7 @@ from orderlab.model.verdict import Outcome
 from orderlab.properties.engine.crowds import AT_LENGTH, crowd
 from orderlab.properties.engine.growth import Growth, Writer, measure
 from orderlab.properties.engine.memory import Memory
-from orderlab.properties.engine.run import ContractRun, Core, Remembered
+from orderlab.properties.engine.run import REMEMBERED_MAX, ContractRun, Core, Remembered
 from orderlab.properties.engine.search import Search, explore, is_accepted, walk
 from orderlab.properties.engine.situations import ONE_BY_ONE, situate
 from orderlab.properties.engine.witness import (

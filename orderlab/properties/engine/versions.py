@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, S
 from dataclasses import replace
 from typing import Any, Protocol
 
+from orderlab.model.contracts.contract import Terms
 from orderlab.platform import rare_collections
 from orderlab.properties.comparison.change import (
     DIFFERENCES_MAX,
@@ -31,7 +32,7 @@ from orderlab.properties.validation.findings import Finding, Findings
 from orderlab.properties.validation.order import WorkOrder
 from orderlab.properties.validation.validation import Validation
 from orderlab.properties.witness.shortening import Broken, Reruns
-from orderlab.properties.witness.witness import Explanation
+from orderlab.properties.witness.witness import Explanation, Witness
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.lua_text import RewrittenLine
 
@@ -197,6 +198,34 @@ def difference_of(
         old.laws_at_the_end(trace),
         lines,
     )
+
+
+ONE_LIBRARY = "a node has one version of a library at a time"
+"""Why two versions do not meet on the same data."""
+
+
+def not_searched(reason: str) -> RollingUpgrade:
+    """Where the two do not meet on the same data."""
+    return RollingUpgrade(gaps=(f"a rolling upgrade was not searched: {reason}",))
+
+
+def change_of(
+    found: Finding,
+    trace: Any,
+    mixed: Binding,
+    reruns: Reruns,
+    explained: Callable[[Any], Explanation],
+    confirmed: Callable[[Any, Explanation], str],
+    order: WorkOrder,
+    terms: Terms,
+    is_certain: bool = True,
+) -> Change:
+    """A finding of the mix as its shortest ``trace`` shows it."""
+    shown = reruns.law_broken(trace, found.law)
+    trace = replace(trace, law=found.law, store=str(mixed.path), seed=order.seed)
+    finding = replace(found, trace=trace, text=shown[1] if shown else found.text)
+    explanation = explained(trace)
+    return Change(found.law, Witness(finding, explanation, confirmed(trace, explanation), terms), is_certain)
 
 
 def in_the_mix(

@@ -29,12 +29,12 @@ from orderlab.properties.contracts.session.witness.confirmation import SessionPe
 from orderlab.properties.contracts.session.witness.explanation import explain
 from orderlab.properties.contracts.session.witness.full_scale import as_it_stands
 from orderlab.properties.contracts.session.witness.plainer import minimise
-from orderlab.properties.engine.versions import InTheMix, in_the_mix
+from orderlab.properties.engine.versions import ONE_LIBRARY, InTheMix, change_of, in_the_mix, not_searched
 from orderlab.properties.validation.effort import STATES, WALKS, count
 from orderlab.properties.validation.findings import Finding, Findings
 from orderlab.properties.validation.order import Progress, WorkOrder
 from orderlab.properties.witness.confirmation import Confirmer
-from orderlab.properties.witness.witness import Witness
+from orderlab.properties.witness.witness import Explanation
 from orderlab.sim.stores.binding.binding import NEW, OLD, Binding
 from orderlab.sim.stores.bound import CpuBudget
 
@@ -59,7 +59,7 @@ def rolling_upgrade(old: Binding, new: Binding, laws: Sequence[str], order: Work
     mixed, seed, progress = replace(new, base=old), order.seed, order.progress
     reason = _not_on_the_same_data(old, new, seed)
     if reason:
-        return RollingUpgrade(gaps=(f"a rolling upgrade was not searched: {reason}",))
+        return not_searched(reason)
     large, findings = Subject(mixed, seed), Findings(frozenset(laws))
     small = small_world(large, findings)
     scope: list[str] = []
@@ -73,10 +73,9 @@ def rolling_upgrade(old: Binding, new: Binding, laws: Sequence[str], order: Work
     on_large = MixReruns(large, alone)
     confirmer = Confirmer(order.backend, SessionPerformer(mixed, lambda *_: None), CpuBudget())
 
-    def change_of(finding: Finding) -> Change | None:
-        return _change(finding, on_small, on_large, confirmer, progress)
-
-    broken = in_the_mix(laws, findings, lambda one: one.size, TRIED_MAX, change_of)
+    broken = in_the_mix(
+        laws, findings, lambda one: one.size, TRIED_MAX, lambda one: _change(one, on_small, on_large, confirmer, order)
+    )
     gaps = (
         *findings.gaps,
         "in a rolling upgrade what stays behind in keys is not judged: each version has a layout of its own",
@@ -87,7 +86,7 @@ def rolling_upgrade(old: Binding, new: Binding, laws: Sequence[str], order: Work
 def _not_on_the_same_data(old: Binding, new: Binding, seed: int) -> str:
     """Why the two do not meet on the same data, if so."""
     if has_library(old) or has_library(new):
-        return "a node has one version of a library at a time"
+        return ONE_LIBRARY
     if Subject(old, seed).store.capabilities != Subject(new, seed).store.capabilities or old.fixed != new.fixed:
         return "the two bindings promise their callers different things"
     return ""
@@ -130,25 +129,26 @@ def _served(steps: Sequence[Step]) -> Iterator[list[Step]]:
 
 
 def _change(
-    found: Finding, on_small: MixReruns, on_large: MixReruns, confirmer: Confirmer, progress: Progress
+    found: Finding, on_small: MixReruns, on_large: MixReruns, confirmer: Confirmer, order: WorkOrder
 ) -> Change | None:
     """The finding with its shortest steps; None if one of the versions breaks the law alone."""
     law, mixed = found.law, on_large.subject.binding
     if on_small.law_broken(found.trace, law) is None:
         return None
-    progress(f"rolling upgrade: a witness of {law}")
+    order.progress(f"rolling upgrade: a witness of {law}")
     trace = minimise(found.trace, law, on_small, wording=found.kind.wording)
     is_small = trace.modulus != mixed.modulus
     full = as_it_stands(trace, law, mixed.modulus, on_large) if is_small else trace
     reruns = on_small if full is None else on_large
     if full is not None:
         trace = minimise(full, law, on_large)
-    shown = reruns.law_broken(trace, law)
-    trace = replace(trace, law=law, store=str(mixed.path), seed=on_large.subject.seed)
-    told = replace(found, trace=trace, text=shown[1] if shown else found.text)
     shows = Reruns(reruns.subject.recording()) if reruns.subject.remembers else reruns
-    explanation = explain(shows, trace)
-    confirmation = f"with {trace.modulus} packet identifiers only"
-    if full is not None:
-        confirmation = confirmer.words(trace, law, explanation.exhausts)
-    return Change(law, Witness(told, explanation, confirmation, TERMS), full is not None)
+
+    def confirmed(trace: Trace, explanation: Explanation) -> str:
+        if full is None:
+            return f"with {trace.modulus} packet identifiers only"
+        return confirmer.words(trace, law, explanation.exhausts)
+
+    return change_of(
+        found, trace, mixed, reruns, lambda one: explain(shows, one), confirmed, order, TERMS, full is not None
+    )
