@@ -161,9 +161,10 @@ class ComparedStore(MemoStore):
 class ComparedRun(SessionRun):
     """A run on both stores. Differences are told as discrepancies, by their kind in place of a law."""
 
+    store: ComparedStore
+
     def perform(self, step: Step) -> StepReport:
         """As any run. After a reply that differs nothing is compared any more."""
-        assert isinstance(self.store, ComparedStore)
         self.store.differences.clear()
         if isinstance(step, Interleave):
             return StepReport(
@@ -183,6 +184,7 @@ class ComparedSubject(Subject):
     """The new store under comparison with the ``old`` one."""
 
     old: Binding | None = None
+    _store: ComparedStore | None = None
 
     @property
     def store(self) -> ComparedStore:
@@ -199,7 +201,6 @@ class ComparedSubject(Subject):
             other.capabilities = self._store.capabilities
             if not self.rewritten:
                 self._store.carried_left = other.carried_left = CARRIED
-        assert isinstance(self._store, ComparedStore)
         return self._store
 
     def bare_run(self, clients: Sequence[bytes], producers: tuple[bytes, ...] = PRODUCERS) -> SessionRun:
