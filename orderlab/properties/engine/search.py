@@ -257,7 +257,7 @@ def is_idle_step(run: ContractRun, before: RunState, after: RunState, step: Clie
     return then == now
 
 
-class Exploration:
+class Interleavings:
     """Every interleaving of one scope from where its opening leads, breadth first, so that what is found first is
     shortest."""
 
@@ -335,7 +335,7 @@ def explore(run: ContractRun, scope: Scope, search: Search, effort: float) -> No
     if opening is None:
         findings.explored.append(Explored(scope.level, True, 0))
         return
-    part = Exploration(run, scope, search, opening)
+    part = Interleavings(run, scope, search, opening)
     while part.queue and part.steps < steps_max and not search.budget.is_past:
         part.carry_on(part.queue.popleft())
     findings.work["states"] += len(part.nodes)
