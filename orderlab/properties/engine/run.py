@@ -215,7 +215,7 @@ class ContractRun:
         """Clients that wait, or whose wait has ended with this step."""
         self.effects: Memory[Core, Remembered] = Memory(REMEMBERED_MAX)
         """What a step did, by all that this depends on: the core, the step, and how far its client is."""
-        self._effects_under: dict[tuple[int, ...], dict[Hashable, Remembered]] = {}
+        self._effects_under: dict[tuple[int, ...], Memory[Core, Remembered]] = {}
         self._core: Core | None = None
         """Where the run is, where that is known without looking."""
         self.waits_seen = 0
@@ -229,7 +229,7 @@ class ContractRun:
         skews = (*skews_ms, *[0] * (len(self.clients) - len(skews_ms)))
         if skews != self.skews_ms:
             self._effects_under[self.skews_ms] = self.effects
-            self.skews_ms, self.effects = skews, self._effects_under.get(skews, {})
+            self.skews_ms, self.effects = skews, self._effects_under.get(skews, Memory(REMEMBERED_MAX))
 
     # -- states --------------------------------------------------------------------------------------------
 

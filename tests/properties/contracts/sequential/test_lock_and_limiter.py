@@ -190,7 +190,9 @@ def test_nothing_holds_where_the_smallest_scopes_did_not_come_to_their_end(
 @pytest.mark.parametrize(("edit", "is_ahead"), [(("0", "0"), True), ((">= 2", "> 2"), False)])
 def test_a_clock_is_ahead_in_a_witness_that_needs_it(tmp_path: Path, edit: tuple[str, str], is_ahead: bool) -> None:
     scripts = {**BY_CALLERS, "acquire": BY_CALLERS["acquire"].replace(*edit)}
-    results = validate_contract(store_of(tmp_path, "lock", TWO, scripts), WorkOrder(EFFORT, laws=["mutual-exclusion"])).results
+    results = validate_contract(
+        store_of(tmp_path, "lock", TWO, scripts), WorkOrder(EFFORT, laws=["mutual-exclusion"])
+    ).results
     story = [line for one in results for witness in one.witnesses[:1] for line, _ in story_lines(witness)]
     assert any("whose clock is 700 ms ahead" in line for line in story) == is_ahead
     assert story

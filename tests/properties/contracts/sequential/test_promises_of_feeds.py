@@ -10,6 +10,7 @@ import pytest
 from orderlab.model.contracts.feed.contract import FeedStore
 from orderlab.model.verdict import Outcome
 from orderlab.properties.engine.validation import validate_contract
+from orderlab.properties.validation.order import WorkOrder
 from orderlab.sim.stores.binding.loader import load_binding
 
 FEW = 0.05
@@ -150,7 +151,7 @@ def broken(folder: Path, edits: Mapping[str, tuple[str, str]]) -> set[str]:
         find, replace = edits.get(name, ("", ""))
         assert find in text
         (folder / name).write_text(text.replace(find, replace) if find else text)
-    found = validate_contract(load_binding(folder), FEW, laws=LAWS)
+    found = validate_contract(load_binding(folder), WorkOrder(FEW, laws=LAWS))
     return {one.law for one in found.results if one.outcome is Outcome.VIOLATED}
 
 
