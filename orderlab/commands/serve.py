@@ -20,7 +20,10 @@ class ServedClock(StrEnum):
 
 def serve(
     port: Annotated[int, typer.Option(min=0, help="Where to listen; 0: any port that is free.")] = 6379,
-    host: Annotated[str, typer.Option(help="Address of the loopback interface.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Where to listen; beyond the loopback interface with --password alone.")
+    ] = "127.0.0.1",
+    password: Annotated[str, typer.Option(help="What clients must say (AUTH) before anything else.")] = "",
     clock: Annotated[ServedClock, typer.Option(help="virtual: time moves by command alone.")] = ServedClock.REAL,
 ) -> None:
     """Serve a simulated Redis node to real clients, until Ctrl-C."""
@@ -29,7 +32,7 @@ def serve(
     from orderlab.sim.redis.wire.served_node import ServeSettings
     from orderlab.sim.redis.wire.served_node import serve as serve_node
 
-    settings = ServeSettings(host, port, clock is ServedClock.VIRTUAL)
+    settings = ServeSettings(host, port, clock is ServedClock.VIRTUAL, password.encode())
     settings.check()
     asyncio.run(serve_node(settings, _tell))
 

@@ -23,13 +23,17 @@ from typing import Any
 SWITCH = "ORDERLAB_COMPILED"
 ROOT = Path(__file__).resolve().parents[3]
 DEPENDS_ON = (
-    "orderlab/sim/redis/**/*.py",
+    "orderlab/sim/redis/*.py",
+    "orderlab/sim/redis/commands/*.py",
+    "orderlab/sim/redis/lua/**/*.py",
+    "orderlab/sim/redis/values/*.py",
     "orderlab/sim/redis/**/*.[ch]",
     "orderlab/sim/engine/*.c",
     "orderlab/model/errors.py",
     "orderlab/sim/native/build.py",
 )
-"""The modules that machine code is made from, those that they import, and the list of what is compiled."""
+"""The modules that machine code is made from, those that they import, and the list of what is compiled. What serves
+the kernel (``wire``) and ``backends`` are imported by none of them."""
 LIBRARY_SUFFIX = ".so"
 """Of what is made from C, beside the place of its text."""
 SHARED = "__mypyc"

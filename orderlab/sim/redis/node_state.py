@@ -145,6 +145,8 @@ class NodeState(Keyspace):
         """A script of another connection has been running for too long."""
         self.slots: SlotMap | None = None
         """This node's view of the hash slots; None outside of a cluster."""
+        self.server: Any = None
+        """What serves the node to clients (``wire.served_node``): knows its connections. None: nobody is connected."""
         self.started_ms = 0
         """When the node was started, for LASTSAVE."""
         self.eviction_pool = EvictionPool()

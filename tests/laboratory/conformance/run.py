@@ -96,6 +96,8 @@ def add_up(reports: Iterable[Report]) -> Report:
 
 
 NOT_GENERATED = {
+    b"auth": "connection state: tested command by command",
+    b"monitor": "connection state: tested command by command",
     b"asking": "cluster: judged by a real cluster",
     b"cluster": "cluster: judged by a real cluster",
     b"readonly": "cluster: judged by a real cluster",

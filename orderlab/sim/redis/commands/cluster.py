@@ -9,9 +9,11 @@ from orderlab.sim.redis.hash_slots import SLOT_COUNT, SlotMap, hash_slot
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.numbers import parse_integer
 from orderlab.sim.redis.registry import command
-from orderlab.sim.redis.replies import OK, ErrorReply, Reply
+from orderlab.sim.redis.replies import OK, ErrorReply, Reply, Verbatim, mapping
 
 DISABLED = b"ERR This instance has cluster support disabled"
+BUS_OFFSET = 10_000
+"""The port at which nodes talk to each other, beyond that of clients."""
 INVALID_SLOT = b"ERR Invalid or out of range slot"
 INVALID_ACTION = b"ERR Invalid CLUSTER SETSLOT action or number of arguments. Try CLUSTER HELP"
 _READS = "stale"
@@ -89,6 +91,54 @@ def slots(node: NodeState, argv: Sequence[bytes]) -> Reply:
     return [[first, last, [*_host_and_port(view, name), name, []]] for first, last, name in view.owned_ranges()]
 
 
+@command("cluster|shards", 2, _READS)
+def shards(node: NodeState, argv: Sequence[bytes]) -> Reply:
+    """CLUSTER SHARDS."""
+    view = slots_of(node)
+    owned: dict[bytes, list[Reply]] = {name: [] for name in view.addresses}
+    for first, last, name in view.owned_ranges():
+        owned[name] += [first, last]
+    return [
+        mapping(node.resp, [b"slots", owned[name], b"nodes", [mapping(node.resp, _shard_facts(view, name))]])
+        for name in view.addresses
+    ]
+
+
+def _shard_facts(view: SlotMap, name: bytes) -> list[Reply]:
+    host, port = _host_and_port(view, name)
+    return [
+        *(b"id", name, b"port", port, b"ip", host, b"endpoint", host),
+        *(b"role", b"master", b"replication-offset", 0, b"health", b"online"),
+    ]
+
+
+@command("cluster|nodes", 2, _READS)
+def nodes(node: NodeState, argv: Sequence[bytes]) -> Reply:
+    """CLUSTER NODES: every known node is a master in touch."""
+    view = slots_of(node)
+    owned: dict[bytes, list[bytes]] = {name: [] for name in view.addresses}
+    for first, last, name in view.owned_ranges():
+        owned[name].append(b"%d" % first if first == last else b"%d-%d" % (first, last))
+    open_slots = [b"[%d->-%b]" % entry for entry in view.migrating.items()]
+    open_slots += [b"[%d-<-%b]" % entry for entry in view.importing.items()]
+    lines = []
+    for name in view.addresses:
+        host, port = _host_and_port(view, name)
+        is_me = name == view.myself
+        flags = b"myself,master" if is_me else b"master"
+        facts = [
+            name,
+            b"%b:%d@%d" % (host, port, port + BUS_OFFSET),
+            flags,
+            b"-",
+            b"0",
+            b"%d" % (0 if is_me else node.now_ms),
+        ]
+        facts += [b"%d" % view.epochs.get(name, 0), b"connected", *owned[name], *(open_slots if is_me else ())]
+        lines.append(b" ".join(facts) + b"\n")
+    return Verbatim(b"".join(lines))
+
+
 @command("cluster|info", 2, _READS)
 def info(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLUSTER INFO: the facts that a model of a cluster knows."""
@@ -103,7 +153,7 @@ def info(node: NodeState, argv: Sequence[bytes]) -> Reply:
         b"cluster_current_epoch": b"%d" % max(view.epochs.values()),
         b"cluster_my_epoch": b"%d" % view.epochs[view.myself],
     }
-    return b"".join(b"%b:%b\r\n" % fact for fact in facts.items())
+    return Verbatim(b"".join(b"%b:%b\r\n" % fact for fact in facts.items()))
 
 
 def _host_and_port(view: SlotMap, node: bytes) -> tuple[bytes, int]:

@@ -46,6 +46,8 @@ def quit_(node: NodeState, argv: Sequence[bytes]) -> Reply:
 def reset(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """RESET."""
     _forget(node, node.caller)
+    if node.server is not None:
+        node.server.reset(node.caller)
     return Status(b"RESET")
 
 
@@ -61,8 +63,8 @@ def _forget(node: NodeState, client: Client) -> None:
 @command("hello", -1, "noscript loading stale fast no_auth allow_busy")
 def hello(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """HELLO [protover [AUTH user password] [SETNAME name]]."""
-    client = node.caller
-    version, name = client.resp, None
+    client, server = node.caller, node.server
+    version, name, credentials = client.resp, None, None
     if len(argv) > 1:
         bad_version = b"ERR Protocol version is not an integer or out of range"
         version = integer_between(argv[1], -(1 << 63), (1 << 63) - 1, bad_version)
@@ -72,11 +74,19 @@ def hello(node: NodeState, argv: Sequence[bytes]) -> Reply:
     while at < len(argv):
         word, left = option(argv[at]), len(argv) - 1 - at
         if word == b"AUTH" and left >= 2:
-            raise UnsupportedCommand("HELLO with AUTH")
+            credentials = (argv[at + 1], argv[at + 2])
+            at += 3
+            continue
         if word != b"SETNAME" or left < 1:
             raise ErrorReply(b"ERR Syntax error in HELLO option '%b'" % argv[at].split(b"\0")[0])
         name = _client_name(argv[at + 1])
         at += 2
+    if credentials is not None:
+        if server is None:
+            raise UnsupportedCommand("HELLO with AUTH")
+        server.authenticate(client, *credentials)
+    if server is not None:
+        server.insist_on_identity(client)
     if name is not None:
         client.name = name
     client.resp = node.resp = version

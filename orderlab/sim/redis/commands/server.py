@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from orderlab.sim.redis import config
 from orderlab.sim.redis.arguments import integer, option
@@ -11,8 +12,20 @@ from orderlab.sim.redis.conditions import DiskError
 from orderlab.sim.redis.memory import MemoryAccount, usage
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import c_integer, command, find
-from orderlab.sim.redis.replies import OK, SYNTAX_ERROR, BigNumber, ErrorReply, Reply, Verbatim, mapping
+from orderlab.sim.redis.replies import (
+    OK,
+    SYNTAX_ERROR,
+    BigNumber,
+    ErrorReply,
+    RepeatedKeys,
+    RepeatedMembers,
+    Reply,
+    Status,
+    Verbatim,
+    mapping,
+)
 from orderlab.sim.redis.scanning import glob
+from orderlab.sim.redis.server_facts import UnknownKeys, command_documents, command_rows, key_places
 from orderlab.sim.redis.unsupported import (
     SERVER_COMMANDS,
     SERVER_DIRECTIVES,
@@ -33,11 +46,14 @@ def time(node: NodeState, argv: Sequence[bytes]) -> Reply:
 def config_get(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """CONFIG GET pattern [pattern ...]."""
     facts: dict[bytes, tuple[bytes, bytes]] = {}  # each once, by the name that it was asked for first
+    own: Any = None if node.server is None else node.server.server_settings
     for pattern in argv[2:]:
         lower = pattern.lower()
         if not any(byte in b"[*?" for byte in pattern):
             if lower in config.DIRECTIVES:
                 facts.setdefault(lower, (pattern, config.DIRECTIVES[lower].show(node.config)))
+            elif own is not None and own.show(lower) is not None:
+                facts.setdefault(lower, (pattern, own.show(lower)))
             elif lower in SERVER_DIRECTIVES:
                 raise UnsupportedCommand(f"CONFIG GET {lower.decode()}")
             continue
@@ -45,6 +61,9 @@ def config_get(node: NodeState, argv: Sequence[bytes]) -> Reply:
         for name, directive in config.DIRECTIVES.items():
             if matches(name):
                 facts.setdefault(name, (name, directive.show(node.config)))
+        for name in own.names() if own is not None else ():
+            if matches(name):
+                facts.setdefault(name, (name, own.show(name)))
     return mapping(node.resp, [part for fact in facts.values() for part in fact])
 
 
@@ -53,13 +72,27 @@ def config_set(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """CONFIG SET directive value [directive value ...]: all or none."""
     if len(argv) % 2:
         raise ErrorReply(SYNTAX_ERROR)
-    for name in argv[2::2]:
-        if name.lower() in SERVER_DIRECTIVES and name.lower() not in config.DIRECTIVES:
-            raise UnsupportedCommand(f"CONFIG SET {name.decode()}")
+    own: Any = None if node.server is None else node.server.server_settings
+    of_kernel: list[tuple[bytes, bytes]] = []
+    of_server: dict[bytes, Callable[[], None]] = {}
     try:
-        config.set_all(node.config, list(zip(argv[2::2], argv[3::2], strict=True)))
+        for name, value in zip(argv[2::2], argv[3::2], strict=True):
+            lower = name.lower()
+            if lower in config.DIRECTIVES or lower not in SERVER_DIRECTIVES:
+                of_kernel.append((name, value))
+            elif own is None or own.show(lower) is None:
+                raise UnsupportedCommand(f"CONFIG SET {name.decode()}")
+            elif lower in of_server:
+                raise config.SettingError(
+                    f"CONFIG SET failed (possibly related to argument '{lower.decode()}') - duplicate parameter"
+                )
+            else:
+                of_server[lower] = own.prepare(lower, value)
+        config.set_all(node.config, of_kernel)
     except config.SettingError as error:
         raise ErrorReply(b"ERR " + str(error).encode("latin1")) from None
+    for set_ in of_server.values():
+        set_()
     return OK
 
 
@@ -67,13 +100,37 @@ def config_set(node: NodeState, argv: Sequence[bytes]) -> Reply:
 def config_resetstat(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """CONFIG RESETSTAT."""
     node.evicted_keys = node.expired_keys = 0
+    if node.server is not None:
+        node.server.statistics.reset()
     return OK
 
 
 def _server(node: NodeState) -> dict[str, object]:
     mode = "standalone" if node.slots is None else "cluster"
     time_us = node.now_ms * 1000 + node.now_us
-    return {"redis_version": VERSION.decode(), "redis_mode": mode, "server_time_usec": time_us}
+    up_s = (node.now_ms - node.started_ms) // 1000
+    of_process = {} if node.server is None else node.server.facts()
+    return {
+        "redis_version": VERSION.decode(),
+        "redis_mode": mode,
+        **of_process,
+        "server_time_usec": time_us,
+        "uptime_in_seconds": up_s,
+        "uptime_in_days": up_s // 86_400,
+    }
+
+
+def _clients(node: NodeState) -> dict[str, object]:
+    connected = 0 if node.server is None else len(node.server.connections)
+    return {"connected_clients": connected, "blocked_clients": len(node.waits)}
+
+
+def _commandstats(node: NodeState) -> dict[str, object]:
+    return {} if node.server is None else node.server.statistics.of_commands()
+
+
+def _errorstats(node: NodeState) -> dict[str, object]:
+    return {} if node.server is None else node.server.statistics.of_errors()
 
 
 def _memory(node: NodeState) -> dict[str, object]:
@@ -92,7 +149,8 @@ def _persistence(node: NodeState) -> dict[str, object]:
 
 
 def _stats(node: NodeState) -> dict[str, object]:
-    return {"expired_keys": node.expired_keys, "evicted_keys": node.evicted_keys}
+    counted = {} if node.server is None else node.server.statistics.of_node()
+    return {**counted, "expired_keys": node.expired_keys, "evicted_keys": node.evicted_keys}
 
 
 def _replication(node: NodeState) -> dict[str, object]:
@@ -118,27 +176,32 @@ def _keyspace(node: NodeState) -> dict[str, object]:
 
 _SECTIONS: dict[bytes, Callable[[NodeState], dict[str, object]]] = {
     b"server": _server,
+    b"clients": _clients,
     b"memory": _memory,
     b"persistence": _persistence,
     b"stats": _stats,
     b"replication": _replication,
+    b"commandstats": _commandstats,
+    b"errorstats": _errorstats,
     b"cluster": _cluster,
     b"keyspace": _keyspace,
 }
-_EVERYTHING = (b"all", b"default", b"everything")
+_EVERYTHING = (b"all", b"everything")
+_NOT_BY_DEFAULT = (b"commandstats",)
 
 
 @command("info", -1, "loading stale")
 def info(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """INFO [section ...]: the facts that the kernel has."""
     wanted = [word.lower() for word in argv[1:]]
-    everything = not wanted or any(word in _EVERYTHING for word in wanted)
+    everything = any(word in _EVERYTHING for word in wanted)
+    usual = not wanted or b"default" in wanted
     parts = []
     for name, facts_of in _SECTIONS.items():
-        if everything or name in wanted:
+        if everything or name in wanted or (usual and name not in _NOT_BY_DEFAULT):
             lines = "".join(f"{key}:{value}\r\n" for key, value in facts_of(node).items())
             parts.append(f"# {name.decode().capitalize()}\r\n{lines}".encode())
-    return b"\r\n".join(parts)
+    return Verbatim(b"\r\n".join(parts))
 
 
 def used_memory(node: NodeState) -> int:
@@ -246,8 +309,34 @@ def _protocol_example(node: NodeState, kind: bytes) -> Reply:
 
 @command("command", -1, "loading stale")
 def command_(node: NodeState, argv: Sequence[bytes]) -> Reply:
-    """COMMAND."""
-    raise UnsupportedCommand("COMMAND")
+    """COMMAND: the server's commands, those that the kernel lacks included."""
+    return [row for name, row in command_rows().items() if b"|" not in name]
+
+
+@command("command|info", -2, "loading stale")
+def command_info(node: NodeState, argv: Sequence[bytes]) -> Reply:
+    """COMMAND INFO [command ...]."""
+    return command_(node, argv) if len(argv) == 2 else [command_rows().get(name.lower()) for name in argv[2:]]
+
+
+@command("command|docs", -2, "loading stale")
+def command_docs(node: NodeState, argv: Sequence[bytes]) -> Reply:
+    """COMMAND DOCS [command ...]: as the server documents them."""
+    documents = command_documents()
+    names = [name.lower() for name in argv[2:]] or [name for name in documents if b"|" not in name]
+    return RepeatedKeys([part for name in names if name in documents for part in (name, documents[name])])
+
+
+@command("command|getkeysandflags", -4, "loading stale")
+def command_getkeysandflags(node: NodeState, argv: Sequence[bytes]) -> Reply:
+    """COMMAND GETKEYSANDFLAGS command [argument ...]."""
+    called = argv[2:]
+    command_getkeys(node, argv)
+    try:
+        places = key_places(called)
+    except UnknownKeys:
+        raise UnsupportedCommand(f"COMMAND GETKEYSANDFLAGS of {called[0].decode('latin1')}") from None
+    return [[called[place.at], RepeatedMembers(map(Status, place.flags))] for place in places]
 
 
 @command("command|count", 2, "loading stale")
@@ -266,7 +355,8 @@ def command_list(node: NodeState, argv: Sequence[bytes]) -> Reply:
     if len(argv) != 5 or option(argv[2]) != b"FILTERBY" or option(argv[3]) not in (b"PATTERN", b"MODULE", b"ACLCAT"):
         raise ErrorReply(SYNTAX_ERROR)
     if option(argv[3]) == b"ACLCAT":
-        raise UnsupportedCommand("COMMAND LIST FILTERBY ACLCAT")
+        rows: dict[bytes, Any] = dict(command_rows())
+        return [name for name in names if b"@" + argv[4].lower() in rows[name][6]]
     if option(argv[3]) == b"MODULE":
         return []
     return list(filter(glob(argv[4].lower()), names))

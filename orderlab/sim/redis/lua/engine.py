@@ -616,6 +616,9 @@ class LuaEngine:
 
     def _charge(self) -> None:
         self.node.charged += 1
+        server = self.node.server
+        if server is not None and self._run is not None and server.script_runs_on(self._run.wrote):
+            raise ScriptKilled
 
     def _prepare(self, chunk: bytes) -> tuple[bytes | None, bool, bytes | None]:
         try:

@@ -32,9 +32,8 @@ _WITH_COUNT: Final = frozenset((b"lpop", b"rpop"))
 """The same if they were given a count."""
 _BLOCKING_MOVES: Final = frozenset((b"blmove", b"brpoplpush"))
 """The same if they have waited in vain; where nothing may wait, it is that of a string."""
-_WITHIN: Final = frozenset((b"geopos", b"command", b"xreadgroup"))
-"""Commands whose replies hold no nothing but that of arrays: places and commands that are not there, entries that were
-deleted."""
+_WITHIN: Final = frozenset((b"geopos", b"xreadgroup"))
+"""Commands whose replies hold no nothing but that of arrays: places that are not there, entries that were deleted."""
 
 
 def null_of(argv: Sequence[bytes], has_waited: bool = False) -> bytes:

@@ -8,14 +8,18 @@ what is no request ends this one, with the error that a server sends.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
 from orderlab.sim.redis.blocking import Waiting
 from orderlab.sim.redis.client import Client
+from orderlab.sim.redis.registry import find
 from orderlab.sim.redis.replies import ErrorReply, Reply
+from orderlab.sim.redis.subscriptions import CHANNEL, PATTERN, SHARD_CHANNEL
 from orderlab.sim.redis.wire.resp_reader import RequestReader
 from orderlab.sim.redis.wire.resp_writer import encode_push, encode_reply, encode_transaction
+from orderlab.sim.redis.wire.call_counts import Statistics
 
 Gate = Callable[[Client, Sequence[bytes]], Awaitable[None]]
 """Asked with each request, before its command is carried out: the command waits until it returns."""
@@ -25,6 +29,7 @@ class Serving(Protocol):
     """What a connection knows of its node (`served_node`)."""
 
     gate: Gate | None
+    statistics: Statistics
 
     def admit(self, connection: ServedClient) -> None:
         """A client has connected."""
@@ -50,8 +55,8 @@ class Serving(Protocol):
         """Send out what commands have brought about for other connections."""
         ...
 
-    def bound_memory(self) -> None:
-        """Close the connections that hold most while all together hold too much."""
+    def bound_memory(self, connection: ServedClient) -> None:
+        """A connection holds much: end it where that is too much, or those that hold most where all together do."""
         ...
 
 
@@ -71,10 +76,24 @@ class ServedClient(asyncio.Protocol):
         self.reader = RequestReader()
         self.transport: Any = None
         self.is_closing = False
+        self.address = self.local_address = b""
+        self.begun_s = self.last_s = time.monotonic()
+        self.is_authenticated = True
+        self.is_monitor = False
+        self.runs_script = False
+        """It stands in a command whose script lets others be answered meanwhile."""
+        self.accounted_bytes = 0
+        """What the node knows that it holds."""
+        self.soft_since_s: float | None = None
+        """Since when more is unread than its soft limit allows."""
+        self._is_silent = False
+        self._skipped = 0
+        """Replies that it does not want."""
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._held: asyncio.Task[None] | None = None
         """The gate that its next command waits at."""
+        self._argv: Sequence[bytes] = (b"",)
         self._postponed: Sequence[bytes] | None = None
         """A request that was read and must wait: the node stands still."""
 
@@ -82,17 +101,22 @@ class ServedClient(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
+        is_new = not self.address
         self.transport = transport
-        self.node.admit(self)
+        if is_new:
+            self.address = _shown(transport.get_extra_info("peername"))
+            self.local_address = _shown(transport.get_extra_info("sockname"))
+            self.node.admit(self)
 
     def data_received(self, data: bytes) -> None:
         """The client has sent something."""
         if self.is_closing:
             return
         self.reader.feed(data)
-        self.pump()
-        if self.reader.held_bytes > FLUSH_BYTES:
-            self.node.bound_memory()
+        if not self.runs_script:
+            self.pump()
+        if self.reader.held_bytes > FLUSH_BYTES or self.accounted_bytes:
+            self.node.bound_memory(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         """The client has gone, or was closed: the node forgets it."""
@@ -100,6 +124,8 @@ class ServedClient(asyncio.Protocol):
         if self._held is not None:
             self._held.cancel()
         self.node.forget(self)
+        if self.runs_script:
+            self.transport = None
 
     # -- requests ------------------------------------------------------------------------------------------
 
@@ -114,6 +140,8 @@ class ServedClient(asyncio.Protocol):
                 break
             if node.gate is None:
                 self._carry_out(argv)
+                if self._postponed is not None:
+                    break
             else:
                 self._held = asyncio.ensure_future(self._through_gate(argv))
         self.flush()
@@ -145,6 +173,7 @@ class ServedClient(asyncio.Protocol):
             self._postponed = argv
             return
         queue = client.queue
+        self._argv = argv
         reply = node.execute(self, argv)
         if isinstance(reply, Waiting):
             return
@@ -164,7 +193,23 @@ class ServedClient(asyncio.Protocol):
 
     def reply(self, data: bytes) -> None:
         """Send a reply, unless the client wants none."""
+        if self._is_silent:
+            return
+        if self._skipped:
+            self._skipped -= 1
+            return
         self.send(data)
+
+    def reading_name(self) -> bytes:
+        """Name of the command that is being carried out."""
+        return self._argv[0].lower()
+
+    def want_replies(self, how: bytes) -> None:
+        """CLIENT REPLY ON, OFF or SKIP."""
+        if how == b"SKIP":
+            self._skipped = 0 if self._is_silent else 2
+        else:
+            self._is_silent, self._skipped = how == b"OFF", 0
 
     def served(self, waiting: Waiting) -> None:
         """A wait is over: its reply goes out, and what the client has asked for since can go on."""
@@ -193,9 +238,10 @@ class ServedClient(asyncio.Protocol):
         self._out.clear()
         self._out_bytes = 0
         if self.transport is not None and not self.transport.is_closing():
+            self.node.statistics.output_bytes += len(data)
             self.transport.write(data)
-            if self.transport.get_write_buffer_size() > FLUSH_BYTES:
-                self.node.bound_memory()
+            if self.accounted_bytes or self.transport.get_write_buffer_size() > FLUSH_BYTES:
+                self.node.bound_memory(self)
 
     def close(self) -> None:
         """Close the connection once what was sent has gone out."""
@@ -210,10 +256,52 @@ class ServedClient(asyncio.Protocol):
         if self.transport is not None:
             self.transport.abort()
 
+    # -- what CLIENT LIST tells ----------------------------------------------------------------------------
+
+    @property
+    def kind(self) -> bytes:
+        """Its class, as limits of output name it."""
+        return b"pubsub" if self.client.subscriptions else b"normal"
+
+    def describe(self) -> bytes:
+        """Its line of CLIENT LIST."""
+        client, now_s, command = self.client, time.monotonic(), find(self._argv)
+        kinds = [kind for kind, _ in client.subscriptions]
+        waiting = self.output_bytes
+        facts = {
+            "id": client.id, "addr": self.address.decode(), "laddr": self.local_address.decode(), "fd": self._fd(),
+            "name": client.name.decode("latin1"), "age": int(now_s - self.begun_s), "idle": int(now_s - self.last_s),
+            "flags": self._flags(), "db": client.database, "sub": kinds.count(CHANNEL),
+            "psub": kinds.count(PATTERN), "ssub": kinds.count(SHARD_CHANNEL),
+            "multi": -1 if client.queue is None else len(client.queue), "qbuf": self.reader.held_bytes,
+            "qbuf-free": 0, "argv-mem": 0, "multi-mem": 0, "rbs": 0, "rbp": 0, "obl": 0, "oll": 0, "omem": waiting,
+            "tot-mem": self.reader.held_bytes + waiting, "events": "rw" if waiting else "r",
+            "cmd": "NULL" if command is None else command.name.decode(), "user": "default",
+            "redir": -1, "resp": client.resp,
+        }  # fmt: skip
+        return " ".join(f"{name}={fact}" for name, fact in facts.items()).encode("latin1") + b"\n"
+
+    def _fd(self) -> int:
+        found = None if self.transport is None else self.transport.get_extra_info("socket")
+        return -1 if found is None else int(found.fileno())
+
+    def _flags(self) -> str:
+        client = self.client
+        flags = {
+            "O": self.is_monitor, "P": bool(client.subscriptions), "x": client.queue is not None,
+            "b": client.waiting is not None or self._postponed is not None, "c": self.is_closing,
+            "d": client.is_dirty, "r": client.reads_replicas,
+        }  # fmt: skip
+        return "".join(flag for flag, holds in flags.items() if holds) or "N"
+
     @property
     def output_bytes(self) -> int:
         """What waits to be read by the client."""
         return self._out_bytes + (self.transport.get_write_buffer_size() if self.transport is not None else 0)
+
+
+def _shown(address: Any) -> bytes:
+    return b"?:0" if not address else b"%b:%d" % (str(address[0]).encode(), address[1])
 
 
 def refusal(error: Exception) -> Reply:

@@ -3,26 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
+import os
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from orderlab.model.errors import InputError
 from orderlab.model.protocol.packet_id import TWO_BYTES_MAX
 from orderlab.sim.redis.blocking import Waiting
 from orderlab.sim.redis.client import Client
-from orderlab.sim.redis.conditions import ScriptTimeout
-from orderlab.sim.redis.replies import Reply
+from orderlab.sim.redis.conditions import Busy, ScriptTimeout
+from orderlab.sim.redis.lua.host import SharedLua
+from orderlab.sim.redis.lua.sandbox import Limits
+from orderlab.sim.redis.node_state import UNCOUNTED, Effect
+from orderlab.sim.redis.registry import find
+from orderlab.sim.redis.replies import OK, QUEUED, ErrorReply, Reply
 from orderlab.sim.redis.shard import Shard
 from orderlab.sim.redis.unsupported import UnsupportedCommand
-from orderlab.sim.redis.wire.served_client import Gate, ServedClient, refusal
+from orderlab.sim.redis.wire.meanwhile import Meanwhile
+from orderlab.sim.redis.wire.monitoring import called, is_hidden, line
+from orderlab.sim.redis.wire.served_client import FLUSH_BYTES, Gate, ServedClient, refusal
+from orderlab.sim.redis.wire.server_settings import ServerSettings
+from orderlab.sim.redis.wire.call_counts import Statistics, is_rejection
 
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 CYCLE_S: Final = 0.1
 """Between two rounds of active expiry (``hz`` 10)."""
 BUFFERS_MAX_BYTES: Final = 512 << 20
 """What all connections together may have sent that is no whole request, and have not read of their replies."""
+
+SCRIPT_LIMITS: Final = Limits(instructions_max=1 << 50, work_max=1 << 60, seconds_max=1e9)
+"""A script of a client runs until it ends, or SCRIPT KILL ends it, as on a server."""
+_OF_A_CALL: Final = ("caller", "resp", "growth_left", "sees_expired", "is_out_of_memory", "slept_ms", "in_transaction")
+"""What a shard notes of the call that it carries out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +50,16 @@ class ServeSettings:
     """0: one that is free."""
     virtual_clock: bool = False
     """Time moves by command alone (DEBUG SLEEP)."""
+    password: bytes = b""
+    """What AUTH has to say; empty: nothing."""
 
     def check(self) -> None:
         """Raise InputError where the node would be open to anybody."""
         if self.port > TWO_BYTES_MAX:
             raise InputError(f"--port {self.port}: ports end at {TWO_BYTES_MAX}; choose a smaller one, or 0")
-        if self.host not in LOOPBACK:
+        if self.host not in LOOPBACK and not self.password:
             raise InputError(
-                f"--host {self.host}: whoever reaches it could run scripts here, and a node knows no password yet; "
-                "stay at 127.0.0.1"
+                f"--host {self.host}: whoever reaches it could run scripts here; add --password, or stay at 127.0.0.1"
             )
 
 
@@ -52,20 +69,37 @@ class ServedNode:
     def __init__(self, settings: ServeSettings | None = None, shard: Shard | None = None) -> None:
         self.settings = settings or ServeSettings()
         self.settings.check()
-        self.shard = shard or Shard()
+        self.shard = shard or Shard(SharedLua(SCRIPT_LIMITS))
         self.gate: Gate | None = None
         self.connections: dict[Client, ServedClient] = {}
         self.port = self.settings.port
+        self.statistics = Statistics()
+        self.server_settings = ServerSettings(self.settings.host, self.settings.port, self.settings.password)
         self._server: asyncio.Server | None = None
         self._cycle: asyncio.Task[None] | None = None
         self._wake: asyncio.TimerHandle | None = None
         self._pushed_to: dict[Client, None] = {}
         self._over: list[Waiting] = []
         self._still_until_s = 0.0
+        self._monitors: dict[ServedClient, None] = {}
+        self._run_id = secrets.token_hex(20)
+        self._held_bytes = 0
+        """What connections hold that hold much."""
+        self._soft: dict[ServedClient, None] = {}
+        self._pause_end: asyncio.TimerHandle | None = None
+        self._pauses_all: bool | None = None
+        """Whether CLIENT PAUSE holds all commands or writes alone; None: it holds none."""
+        self._running: ServedClient | None = None
+        """Whose command is being carried out."""
+        self._script_begun_s = 0.0
+        self._meanwhile: Meanwhile | None = None
+        self._is_killed = False
+        self._has_written = False
         self.shard.now_ms = self._clock_ms()
         self.shard.started_ms = self.shard.now_ms
         self.shard.waits.on_over = self._over.append
         self.shard.subscribers.on_push = self._note_push
+        self.shard.server = self
 
     # -- a life --------------------------------------------------------------------------------------------
 
@@ -82,6 +116,7 @@ class ServedNode:
                 "choose another port, or 0 for any that is free"
             ) from None
         self.port = self._server.sockets[0].getsockname()[1]
+        self.server_settings.note(b"port", b"%d" % self.port)
         self._cycle = asyncio.ensure_future(self._run_cycle())
 
     async def stop(self) -> None:
@@ -103,6 +138,7 @@ class ServedNode:
             if not self.settings.virtual_clock:
                 self.shard.now_ms = self._clock_ms()
                 self.pass_time()
+            self._end_slow_and_idle()
 
     # -- time ----------------------------------------------------------------------------------------------
 
@@ -112,7 +148,8 @@ class ServedNode:
     def pass_time(self) -> None:
         """Do what a node does by itself when time has passed: end waits, remove keys."""
         self.shard.waits.time_out()
-        self.shard.expire_cycle.run()
+        if self._pauses_all is None:
+            self.shard.expire_cycle.run()
         self.deliver()
 
     def _mind_timeouts(self) -> None:
@@ -149,20 +186,125 @@ class ServedNode:
 
     def must_wait(self, connection: ServedClient, argv: Sequence[bytes]) -> bool:
         """Whether this command must wait though the node goes on (CLIENT PAUSE)."""
-        return False
+        if self._pauses_all is None:
+            return False
+        return self._pauses_all or self._may_write(connection.client, argv)
+
+    def _may_write(self, client: Client, argv: Sequence[bytes]) -> bool:
+        command = find(argv)
+        if command is None:
+            return False
+        if command.name == b"exec" and client.queue:
+            return any(self._may_write(client, queued) for queued in client.queue)
+        return client.queue is None and (command.is_write or command.may_replicate)
+
+    def pause(self, timeout_ms: int, holds_all: bool) -> None:
+        """CLIENT PAUSE: a pause is only ever prolonged, and of two the stricter holds."""
+        loop = asyncio.get_running_loop()
+        at_s = loop.time() + timeout_ms / 1000
+        self._pauses_all = bool(self._pauses_all) or holds_all
+        if self._pause_end is None or self._pause_end.when() < at_s:
+            if self._pause_end is not None:
+                self._pause_end.cancel()
+            self._pause_end = loop.call_at(at_s, self.unpause)
+
+    def unpause(self) -> None:
+        """The end of a pause: what it held goes on."""
+        if self._pause_end is not None:
+            self._pause_end.cancel()
+        self._pause_end = self._pauses_all = None
+        asyncio.get_running_loop().call_soon(self._go_on)
 
     # -- connections ---------------------------------------------------------------------------------------
 
     def admit(self, connection: ServedClient) -> None:
         """A client has connected."""
+        self.statistics.connections += 1
+        if len(self.connections) >= self.server_settings.clients_max:
+            self.statistics.refused_connections += 1
+            connection.send(b"-ERR max number of clients reached\r\n")
+            connection.close()
+            return
         self.connections[connection.client] = connection
+        connection.is_authenticated = not self.password
+        connection.reader.needs_auth = bool(self.password)
 
     def forget(self, connection: ServedClient) -> None:
         """A client has gone."""
+        self._held_bytes -= connection.accounted_bytes
+        connection.accounted_bytes = 0
+        self._soft.pop(connection, None)
+        self._monitors.pop(connection, None)
         if self.connections.pop(connection.client, None) is not None:
             self.shard.disconnect(connection.client)
             self._pushed_to.pop(connection.client, None)
             connection.client.pushed.clear()
+        self._show_effects()
+
+    def connection_of(self, client: Client) -> ServedClient:
+        """The connection that a client of this node came by."""
+        return self.connections[client]
+
+    def by_age(self) -> list[ServedClient]:
+        """The connections, the oldest first."""
+        return list(self.connections.values())
+
+    def facts(self) -> dict[str, object]:
+        """What INFO tells of the process."""
+        return {"process_id": os.getpid(), "run_id": self._run_id, "tcp_port": self.port}
+
+    def kill(self, chosen: Sequence[ServedClient], caller: Client) -> None:
+        """Close connections; that of the caller after its reply."""
+        for connection in chosen:
+            if connection.client is caller:
+                asyncio.get_running_loop().call_soon(connection.close)
+            else:
+                connection.abort()
+
+    @property
+    def password(self) -> bytes:
+        """What AUTH has to say; empty: nothing."""
+        return self.server_settings.password
+
+    def authenticate(self, client: Client, user: bytes, password: bytes) -> None:
+        """Note who a client is. Raises ErrorReply."""
+        expected = self.password
+        if user != b"default" or (expected and not hmac.compare_digest(expected, password)):
+            raise ErrorReply(b"WRONGPASS invalid username-password pair or user is disabled.")
+        connection = self.connections[client]
+        connection.is_authenticated = True
+        connection.reader.needs_auth = False
+
+    def insist_on_identity(self, client: Client) -> None:
+        """Refuse HELLO to who has not said who it is. Raises ErrorReply."""
+        connection = self.connections.get(client)
+        if connection is not None and not connection.is_authenticated:
+            raise ErrorReply(
+                b"NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH "
+                b"<user> <pass> option can be used to authenticate the client and select the RESP protocol version at "
+                b"the same time"
+            )
+
+    def reset(self, client: Client) -> None:
+        """RESET: the connection is as a new one."""
+        connection = self.connections.get(client)
+        if connection is not None:
+            connection.want_replies(b"ON")
+            connection.is_authenticated = not self.password
+            connection.is_monitor = False
+            self._monitors.pop(connection, None)
+            self._show_effects()
+
+    def monitor(self, client: Client) -> None:
+        """Show a client every command from now on."""
+        connection = self.connections[client]
+        connection.is_monitor = True
+        self._monitors[connection] = None
+        self._show_effects()
+
+    def _show_effects(self) -> None:
+        if bool(self._monitors) != (self.shard.effects is not None):
+            self.shard.effects = [] if self._monitors else None
 
     def _note_push(self, client: Client) -> None:
         self._pushed_to[client] = None
@@ -183,42 +325,197 @@ class ServedNode:
                 if connection is not None:
                     connection.served(waiting)
 
-    def bound_memory(self) -> None:
-        """Close the connections that hold most while all together hold too much."""
-        held = {one: one.reader.held_bytes + one.output_bytes for one in self.connections.values()}
-        total = sum(held.values())
-        for connection, size in sorted(held.items(), key=lambda item: -item[1]):
-            if total <= BUFFERS_MAX_BYTES:
-                return
+    def bound_memory(self, connection: ServedClient) -> None:
+        """A connection holds much: end it where that is too much, or those that hold most where all together do."""
+        asked, unread = connection.reader.held_bytes, connection.output_bytes
+        held = asked + unread if asked + unread > FLUSH_BYTES else 0
+        self._held_bytes += held - connection.accounted_bytes
+        connection.accounted_bytes = held
+        limit = self.server_settings.output_limits[connection.kind]
+        if asked > self.server_settings.query_max_bytes or 0 < limit.hard_bytes < unread:
             connection.abort()
-            total -= size
+        elif 0 < limit.soft_bytes < unread:
+            if connection.soft_since_s is None:
+                connection.soft_since_s = time.monotonic()
+                self._soft[connection] = None
+        else:
+            connection.soft_since_s = None
+            self._soft.pop(connection, None)
+        if self._held_bytes <= BUFFERS_MAX_BYTES:
+            return
+        for one in sorted(self.by_age(), key=lambda one: -one.accounted_bytes):
+            if self._held_bytes <= BUFFERS_MAX_BYTES:
+                return
+            self._held_bytes -= one.accounted_bytes
+            one.accounted_bytes = 0
+            one.abort()
+
+    def _end_slow_and_idle(self) -> None:
+        now_s = time.monotonic()
+        for connection in list(self._soft):
+            self.bound_memory(connection)
+            limit = self.server_settings.output_limits[connection.kind]
+            if connection.soft_since_s is not None and now_s - connection.soft_since_s > limit.soft_s:
+                connection.abort()
+        idle_s = self.server_settings.idle_s
+        for connection in self.by_age() if idle_s else ():
+            is_held = connection.client.waiting is not None or connection.client.subscriptions
+            if not is_held and now_s - connection.last_s > idle_s:
+                connection.abort()
 
     # -- commands ------------------------------------------------------------------------------------------
 
     def execute(self, connection: ServedClient, argv: Sequence[bytes]) -> Reply:
         """Carry out a command of a client; what the kernel cannot do is an error reply."""
+        if self._running is not None:
+            return self._execute_meanwhile(connection, argv)
         shard, client = self.shard, connection.client
         if not self.settings.virtual_clock:
-            now_us = time.time_ns() // 1000
-            shard.now_ms, shard.now_us = divmod(now_us, 1000)
-        before_ms = shard.now_ms
+            shard.now_ms, shard.now_us = divmod(time.time_ns() // 1000, 1000)
+        before_ms, queue = shard.now_ms, client.queue
+        begun_ns = time.perf_counter_ns()
+        self._running = connection
         try:
-            reply = shard.execute(argv, client)
+            reply = self._refused(connection, argv) or shard.execute(argv, client)
         except (InputError, ScriptTimeout, MemoryError, RecursionError) as error:
             if isinstance(error, UnsupportedCommand) and client.queue is not None:
                 client.is_aborted = True
-            return refusal(error)
+            reply = refusal(error)
+        finally:
+            self._running = None
+            if self._script_begun_s:
+                self._end_script(connection)
+        if reply is not QUEUED or client.queue is None:
+            self._note(connection, argv, queue, begun_ns, reply)
         if isinstance(reply, Waiting):
             self._mind_timeouts()
         if shard.now_ms != before_ms:
             self._slept(shard.now_ms - before_ms)
         return reply
 
+    def _refused(self, connection: ServedClient, argv: Sequence[bytes]) -> Reply:
+        """What a client hears that has not said who it is."""
+        if connection.is_authenticated:
+            return None
+        command = find(argv)
+        if command is None or not command.admits(len(argv)) or "no_auth" in command.flags:
+            return None  # the shard says what is wrong, or carries it out
+        return ErrorReply(b"NOAUTH Authentication required.")
+
+    def _note(
+        self,
+        connection: ServedClient,
+        argv: Sequence[bytes],
+        queue: Sequence[Sequence[bytes]] | None,
+        begun_ns: int,
+        reply: Reply,
+    ) -> None:
+        """Count a command, and show it to those that watch."""
+        ns = time.perf_counter_ns() - begun_ns
+        command = find(argv)
+        connection.last_s = time.monotonic()
+        if command is not None:
+            self.statistics.count(command.name, ns, reply)
+            if queue and command.name == b"exec" and isinstance(reply, list):
+                for queued, inner in zip(queue, reply, strict=True):
+                    found = find(queued)
+                    if found is not None:
+                        self.statistics.count(found.name, 0, inner)
+        elif isinstance(reply, ErrorReply):
+            self.statistics.errors[reply.message.split(b" ", 1)[0]] += 1
+        if self._monitors and self.shard.effects is not None:
+            effects, self.shard.effects = self.shard.effects, []
+            if command is not None and not is_hidden(argv) and not _is_rejected(reply):
+                self._show(connection, argv, effects)
+
+    def _show(self, connection: ServedClient, argv: Sequence[bytes], effects: Sequence[Effect]) -> None:
+        now_us = self.shard.now_ms * 1000 + self.shard.now_us
+        usual, address = connection.client.database, connection.address
+        lines = [
+            line(now_us, usual if at is None else at, b"lua" if by_script else address, words)
+            for words, by_script, at in called(argv, effects)
+        ]
+        text = b"".join(lines)
+        for monitor in list(self._monitors):
+            if monitor is not connection:
+                monitor.send(text)
+                monitor.flush()
+
+    # -- scripts that run too long -------------------------------------------------------------------------
+
+    def script_runs_on(self, has_written: bool) -> bool:
+        """Called between a script's instructions: whether it is to end. Lets others be answered if it runs too long."""
+        running = self._running
+        if running is None:
+            return False
+        now_s = time.monotonic()
+        if not self._script_begun_s:
+            self._script_begun_s = now_s
+        if self._meanwhile is None:
+            if (now_s - self._script_begun_s) * 1000 < self.shard.config.busy_reply_threshold:
+                return False
+            self._meanwhile = Meanwhile(self._listening, lambda: ServedClient(self))
+            name = running.reading_name()
+            self.shard.busy = Busy.FUNCTION if name.startswith(b"fcall") else Busy.SCRIPT
+            running.runs_script = True
+        self._has_written = has_written
+        self._meanwhile.serve(self.by_age(), running)
+        return self._is_killed
+
+    def _listening(self) -> list[Any]:
+        return list(self._server.sockets) if self._server is not None else []
+
+    def _end_script(self, connection: ServedClient) -> None:
+        self._script_begun_s, self._is_killed = 0.0, False
+        if self._meanwhile is not None:
+            meanwhile, self._meanwhile = self._meanwhile, None
+            self.shard.busy = None
+            connection.runs_script = False
+            meanwhile.end()
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _execute_meanwhile(self, connection: ServedClient, argv: Sequence[bytes]) -> Reply:
+        """What another client hears while a script runs: the shard stands in the middle of it."""
+        words = tuple(word.lower() for word in argv)
+        if words in ((b"script", b"kill"), (b"function", b"kill")):
+            return self._kill_script(words[0])
+        shard = self.shard
+        kept = {name: getattr(shard, name) for name in _OF_A_CALL}
+        database = shard.database
+        effects, shard.effects = shard.effects, None
+        work_max, shard.work_max = shard.work_max, UNCOUNTED
+        try:
+            return self._refused(connection, argv) or shard.execute(argv, connection.client)
+        except InputError as error:
+            return refusal(error)
+        finally:
+            for name, value in kept.items():
+                setattr(shard, name, value)
+            shard.effects, shard.work_max = effects, work_max
+            if shard.database != database:
+                shard.use(database)
+
+    def _kill_script(self, what: bytes) -> Reply:
+        busy = self.shard.busy
+        if busy is not None and (busy is Busy.FUNCTION) != (what == b"function"):
+            return ErrorReply(busy.value)
+        if self._has_written:
+            return ErrorReply(
+                b"UNKILLABLE Sorry the script already executed write commands against the dataset. You can either wait "
+                b"the script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command."
+            )
+        self._is_killed = True
+        return OK
+
     def _slept(self, slept_ms: int) -> None:
         if self.settings.virtual_clock:
             self.pass_time()
         else:
             self.stand_still(slept_ms / 1000)
+
+
+def _is_rejected(reply: Reply) -> bool:
+    return isinstance(reply, ErrorReply) and is_rejection(reply.message)
 
 
 async def serve(settings: ServeSettings, on_ready: Callable[[ServedNode], None]) -> None:

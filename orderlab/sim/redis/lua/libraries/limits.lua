@@ -51,7 +51,10 @@ local function spend(instructions)
   instructions_left = instructions_left - instructions
   while instructions_left <= charge_at and charge_at >= 0 do
     charge_at = charge_at - CHARGED
-    python.charge()
+    local _, stop = python.charge()
+    if stop then
+      host.abort()
+    end
   end
   if instructions_left < 0 then
     python.limit("instructions")

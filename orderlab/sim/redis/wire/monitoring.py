@@ -1,0 +1,72 @@
+"""What MONITOR shows: a line for each command, those that scripts call among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from orderlab.sim.redis.node_state import Effect
+
+_SCRIPTS: Final = frozenset((b"eval", b"evalsha", b"eval_ro", b"evalsha_ro", b"fcall", b"fcall_ro"))
+_HIDDEN: Final = frozenset((b"monitor", b"config", b"debug", b"acl", b"slowlog", b"latency"))
+"""Commands of administration, which are not shown."""
+_HIDDEN_CLIENT: Final = frozenset((b"list", b"kill", b"pause", b"unpause", b"no-evict", b"unblock"))
+_ESCAPES: Final = {
+    ord("\\"): b"\\\\", ord('"'): b'\\"', ord("\n"): b"\\n", ord("\r"): b"\\r",
+    ord("\t"): b"\\t", 7: b"\\a", 8: b"\\b",
+}  # fmt: skip
+_SHOWN: Final = [
+    _ESCAPES.get(byte) or (bytes((byte,)) if 32 <= byte < 127 else b"\\x%02x" % byte) for byte in range(256)
+]
+
+
+def quoted(text: bytes) -> bytes:
+    """As the server quotes what it shows (``sdscatrepr``)."""
+    return b'"%b"' % b"".join([_SHOWN[byte] for byte in text])
+
+
+def line(now_us: int, database: int, who: bytes, argv: Sequence[bytes]) -> bytes:
+    """One command, as a status reply."""
+    seconds, us = divmod(now_us, 1_000_000)
+    return b"+%d.%06d [%d %b] %b\r\n" % (seconds, us, database, who, b" ".join(map(quoted, redacted(argv))))
+
+
+def redacted(argv: Sequence[bytes]) -> Sequence[bytes]:
+    """Without passwords."""
+    name = argv[0].lower()
+    if name == b"auth":
+        return [argv[0], *[b"(redacted)"] * (len(argv) - 1)]
+    if name == b"hello":
+        words = [word.upper() for word in argv]
+        if b"AUTH" in words:
+            at = words.index(b"AUTH")
+            return [word if not at < place <= at + 2 else b"(redacted)" for place, word in enumerate(argv)]
+    return argv
+
+
+def is_hidden(argv: Sequence[bytes]) -> bool:
+    """Whether MONITOR leaves a command out."""
+    name = argv[0].lower()
+    return name in _HIDDEN or (name == b"client" and len(argv) > 1 and argv[1].lower() in _HIDDEN_CLIENT)
+
+
+def called(argv: Sequence[bytes], effects: Sequence[Effect]) -> Iterator[tuple[Sequence[bytes], bool, int | None]]:
+    """The commands of a client's call in the order in which MONITOR shows them: words, whether a script called it,
+    and its database (None: the client's). A script comes before what it calls, EXEC after what was queued."""
+    name = argv[0].lower()
+    by_script: list[Effect] = []
+    inner: list[tuple[Sequence[bytes], bool, int | None]] = []
+    for effect in effects[:-1] if effects and effects[-1].line is None else effects:
+        if effect.line is not None:
+            by_script.append(effect)
+            continue
+        inner.append((effect.argv, False, effect.database))
+        inner += [(one.argv, True, one.database) for one in by_script]
+        by_script = []
+    rest = [(one.argv, True, one.database) for one in by_script]
+    if name in _SCRIPTS:
+        yield argv, False, None
+        yield from rest
+    else:
+        yield from inner
+        yield argv, False, None

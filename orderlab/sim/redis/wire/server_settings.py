@@ -1,0 +1,139 @@
+"""The settings of a served node that the kernel itself does not know: limits of connections, the password, and those
+that are kept for whoever asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from orderlab.sim.redis import config
+from orderlab.sim.redis.config import SettingError
+from orderlab.sim.redis.numbers import parse_integer
+from orderlab.sim.redis.server_facts import setting_defaults
+from orderlab.sim.redis.unsupported import UnsupportedCommand
+
+KEPT: Final = frozenset(
+    b"""
+    activedefrag activerehashing active-expire-effort always-show-logo appendfsync auto-aof-rewrite-min-size
+    auto-aof-rewrite-percentage crash-log-enabled crash-memcheck-enabled dbfilename dir dynamic-hz
+    hz io-threads io-threads-do-reads latency-monitor-threshold latency-tracking lazyfree-lazy-eviction lazyfree-lazy-expire
+    lazyfree-lazy-server-del lazyfree-lazy-user-del lazyfree-lazy-user-flush logfile loglevel no-appendfsync-on-rewrite
+    rdbchecksum rdbcompression repl-backlog-size repl-backlog-ttl repl-timeout save slowlog-log-slower-than
+    slowlog-max-len tcp-keepalive
+    """.split()  # noqa: E501
+)
+"""What may be set and changes nothing that a client of this node could see."""
+_CLASSES: Final = (b"normal", b"slave", b"pubsub")
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLimit:
+    """How much a kind of client may leave unread; 0: as much as it likes."""
+
+    hard_bytes: int
+    soft_bytes: int
+    soft_s: int
+
+
+def _bytes(text: bytes) -> int:
+    value = config._memory(text)
+    if value is None:
+        raise SettingError("argument must be a memory value")
+    return value
+
+
+def _natural(text: bytes) -> int:
+    value = parse_integer(text)
+    if value is None:
+        raise SettingError("argument couldn't be parsed into an integer")
+    return value
+
+
+class ServerSettings:
+    """Directives by lower-case name, beside those of ``config.DIRECTIVES``."""
+
+    def __init__(self, host: str, port: int, password: bytes) -> None:
+        self._texts = {name: text for name, text in setting_defaults().items() if name not in config.DIRECTIVES}
+        self._texts |= {b"bind": host.encode(), b"port": b"%d" % port, b"dir": b"/", b"dbfilename": b"dump.rdb"}
+        self._texts |= {b"save": b"", b"requirepass": password, b"logfile": b"", b"pidfile": b""}
+        self.password = password
+        self.clients_max = 10_000
+        self.query_max_bytes = 1 << 30
+        self.idle_s = 0
+        self.output_limits = {
+            b"normal": OutputLimit(0, 0, 0),
+            b"slave": OutputLimit(256 << 20, 64 << 20, 60),
+            b"pubsub": OutputLimit(32 << 20, 8 << 20, 60),
+        }
+
+    def names(self) -> Sequence[bytes]:
+        """Of all directives."""
+        return list(self._texts)
+
+    def show(self, name: bytes) -> bytes | None:
+        """The value as CONFIG GET prints it; None for what is no directive here."""
+        return self._texts.get(name)
+
+    def note(self, name: bytes, text: bytes) -> None:
+        """A fact of the process."""
+        self._texts[name] = text
+
+    def prepare(self, name: bytes, text: bytes) -> Callable[[], None]:
+        """What sets a directive. Raises SettingError for a value that it refuses, UnsupportedCommand for one that would
+        ask for what the node does not do."""
+        special = self._special().get(name)
+        if special is not None:
+            try:
+                apply, shown = special(text)
+            except SettingError as error:
+                where = f"CONFIG SET failed (possibly related to argument '{name.decode('latin1')}') - "
+                raise SettingError(where + str(error)) from None
+        else:
+            if text != self._texts[name] and name not in KEPT:
+                raise UnsupportedCommand(f"CONFIG SET {name.decode()} to anything but '{self._texts[name].decode()}'")
+            apply, shown = None, text
+
+        def set_() -> None:
+            self._texts[name] = shown
+            if apply is not None:
+                apply()
+
+        return set_
+
+    def _special(self) -> dict[bytes, Callable[[bytes], tuple[Callable[[], None], bytes]]]:
+        return {
+            b"requirepass": lambda text: (lambda: setattr(self, "password", text), text),
+            b"maxclients": lambda text: self._number("clients_max", _natural(text), 1),
+            b"timeout": lambda text: self._number("idle_s", _natural(text), 0),
+            b"client-query-buffer-limit": lambda text: self._number("query_max_bytes", _bytes(text), 1 << 20),
+            b"client-output-buffer-limit": self._limits,
+        }
+
+    def _number(self, attribute: str, value: int, least: int) -> tuple[Callable[[], None], bytes]:
+        most = config.INT_MAX if attribute != "query_max_bytes" else 1 << 62
+        if not least <= value <= most:
+            raise SettingError(f"argument must be between {least} and {most} inclusive")
+        return (lambda: setattr(self, attribute, value)), b"%d" % value
+
+    def _limits(self, text: bytes) -> tuple[Callable[[], None], bytes]:
+        words = text.split()
+        if len(words) % 4:
+            raise SettingError("Wrong number of arguments in buffer limit configuration.")
+        limits = dict(self.output_limits)
+        for at in range(0, len(words), 4):
+            kind = words[at].lower().replace(b"replica", b"slave")
+            if kind not in _CLASSES:
+                raise SettingError("Invalid client class specified in buffer limit configuration.")
+            try:
+                hard, soft, seconds = _bytes(words[at + 1]), _bytes(words[at + 2]), _natural(words[at + 3])
+            except SettingError:
+                raise SettingError(
+                    "Error in hard, soft or soft_seconds setting in buffer limit configuration."
+                ) from None
+            limits[kind] = OutputLimit(hard, soft, seconds)
+        shown = b" ".join(
+            b"%b %d %d %d" % (kind, limits[kind].hard_bytes, limits[kind].soft_bytes, limits[kind].soft_s)
+            for kind in _CLASSES
+        )
+        return (lambda: setattr(self, "output_limits", limits)), shown
