@@ -1,14 +1,17 @@
-"""`orderlab serve`: a simulated Redis node behind a port, for clients in any language."""
+"""`orderlab serve`: simulated Redis nodes behind ports, for clients in any language."""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orderlab.program import tell
+
 if TYPE_CHECKING:
-    from orderlab.sim.redis.wire.served_node import ServedNode
+    from orderlab.sim.redis.wire.served_node import ServedNode, ServeSettings
 
 
 class ServedClock(StrEnum):
@@ -25,21 +28,71 @@ def serve(
     ] = "127.0.0.1",
     password: Annotated[str, typer.Option(help="What clients must say (AUTH) before anything else.")] = "",
     clock: Annotated[ServedClock, typer.Option(help="virtual: time moves by command alone.")] = ServedClock.REAL,
+    cluster: Annotated[
+        int,
+        typer.Option(min=0, metavar="N", help="Serve a cluster of so many masters, on this port and those after it."),
+    ] = 0,
+    faults: Annotated[
+        Path | None, typer.Option(help="Lines SECONDS FAULT [ARGUMENT ...]: what goes wrong when (first node).")
+    ] = None,
+    lacks: Annotated[bool, typer.Option("--lacks", help="List what a server has and this one lacks, and end.")] = False,
 ) -> None:
-    """Serve a simulated Redis node to real clients, until Ctrl-C."""
+    """Serve a simulated Redis node, or a cluster, to real clients, until Ctrl-C.
+
+    Faults are asked for by the command ORDERLAB of any connection (ORDERLAB stall 300), or by a file.
+    """
     import asyncio
 
+    from orderlab.sim.redis.wire.served_faults import read_schedule
     from orderlab.sim.redis.wire.served_node import ServeSettings
-    from orderlab.sim.redis.wire.served_node import serve as serve_node
 
+    if lacks:
+        _print_lacking()
+        return
     settings = ServeSettings(host, port, clock is ServedClock.VIRTUAL, password.encode())
     settings.check()
-    asyncio.run(serve_node(settings, _tell))
+    schedule = read_schedule(faults) if faults is not None else []
+    asyncio.run(_serve(settings, cluster, schedule))
 
 
-def _tell(node: ServedNode) -> None:
+async def _serve(settings: ServeSettings, masters: int, schedule: list[tuple[float, list[str]]]) -> None:
+    import asyncio
+
+    from orderlab.sim.redis.wire.served_cluster import ServedCluster
+    from orderlab.sim.redis.wire.served_faults import strike_by
+    from orderlab.sim.redis.wire.served_node import ServedNode
+
+    served = ServedCluster(masters, settings) if masters else ServedNode(settings)
+    nodes = served.nodes if isinstance(served, ServedCluster) else [served]
+    await served.start()
+    try:
+        _tell(nodes, bool(masters))
+        await strike_by(schedule, nodes[0], lambda text: tell("orderlab", text))
+        await asyncio.Event().wait()
+    finally:
+        await served.stop()
+
+
+def _tell(nodes: list[ServedNode], is_cluster: bool) -> None:
     from orderlab.sim.redis.commands.connection import VERSION
 
-    host, clock = node.settings.host, "virtual" if node.settings.virtual_clock else "real"
-    print(f"serving a simulated Redis {VERSION.decode()} on {host}:{node.port} ({clock} clock); Ctrl-C ends it")
-    print(f"  redis-cli -h {host} -p {node.port}", flush=True)
+    settings = nodes[0].settings
+    clock = "virtual" if settings.virtual_clock else "real"
+    what = f"a cluster of {len(nodes)} simulated masters," if is_cluster else "a simulated"
+    ports = ", ".join(str(node.port) for node in nodes)
+    print(f"serving {what} Redis {VERSION.decode()} on {settings.host}:{ports} ({clock} clock); Ctrl-C ends it")
+    print(f"  redis-cli {'-c ' if is_cluster else ''}-h {settings.host} -p {nodes[0].port}", flush=True)
+
+
+def _print_lacking() -> None:
+    import textwrap
+
+    from orderlab.sim.redis.commands.connection import VERSION
+    from orderlab.sim.redis.wire.lacking import fixed_settings, lacking_commands
+
+    for title, names in (
+        (f"commands of Redis {VERSION.decode()} that are an error here, by name", lacking_commands()),
+        ("settings that CONFIG SET does not change here", fixed_settings()),
+    ):
+        print(f"{title} ({len(names)}):")
+        print(textwrap.fill(", ".join(names), 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False))

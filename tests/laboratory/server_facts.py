@@ -18,6 +18,25 @@ OF_A_PROCESS = frozenset(
 """Settings of this server process, none of a server as it comes."""
 
 
+def _tagged(data: bytes, at: int) -> tuple[Any, int]:
+    """A reply of RESP3 as JSON, its kinds kept and its maps and sets in order, and where it ends."""
+    end = data.index(b"\r\n", at)
+    kind, rest, after = data[at : at + 1], data[at + 1 : end], end + 2
+    if kind == b"$":
+        stop = after + int(rest)
+        return "$" + data[after:stop].decode("latin1"), stop + 2
+    if kind == b"+":
+        return "+" + rest.decode("latin1"), after
+    if kind in b"*~%":
+        items: list[Any] = [kind.decode()]
+        for _ in range(int(rest) * (2 if kind == b"%" else 1)):
+            item, after = _tagged(data, after)
+            items.append(item)
+        return items, after
+    assert kind in b":_", kind
+    return (int(rest) if kind == b":" else None), after
+
+
 def main() -> None:
     """Write both files."""
     with ServerProcess() as process:
@@ -32,8 +51,8 @@ def main() -> None:
         connection.close()
     assert b"7.0.15" in hello, hello
     for name, table in zip(("commands", "docs"), tables, strict=True):
-        packed = lzma.compress(table, preset=9 | lzma.PRESET_EXTREME)
-        (FACTS / f"{name}.resp.xz").write_bytes(packed)
+        text = json.dumps(_tagged(table, 0)[0]).encode()
+        (FACTS / f"{name}.json.xz").write_bytes(lzma.compress(text, preset=9 | lzma.PRESET_EXTREME))
     assert isinstance(settings, list)
     pairs = sorted(zip(settings[::2], settings[1::2], strict=True))
     lines = [b"%b %b\n" % pair for pair in pairs if pair[0] not in OF_A_PROCESS]

@@ -7,12 +7,16 @@ has orderlab installed pays for nothing.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from orderlab.properties.plugin.stash import TOLD
+
+if TYPE_CHECKING:
+    from orderlab.properties.plugin.served import ServedRedis
 
 PROFILES = ("dev", "ci", "nightly")
 
@@ -61,10 +65,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.fixture
+def orderlab_redis(request: pytest.FixtureRequest) -> Iterator[ServedRedis]:
+    """A simulated Redis of this test's own behind a port, with faults (``orderlab_redis.fault("stall 300")``). The
+    marker ``orderlab_redis(cluster=3)`` makes it a cluster."""
+    from orderlab.properties.plugin.served import ServedRedis
+
+    marker = request.node.get_closest_marker("orderlab_redis")
+    with ServedRedis(**(marker.kwargs if marker is not None else {})) as served:
+        yield served
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Markers, Hypothesis's profiles if one is asked for, and the session if a store is."""
     config.addinivalue_line("markers", "orderlab: a law of a store, collected by --orderlab-store")
+    config.addinivalue_line("markers", "orderlab_redis(cluster, password, virtual_clock): what the fixture serves")
     config.addinivalue_line("markers", "orderlab_law(name): the law that a test puts to the test; noted in JUnit files")
     if str(config.getoption("--hypothesis-profile", None) or "").startswith("orderlab-"):
         import orderlab.properties.profiles  # noqa: F401 - registers them

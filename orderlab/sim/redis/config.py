@@ -81,7 +81,7 @@ _MEMORY_UNITS = {
 }
 
 
-def _memory(text: bytes) -> int | None:
+def memory_value(text: bytes) -> int | None:
     """A number of bytes with an optional unit; like the server's ``memtoull`` it takes no digits for 0, cuts at 64 bits
     and lets the product wrap around."""
     digits = text.rstrip(b"bkmgBKMG")
@@ -93,7 +93,7 @@ def _memory(text: bytes) -> int | None:
 
 def _integer(low: int, high: int, *, is_memory: bool = False) -> Callable[[bytes], Setting]:
     def read(text: bytes) -> Setting:
-        value = _memory(text) if is_memory else parse_integer(text)
+        value = memory_value(text) if is_memory else parse_integer(text)
         if value is None:
             what = "argument must be a memory value" if is_memory else "argument couldn't be parsed into an integer"
             raise SettingError(what)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import lzma
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,26 +12,23 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from orderlab.sim.redis.registry import find
-from orderlab.sim.redis.replies import RepeatedKeys, RepeatedMembers, Reply
-from orderlab.sim.redis.wire.resp_client import ReplyParser
+from orderlab.sim.redis.replies import RepeatedKeys, RepeatedMembers, Reply, Status
 
 _FACTS: Final = Path(__file__).parent / "facts"
 
 
-class _InOrder(ReplyParser):
-    """Keeps maps and sets as they were sent."""
-
-    def _value_of_resp3(self, kind: bytes, rest: bytes) -> Reply:
-        if kind == b"%":
-            return RepeatedKeys(self._items(2 * int(rest)))
-        if kind == b"~":
-            return RepeatedMembers(self._items(int(rest)))
-        return super()._value_of_resp3(kind, rest)
-
-
 def _table(name: str) -> Any:
-    chunks = [lzma.decompress((_FACTS / f"{name}.resp.xz").read_bytes())]
-    return _InOrder(lambda: chunks.pop() if chunks else b"").read()
+    return _reply(json.loads(lzma.decompress((_FACTS / f"{name}.json.xz").read_bytes())))
+
+
+def _reply(value: Any) -> Any:
+    """A reply of RESP3 from JSON: a text begins with its kind, and so does a list."""
+    if isinstance(value, str):
+        return (Status if value[0] == "+" else bytes)(value[1:].encode("latin1"))
+    if isinstance(value, list):
+        kinds: dict[str, Any] = {"*": list, "~": RepeatedMembers, "%": RepeatedKeys}
+        return kinds[value[0]](map(_reply, value[1:]))
+    return value
 
 
 def as_dict(pairs: Any) -> dict[bytes, Any]:

@@ -60,14 +60,14 @@ def client_list(node: NodeState, argv: Sequence[bytes]) -> Reply:
         word = option(argv[2])
         if word == b"TYPE" and len(argv) == 4:
             kind = _type(argv[3])
-            connections = [one for one in connections if one.kind == kind]
+            connections = [each for each in connections if each.kind == kind]
         elif word == b"ID" and len(argv) > 3:
             wanted = [integer(each, b"ERR Invalid client ID") for each in argv[3:]]
-            found = {one.client.id: one for one in connections}
-            connections = [found[each] for each in wanted if each in found]
+            by_id = {each.client.id: each for each in connections}
+            connections = [by_id[each] for each in wanted if each in by_id]
         else:
             raise ErrorReply(SYNTAX_ERROR)
-    return Verbatim(b"".join(one.describe() for one in connections))
+    return Verbatim(b"".join(each.describe() for each in connections))
 
 
 def _type(word: bytes) -> bytes:
@@ -82,7 +82,7 @@ def client_kill(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLIENT KILL address | filter value ...: ID, ADDR, LADDR, TYPE, USER, SKIPME."""
     server = _server(node, "CLIENT KILL")
     if len(argv) == 3:
-        chosen = [one for one in server.by_age() if one.address == argv[2]]
+        chosen = [each for each in server.by_age() if each.address == argv[2]]
         if not chosen:
             raise ErrorReply(b"ERR No such client")
         server.kill(chosen, node.caller)
@@ -98,8 +98,8 @@ def client_kill(node: NodeState, argv: Sequence[bytes]) -> Reply:
             skips_me = option(value) == b"YES"
             continue
         is_meant = _filter(name, value)
-        chosen = [one for one in chosen if is_meant(one)]
-    chosen = [one for one in chosen if not skips_me or one.client is not node.caller]
+        chosen = [each for each in chosen if is_meant(each)]
+    chosen = [each for each in chosen if not skips_me or each.client is not node.caller]
     server.kill(chosen, node.caller)
     return len(chosen)
 
@@ -107,18 +107,18 @@ def client_kill(node: NodeState, argv: Sequence[bytes]) -> Reply:
 def _filter(name: bytes, value: bytes) -> Callable[[Any], bool]:
     if name == b"ID":
         identifier = integer_between(value, 1, _LONG_MAX, b"ERR client-id should be greater than 0")
-        return lambda one: bool(one.client.id == identifier)
+        return lambda each: bool(each.client.id == identifier)
     if name == b"TYPE":
         kind = _type(value)
-        return lambda one: bool(one.kind == kind)
+        return lambda each: bool(each.kind == kind)
     if name == b"USER":
         if value != b"default":
             raise ErrorReply(b"ERR No such user '%b'" % value)
-        return lambda one: bool(one.is_authenticated)
+        return lambda each: bool(each.is_authenticated)
     if name == b"ADDR":
-        return lambda one: bool(one.address == value)
+        return lambda each: bool(each.address == value)
     if name == b"LADDR":
-        return lambda one: bool(one.local_address == value)
+        return lambda each: bool(each.local_address == value)
     raise ErrorReply(SYNTAX_ERROR)
 
 

@@ -70,7 +70,7 @@ class Statistics:
         """Lines of the section Stats."""
         return {
             "total_connections_received": self.connections,
-            "total_commands_processed": sum(one.calls for one in self.by_command.values()),
+            "total_commands_processed": sum(each.calls for each in self.by_command.values()),
             "total_net_input_bytes": self.input_bytes,
             "total_net_output_bytes": self.output_bytes,
             "rejected_connections": self.refused_connections,

@@ -85,7 +85,7 @@ class Meanwhile:
             if fd >= 0:
                 by_fd[fd] = connection
                 poll.register(fd, select.POLLIN)
-        listening = {one.fileno(): one for one in self._listening()}
+        listening = {each.fileno(): each for each in self._listening()}
         for fd in listening:
             poll.register(fd, select.POLLIN)
         for fd, _ in poll.poll(0):

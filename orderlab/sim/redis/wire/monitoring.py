@@ -61,9 +61,9 @@ def called(argv: Sequence[bytes], effects: Sequence[Effect]) -> Iterator[tuple[S
             by_script.append(effect)
             continue
         inner.append((effect.argv, False, effect.database))
-        inner += [(one.argv, True, one.database) for one in by_script]
+        inner += [(each.argv, True, each.database) for each in by_script]
         by_script = []
-    rest = [(one.argv, True, one.database) for one in by_script]
+    rest = [(each.argv, True, each.database) for each in by_script]
     if name in _SCRIPTS:
         yield argv, False, None
         yield from rest

@@ -17,9 +17,9 @@ from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.registry import find
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.subscriptions import CHANNEL, PATTERN, SHARD_CHANNEL
+from orderlab.sim.redis.wire.call_counts import Statistics
 from orderlab.sim.redis.wire.resp_reader import RequestReader
 from orderlab.sim.redis.wire.resp_writer import encode_push, encode_reply, encode_transaction
-from orderlab.sim.redis.wire.call_counts import Statistics
 
 Gate = Callable[[Client, Sequence[bytes]], Awaitable[None]]
 """Asked with each request, before its command is carried out: the command waits until it returns."""
@@ -86,6 +86,7 @@ class ServedClient(asyncio.Protocol):
         """What the node knows that it holds."""
         self.soft_since_s: float | None = None
         """Since when more is unread than its soft limit allows."""
+        self._is_cut_off = False
         self._is_silent = False
         self._skipped = 0
         """Replies that it does not want."""
@@ -232,7 +233,7 @@ class ServedClient(asyncio.Protocol):
 
     def flush(self) -> None:
         """Let out what was put there."""
-        if not self._out:
+        if not self._out or self._is_cut_off:
             return
         data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
         self._out.clear()
@@ -242,6 +243,17 @@ class ServedClient(asyncio.Protocol):
             self.transport.write(data)
             if self.accounted_bytes or self.transport.get_write_buffer_size() > FLUSH_BYTES:
                 self.node.bound_memory(self)
+
+    def cut_off(self, is_cut_off: bool) -> None:
+        """Neither read nor write, or go on."""
+        if self._is_cut_off is is_cut_off or self.transport is None or self.transport.is_closing():
+            return
+        self._is_cut_off = is_cut_off
+        if is_cut_off:
+            self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()
+            self.flush()
 
     def close(self) -> None:
         """Close the connection once what was sent has gone out."""
@@ -282,8 +294,8 @@ class ServedClient(asyncio.Protocol):
         return " ".join(f"{name}={fact}" for name, fact in facts.items()).encode("latin1") + b"\n"
 
     def _fd(self) -> int:
-        found = None if self.transport is None else self.transport.get_extra_info("socket")
-        return -1 if found is None else int(found.fileno())
+        taken = None if self.transport is None else self.transport.get_extra_info("socket")
+        return -1 if taken is None else int(taken.fileno())
 
     def _flags(self) -> str:
         client = self.client

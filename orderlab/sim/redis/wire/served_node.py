@@ -23,11 +23,12 @@ from orderlab.sim.redis.registry import find
 from orderlab.sim.redis.replies import OK, QUEUED, ErrorReply, Reply
 from orderlab.sim.redis.shard import Shard
 from orderlab.sim.redis.unsupported import UnsupportedCommand
+from orderlab.sim.redis.wire.call_counts import Statistics, is_rejection
 from orderlab.sim.redis.wire.meanwhile import Meanwhile
 from orderlab.sim.redis.wire.monitoring import called, is_hidden, line
 from orderlab.sim.redis.wire.served_client import FLUSH_BYTES, Gate, ServedClient, refusal
+from orderlab.sim.redis.wire.served_faults import NodeFaults
 from orderlab.sim.redis.wire.server_settings import ServerSettings
-from orderlab.sim.redis.wire.call_counts import Statistics, is_rejection
 
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 CYCLE_S: Final = 0.1
@@ -95,6 +96,11 @@ class ServedNode:
         self._meanwhile: Meanwhile | None = None
         self._is_killed = False
         self._has_written = False
+        self.faults = NodeFaults(self)
+        self.is_cut_off = False
+        """No byte passes to or from its connections."""
+        self.on_slots_changed: Callable[[], None] | None = None
+        """Told when a command may have changed who serves which slot."""
         self.shard.now_ms = self._clock_ms()
         self.shard.started_ms = self.shard.now_ms
         self.shard.waits.on_over = self._over.append
@@ -105,19 +111,36 @@ class ServedNode:
 
     async def start(self) -> None:
         """Listen. Raises InputError where that cannot be."""
+        await self._listen(self.settings.port)
+        self._cycle = asyncio.ensure_future(self._run_cycle())
+
+    async def _listen(self, port: int) -> None:
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(
-                lambda: ServedClient(self), self.settings.host, self.settings.port, backlog=1024
-            )
+            self._server = await loop.create_server(lambda: ServedClient(self), self.settings.host, port, backlog=1024)
         except OSError as error:
             raise InputError(
-                f"--port {self.settings.port}: cannot listen on {self.settings.host} ({error.strerror or error}); "
+                f"--port {port}: cannot listen on {self.settings.host} ({error.strerror or error}); "
                 "choose another port, or 0 for any that is free"
             ) from None
         self.port = self._server.sockets[0].getsockname()[1]
         self.server_settings.note(b"port", b"%d" % self.port)
-        self._cycle = asyncio.ensure_future(self._run_cycle())
+
+    async def be_down(self, seconds: float) -> None:
+        """Refuse connections for so long, as a process that is not there; those that there are are reset."""
+        await asyncio.sleep(0)  # the reply to who asked for it goes out before
+        if self._server is not None:
+            self._server.close()
+        for connection in self.by_age():
+            connection.abort()
+        await asyncio.sleep(seconds)
+        await self._listen(self.port)
+
+    def cut_off(self, is_cut_off: bool) -> None:
+        """Let no byte pass to or from connections, or let them pass again."""
+        self.is_cut_off = is_cut_off
+        for connection in self.by_age():
+            connection.cut_off(is_cut_off)
 
     async def stop(self) -> None:
         """Close the port and every connection."""
@@ -228,6 +251,8 @@ class ServedNode:
         self.connections[connection.client] = connection
         connection.is_authenticated = not self.password
         connection.reader.needs_auth = bool(self.password)
+        if self.is_cut_off:
+            connection.cut_off(True)
 
     def forget(self, connection: ServedClient) -> None:
         """A client has gone."""
@@ -343,12 +368,12 @@ class ServedNode:
             self._soft.pop(connection, None)
         if self._held_bytes <= BUFFERS_MAX_BYTES:
             return
-        for one in sorted(self.by_age(), key=lambda one: -one.accounted_bytes):
+        for each in sorted(self.by_age(), key=lambda each: -each.accounted_bytes):
             if self._held_bytes <= BUFFERS_MAX_BYTES:
                 return
-            self._held_bytes -= one.accounted_bytes
-            one.accounted_bytes = 0
-            one.abort()
+            self._held_bytes -= each.accounted_bytes
+            each.accounted_bytes = 0
+            each.abort()
 
     def _end_slow_and_idle(self) -> None:
         now_s = time.monotonic()
@@ -387,6 +412,10 @@ class ServedNode:
                 self._end_script(connection)
         if reply is not QUEUED or client.queue is None:
             self._note(connection, argv, queue, begun_ns, reply)
+            if type(reply) is ErrorReply and argv[0].lower() == b"orderlab":
+                return self.faults.command(argv[1:])
+            if self.faults.loses_reply(argv[0].lower()):
+                connection.abort()
         if isinstance(reply, Waiting):
             self._mind_timeouts()
         if shard.now_ms != before_ms:
@@ -416,11 +445,13 @@ class ServedNode:
         connection.last_s = time.monotonic()
         if command is not None:
             self.statistics.count(command.name, ns, reply)
+            if self.on_slots_changed is not None and command.name.startswith(b"cluster|") and "admin" in command.flags:
+                self.on_slots_changed()
             if queue and command.name == b"exec" and isinstance(reply, list):
                 for queued, inner in zip(queue, reply, strict=True):
-                    found = find(queued)
-                    if found is not None:
-                        self.statistics.count(found.name, 0, inner)
+                    called_by_it = find(queued)
+                    if called_by_it is not None:
+                        self.statistics.count(called_by_it.name, 0, inner)
         elif isinstance(reply, ErrorReply):
             self.statistics.errors[reply.message.split(b" ", 1)[0]] += 1
         if self._monitors and self.shard.effects is not None:
@@ -516,14 +547,3 @@ class ServedNode:
 
 def _is_rejected(reply: Reply) -> bool:
     return isinstance(reply, ErrorReply) and is_rejection(reply.message)
-
-
-async def serve(settings: ServeSettings, on_ready: Callable[[ServedNode], None]) -> None:
-    """Serve one node until cancelled. ``on_ready`` is told when it listens."""
-    node = ServedNode(settings)
-    await node.start()
-    try:
-        on_ready(node)
-        await asyncio.Event().wait()
-    finally:
-        await node.stop()

@@ -37,7 +37,7 @@ class OutputLimit:
 
 
 def _bytes(text: bytes) -> int:
-    value = config._memory(text)
+    value = config.memory_value(text)
     if value is None:
         raise SettingError("argument must be a memory value")
     return value
@@ -74,6 +74,10 @@ class ServerSettings:
     def show(self, name: bytes) -> bytes | None:
         """The value as CONFIG GET prints it; None for what is no directive here."""
         return self._texts.get(name)
+
+    def settable(self) -> frozenset[bytes]:
+        """Directives that something here follows."""
+        return frozenset(self._special())
 
     def note(self, name: bytes, text: bytes) -> None:
         """A fact of the process."""
