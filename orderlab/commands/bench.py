@@ -26,6 +26,7 @@ BENCHMARKS = {
     "startup": "benchmarks.startup",
     "validation": "benchmarks.validation",
     "streams": "benchmarks.streams",
+    "serve": "benchmarks.serve",
     "clients": "benchmarks.clients",
 }
 """Name -> module with ``run() -> report`` and ``TO_REACH`` (figure -> comparison and bound)."""

@@ -67,7 +67,7 @@ async def _serve(settings: ServeSettings, masters: int, schedule: list[tuple[flo
     await served.start()
     try:
         _tell(nodes, bool(masters))
-        await strike_by(schedule, nodes[0], lambda text: tell("orderlab", text))
+        await strike_by(schedule, nodes[0].faults, lambda text: tell("orderlab", text))
         await asyncio.Event().wait()
     finally:
         await served.stop()

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import json
 import lzma
 from pathlib import Path
+from typing import Any
 
 import orderlab.sim.redis
+from orderlab import program
 from orderlab.sim.live import ServerProcess
 from orderlab.sim.redis.wire import Connection, encode_command
 from tests.laboratory.conformance.bytes_on_wire import RawConnection
@@ -60,4 +63,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    program.run(main, "server_facts")

@@ -38,7 +38,7 @@ class ServedCluster:
         try:
             for node in self.nodes:
                 await node.start()
-                node.faults.cluster = self
+                node.faults.cluster = self.cluster
                 node.on_slots_changed = self._soon
         except InputError:
             await self.stop()

@@ -9,16 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from orderlab.model.errors import InputError, did_you_mean
+from orderlab.sim.redis.cluster import Cluster
 from orderlab.sim.redis.hash_slots import SLOT_COUNT, hash_slot
 from orderlab.sim.redis.keyspace import FrozenKeyspace
 from orderlab.sim.redis.replies import OK, ErrorReply, Reply
-
-if TYPE_CHECKING:
-    from orderlab.sim.redis.wire.served_cluster import ServedCluster
-    from orderlab.sim.redis.wire.served_node import ServedNode
+from orderlab.sim.redis.shard import Shard
 
 DURATION_MAX_MS: Final = 3_600_000
 
@@ -27,12 +25,31 @@ class BadFault(Exception):
     """A line that names no fault, and what would."""
 
 
+class Struck(Protocol):
+    """What faults know of the node that they strike (``served_node``)."""
+
+    shard: Shard
+
+    def stand_still(self, seconds: float) -> None:
+        """Carry out nothing for so long."""
+        ...
+
+    def cut_off(self, is_cut_off: bool) -> None:
+        """Let no byte pass, or let them pass again."""
+        ...
+
+    async def be_down(self, seconds: float) -> None:
+        """Refuse connections for so long."""
+        ...
+
+
 class NodeFaults:
     """The faults of one node. What a method's docstring begins with is how it is asked for."""
 
-    def __init__(self, node: ServedNode) -> None:
+    def __init__(self, node: Struck) -> None:
         self._node = node
-        self.cluster: ServedCluster | None = None
+        self.cluster: Cluster | None = None
+        """The one that its shard is a master of."""
         self._lost_replies = 0
         self._lost_of = b""
         self._replica: FrozenKeyspace | None = None
@@ -128,7 +145,7 @@ class NodeFaults:
         is_right = len(arguments) in (2, 3) and all(word.isdigit() for word in arguments[:2])
         if self.cluster is None or not is_right or not set(steps) <= {"begin", "keys", "end"}:
             raise BadFault(f"migrate {' '.join(arguments)}: write migrate SLOT TARGET, where --cluster serves several")
-        slot, target, cluster = int(arguments[0]), int(arguments[1]), self.cluster.cluster
+        slot, target, cluster = int(arguments[0]), int(arguments[1]), self.cluster
         if slot >= SLOT_COUNT or target >= len(cluster.shards):
             raise BadFault(
                 f"migrate {slot} {target}: slots end at {SLOT_COUNT - 1}, masters at {len(cluster.shards) - 1}"
@@ -211,7 +228,7 @@ def read_schedule(file: Path) -> list[tuple[float, list[str]]]:
 
 
 async def strike_by(
-    schedule: Sequence[tuple[float, list[str]]], node: ServedNode, on_bad: Callable[[str], None]
+    schedule: Sequence[tuple[float, list[str]]], faults: NodeFaults, on_bad: Callable[[str], None]
 ) -> None:
     """Let the faults of a schedule happen at their times, from now on."""
     loop = asyncio.get_running_loop()
@@ -219,6 +236,6 @@ async def strike_by(
     for at_s, words in sorted(schedule, key=lambda entry: entry[0]):
         await asyncio.sleep(max(0.0, begun_s + at_s - loop.time()))
         try:
-            node.faults.strike(words)
+            faults.strike(words)
         except BadFault as error:
             on_bad(str(error))
