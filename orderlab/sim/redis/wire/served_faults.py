@@ -69,7 +69,7 @@ class NodeFaults:
         name, arguments = (words[0], words[1:]) if words else ("", ())
         strike = FAULTS.get(name)
         if strike is None:
-            raise BadFault(f"fault '{name}': there is none such; {did_you_mean(name, FAULTS)}")
+            raise BadFault(f"fault '{name}': there is none such; {did_you_mean(name, list(FAULTS))}")
         strike(self, arguments)
 
     def stall(self, arguments: Sequence[str]) -> None:
