@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,8 +24,9 @@ from orderlab.model.contracts.session.steps import (
 )
 from orderlab.properties.contracts.session.inspection import Inspection, measure_baseline
 from orderlab.properties.contracts.session.steps import SessionRun
+from orderlab.properties.contracts.session.witness.confirmation import SLACK_MS
 from orderlab.properties.harness.keyspace import bytes_in, changes, elements_of, holds, keys_of, surplus, text_of
-from orderlab.sim.redis.backends import KernelBackend
+from orderlab.sim.redis.backends import Backend, KernelBackend, ServerBackend
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.bound import BoundStore
 
@@ -227,20 +230,29 @@ def test_a_failed_operation_may_clean_up_but_not_add() -> None:
     assert changes(before, kernel.keyspace()) == [b"h", b"new"]
 
 
+@pytest.mark.parametrize("backend_of", [KernelBackend, ServerBackend.start])
 @pytest.mark.parametrize(("option", "broken"), [("", {"expiry"}), (", 'KEEPTTL'", set())])
-def test_a_key_that_loses_its_deadline_keeps_its_message_too_long(option: str, broken: set[str]) -> None:
-    """Seen at once: nobody has to wait until then, and no reply has to tell what is left."""
+def test_a_key_that_loses_its_deadline_keeps_its_message_too_long(
+    option: str, broken: set[str], backend_of: Callable[[], Backend]
+) -> None:
+    """Seen at once: nobody has to wait until then, and no reply has to tell what is left; on a server as well, which
+    then holds what it held."""
     binding = load_binding(Path(__file__).parents[3] / "properties" / "stores" / "strings")
     source = next(script.source for script in binding.scripts if script.name == "release.lua")
     assert source.count(b", 'KEEPTTL'") == 1
     binding = binding.with_sources({"release.lua": source.replace(b", 'KEEPTTL'", option.encode())})
-    run = SessionRun(BoundStore(binding, KernelBackend()), (b"c1",))
-    run.inspector = Inspection([measure_baseline(lambda: SessionRun(BoundStore(binding, KernelBackend()), (b"c1",)))])
-    long = Publication(2, b"a payload that lasts longer", interval_ms=90_000)
-    for step in (Save((replace(ONE, qos=2, interval_ms=5000), long)), Fetch()):
-        assert run.perform(step).discrepancies == []
-    found = run.perform(Release(1)).discrepancies
-    assert {one.law for one in found if "lost its deadline" in one.text} == broken
+    with closing(backend_of()) as backend:
+        run = SessionRun(BoundStore(binding, backend), (b"c1",), slack_ms=SLACK_MS if backend.clock_runs else 0)
+        measured = measure_baseline(lambda: SessionRun(BoundStore(binding, KernelBackend()), (b"c1",)))
+        run.inspector = Inspection([measured])
+        long = Publication(2, b"a payload that lasts longer", interval_ms=90_000)
+        for step in (Save((replace(ONE, qos=2, interval_ms=5000), long)), Fetch()):
+            assert run.perform(step).discrepancies == []
+        found = run.perform(Release(1)).discrepancies
+        assert {one.law for one in found if "lost its deadline" in one.text} == broken
+        held = {key: value[:2] for key, value in backend.keyspace().items()}
+        run.store.listing_later(b"c1", 100_000)
+        assert {key: value[:2] for key, value in backend.keyspace().items()} == held
 
 
 def test_a_key_of_many_messages_may_have_its_deadline_moved() -> None:
