@@ -86,7 +86,8 @@ def run(program: Callable[[], int | None], name: str) -> NoReturn:
     if not is_supported():
         tell(name, UNSUPPORTED)
         sys.exit(ExitCode.UNUSABLE)
-    hand_over = _decided_by_parent(name) if runs_code_of_user(sys.argv[1:]) else None
+    global _hand_over
+    _hand_over = hand_over = _decided_by_parent(name) if runs_code_of_user(sys.argv[1:]) else None
     _end_in_order()
     try:
         with _deciding_the_end(name) if hand_over is None else contextlib.nullcontext():
@@ -103,9 +104,23 @@ def run(program: Callable[[], int | None], name: str) -> NoReturn:
     sys.exit(code)
 
 
+def leave(code: int) -> NoReturn:
+    """End this process at once, whatever its threads are at; who decides its exit code is told."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    if _hand_over is not None:
+        _hand_over(code)
+    os._exit(code)
+
+
+_hand_over: Callable[[int], None] | None = None
+"""Tells the parent that decides the exit code (`_decided_by_parent`)."""
+
+
 def runs_code_of_user(arguments: Sequence[str]) -> bool:
-    """Whether a command runs Python of its user in this process: a specification, or a store's that is trusted."""
-    return any(one == TRUSTED or ".py" in one for one in arguments)
+    """Whether a command runs Python of its user in this process: a specification, a store's that is trusted, or the
+    function of a sweep."""
+    return arguments[:1] == ["sweep"] or any(one == TRUSTED or ".py" in one for one in arguments)
 
 
 def _decided_by_parent(name: str) -> Callable[[int], None] | None:

@@ -236,7 +236,7 @@ def _searched(system: Any, options: Options, plan: Plan) -> Exploration:
 
     with _interruptible() as asked:
         line = ProgressLine(cap_s=plan.budget)
-        told = _telling(line, plan.walks) if line.is_shown or line.is_told else None
+        told = _telling(line, plan.walks) if line.is_heard else None
         if plan.walks is None:
             found = explore_system(system, options, told, lambda: bool(asked))
         else:

@@ -17,14 +17,13 @@ from rich.console import Console
 
 from orderlab.commands.options import Exclusion, Requirement, check_together, parsed
 from orderlab.model.errors import InputError
-from orderlab.model.verdict import Verdict, overall
-from orderlab.program import EXIT
+from orderlab.model.verdict import Outcome, Verdict, overall
+from orderlab.program import EXIT, Terminated
 from orderlab.report.forms import REPORT_HELP
 
 if TYPE_CHECKING:
     from orderlab.model.checkers.judge import Question
     from orderlab.model.history.events import EventBatch
-    from orderlab.model.verdict import Outcome
     from orderlab.properties.simulation import Shrunk
     from orderlab.report.progress import ProgressLine
     from orderlab.report.report import Subject
@@ -237,6 +236,7 @@ def _simulate(plan: Plan, system: str, chosen: Settings) -> Outcome:
     """Check all that is asked for before any work, run, judge, and report."""
     from orderlab.model.checkers.judge import Question
     from orderlab.report.output import made_report, replayable, wanted_reports, write_reports
+    from orderlab.report.progress import ProgressLine
     from orderlab.report.subjects import subject_of_simulation
     from orderlab.report.timeline_page import run_to_compare
     from orderlab.report.verdicts import why_vacuous
@@ -250,12 +250,21 @@ def _simulate(plan: Plan, system: str, chosen: Settings) -> Outcome:
     other_run = None if plan.against is None else run_to_compare(plan.against, system)
     window = None if plan.trace is None else _window(plan.trace_window, chosen)
     question = Question(drain_bound_us=plan.drain_bound_us, is_feed=SYSTEMS[system].is_feed)
-    runs = [
-        _run(system, chosen, replication_seed(plan.seed, number), place, plan.trace, window, question)
-        for number, place in enumerate(plan.histories())
-    ]
+    runs, line = list[_Run](), ProgressLine()
+    try:
+        for number, place in enumerate(plan.histories()):
+            line.name = f"replication {number + 1} of {plan.replications}" if plan.replications > 1 else ""
+            seed = replication_seed(plan.seed, number)
+            runs.append(_run(system, chosen, seed, place, plan.trace, window, question, line))
+    except (KeyboardInterrupt, Terminated):
+        if not runs:
+            raise
+        stopped = f"stopped after {len(runs)} of {plan.replications} replications; what follows is of these alone"
+        typer.echo(f"\norderlab: {stopped}", err=True)
     verdicts = [verdict for run in runs for verdict in run.verdicts]
     outcome = overall(verdicts, question.named, plan.allow_vacuous)
+    if len(runs) < plan.replications and outcome is Outcome.HOLDS:
+        outcome = Outcome.UNKNOWN
     subjects = [
         subject_of_simulation(run.result, run.verdicts, overall(run.verdicts, question.named, plan.allow_vacuous))
         for run in runs
@@ -283,7 +292,6 @@ def _tell_one(
     other_run: dict[str, Any] | None,
 ) -> Subject:
     """Print what one run came to, and smaller runs of what it breaks; the subject of a report, with them."""
-    from orderlab.model.verdict import Outcome
     from orderlab.report.simulation import print_shrunk, with_smaller
     from orderlab.report.timeline_page import VerdictsShown, write_timeline
 
@@ -320,14 +328,13 @@ def _tell_all(plan: Plan, system: str, chosen: Settings, runs: list[_Run], outco
             series,
             recovery,
             judged_together(joint),
-            plan.replications,
+            len(runs),
             [*joint["warnings"], joint["unseen"]],
         )
 
 
 def _shrunk(system: str, chosen: Settings, run: _Run, question: Question, runs_max: int) -> list[Shrunk]:
     """For each law that the run breaks, the smallest run that was found to break it too."""
-    from orderlab.model.verdict import Outcome
     from orderlab.properties.simulation import shrunk
     from orderlab.report.progress import ProgressLine
 
@@ -342,7 +349,7 @@ def _shrunk(system: str, chosen: Settings, run: _Run, question: Question, runs_m
 
     try:
         found = [
-            shrunk(system, chosen, run.seed, law, question, runs_max, tell if line.is_shown else None) for law in broken
+            shrunk(system, chosen, run.seed, law, question, runs_max, tell if line.is_heard else None) for law in broken
         ]
     finally:
         line.clear()
@@ -369,13 +376,13 @@ def _run(
     trace: Path | None,
     window: tuple[int, int] | None,
     question: Question,
+    line: ProgressLine,
 ) -> _Run:
     from orderlab.model.checkers.beside import JudgedBeside
     from orderlab.model.files import write_whole
     from orderlab.model.history.disk import HistoryWriter
-    from orderlab.model.verdict import Outcome
     from orderlab.properties.simulation import located
-    from orderlab.report.progress import COMPILING, ProgressLine
+    from orderlab.report.progress import COMPILING
     from orderlab.sim.systems.catalogue import entry
     from orderlab.sim.systems.timeline import Tracer
 
@@ -395,8 +402,7 @@ def _run(
         beside = stack.enter_context(JudgedBeside(names, question))
         with HistoryWriter(path, names) as writer:
             sinks += (writer.write, beside.write)
-            line = ProgressLine()
-            report = assembled.run(_telling(line) if line.is_shown else None)
+            report = assembled.run(_telling(line) if line.is_heard else None)
             if not report["counts"].get("published"):
                 raise InputError(
                     f"simulate {system}: nobody published anything in this run; set duration_s or rate higher"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -15,7 +14,7 @@ from rich.console import Console
 
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
-from orderlab.program import EXIT, Terminated, interrupted_by
+from orderlab.program import EXIT, Terminated, interrupted_by, leave
 
 if TYPE_CHECKING:
     from orderlab.spark_sweeps.questions.answer import Answer
@@ -110,13 +109,20 @@ def _shown(work: Callable[[Callable[[RunsProgress], None] | None], Found]) -> Fo
     from orderlab.report.sweep import progress_line
 
     line = ProgressLine()
+    known = ""
+
+    def show(progress: RunsProgress) -> None:
+        nonlocal known
+        text, done = progress_line(progress)
+        known = f" at {text}"
+        line.show(text, done)
+
     try:
-        return work((lambda progress: line.show(*progress_line(progress))) if line.is_shown else None)
+        return work(show)
     except (KeyboardInterrupt, Terminated) as error:
-        typer.echo(
-            f"\nstopped; what is committed is kept, and the same command goes on: {' '.join(_command())}", err=True
-        )
-        os._exit(interrupted_by(error))
+        goes_on = f"what is committed is kept, and the same command goes on: {' '.join(_command())}"
+        typer.echo(f"\nstopped{known}; {goes_on}", err=True)
+        leave(interrupted_by(error))
     finally:
         line.clear()
 

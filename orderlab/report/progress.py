@@ -51,6 +51,7 @@ class ProgressLine:
         self.is_shown = self._to.isatty()
         self.is_told = not self.is_shown and os.environ.get("ORDERLAB_PROGRESS") != "0"
         """Now and then, in a pipe."""
+        self.is_heard = self.is_shown or self.is_told
         self._told_s = 0.0
         self._clock, self._began = clock, clock()
         self._phase, self._phase_began = "", 0.0

@@ -360,6 +360,24 @@ def test_what_a_user_s_code_calls_is_no_verdict(tmp_path: Path, call: str, where
     assert len(ended.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("call", ["os._exit(0)", "__import__('ctypes').CDLL(None)._exit(0)"])
+def test_what_the_function_of_a_sweep_calls_is_no_verdict(tmp_path: Path, call: str) -> None:
+    """Neither where its module is imported nor in a run that is done in this process."""
+    for name, text in (("first", f"import os\n{call}\n"), ("later", f"import os\ndef run(*_): {call}\n")):
+        (tmp_path / f"{name}.py").write_text(text)
+        (tmp_path / f"{name}.toml").write_text(f'system = "{name}:run"\noutput = "out"\n[axes]\na = [1]\n')
+        ended = subprocess.run(
+            [sys.executable, "-m", "orderlab", "sweep", f"{name}.toml", "--only", "0"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
+        )
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert "ended with exit code 0 before it had a verdict" in ended.stderr
+
+
 def test_a_contract_that_ends_the_process_is_no_verdict(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "orderlab" / "lua" / "lock", tmp_path / "lock")
     contract = tmp_path / "lock" / "lease.py"

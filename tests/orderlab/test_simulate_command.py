@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from html import unescape
@@ -13,7 +14,10 @@ import pytest
 from rich.console import Console
 
 from orderlab.cli import main
+from orderlab.commands import simulate
 from orderlab.model.errors import InputError
+from orderlab.program import Terminated
+from orderlab.report import progress
 from orderlab.report.simulation import print_comparison
 from orderlab.report.timeline_page import laws_changed, panels, run_to_compare
 from orderlab.sim.faults import FAULTS
@@ -67,6 +71,37 @@ def test_the_same_seed_gives_the_same_history_in_every_process(scripts, tmp_path
     assert laws["no-phantom"]["work"]["antecedents"] == reports[0]["counts"]["published"] > 400
     assert laws["fifo"]["work"]["antecedents"] > 300  # all but the first of each of the publishers
     assert (tmp_path / "h.parquet").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("asks", [KeyboardInterrupt, Terminated])
+def test_replications_that_are_interrupted_are_told_as_far_as_they_came(asks, monkeypatch):
+    """What is known of three of them is no word on ten; a law that broke in one of them has broken."""
+    whole, done = simulate._run, []
+
+    def interrupted(*given):
+        if len(done) == 3:
+            raise asks(int(signal.SIGTERM))
+        done.append(whole(*given))
+        return done[-1]
+
+    monkeypatch.setattr(simulate, "_run", interrupted)
+    arguments = ("tbmq-p2p", "--set", "publishers=20", "--replications", "10", "--json")
+    ended = run(*arguments)
+    told = json.loads(ended.stdout)
+    assert (ended.returncode, told["outcome"], len(told["replications"])) == (3, "unknown", 3)
+    assert "stopped after 3 of 10 replications; what follows is of these alone" in ended.stderr
+    done[:] = [None] * 3
+    assert run(*arguments).returncode == (130 if asks is KeyboardInterrupt else 143)
+
+
+def test_in_a_pipe_long_replications_are_heard_of(monkeypatch):
+    monkeypatch.delenv("ORDERLAB_PROGRESS")
+    monkeypatch.setattr(progress, "TOLD_EACH_S", 0.0)
+    told = run("tbmq-p2p", "--set", "publishers=20", "--replications", "2").stderr.splitlines()
+    for number in (1, 2):
+        mine = [line for line in told if line.startswith(f"replication {number} of 2: ")]
+        assert "simulated" in mine[0]
+        assert "judging the history by every law" in mine[-1]
 
 
 @pytest.mark.parametrize(

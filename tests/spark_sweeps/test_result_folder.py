@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from orderlab.model.errors import InputError
-from orderlab.spark_sweeps.results.folder import _NAME, Counts, ResultFolder, identity_of
+from orderlab.spark_sweeps.results.folder import _NAME, Counts, QuestionFolder, ResultFolder, identity_of
 from orderlab.spark_sweeps.sweep_file.specification import digest_of
 
 MANIFEST = {"sweep": {"axes": {"a": [1]}}, "code": "c"}
@@ -149,7 +149,7 @@ def test_a_start_that_was_killed_before_its_manifest_was_whole_is_gone_on_with(t
     folder = ResultFolder(tmp_path / "out")
     folder.rows_path.mkdir(parents=True)
     folder.histories.mkdir()
-    for name in (".lock", "sweep.jsonx1y2z3"):
+    for name in (".lock", "sweep.jsonx1y2z3", ".sweep.json.x1y2z3.orderlab-part"):
         (folder.path / name).touch()
     folder.open({"sweep": {}})
     folder.close()
@@ -158,6 +158,24 @@ def test_a_start_that_was_killed_before_its_manifest_was_whole_is_gone_on_with(t
     with pytest.raises(InputError, match=r"not empty, and without the sweep.json of a sweep"):
         folder.open({"sweep": {}})
     assert folder.counts().rows == 1
+
+
+def test_a_folder_of_rounds_belongs_to_one_question_and_to_one_start_at_a_time(tmp_path):
+    asked, place = {"question": {"kind": "capacity"}}, tmp_path / "out"
+    with QuestionFolder(place).held(asked):
+        with pytest.raises(InputError, match="another sweep writes here now"):
+            QuestionFolder(place).open(asked)
+        with pytest.raises(InputError, match=r'question.kind: there "capacity", here "best"'):
+            QuestionFolder(place).open({"question": {"kind": "best"}})
+        with pytest.raises(InputError, match=r"without the sweep.json of a sweep"):
+            ResultFolder(place).open(MANIFEST)
+    with QuestionFolder(place).held(asked):
+        assert (place / "question.json").is_file()
+
+
+def test_a_question_is_not_put_into_the_folder_of_a_sweep(folder):
+    with pytest.raises(InputError, match=r"without the question.json of a question"):
+        QuestionFolder(folder.path).open({"question": {"kind": "capacity"}})
 
 
 @pytest.mark.parametrize("manifest", ["", "{", "[]", "3", '{"sweep": {'])

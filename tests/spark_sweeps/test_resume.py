@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -49,6 +50,7 @@ def test_a_sweep_goes_on_where_its_driver_was_ended(engine, pool, sweep_file, tm
         kept = folder.counts().rows
         assert kept < RUNS, "it was done before it could be ended"
     assert driver.returncode == 130
+    assert re.search(r"stopped at \d+ of 60 runs, 0 failed, 0 violating, .*; what is committed is kept", told)
     assert "the same command goes on" in told
     out, told = sweep(path, engine).communicate(timeout=900)
     summary = json.loads(out)

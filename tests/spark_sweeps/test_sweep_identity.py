@@ -11,6 +11,7 @@ import pytest
 
 from orderlab.model.errors import InputError
 from orderlab.report.sweep_page import write_report
+from orderlab.spark_sweeps.questions.answer import answer
 from orderlab.spark_sweeps.results.folder import ResultFolder
 from orderlab.spark_sweeps.runs.digests import _files_behind, module_digest, subject_digest
 from orderlab.spark_sweeps.runs.job import SweepOptions, load, run_sweep
@@ -44,6 +45,29 @@ def module(tmp_path, monkeypatch):
 def one_process():
     """An engine maker: a process that has imported nothing of the user's before."""
     return lambda folder: PoolEngine(1)
+
+
+def test_two_questions_do_not_share_a_folder(sweep_file, backwards):
+    """Neither one after the other nor one while the other is answered."""
+    text = (
+        'system = "tests.spark_sweeps.subjects:product"\n[axes]\na = [1]\n[base]\nb = 2\n[replications]\ncount = 2\n'
+        "[question]\n"
+    )
+    path = sweep_file(f'{text}kind = "capacity"\nparameter = "b"\nfrom = 1\nto = 64\nmetric = "product"\nbelow = 30\n')
+    again = []
+
+    def maker(folder):
+        with pytest.raises(InputError, match="another sweep writes here now"):
+            answer(path, *load(path), backwards, None)
+        again.append(folder)
+        return backwards(folder)
+
+    found = answer(path, *load(path), maker, None)
+    assert len(again) == 1
+    assert answer(path, *load(path), backwards, None).rows == found.rows
+    other = sweep_file(f'{text}kind = "sensitivity"\nmetric = "product"\nsamples = 4\n', "other.toml")
+    with pytest.raises(InputError, match=r'made by a different question \(question.kind: there "capacity"'):
+        answer(other, *load(other), backwards, None)
 
 
 TEXT = 'system = "user_module:run"\n[axes]\na = [1, 2, 3, 4, 5, 6]\n'

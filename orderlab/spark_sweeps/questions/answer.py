@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -25,7 +26,7 @@ from orderlab.spark_sweeps.questions.comparison import Comparison, comparison, o
 from orderlab.spark_sweeps.questions.rare_event import RareEvent, of_rare_event, rare_event
 from orderlab.spark_sweeps.questions.risk import RandomFaults, Risk, of_risk, risk
 from orderlab.spark_sweeps.questions.sensitivity import Sensitivity, of_sensitivity, sensitivity
-from orderlab.spark_sweeps.results.folder import ResultFolder
+from orderlab.spark_sweeps.results.folder import QuestionFolder, ResultFolder
 from orderlab.spark_sweeps.results.rows import confidence_of
 from orderlab.spark_sweeps.runs.job import RunsProgress, SweepOptions, run_loaded
 from orderlab.spark_sweeps.runs.subject import subject_of
@@ -112,11 +113,15 @@ def answer(
         isinstance(asked, RareEvent) and asked.above is not None
     )
     rounds = Rounds(retry_failed, tells_violations=asks_of_metrics, bears_failures=isinstance(asked, Best))
-    try:
-        told = _told(asked, path, sweep, plan, shared, on_progress, rounds)
-    finally:
-        shared.end()
     folder = Path(sweep.output)
+    is_one_sweep = isinstance(asked, (Cheapest, Comparison))  # which lies in the folder itself
+    owner = {"sweep": sweep.identity, "question": {"kind": (sweep.question or {})["kind"]}}
+    held = nullcontext() if is_one_sweep else QuestionFolder(folder).held(owner)
+    with held:
+        try:
+            told = _told(asked, path, sweep, plan, shared, on_progress, rounds)
+        finally:
+            shared.end()
     rows = [
         {name: finite(value) if isinstance(value, float) else value for name, value in row.items()} for row in told.rows
     ]

@@ -17,6 +17,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,76 +54,68 @@ def identity_of(manifest: Mapping[str, Any]) -> str:
     return digest_of(json.dumps(told, sort_keys=True).encode())
 
 
-class ResultFolder:
-    """Where the results of one sweep are. Rows that say that they belong to another one are refused."""
+class OwnedFolder:
+    """A folder that belongs to one sweep, or to one question. Its manifest says to which, and its lock that somebody
+    writes there."""
+
+    manifest_name = MANIFEST
+    owner = "sweep"
+    parts: tuple[str, ...] = ()
+    """The folders in it that are made with it."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self.rows_path = self.path / "rows"
-        self.histories = self.path / "histories"
         self._lock: Any = None
         self._identity: str | None = None
-        self._listing = _Listing(self.rows_path)
-
-    @property
-    def identity(self) -> str:
-        """What each of its rows has to say. Raises InputError where there is no manifest."""
-        if self._identity is None:
-            self._identity = identity_of(self.manifest())
-        return self._identity
-
-    # -- the driver's side ---------------------------------------------------------------------------------
 
     def open(self, manifest: dict[str, Any], description: str = "") -> None:
         """Make the folder, or find in it what an earlier start of the same sweep left. Raises InputError."""
-        found = None
+        found, place = None, self.path / self.manifest_name
         try:
-            found = dict(json_of((self.path / MANIFEST).read_bytes(), f"{self.path}/{MANIFEST}", "name another folder"))
+            found = dict(json_of(place.read_bytes(), str(place), "name another folder"))
         except FileNotFoundError:
             if not self._is_fresh():
                 raise InputError(
-                    f"{self.path}: not empty, and without the {MANIFEST} of a sweep; name another folder"
+                    f"{self.path}: not empty, and without the {place.name} of a {self.owner}; name another folder"
                 ) from None
         except (OSError, ValueError, TypeError) as error:
-            raise InputError(f"{self.path}/{MANIFEST}: unreadable ({error}); name another folder") from None
+            raise InputError(f"{place}: unreadable ({error}); name another folder") from None
         if found is not None:
             found.pop("description", None)
         self._identity = identity_of(manifest)
         if found is not None and found != manifest:
             raise InputError(
-                f"{self.path}: made by a different sweep ({_difference(found, manifest)}); name another folder"
+                f"{self.path}: made by a different {self.owner} ({_difference(found, manifest)}); name another folder"
             )
         try:
-            self.rows_path.mkdir(parents=True, exist_ok=True)
-            self.histories.mkdir(exist_ok=True)
+            for part in ("", *self.parts):
+                (self.path / part).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(
                 f"{self.path}: cannot be made ({error.strerror}); name a folder that can be written"
             ) from None
         self._take_lock()
-        if found is None and (self.path / MANIFEST).is_file():  # another start was first, and is done
+        if found is None and place.is_file():  # another start was first, and is done
             self.close()
             self.open(manifest, description)
             return
         if found is None:
             told = json.dumps({**manifest, "description": description}, indent=1, sort_keys=True)
-            write_whole(self.path / MANIFEST, told.encode())
+            write_whole(place, told.encode())
         self._remove_left_overs()
 
     def _remove_left_overs(self) -> None:
-        """What workers that were killed were at."""
-        for left_over in self.rows_path.glob(".[0-9]*"):
-            left_over.unlink(missing_ok=True)
+        """Nothing but in folders of rows."""
 
     def _is_fresh(self) -> bool:
         """Not there, empty, or left by a start that was killed before its manifest was whole."""
         if not self.path.is_dir():
             return not self.path.exists()
-        own = {self.rows_path, self.histories}
+        own = {self.path / part for part in self.parts}
         return all(
             (item in own and item.is_dir() and not any(item.iterdir()))
             or item.name == ".lock"
-            or (item.is_file() and item.name.startswith(MANIFEST))
+            or (item.is_file() and item.name.removeprefix(".").startswith(self.manifest_name))
             for item in self.path.iterdir()
         )
 
@@ -142,6 +135,46 @@ class ResultFolder:
             self._remove_left_overs()
             self._lock.close()
             self._lock = None
+
+
+class QuestionFolder(OwnedFolder):
+    """Where the rounds of one question are, each a sweep of its own, and its answer."""
+
+    manifest_name = "question.json"
+    owner = "question"
+
+    @contextmanager
+    def held(self, manifest: dict[str, Any]) -> Iterator[None]:
+        """Within it no other start of a question or a sweep writes here. Raises InputError."""
+        self.open(manifest)
+        try:
+            yield
+        finally:
+            self.close()
+
+
+class ResultFolder(OwnedFolder):
+    """Where the results of one sweep are. Rows that say that they belong to another one are refused."""
+
+    parts = ("rows", "histories")
+
+    def __init__(self, path: Path | str) -> None:
+        super().__init__(path)
+        self.rows_path = self.path / "rows"
+        self.histories = self.path / "histories"
+        self._listing = _Listing(self.rows_path)
+
+    @property
+    def identity(self) -> str:
+        """What each of its rows has to say. Raises InputError where there is no manifest."""
+        if self._identity is None:
+            self._identity = identity_of(self.manifest())
+        return self._identity
+
+    def _remove_left_overs(self) -> None:
+        """What workers that were killed were at."""
+        for left_over in self.rows_path.glob(".[0-9]*"):
+            left_over.unlink(missing_ok=True)
 
     # -- the workers' side ---------------------------------------------------------------------------------
 
