@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: docs run test locales compiled cluster-test check bench streams-kills conformance exhaustive lock redis-server postgresql spin compare
+.PHONY: docs pages run test locales compiled cluster-test check bench streams-kills conformance exhaustive lock redis-server postgresql spin compare
 
 run: .venv/installed compiled
 	$(BIN)/orderlab validate lua/session --backend kernel
@@ -18,6 +18,11 @@ test: .venv/installed redis-server postgresql spin locales compiled
 # The notes as a site with a search, in build/site.
 docs: .venv/installed
 	$(BIN)/mkdocs build --quiet --strict
+
+# The pages that are made of the code, and the gallery of defects (some minutes).
+pages: .venv/installed compiled
+	$(BIN)/python -m tests.laboratory.reference
+	$(BIN)/python -m tests.laboratory.gallery
 
 # A Spark master and two workers on loopback, one of which is killed halfway through a sweep.
 cluster-test: .venv/installed
@@ -73,9 +78,9 @@ install = { echo "make: installing $(1)"; \
 	(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y $(1)) >/dev/null 2>&1 \
 	|| echo "make: $(1) is missing and could not be installed; run: sudo apt-get install $(1)"; }
 
-# The table of README, and what it is made of.
+# The table of stores and systems, and what it is made of.
 compare: .venv/installed compiled
-	$(BIN)/orderlab compare --report json=notes/side_by_side.json --report markdown=notes/side_by_side.md --note README.md
+	$(BIN)/orderlab compare --report json=notes/side_by_side.json --report markdown=notes/side_by_side.md
 
 # Pins every dependency with its hashes.
 lock:

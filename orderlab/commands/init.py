@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +20,9 @@ def init(
 ) -> None:
     """Write PATH/store.toml: keys, arguments and operations as far as the scripts tell, and marked gaps.
 
-    Exit code 0: it is written; 2: there are no scripts, or there is one already.
+    On a terminal it asks for the gaps that it can name. Where no contract fits it writes PATH/contract.py as well, a
+    class in which what the operations promise is to be written. Exit code 0: it is written; 2: there are no scripts, or
+    there is one already.
     """
     from orderlab.model.errors import InputError, did_you_mean
     from orderlab.model.files import write_whole
@@ -28,6 +31,8 @@ def init(
     from orderlab.properties.draft.draft import TODO, draft
     from orderlab.properties.draft.facts import facts_of
     from orderlab.properties.draft.guess import OPERATIONS, guessed
+    from orderlab.properties.draft.own_contract import CONTRACT_FILE, SPECIFICATION, contract_text, named_fields
+    from orderlab.properties.draft.questions import answered, asked_on_terminal
     from orderlab.properties.lint.subjects import scripts_at
     from orderlab.report.words import counted
     from orderlab.sim.stores.binding.loader import FILE_NAME
@@ -45,12 +50,22 @@ def init(
     facts = [facts_of(script) for script in scripts]
     hear_callers(path, facts)
     guess = guessed(facts, specification)
-    text = draft(facts, guess, runs_told(first_verdict(facts, 0.2)))
+    if not as_json and sys.stdin.isatty() and sys.stdout.isatty():
+        guess = answered(facts, guess, asked_on_terminal)
+    own = None if guess.contract is not None else (SPECIFICATION, named_fields(facts))
+    contract = path / CONTRACT_FILE
+    if own is not None and contract.exists() and not force:
+        raise InputError(f"{contract}: there is one already; --force replaces it, --specification names another")
+    text = draft(facts, guess, runs_told(first_verdict(facts, 0.2)), own)
+    promised = "" if own is None else contract_text(facts, own[1])
+    if own is not None:
+        write_whole(contract, promised.encode())
     write_whole(file, text.encode())
-    gaps = sum(TODO in line for line in text.splitlines()[2:])
+    gaps = sum(TODO in line for line in text.splitlines()[2:]) + promised.count(f"# {TODO}")
     told = {
         "file": str(file), "scripts": [script.name for script in scripts], "specification": guess.contract,
-        "reason": guess.reason, "operations": dict(guess.operations), "gaps": gaps, "not_read": left,
+        "reason": guess.reason, "operations": dict(guess.operations),
+        "contract": None if own is None else str(contract), "gaps": gaps, "not_read": left,
     }  # fmt: skip
     if as_json:
         print(json.dumps(told))
@@ -58,7 +73,12 @@ def init(
         print(
             f"{file}: {counted(len(scripts), 'script')}, specification {guess.contract or 'unknown'} ({guess.reason})"
         )
+        if own is not None:
+            print(f"{contract}: a class whose outcomes are to be written; orderlab docs contracts says how")
         for line in left:
             print(f"not read: {line}")
-        print(f"{gaps} lines say TODO; orderlab validate {path} names the first that it cannot go on without")
+        if gaps:
+            print(f"{gaps} lines say TODO; orderlab validate {path} names the first that it cannot go on without")
+        else:
+            print(f"no line says TODO; orderlab validate {path} judges it")
     raise typer.Exit(ExitCode.HOLDS)

@@ -34,6 +34,7 @@ def lint(
     """
     from orderlab.model.errors import InputError
     from orderlab.model.files import write_whole
+    from orderlab.properties.lint.bindings import lint_bindings
     from orderlab.properties.lint.linter import lint_scripts, new_findings, repaired
     from orderlab.properties.lint.rule import NOTE, LintSettings
     from orderlab.properties.lint.subjects import scripts_at
@@ -49,7 +50,7 @@ def lint(
     wanted = wanted_files("--report", report, ("json", "sarif"))
     settings = LintSettings((int(version[1]), int(version[2])))
     scripts, left = scripts_at(paths, trust_adapter)
-    found = lint_scripts(scripts, settings)
+    found = [*lint_scripts(scripts, settings), *lint_bindings(paths, scripts)]
     if base is not None:
         before = [finding for path in paths for finding in lint_of_base(path, base, settings, trust_adapter)]
         found = new_findings(found, before)
@@ -80,15 +81,17 @@ def lint_of_base(path: Path, base: str, settings: LintSettings, trust_adapter: b
 
     from orderlab.model.errors import InputError
     from orderlab.properties.comparison.base import base_of
+    from orderlab.properties.lint.bindings import lint_bindings
     from orderlab.properties.lint.linter import lint_scripts
     from orderlab.properties.lint.subjects import scripts_at
 
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            scripts, _ = scripts_at([base_of(path, base, Path(scratch), is_store=False)], trust_adapter)
+            before = base_of(path, base, Path(scratch), is_store=False)
+            scripts, _ = scripts_at([before], trust_adapter)
         except InputError as error:
             raise InputError(f"--base {base}: {error}") from None
-        return lint_scripts(scripts, settings)
+        return [*lint_scripts(scripts, settings), *lint_bindings([before], scripts)]
 
 
 def _show(found: list[LintFinding], count: int, left: list[str], repaired: list[Path]) -> None:

@@ -229,12 +229,13 @@ def _unbound(plan: Plan, what: Unbound, work: float, server: Backend | None) -> 
 def _lint(plan: Plan, path: Path, scripts: Sequence[Script]) -> tuple[LintMention, ...]:
     """What the text of scripts shows; with ``--base`` what is new."""
     from orderlab.commands.lint import lint_of_base
+    from orderlab.properties.lint.bindings import lint_bindings
     from orderlab.properties.lint.linter import lint_scripts, new_findings
     from orderlab.properties.lint.rule import DEFAULT, NOTE
     from orderlab.properties.project_settings import silenced_at
     from orderlab.report.lint import mentions
 
-    findings = lint_scripts(scripts)
+    findings = [*lint_scripts(scripts), *lint_bindings([path], scripts)]
     if plan.base is not None:
         try:
             findings = new_findings(findings, lint_of_base(path, plan.base, DEFAULT, plan.trust_adapter))

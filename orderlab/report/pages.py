@@ -55,8 +55,8 @@ def explained(name: str) -> list[Explained]:
 
 
 def _everything() -> Iterator[Explained]:
-    yield from _laws()
-    yield from _rules()
+    yield from laws()
+    yield from rules()
     yield from _exit_codes()
     for line in page_named("glossary").read_text(encoding="utf-8").splitlines():
         row = _ROW.fullmatch(line)
@@ -64,7 +64,8 @@ def _everything() -> Iterator[Explained]:
             yield Explained("word", row["word"].strip("` "), row["meaning"])
 
 
-def _laws() -> Iterator[Explained]:
+def laws() -> Iterator[Explained]:
+    """Every law: of sessions and histories, and of each contract of the suite."""
     from orderlab.model.laws import LAWS
     from orderlab.sim.stores.binding.schema import CONTRACTS
 
@@ -83,14 +84,15 @@ def _laws() -> Iterator[Explained]:
                     yield Explained(f"law of a {contract}", law_of[0], law_of[1])
 
 
-def _rules() -> Iterator[Explained]:
+def rules() -> Iterator[Explained]:
+    """Every rule of lint, with both examples."""
     from orderlab.properties.lint.linter import RULES
 
     for rule in RULES.values():
         text = (
-            f"{rule.summary} ({rule.level})\n\n{rule.why}\n\nBad:\n\n```lua\n{rule.bad}\n```\n\n"
-            f"Good:\n\n```lua\n{rule.good}\n```\n\nTo allow it on one line, with a reason:\n\n"
-            f"```lua\n-- orderlab: allow {rule.name}: REASON\n```"
+            f"{rule.summary} ({rule.level})\n\n{rule.why}\n\nBad:\n\n```{rule.language}\n{rule.bad}\n```\n\n"
+            f"Good:\n\n```{rule.language}\n{rule.good}\n```\n\nTo allow it on one line, with a reason:\n\n"
+            f"```{rule.language}\n{'--' if rule.language == 'lua' else '#'} orderlab: allow {rule.name}: REASON\n```"
         )
         yield Explained("rule of lint", rule.name, text)
 

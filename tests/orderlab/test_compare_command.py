@@ -1,4 +1,4 @@
-"""`orderlab compare`: the table in the README is the committed one, wrong flags are one line, and what is known to
+"""`orderlab compare`: the table of the notes is the committed one, wrong flags are one line, and what is known to
 differ does."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 from orderlab.commands.compare import STORES, SYSTEMS, TABLES
 from orderlab.properties.contracts.session.side_by_side import faults, measured
 from orderlab.properties.side_by_side import Table
-from orderlab.report.side_by_side import markdown, page, put
+from orderlab.report.side_by_side import MARKS, markdown, page, put
 from orderlab.sim.stores.binding.loader import WITHOUT_SCRIPTS, load_binding
 from orderlab.sim.systems.catalogue import SYSTEMS as CATALOGUE
 from tests.in_process import ROOT, orderlab
@@ -23,10 +23,14 @@ def committed() -> Table:
     return Table.from_json(json.loads(COMMITTED.read_text()))
 
 
-def test_the_table_of_the_readme_is_made_of_the_committed_figures() -> None:
-    readme = (ROOT / "README.md").read_text()
-    assert put(readme, committed()) == readme, "run `make compare`"
-    assert (ROOT / "notes" / "side_by_side.md").read_text() == markdown(committed()) + "\n"
+def test_the_table_of_the_notes_is_made_of_the_committed_figures() -> None:
+    assert (ROOT / "notes" / "side_by_side.md").read_text() == markdown(committed()) + "\n", "run `make compare`"
+
+
+def test_a_note_has_the_table_between_its_marks() -> None:
+    note = f"before\n{MARKS[0]}\nold\n{MARKS[1]}\nafter\n"
+    assert "| lua/session |" in put(note, committed())
+    assert put(put(note, committed()), committed()) == put(note, committed())
 
 
 def test_the_committed_figures_are_of_every_default_store_and_system() -> None:

@@ -19,7 +19,7 @@ def hear_callers(folder: Path, facts: Sequence[Facts]) -> None:
     by_name = {_stem(each.script.name): each for each in facts}
     for file in program_files(folder):
         data = read_text_file(file, PROGRAM_SIZE_MAX)
-        if not any(re.split(r"\.|::", name)[-1].encode() in data for name in by_name):
+        if not any(re.split(r"\.|::", name.removesuffix(".lua"))[-1].encode() in data for name in by_name):
             continue
         own = f"{file.relative_to(folder).as_posix()}#"
         inside = [each for each in facts if each.script.name.startswith(own)]

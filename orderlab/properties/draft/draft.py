@@ -30,13 +30,25 @@ def fields_of(contract: str) -> Mapping[str, Sequence[str]]:
     return operations
 
 
-def draft(facts: Sequence[Facts], guess: Guess, ran: Mapping[str, str] = MappingProxyType({})) -> str:
-    """The text of a ``store.toml`` for scripts. ``ran``: what runs of each have shown, by its name."""
+Own = Mapping[str, tuple[str, Sequence[str]]]
+"""Script -> operation and fields of a class of one's own."""
+
+
+def draft(
+    facts: Sequence[Facts],
+    guess: Guess,
+    ran: Mapping[str, str] = MappingProxyType({}),
+    own: tuple[str, Own] | None = None,
+) -> str:
+    """The text of a ``store.toml`` for scripts. ``ran``: what runs of each have shown, by its name; ``own``: the class
+    that was drafted for them, where no contract fits, and its operations."""
     lines = [
         "# Drafted by orderlab init from what the scripts say. Lines with TODO are gaps: fill them in, then run",
         "# orderlab validate, which names the next one. orderlab docs bindings says what can be written here.",
     ]
-    if guess.contract is None:
+    if own is not None:
+        lines += [f'specification = "{own[0]}"  # {guess.reason}: say in this class what they promise', ""]
+    elif guess.contract is None:
         choices = f"one of {', '.join(OPERATIONS)}, or FILE.py:Class"
         lines += [f'specification = "{TODO}"  # {TODO}: {guess.reason}; {choices}', ""]
     else:
@@ -52,6 +64,8 @@ def draft(facts: Sequence[Facts], guess: Guess, ran: Mapping[str, str] = Mapping
     known = fields_of(guess.contract) if guess.contract is not None else {}
     for one, names in zip(facts, key_names(facts), strict=True):
         operation = guess.operations.get(one.script.name)
+        if own is not None:
+            operation, known = own[1][one.script.name][0], dict(own[1].values())
         lines += ["", *_operation(one, names, operation, known.get(operation or "", ()), ran.get(one.script.name, ""))]
     return "\n".join(lines) + "\n"
 
@@ -113,11 +127,16 @@ def _call(one: Facts, names: Sequence[str], fields: Sequence[str]) -> list[str]:
     return lines
 
 
-def _argument(slot: Slot, fields: Sequence[str], taken: list[str]) -> str:
+def known_field(slot: Slot, fields: Sequence[str], taken: Sequence[str]) -> str | None:
+    """The field that an argument's name, or a caller's spelling of it, speaks of."""
     is_path = re.fullmatch(r"\{[\w.$@>:()-]*\}", slot.spelled) is not None
     hint = re.findall(r"[A-Za-z]\w*", slot.spelled)[::-1] if is_path else []
     known = field_for(slot.name, fields, taken) if slot.is_named else None
-    known = known or next(filter(None, (field_for(word, fields, taken) for word in hint)), None)
+    return known or next(filter(None, (field_for(word, fields, taken) for word in hint)), None)
+
+
+def _argument(slot: Slot, fields: Sequence[str], taken: list[str]) -> str:
+    known = known_field(slot, fields, taken)
     read = " or ".join(sorted(slot.types)) or "text"
     if slot.members:
         read += f" with {', '.join(sorted(slot.members))}"

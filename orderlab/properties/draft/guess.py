@@ -80,7 +80,7 @@ def _fits(contract: str, facts: Sequence[Facts]) -> dict[str, str]:
 def plain_name(facts: Facts) -> str:
     """What a script is called, letters alone: its file's stem, or the name in its program."""
     file, _, inner = facts.script.name.partition("#")
-    told = inner.split(".")[-1] if inner else PurePath(file).stem
+    told = inner.removesuffix(".lua").split(".")[-1] if inner else PurePath(file).stem
     told = re.sub(r"\[\d+\]", "", told)
     name = re.sub(r"[^a-z]", "", told.lower())
     return re.sub(r"^(?:lua|script)|(?:lua|script|job|sha)$", "", name) or name
@@ -88,6 +88,8 @@ def plain_name(facts: Facts) -> str:
 
 def field_for(name: str, fields: Sequence[str], taken: Sequence[str]) -> str | None:
     """The field of an operation that a variable's name speaks of."""
+    if name in fields and name not in taken:
+        return name
     parts = re.findall(r"[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", name).lower())
     whole = "".join(parts)
     for candidate in (*fields, "now_ms"):

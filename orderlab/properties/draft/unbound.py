@@ -9,6 +9,7 @@ from pathlib import Path
 
 from orderlab.model.errors import InputError
 from orderlab.properties.draft.draft import TODO
+from orderlab.properties.draft.own_contract import first_gap
 from orderlab.properties.lint.subjects import scripts_at
 from orderlab.sim.stores.binding.loader import FILE_NAME, WITHOUT_SCRIPTS, read_text_file
 from orderlab.sim.stores.binding.results import Script
@@ -67,15 +68,20 @@ def _draft(path: Path, file: Path) -> Unbound | None:
         content = tomllib.loads(read_text_file(file).decode())
     except (InputError, UnicodeDecodeError, tomllib.TOMLDecodeError):
         return None
-    if not any(TODO in text for text in _texts(content)):
+    own, _, _ = str(content.get("specification", "")).partition(":")
+    unwritten = first_gap(file.parent / own) if own.endswith(".py") and "/" not in own else None
+    if unwritten is None and not any(TODO in text for text in _texts(content)):
         return None
     try:
         load_binding(path)
-        return None
+        gap = ""
     except Untrusted:
-        return None
+        gap = ""
     except InputError as error:
         gap = str(error)
+    if not gap and unwritten is None:
+        return None
+    gap = gap or str(unwritten)
     scripts, left = scripts_at([file.parent], is_binding_ignored=True)
     operations = content.get("operations")
     tables = operations.values() if isinstance(operations, dict) else ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from tree_sitter import Node
 
@@ -13,6 +13,7 @@ from orderlab.sim.redis.hash_slots import hash_slot
 
 LIVES = frozenset(["EXPIRE", "PEXPIRE", "EXPIREAT", "PEXPIREAT", "SETEX", "PSETEX"])
 """Commands that give a key a deadline."""
+APART = "deadline-apart"
 DEADLINES = frozenset((b"EX", b"PX", b"EXAT", b"PXAT", b"KEEPTTL"))
 """Options of SET after which a key has one, or keeps it."""
 
@@ -92,6 +93,22 @@ def deadline_dropped(script: ParsedScript, settings: LintSettings) -> Iterator[M
             yield Mention(call.node, message)
 
 
+@rule(
+    APART,
+    WARNING,
+    "A key is made in one call and given its deadline in another.",
+    why="The client may die between the two, and the key stays for ever: a counter that refuses everybody, a lock that "
+    "nobody gets again. Both belong into one script, or one command such as SET with PX.",
+    bad='[[operations.hit.steps]]\ncommand = ["INCR", "<key.hits>"]\ncapture = "count"\n\n'
+    '[[operations.hit.steps]]\ncommand = ["PEXPIRE", "<key.hits>", "<window_ms>"]',
+    good='[operations.hit]\nscript = "hit.lua"  # INCR and PEXPIRE\nkeys = ["hits"]\nargs = ["<window_ms>"]',
+    language="toml",
+)
+def deadline_apart(script: ParsedScript, settings: LintSettings) -> Iterator[Mention]:
+    """Nothing in a script alone: it is the binding that takes the calls apart."""
+    yield from ()
+
+
 def _is_there(script: ParsedScript, call: WrittenCall, key: str) -> bool:
     """Whether a call stands in a branch that asks if the key is there."""
     for branch in enclosing(call.node, "if_statement"):
@@ -109,8 +126,12 @@ def _is_there(script: ParsedScript, call: WrittenCall, key: str) -> bool:
 def _gives_deadline(script: ParsedScript, call: WrittenCall) -> bool:
     if not call.command.arguments:
         return False
-    words = {(script.string(part) or b"").upper() for part in call.command.arguments[2:]}
-    return call.name in LIVES or (call.name in ("SET", "GETEX") and bool(words & DEADLINES))
+    return gives_deadline(call.name, {(script.string(part) or b"").upper() for part in call.command.arguments[2:]})
+
+
+def gives_deadline(command: str, options: Set[bytes]) -> bool:
+    """Whether a command leaves its key with a deadline. ``options``: its words in capitals."""
+    return command in LIVES or (command in ("SET", "GETEX") and bool(options & DEADLINES))
 
 
 def _follows(first: Node, second: Node) -> bool:

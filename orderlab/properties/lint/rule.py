@@ -58,6 +58,8 @@ class Rule:
     check: Check
     settings: LintSettings = DEFAULT
     """Under which ``bad`` is bad."""
+    language: str = "lua"
+    """What the examples are: scripts, or (``toml``) a piece of a binding."""
 
 
 RULES: dict[str, Rule] = {}
@@ -65,12 +67,20 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(
-    name: str, level: str, summary: str, *, why: str, bad: str, good: str, settings: LintSettings = DEFAULT
+    name: str,
+    level: str,
+    summary: str,
+    *,
+    why: str,
+    bad: str,
+    good: str,
+    settings: LintSettings = DEFAULT,
+    language: str = "lua",
 ) -> Callable[[Check], Check]:
     """Register the decorated function as the check of a rule."""
 
     def register(check: Check) -> Check:
-        RULES[name] = Rule(name, level, summary, why, bad, good, check, settings)
+        RULES[name] = Rule(name, level, summary, why, bad, good, check, settings, language)
         return check
 
     return register

@@ -30,9 +30,16 @@ def scripts_at(
         before = len(found) + len(left)
         for script in _files_below(path, left) if is_binding_ignored else _scripts(path, left, trust_adapter):
             found.setdefault((script.path.resolve(), script.name if script.pieces else ""), script)
-        if len(found) + len(left) == before:
+        if len(found) + len(left) == before and (is_binding_ignored or not _is_store(path)):
             raise InputError(f"{path}: no Lua file, no {FILE_NAME}, and no program with a script in it; name one")
     return list(found.values()), left
+
+
+def _is_store(path: Path) -> bool:
+    """Whether a binding is there: that of a store of plain commands has no scripts, and is linted all the same."""
+    return (path / FILE_NAME if path.is_dir() else path).name == FILE_NAME and (
+        path.is_file() or (path / FILE_NAME).is_file()
+    )
 
 
 def _scripts(path: Path, left: list[str], trust_adapter: bool) -> Iterator[Script]:

@@ -85,7 +85,7 @@ def test_what_cannot_be_drafted_is_one_line(tmp_path: Path) -> None:
     assert 'did you mean "lock"?' in orderlab("init", str(tmp_path), "--specification", "lok").stderr
     ended = orderlab("validate", str(tmp_path), "--backend", "kernel")
     assert ended.returncode == 3
-    assert 'specification: unknown value "TODO"' in ended.stdout
+    assert "contract.py:15: the state of an empty store" in ended.stdout
 
 
 JAVA = '''

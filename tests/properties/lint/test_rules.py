@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orderlab.model.errors import InputError
+from orderlab.properties.lint.bindings import lint_bindings
 from orderlab.properties.lint.linter import ALLOW_RULE, LintFinding, lint_script, new_findings, repaired
 from orderlab.properties.lint.rule import DEFAULT, NOTE, RULES, LintSettings
 from orderlab.properties.lint.subjects import scripts_at
@@ -29,7 +30,7 @@ def rules_in(source: str, settings: LintSettings = DEFAULT) -> set[str]:
     return {one.rule for one in linted(source, settings)}
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", [name for name, rule in RULES.items() if rule.language == "lua"])
 def test_a_rule_speaks_of_its_bad_example_and_not_of_the_good_one(name: str) -> None:
     rule = RULES[name]
     assert name in rules_in(rule.bad, rule.settings)
@@ -253,3 +254,69 @@ def test_programs_and_folders_are_looked_through(tmp_path: Path) -> None:
 def _empty(folder: Path) -> Path:
     (folder / "empty").mkdir()
     return folder / "empty"
+
+
+HIT = "local n = redis.call('INCR', KEYS[1])\nredis.call('PEXPIRE', KEYS[1], ARGV[1])\nreturn n\n"
+BARE = "local hits = KEYS[1]\nreturn redis.call('INCR', hits)\n"
+STEPS = """specification = "limiter"
+[keys]
+hits = "{limiter}:hits"
+other = "{limiter}:other"
+REMARK
+[operations.hit]
+steps = [STEPS]
+"""
+
+
+def bound(folder: Path, steps: str, remark: str = "") -> list[str]:
+    """What is said of a store whose one operation takes these steps."""
+    (folder / "hit.lua").write_text(HIT)
+    (folder / "bare.lua").write_text(BARE)
+    (folder / "store.toml").write_text(STEPS.replace("STEPS", steps).replace("REMARK", remark))
+    scripts, left = scripts_at([folder])
+    assert not left
+    return [f"{one.rule}:{one.line}" for one in lint_bindings([folder], scripts)]
+
+
+EXPIRE = '{ command = ["PEXPIRE", "<key.hits>", "<window_ms>"] }'
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        '{ command = ["INCR", "<key.hits>"], capture = "n" }',
+        '{ command = ["SET", "<key.hits>", "1", "NX"], capture = "n" }',
+        '{ script = "bare.lua", keys = ["hits"], capture = "n" }',
+    ],
+)
+def test_a_key_that_gets_its_deadline_in_another_call_is_told(first: str, tmp_path: Path) -> None:
+    assert bound(tmp_path, f"{first}, {EXPIRE}") == ["deadline-apart:6"]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        '{ command = ["SET", "<key.hits>", "1", "NX", "PX", "<window_ms>"] }, ' + EXPIRE,
+        '{ script = "hit.lua", keys = ["hits"], args = ["<window_ms>"] }, ' + EXPIRE,
+        '{ command = ["INCR", "<key.other>"] }, ' + EXPIRE,
+        EXPIRE + ', { command = ["INCR", "<key.hits>"] }',
+        '{ transaction = [{ command = ["INCR", "<key.hits>"] }, ' + EXPIRE + "] }",
+    ],
+)
+def test_a_key_that_has_its_deadline_at_once_is_not(steps: str, tmp_path: Path) -> None:
+    assert bound(tmp_path, steps) == []
+
+
+def test_a_binding_allows_a_deadline_apart_with_a_reason(tmp_path: Path) -> None:
+    steps = f'{{ command = ["INCR", "<key.hits>"] }}, {EXPIRE}'
+    assert bound(tmp_path, steps, "# orderlab: allow deadline-apart: a job sweeps what is left") == []
+    assert bound(tmp_path, steps, "# orderlab: allow deadline-apart") == ["deadline-apart:6"]
+
+
+def test_the_examples_of_bindings_are_what_their_rule_says(tmp_path: Path) -> None:
+    rule = RULES["deadline-apart"]
+    head = '[keys]\nhits = "h"\n\n'
+    (tmp_path / "store.toml").write_text(head + rule.bad)
+    assert [one.rule for one in lint_bindings([tmp_path], [])] == ["deadline-apart"]
+    (tmp_path / "store.toml").write_text(head + rule.good)
+    assert lint_bindings([tmp_path], [Script("hit.lua", HIT.encode(), tmp_path / "hit.lua")]) == []

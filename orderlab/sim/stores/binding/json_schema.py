@@ -124,7 +124,8 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 def described(table: type[BaseModel]) -> Mapping[str, str]:
     """Key -> what stands below it in the text of the table."""
-    text = inspect.getsource(table)
+    owners = [owner for owner in reversed(table.__mro__) if issubclass(owner, BaseModel) and owner is not BaseModel]
+    text = "\n".join(map(inspect.getsource, owners))  # what is said of a key last is said of this table
     rows = re.findall(r'^    (\w+): [^\n]*\n    """(.*?)"""', text, re.MULTILINE | re.DOTALL)
     fields = table.model_fields
     return {(fields[name].alias or name): " ".join(words.split()) for name, words in rows if name in fields}

@@ -374,6 +374,10 @@ def _check_specification(content: dict[str, Any], place: str) -> None:
         near = did_you_mean(name, known)
         cure = near if near.endswith("?") else f"give {choices}"
         raise InputError(f'{place}: specification: unknown value "{shortened(name)[1:-1]}"; {cure}')
+    if name is None:  # another letter in it makes a store of sessions of any other, and every key of it a mistake
+        for key in content.keys() - Store.model_fields.keys() - ContractStore.model_fields.keys():
+            if (near := did_you_mean(key, ("specification",))).endswith("?"):
+                raise InputError(f'{place}: unknown key "{shortened(key)[1:-1]}"; {near}')
     if name is None and isinstance(operations, dict) and operations and not operations.keys() & set(OPERATION_FIELDS):
         cure = f'add specification = "...": {choices}'
         raise InputError(

@@ -94,18 +94,31 @@ class ReplyTable(Table):
     """How an operation's reply is read."""
 
     shape: Shape
+    """What the reply looks like (``notes/binding-session.md``, Replies)."""
     means: str | None = Field(None, alias="is")
+    """What an integer stands for."""
     columns: list[str] | None = None
+    """Names of the parts of a row."""
     nested: bool = False
+    """Each row is a list of its own."""
     skip: int = Field(0, ge=0)
+    """Items before the first row."""
     source: str | None = Field(None, alias="from")
+    """A capture that is read in place of the last reply."""
     fields: dict[str, str] = Field(default_factory=dict)
+    """Attribute of the result -> where it comes from."""
     kinds: dict[str, Packet] = Field(default_factory=dict)
+    """Spelling of the store -> PUBLISH or PUBREL."""
     refused: list[str] = Field(default_factory=list)
+    """Replies that decline, nothing done."""
     consecutive: bool = True
+    """Identifiers of a batch follow each other."""
     answers_again: bool = False
+    """A save that comes again gets the same reply."""
     closed: str | None = None
+    """The word for a session that is gone."""
     older: str | None = None
+    """The word for a batch older than its producer's last."""
 
     @property
     def words(self) -> list[str]:
@@ -117,26 +130,37 @@ class Operation(Calls):
     """One operation of a session store."""
 
     reply: ReplyTable | None = None
+    """How the reply is read; ignored unless said."""
     batch_max: int | None = Field(None, ge=1)
+    """Of save: the largest batch; with 1 the message's fields can be named directly."""
 
 
 class Operations(Table):
     """The operations that the store has; save and fetch at least."""
 
     open: Operation | None = None
+    """CONNECT."""
     save: Operation
+    """A batch of messages is kept."""
     fetch: Operation
+    """A page of what waits, the oldest first."""
     acknowledge: Operation | None = None
+    """PUBACK or PUBCOMP."""
     release: Operation | None = None
+    """PUBREC."""
     clear: Operation | None = None
+    """The session ends."""
 
 
 class MessageFormat(Table):
     """How one message is written as a value (the field ``message``)."""
 
     format: Literal["raw", "json", "packed"]
+    """raw: the payload; json: an object; packed: binary."""
     fields: dict[str, Any] | None = None
+    """Of json: member -> template."""
     layout: list[str] | None = None
+    """Of packed: ``part:type``, one after the other."""
 
 
 class Callers(Table):
@@ -152,24 +176,37 @@ class Store(Table):
     """A whole ``store.toml``."""
 
     name: str | None = None
+    """How reports name the store; the folder's name unless said."""
     base: str | None = None
+    """Another store.toml: what is not said here is as there."""
     edits: list[Edit] = Field(default_factory=list)
+    """Changes of the base's scripts."""
     includes: dict[str, str] = Field(default_factory=dict)
     """Folders beside the store's own that its scripts may include files of, by the name of each."""
     holes: dict[str, str] = Field(default_factory=dict)
     """What stands in strings of programs where they put a value in, by the text of what is put in."""
     specification: Specification = "session"
+    """``session``, which is what a file without the key is taken for."""
     tables: Literal["postgres", "postgres-async"] | None = None
     """What carries the operations out in place of a node of Redis; ``-async``: no commit waits for the log."""
     modulus: int = Field(MODULUS, ge=1, le=MODULUS)
+    """How many packet identifiers there are."""
     assumptions: list[str] = Field(default_factory=list)
+    """Sentences that every report repeats: what the store takes for granted."""
     adapter: str | None = None
+    """A Python file in place of templates; it is run with ``--trust-adapter`` alone."""
     keys: dict[str, str] = Field(default_factory=dict)
+    """Name -> template of a key. Braces are a hash tag, as in Redis."""
     message: MessageFormat | None = None
+    """How one message is written as a value."""
     fixed: Fixed = Fixed()
+    """Values that the scripts fix themselves."""
     callers: Callers = Callers()
+    """What callers may give."""
     operations: Operations
+    """Operation -> how it is called, and how its reply is read."""
     specimen: SpecimenTable | None = None
+    """Of a store that is flawed on purpose."""
 
 
 Values = Mapping[str, Any]

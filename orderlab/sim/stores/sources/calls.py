@@ -1,8 +1,8 @@
 """Where programs call their scripts: which keys and arguments they pass, in which order, and how they spell them.
 
-Verified: calls in which the script is named by itself (a constant, an object that was made of one), with keys and
-arguments written there or in a list that one name stands for. Not read: what is put together while the program runs,
-commands that are registered under a name.
+Verified: calls in which the script is named by itself (a constant, an object that was made of one, a command that was
+registered with its number of keys), with keys and arguments written there or in a list that one name stands for, spread
+or not. Not read: what is put together while the program runs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,12 @@ _KEYS = ("keys", "KEYS")
 _ARGUMENTS = ("args", "argv", "arguments", "ARGV")
 NAMED = ("identifier", "name", "constant", "property_identifier", "field_identifier", "simple_identifier")
 SPREADS = ("spread_element", "list_splat", "splat_argument", "variadic_unpacking", "variadic_argument")
-"""Lists that are passed as so many arguments: how many, nobody knows."""
+"""Lists that are passed as so many arguments."""
+_COUNTED = re.compile(r"^(?:len\((?P<inner>[\w.]+)\)|(?P<path>[\w.$>-]+?)(?:\.|->)(?:length|size)(?:\(\))?)$")
+"""How many a list has: ``keys.length``, ``len(keys)``."""
+_NUMBER_OF_KEYS = ("numberOfKeys", "number_of_keys", "NUMBER_OF_KEYS")
+_MADE = ("object_creation_expression", "new_expression", "expression_list", "arguments", "argument_list")
+"""What an object that stands for a script is made by, beside calls; the last two of commands that are registered."""
 _PAIRS = ("keyword_argument", "pair", "named_argument", "argument")
 
 
@@ -85,15 +90,16 @@ def calls_of(constants: Constants, scripts: Collection[str]) -> list[CallSite]:
     """The calls of scripts in a program. ``scripts``: names that lead to one, or stems of Lua files."""
     program = constants.program
     spelling = Spelling(program, constants.holes)
-    by_last = {re.split(r"\.|::", re.sub(r"\[\d+\]$", "", name))[-1]: name for name in scripts}
+    by_last = {re.split(r"\.|::", re.sub(r"\[\d+\]$|(?<=\w)\.lua$", "", name))[-1]: name for name in scripts}
     aliases = _aliases(program, by_last)
+    counts = _registered_counts(program)
     results = []
     for node in walk(program.tree.root_node):
         if node.type not in CALLS:
             continue
         near = {name: [one for at, one in given if at < node.start_byte][-1:] for name, given in aliases.items()}
         names = {**by_last, **{name: nearest[0] for name, nearest in near.items() if nearest}}
-        if (site := _site(spelling, node, names)) is not None:
+        if (site := _site(spelling, node, names, counts)) is not None:
             results.append(site)
     return results
 
@@ -108,7 +114,7 @@ def _aliases(program: Program, names: dict[str, str]) -> dict[str, list[tuple[in
     given, and to which."""
     results: dict[str, list[tuple[int, str]]] = {}
     for path, value in program.definitions:
-        if value.type in CALLS or value.type in ("object_creation_expression", "new_expression", "expression_list"):
+        if value.type in CALLS or value.type in _MADE:
             words = {_last(program.text(part)) for part in walk(value) if part.type in NAMED}
             led = {names[word] for word in words if word in names}
             if len(led) == 1:
@@ -116,7 +122,21 @@ def _aliases(program: Program, names: dict[str, str]) -> dict[str, list[tuple[in
     return results
 
 
-def _site(spelling: Spelling, node: Node, names: dict[str, str]) -> CallSite | None:
+def _registered_counts(program: Program) -> dict[str, int]:
+    """Commands that are registered with a script (``defineCommand("take", { numberOfKeys: 2, lua })``): how many keys
+    each takes."""
+    counts = {}
+    for path, value in program.definitions:
+        if value.type not in ("arguments", "argument_list"):
+            continue
+        told = {name: program.text(part) for name, part in _named_parts(program, plain(value))}
+        number = next((told[name] for name in _NUMBER_OF_KEYS if name in told), "")
+        if number.isdigit():
+            counts[path[-1]] = int(number)
+    return counts
+
+
+def _site(spelling: Spelling, node: Node, names: dict[str, str], counts: dict[str, int]) -> CallSite | None:
     program = spelling.program
     name, receiver, given = program.call(node)
     if re.search(r"register|define|NewScript|load|prepare|digest|sha1|^new", name, re.IGNORECASE):
@@ -132,38 +152,70 @@ def _site(spelling: Spelling, node: Node, names: dict[str, str]) -> CallSite | N
         script = names.get(called, "") or names.get(_last(name), "")
         if not script or program.is_text(node):
             return None
-    keys_and_arguments = _split(spelling, rest)
+    keys_and_arguments = _split(spelling, rest, counts.get(_last(name)))
     if keys_and_arguments is None:
         return None
     keys, arguments = (tuple(_passed(spelling, part) for part in parts) for parts in keys_and_arguments)
     return CallSite(script, program.path, program.line(node), keys, arguments, name.lower().endswith("ro"))
 
 
-def _split(spelling: Spelling, given: Sequence[Node]) -> tuple[list[Node], list[Node]] | None:
-    """Keys and arguments, in each client's way of passing them."""
+def _split(spelling: Spelling, given: Sequence[Node], count: int | None) -> tuple[list[Node], list[Node]] | None:
+    """Keys and arguments, in each client's way of passing them. ``count``: of keys, where the command was registered
+    with it."""
     program = spelling.program
-    if any(part.type in SPREADS for part in given):
-        return None
     named = dict(_named_parts(program, given))
     if any(word in named for word in _KEYS):
         keys = _items(program, next(named[word] for word in _KEYS if word in named))
         listed = next((named[word] for word in _ARGUMENTS if word in named), None)
         arguments = [] if listed is None else _items(program, listed)
         return None if keys is None or arguments is None else (keys, arguments)
+    parts = _written_out(program, given)
+    if count is not None:
+        return None if parts is None else (parts[:count], parts[count:])
     for place, part in enumerate(given):
-        if (count := program.text(part)).isdigit():  # so many keys, then all one after the other
-            rest = list(given[place + 1 :])
+        if (number := _counted(program, part)) is not None:  # so many keys, then all one after the other
+            rest = _written_out(program, given[place + 1 :])
+            if rest is None:
+                return None
             if len(rest) == 1 and (items := _items(program, rest[0])) is not None:
                 rest = items
-            return rest[: int(count)], rest[int(count) :]
-        if (keys := _items(program, part)) is not None:
-            rest = list(given[place + 1 :])
-            if len(rest) == 1 and (count := program.text(rest[0])).isdigit():  # phpredis: the keys are the first of all
-                return keys[: int(count)], keys[int(count) :]
+            return rest[:number], rest[number:]
+        if part.type not in SPREADS and (keys := _items(program, part)) is not None:
+            rest = _written_out(program, given[place + 1 :])
+            if rest is None:
+                return None
+            if (
+                len(rest) == 1 and (number := _counted(program, rest[0])) is not None
+            ):  # phpredis: keys come first of all
+                return keys[:number], keys[number:]
             if len(rest) == 1 and (items := _items(program, rest[0])) is not None:
                 return keys, items
             return keys, [each for each in rest if each.type not in _PAIRS]
     return None
+
+
+def _counted(program: Program, node: Node) -> int | None:
+    """A number that is written out, or the length of a list that is."""
+    text = program.text(node)
+    if text.isdigit():
+        return int(text)
+    if (told := _COUNTED.match(text)) is None:
+        return None
+    items = _named_list(program, _last(told["inner"] or told["path"]), 0)
+    return None if items is None else len(items)
+
+
+def _written_out(program: Program, given: Sequence[Node], depth: int = 0) -> list[Node] | None:
+    """Arguments, with the items of lists that are spread in their places; None where a list is not written out."""
+    found: list[Node] = []
+    for part in given:
+        if part.type not in SPREADS:
+            found.append(part)
+        elif (items := _items(program, plain(part)[-1], depth + 1)) is None:
+            return None
+        else:
+            found += items
+    return found
 
 
 def _named_parts(program: Program, given: Sequence[Node]) -> Iterator[tuple[str, Node]]:
@@ -187,16 +239,21 @@ def _items(program: Program, node: Node, depth: int = 0) -> list[Node] | None:
         if node.type != "array_creation_expression":
             return None
     if node.type in _LISTED:
-        if any(part.type in SPREADS for part in plain(node)):
-            return None
-        return [plain(part)[-1] if part.type in _ELEMENTS else part for part in plain(node)]
+        return _written_out(
+            program, [plain(part)[-1] if part.type in _ELEMENTS else part for part in plain(node)], depth
+        )
     if node.type in CALLS:
         name, _, given = program.call(node)
         return list(given) if name.split("<")[0] in _LISTING else None
     if node.type in ("identifier", "variable_name", *PATHS):
-        values = [value for path, value in program.definitions if path[-1] == _last(program.text(node))]
-        return _items(program, values[0], depth + 1) if len(values) == 1 else None
+        return _named_list(program, _last(program.text(node)), depth)
     return None
+
+
+def _named_list(program: Program, name: str, depth: int) -> list[Node] | None:
+    """The items of the list that a name stands for, where it stands for one value alone."""
+    values = [value for path, value in program.definitions if path[-1] == name]
+    return _items(program, values[0], depth + 1) if len(values) == 1 else None
 
 
 def _passed(spelling: Spelling, node: Node) -> Passed:

@@ -47,6 +47,11 @@ DEPTH_MAX = 200
 _SCOPES = (
     *("class", "module", "object_declaration", "interface", "enum", "struct", "namespace", "impl", "trait", "record"),
 )
+_SEVERAL = (
+    "pattern_list", "tuple_pattern", "expression_list", "tuple", "left_assignment_list", "right_assignment_list",
+    "array_pattern", "array", "list_literal",
+)  # fmt: skip
+"""Several names, or several values, side by side."""
 _SIDES = (
     *(("name", "value"), ("name", "default_value"), ("property", "value"), ("left", "right"), ("key", "value")),
     ("name", "body"),
@@ -193,12 +198,26 @@ def _definitions_of(program: Program) -> Iterator[tuple[tuple[str, ...], Node]]:
     while waiting:
         node, above = waiting.pop()
         inner = above
-        if node.is_named and (named := _definition(program, node)) is not None:
+        if node.is_named and (several := _side_by_side(program, node)):
+            for name, value in several:
+                yield (*above, name), value
+        elif node.is_named and (named := _definition(program, node)) is not None:
             name, value = named
             inner = (*above, name)
             if value is not None:
                 yield inner, value
         waiting.extend((child, inner) for child in reversed(node.children))
+
+
+def _side_by_side(program: Program, node: Node) -> list[tuple[str, Node]]:
+    """The names and values of an assignment of several (``a, b = x, y``); none where one side is not written out."""
+    left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+    if left is None or right is None or len(plain(left)) < 2 or left.type not in _SEVERAL:
+        return []
+    names, values = plain(left), plain(right)
+    if right.type not in _SEVERAL or len(names) != len(values):
+        return []
+    return [(_plain_name(program, name), value) for name, value in zip(names, values, strict=True)]
 
 
 def _definition(program: Program, node: Node) -> tuple[str, Node | None] | None:
@@ -209,6 +228,8 @@ def _definition(program: Program, node: Node) -> tuple[str, Node | None] | None:
         return _registered(program, node)
     for left, right in _SIDES if node.type not in SUMS else ():
         name, value = node.child_by_field_name(left), node.child_by_field_name(right)
+        if name is not None and name.type in _SEVERAL and len(plain(name)) > 1:
+            return None  # of several names none stands for the whole
         if name is not None and value is not None:
             return _plain_name(program, name), value
     if node.type in ("const_element", "property_element", "variable_declarator") and len(node.named_children) >= 2:
