@@ -22,9 +22,9 @@ NOW_MS = 1_700_000_000_000
 def named_fields(facts: Sequence[Facts]) -> Mapping[str, tuple[str, Sequence[str]]]:
     """Script -> (operation, fields): every argument has a field of its own, and is noted in ``facts`` under it."""
     operations = {}
-    for one, operation in zip(facts, names_of_operations(facts), strict=True):
+    for script_facts, operation in zip(facts, names_of_operations(facts), strict=True):
         fields: list[str] = []
-        for slot in one.arguments:
+        for slot in script_facts.arguments:
             if slot.is_constant:
                 continue
             name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|\W+", "_", slot.name).strip("_").lower() or "value"
@@ -32,7 +32,7 @@ def named_fields(facts: Sequence[Facts]) -> Mapping[str, tuple[str, Sequence[str
             name = name if name not in fields else f"{name}_{len(fields) + 1}"
             slot.name, slot.is_named = name, True
             fields.append(name)
-        operations[one.script.name] = (operation, fields)
+        operations[script_facts.script.name] = (operation, fields)
     return operations
 
 
@@ -60,18 +60,18 @@ def contract_text(facts: Sequence[Facts], operations: Mapping[str, tuple[str, Se
         "",
         "    def outcomes(self, state, call, now_ms):",
     ]
-    for one in facts:
-        name, fields = operations[one.script.name]
+    for script_facts in facts:
+        name, fields = operations[script_facts.script.name]
         head += [
-            f'        if call.name == "{name}":  # {one.script.name} returns {", ".join(one.replies)}',
+            f'        if call.name == "{name}":  # {script_facts.script.name} returns {", ".join(script_facts.replies)}',
             f"            # {TODO}: each reply that {name}({', '.join(fields)}) may give, with the state after it:",
             "            # yield reply, state",
             f'            raise NotImplementedError("write what {name} may reply")',
         ]
     head += ["", "    def calls(self, client, seen):"]
-    for one in facts:
-        name, fields = operations[one.script.name]
-        slots = [slot for slot in one.arguments if not slot.is_constant]
+    for script_facts in facts:
+        name, fields = operations[script_facts.script.name]
+        slots = [slot for slot in script_facts.arguments if not slot.is_constant]
         given = [f"{field}={_value(choices(slot, NOW_MS))}" for field, slot in zip(fields, slots, strict=True)]
         head.append(f"        yield Call.of({', '.join([json.dumps(name), *given])})")
     return "\n".join(head) + "\n"
@@ -91,6 +91,6 @@ def first_gap(file: Path) -> str | None:
     if not file.is_file():
         return None
     for number, line in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
-        if (found := re.search(rf"# {TODO}: (.*)", line)) is not None:
-            return f"{file}:{number}: {found[1].rstrip(':')}; orderlab docs contracts says how"
+        if (gap := re.search(rf"# {TODO}: (.*)", line)) is not None:
+            return f"{file}:{number}: {gap[1].rstrip(':')}; orderlab docs contracts says how"
     return None

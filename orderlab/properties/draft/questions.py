@@ -28,33 +28,36 @@ def answered(facts: Sequence[Facts], guess: Guess, ask: Ask) -> Guess:
     assert guess.contract is not None
     fields = fields_of(guess.contract)
     guess = replace(guess, operations=dict(_operations(facts, guess, list(fields), ask)))
-    for one in facts:
-        if one.script.name in guess.operations:
-            _arguments(one, guess.operations[one.script.name], fields, ask)
+    for script_facts in facts:
+        if script_facts.script.name in guess.operations:
+            _arguments(script_facts, guess.operations[script_facts.script.name], fields, ask)
     return guess
 
 
 def _operations(facts: Sequence[Facts], guess: Guess, all_of: Sequence[str], ask: Ask) -> Iterator[tuple[str, str]]:
     taken = set(guess.operations.values())
-    for one in facts:
-        operation = guess.operations.get(one.script.name, "")
+    for script_facts in facts:
+        operation = guess.operations.get(script_facts.script.name, "")
         free = [name for name in all_of if name not in taken]
         if not operation and free:
-            does = "writes" if one.writes else "reads"
-            operation = ask(f"{one.script.name} {does} with {', '.join(one.commands)}: which operation is it?", free)
+            does = "writes" if script_facts.writes else "reads"
+            operation = ask(
+                f"{script_facts.script.name} {does} with {', '.join(script_facts.commands)}: which operation is it?",
+                free,
+            )
         if operation:
             taken.add(operation)
-            yield one.script.name, operation
+            yield script_facts.script.name, operation
 
 
-def _arguments(one: Facts, operation: str, fields: Mapping[str, Sequence[str]], ask: Ask) -> None:
+def _arguments(script_facts: Facts, operation: str, fields: Mapping[str, Sequence[str]], ask: Ask) -> None:
     taken: list[str] = []
-    for number, slot in enumerate(one.arguments, 1):
+    for number, slot in enumerate(script_facts.arguments, 1):
         known = known_field(slot, fields[operation], taken)
         free = [name for name in fields[operation] if name not in taken]
         if known is None and not slot.is_constant and free:
-            told = f"{one.script.name} as {operation}: what is ARGV[{number}] ({slot.name}{told_by_callers(slot)})?"
-            known = ask(f"{told} =TEXT for a text that is always the same.", free)
+            about = f"{script_facts.script.name} as {operation}: what is ARGV[{number}] ({slot.name}{told_by_callers(slot)})?"
+            known = ask(f"{about} =TEXT for a text that is always the same.", free)
             if known.startswith("="):
                 slot.spelled, slot.is_constant = known[1:], True
             elif known:
@@ -82,7 +85,7 @@ def asked_on_terminal(question: str, choices: Sequence[str]) -> str:
 def names_of_operations(facts: Sequence[Facts]) -> list[str]:
     """A name for each script as an operation of one's own: its own, with a number where two are called alike."""
     names: list[str] = []
-    for one in facts:
-        name = plain_name(one) or "call"
+    for script_facts in facts:
+        name = plain_name(script_facts) or "call"
         names.append(name if name not in names else f"{name}_{sum(other.startswith(name) for other in names) + 1}")
     return names

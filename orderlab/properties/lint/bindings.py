@@ -24,7 +24,7 @@ _CREATES = words(
 """Commands after which a key may be there that was not."""
 
 
-class KeyUse(NamedTuple):
+class StepKey(NamedTuple):
     """One call of a step on a key, named as the binding names it."""
 
     key: str
@@ -34,12 +34,12 @@ class KeyUse(NamedTuple):
 
 def lint_bindings(paths: Sequence[Path], scripts: Sequence[Script]) -> list[LintFinding]:
     """What is said of the operations of the stores at these paths."""
-    found = []
+    findings = []
     for path in paths:
         file = path / FILE_NAME if path.is_dir() else path
         if file.suffix == ".toml" and file.is_file():
-            found += _findings(file, {script.name: script for script in scripts})
-    return found
+            findings += _findings(file, {script.name: script for script in scripts})
+    return findings
 
 
 def _findings(file: Path, scripts: Mapping[str, Script]) -> Iterator[LintFinding]:
@@ -62,22 +62,22 @@ def _findings(file: Path, scripts: Mapping[str, Script]) -> Iterator[LintFinding
             yield LintFinding(APART, WARNING, file, line, 1, message, text.splitlines()[line - 1].strip())
 
 
-def _apart(steps: Sequence[Sequence[KeyUse]]) -> Iterator[tuple[str, str, str]]:
+def _apart(steps: Sequence[Sequence[StepKey]]) -> Iterator[tuple[str, str, str]]:
     """(key, command that makes it, command that gives it a deadline), once for each key."""
-    told: set[str] = set()
+    reported: set[str] = set()
     for number, uses in enumerate(steps):
         safe = {use.key for use in uses if use.has_deadline}
         for use in uses:
-            if use.command not in _CREATES or use.key in safe or use.key in told:
+            if use.command not in _CREATES or use.key in safe or use.key in reported:
                 continue
             later = (other for step in steps[number + 1 :] for other in step)
             given = next((other for other in later if other.key == use.key and other.command in LIVES), None)
             if given is not None:
-                told.add(use.key)
+                reported.add(use.key)
                 yield use.key, use.command, given.command
 
 
-def _uses(step: Mapping[str, Any], scripts: Mapping[str, Script]) -> Iterator[KeyUse]:
+def _uses(step: Mapping[str, Any], scripts: Mapping[str, Script]) -> Iterator[StepKey]:
     """The keys that a step touches: of a command its first argument, of a script what it calls on KEYS."""
     if "transaction" in step:  # these calls are carried out together
         for inner in step["transaction"]:
@@ -86,12 +86,12 @@ def _uses(step: Mapping[str, Any], scripts: Mapping[str, Script]) -> Iterator[Ke
     command = step.get("command")
     if isinstance(command, list) and len(command) >= 2 and all(isinstance(word, str) for word in command[:2]):
         name, options = command[0].upper(), {str(word).upper().encode() for word in command[2:]}
-        yield KeyUse(_plain(command[1]), name, gives_deadline(name, options))
+        yield StepKey(_plain(command[1]), name, gives_deadline(name, options))
     elif (script := scripts.get(str(step.get("script")))) is not None:
         yield from _uses_of_script(script, [_plain(key) for key in step.get("keys", ()) if isinstance(key, str)])
 
 
-def _uses_of_script(script: Script, keys: Sequence[str]) -> Iterator[KeyUse]:
+def _uses_of_script(script: Script, keys: Sequence[str]) -> Iterator[StepKey]:
     try:
         parsed = ParsedScript(script.source, str(script.path))
     except InputError:
@@ -106,7 +106,7 @@ def _uses_of_script(script: Script, keys: Sequence[str]) -> Iterator[KeyUse]:
         place = int(direct[1]) if direct else names.get(text, 0)
         if 0 < place <= len(keys):
             options = {(parsed.string(part) or b"").upper() for part in call.command.arguments[2:]}
-            yield KeyUse(keys[place - 1], call.name, gives_deadline(call.name, options))
+            yield StepKey(keys[place - 1], call.name, gives_deadline(call.name, options))
 
 
 def _plain(key: str) -> str:
@@ -116,8 +116,8 @@ def _plain(key: str) -> str:
 
 
 def _line_of(text: str, operation: str) -> int:
-    found = re.search(rf"^\[+operations\.[\"']?{re.escape(operation)}\b", text, re.MULTILINE)
-    return 1 if found is None else text.count("\n", 0, found.start()) + 1
+    header = re.search(rf"^\[+operations\.[\"']?{re.escape(operation)}\b", text, re.MULTILINE)
+    return 1 if header is None else text.count("\n", 0, header.start()) + 1
 
 
 def _is_allowed(text: str, operation: str) -> bool:

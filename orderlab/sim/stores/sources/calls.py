@@ -129,8 +129,8 @@ def _registered_counts(program: Program) -> dict[str, int]:
     for path, value in program.definitions:
         if value.type not in ("arguments", "argument_list"):
             continue
-        told = {name: program.text(part) for name, part in _named_parts(program, plain(value))}
-        number = next((told[name] for name in _NUMBER_OF_KEYS if name in told), "")
+        named = {name: program.text(part) for name, part in _named_parts(program, plain(value))}
+        number = next((named[name] for name in _NUMBER_OF_KEYS if name in named), "")
         if number.isdigit():
             counts[path[-1]] = int(number)
     return counts
@@ -199,23 +199,23 @@ def _counted(program: Program, node: Node) -> int | None:
     text = program.text(node)
     if text.isdigit():
         return int(text)
-    if (told := _COUNTED.match(text)) is None:
+    if (listed := _COUNTED.match(text)) is None:
         return None
-    items = _named_list(program, _last(told["inner"] or told["path"]), 0)
+    items = _named_list(program, _last(listed["inner"] or listed["path"]), 0)
     return None if items is None else len(items)
 
 
 def _written_out(program: Program, given: Sequence[Node], depth: int = 0) -> list[Node] | None:
     """Arguments, with the items of lists that are spread in their places; None where a list is not written out."""
-    found: list[Node] = []
+    parts: list[Node] = []
     for part in given:
         if part.type not in SPREADS:
-            found.append(part)
+            parts.append(part)
         elif (items := _items(program, plain(part)[-1], depth + 1)) is None:
             return None
         else:
-            found += items
-    return found
+            parts += items
+    return parts
 
 
 def _named_parts(program: Program, given: Sequence[Node]) -> Iterator[tuple[str, Node]]:
