@@ -63,7 +63,8 @@ def contract_text(facts: Sequence[Facts], operations: Mapping[str, tuple[str, Se
     for script_facts in facts:
         name, fields = operations[script_facts.script.name]
         head += [
-            f'        if call.name == "{name}":  # {script_facts.script.name} returns {", ".join(script_facts.replies)}',
+            f"        if call.name == {json.dumps(name)}:  "
+            f"# {script_facts.script.name} returns {', '.join(script_facts.replies)}",
             f"            # {TODO}: each reply that {name}({', '.join(fields)}) may give, with the state after it:",
             "            # yield reply, state",
             f'            raise NotImplementedError("write what {name} may reply")',

@@ -56,7 +56,8 @@ def _arguments(script_facts: Facts, operation: str, fields: Mapping[str, Sequenc
         known = known_field(slot, fields[operation], taken)
         free = [name for name in fields[operation] if name not in taken]
         if known is None and not slot.is_constant and free:
-            about = f"{script_facts.script.name} as {operation}: what is ARGV[{number}] ({slot.name}{told_by_callers(slot)})?"
+            about = f"{script_facts.script.name} as {operation}: what is ARGV[{number}]"
+            about += f" ({slot.name}{told_by_callers(slot)})?"
             known = ask(f"{about} =TEXT for a text that is always the same.", free)
             if known.startswith("="):
                 slot.spelled, slot.is_constant = known[1:], True
