@@ -82,16 +82,14 @@ DEFECTS = (
         "quick",
     ),
     Defect(
-        "job-score-too-large", "order", "A number that is too large to be exact",
-        "Priority and sequence share one score. Scores are doubles: beyond 2^53 neighbours are the same number, and "
-        "jobs come in the order of their names.",
-        "quick",
+        "lock-renew-revives", "mutual-exclusion", "Renewed after it had lapsed",
+        "A holder that comes late renews, and has the lock back although another may have been granted it. What has "
+        "lapsed is gone: renew only what is there and one's own.",
     ),
     Defect(
-        "expire-on-the-queue", "expiry", "One deadline for a whole queue",
-        "Each save renews the deadline of the key. An old message lives as long as new ones come, and a long one dies "
-        "in a quiet queue. Keep a deadline for each.",
-        "quick",
+        "limiter-refused-counted", "refusal-when-full", "Refused, and counted all the same",
+        "A refused hit is recorded as well, so that a client which goes on asking is never let in again. Decide first, "
+        "then write.",
     ),
 )  # fmt: skip
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from orderlab.application import command
-from orderlab.cli import COMMANDS
+from orderlab.commands import COMMANDS
 from orderlab.model.files import write_whole
 from orderlab.report.pages import Explained, laws, rules
 from orderlab.sim.stores.binding.json_schema import schema_of_stores

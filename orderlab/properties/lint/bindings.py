@@ -34,7 +34,7 @@ class StepKey(NamedTuple):
 
 def lint_bindings(paths: Sequence[Path], scripts: Sequence[Script]) -> list[LintFinding]:
     """What is said of the operations of the stores at these paths."""
-    findings = []
+    findings: list[LintFinding] = []
     for path in paths:
         file = path / FILE_NAME if path.is_dir() else path
         if file.suffix == ".toml" and file.is_file():

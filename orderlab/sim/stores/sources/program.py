@@ -199,8 +199,7 @@ def _definitions_of(program: Program) -> Iterator[tuple[tuple[str, ...], Node]]:
         node, above = waiting.pop()
         inner = above
         if node.is_named and (several := _side_by_side(program, node)):
-            for name, value in several:
-                yield (*above, name), value
+            yield from (((*above, name), value) for name, value in several)
         elif node.is_named and (named := _definition(program, node)) is not None:
             name, value = named
             inner = (*above, name)
