@@ -29,12 +29,12 @@ SCRIPTS = ("script", "library")
 def schema_of_stores() -> dict[str, Any]:
     """The schema, for every contract that there is and for owners' own."""
     definitions: dict[str, Any] = {"session": _shape_of(Store)}
-    definitions["session"]["properties"]["specification"] = {"enum": list(get_args(Specification))}
+    _take_specification(definitions["session"], {"enum": list(get_args(Specification))})
     for name, reference in CONTRACTS.items():
         module, _, attribute = reference.partition(":")
         definitions[name] = _of_contract(name, getattr(importlib.import_module(module), attribute))
     definitions["own"] = _shape_of(ContractStore)
-    definitions["own"]["properties"]["specification"] = {"type": "string", "pattern": OWN}
+    _take_specification(definitions["own"], {"type": "string", "pattern": OWN})
     whole = {}
     for name, shape in definitions.items():
         for inner, table in shape.pop("$defs", {}).items():
@@ -71,7 +71,7 @@ def _by_specification(kinds: list[str]) -> dict[str, Any]:
 
 def _of_contract(name: str, contract: Any) -> dict[str, Any]:
     shape = _shape_of(ContractStore)
-    shape["properties"]["specification"] = {"const": name}
+    _take_specification(shape, {"const": name})
     shape["properties"]["operations"]["propertyNames"] = {"enum": list(contract.operations)}
     promises = _shape_of(contract.promises_table)
     shape["$defs"] = {**shape.get("$defs", {}), **promises.pop("$defs", {})}
@@ -89,6 +89,11 @@ def _shape_of(table: type[BaseModel]) -> dict[str, Any]:
             if inner.__name__ in tables and key in tables[inner.__name__].get("properties", {}):
                 tables[inner.__name__]["properties"][key]["description"] = text
     return shape
+
+
+def _take_specification(shape: dict[str, Any], taken: dict[str, Any]) -> None:
+    """What ``specification`` takes in stores of one kind, with what it means."""
+    shape["properties"]["specification"] = {**taken, "description": shape["properties"]["specification"]["description"]}
 
 
 def _take_scripts(shape: Any) -> None:

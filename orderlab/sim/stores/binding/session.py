@@ -186,7 +186,7 @@ class Store(Table):
     holes: dict[str, str] = Field(default_factory=dict)
     """What stands in strings of programs where they put a value in, by the text of what is put in."""
     specification: Specification = "session"
-    """``session``, which is what a file without the key is taken for."""
+    """The contract; a file without the key is taken for a session's."""
     tables: Literal["postgres", "postgres-async"] | None = None
     """What carries the operations out in place of a node of Redis; ``-async``: no commit waits for the log."""
     modulus: int = Field(MODULUS, ge=1, le=MODULUS)
