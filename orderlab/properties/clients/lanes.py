@@ -9,7 +9,9 @@ from __future__ import annotations
 import gc
 import os
 import random
+import sys
 import threading
+from asyncio import _set_running_loop
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,6 +111,11 @@ class Lane:
         self._rng: random.Random | None = None
         self.greenlet: Any = None
         self.loop: Any = None
+        """Its event loop, if one runs in it."""
+        self.place: tuple[str, str] | None = None
+        """Where in its files it was asked for its step, if not by itself."""
+        self.follower: Lane | None = None
+        """Who goes on within the same step, if that lets it."""
         self.locals: dict[int, dict[str, Any]] = {}
 
     @property
@@ -241,7 +248,19 @@ class Execution:
         if lane.is_killed or self.ending:
             self._die(lane)
         lane.op = op
-        self.hub.switch()
+        if lane.loop is None:
+            self.hub.switch()
+        else:  # who runs meanwhile may have an event loop of its own, and Python knows one for each thread
+            _set_running_loop(None)
+            hooks = sys.get_asyncgen_hooks()
+            self.hub.switch()
+            sys.set_asyncgen_hooks(*hooks)
+            _set_running_loop(lane.loop)
+        if lane.trouble or lane.is_killed or self.ending:
+            self.granted(lane)
+
+    def granted(self, lane: Lane) -> None:
+        """In a lane whose step may now be made: let befall it what shall."""
         if lane.is_killed or self.ending:
             self._die(lane)
         if lane.trouble == "killed":
@@ -251,11 +270,9 @@ class Execution:
             lane.trouble = ""
             self._die(lane)
         if lane.trouble == "paused":
+            op = lane.op
             lane.trouble = ""
-            lane.op = Op("sleep", "paused", _never, self._past_deadline_us())
-            self.hub.switch()
-            if lane.is_killed or self.ending:
-                self._die(lane)
+            self.pend(Op("sleep", "paused", _never, self._past_deadline_us()))
             self.pend(op)
 
     def _die(self, lane: Lane) -> None:
@@ -370,6 +387,10 @@ class Execution:
             self._begin(lane)
         else:
             lane.greenlet.switch()
+        follower = lane.follower
+        if follower is not None and follower.op.ready is not None and not follower.is_done and follower.op.ready():
+            self.lane = follower
+            follower.greenlet.switch()
         self.lane = None
         is_changed = shard.dirty != dirty
         if lane.is_done or (lane.children and len(self.lanes) > 3):
@@ -423,7 +444,11 @@ class Execution:
             lane.polls = 0
 
     def _where(self, lane: Lane) -> tuple[str, str]:
-        frame, first, user = lane.greenlet and lane.greenlet.gr_frame, "", ""
+        return lane.place or self.place_of(lane.greenlet and lane.greenlet.gr_frame)
+
+    def place_of(self, frame: Any) -> tuple[str, str]:
+        """The line of the user's file that a frame goes back to, and that of the library beneath, if any."""
+        first, user = "", ""
         while frame is not None:
             name = frame.f_code.co_filename
             if not name.startswith((_OURS, "<")) and "/greenlet/" not in name:
@@ -511,7 +536,9 @@ class Execution:
             if op.ready() or not self.advance():
                 break
         if lane is None or lane.is_done or not op.ready or not op.ready():
-            raise Unstable(f"step {len(self.choices) + 1}: client {choice[0]} could go on, and cannot")
+            error = lane.error if lane is not None else None
+            why = f": {type(error).__name__}: {error}" if error is not None else ""
+            raise Unstable(f"step {len(self.choices) + 1}: client {choice[0]} could go on, and cannot{why}")
 
     def _deadline_ahead(self) -> bool:
         return any(ms >= self.shard.now_ms for ms in self.shard.all_deadlines_ms())

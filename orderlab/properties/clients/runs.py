@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
+import redis.asyncio
+
 from orderlab.model.errors import InputError
-from orderlab.properties.clients import straight, virtual, wiring
+from orderlab.properties.clients import event_loop, straight, virtual, wiring
 from orderlab.properties.clients.lanes import Choice, Chooser, Execution, Killed
 from orderlab.properties.clients.marks import ClientMarks, Marks, MarkViolation
 from orderlab.properties.clients.scenario import Scenario, called
@@ -41,7 +45,7 @@ class FinishedRun:
 
 def controlled() -> AbstractContextManager[None]:
     """Within it lanes meet the virtual library, and redis-py leads to the kernel."""
-    return virtual.installed([*wiring.replacements(), *straight.replacements()])
+    return virtual.installed([*wiring.replacements(), *straight.replacements(), *event_loop.replacements()])
 
 
 def carried_out(
@@ -56,7 +60,7 @@ def carried_out(
     execution = Execution(troubles=troubles, budget=budget, folder=scenario.folder, **how)
     marks = Marks(execution)
     if scenario.setup is not None:
-        _alone(execution, lambda: called(scenario.setup, fresh_client(), ClientMarks(marks, -1)))  # type: ignore[arg-type]
+        _alone(execution, partial(_completed, scenario.setup, ClientMarks(marks, -1)))
     for number, function in enumerate(scenario.clients):
         execution.add(_client(function, marks, number), str(number))
     execution.choices.clear()
@@ -72,8 +76,15 @@ def carried_out(
     return FinishedRun(execution, outcome, marks.violation, marks)
 
 
+def _completed(function: Callable[..., Any], at: ClientMarks | None) -> Any:
+    """What a function of a scenario returns; of one that is ``async def``, what its event loop brings about."""
+    if not inspect.iscoroutinefunction(function):
+        return called(function, fresh_client(), at)
+    return asyncio.run(called(function, redis.asyncio.Redis(), at))
+
+
 def _client(function: Callable[..., Any], marks: Marks, number: int) -> Callable[[], Any]:
-    return lambda: called(function, fresh_client(), ClientMarks(marks, number))
+    return lambda: _completed(function, ClientMarks(marks, number))
 
 
 def _alone(execution: Execution, function: Callable[[], Any]) -> None:
@@ -113,7 +124,7 @@ def _judge(execution: Execution, marks: Marks, law: str, check: Callable[..., An
     hub, touched, is_stuck = execution.hub, execution.touched, execution.is_stuck
     try:
         gathered: list[Any] = []
-        _alone(execution, lambda: gathered.append(called(check, fresh_client(), None)))
+        _alone(execution, lambda: gathered.append(_completed(check, None)))
         if gathered and gathered[0] is False:
             marks.violate(law, f"{check.__name__} is false")
     except AssertionError as error:

@@ -7,7 +7,7 @@ retries and locks above them are the library's own. Arguments go to the kernel a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import redis
@@ -18,7 +18,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from orderlab.properties.clients import lanes
 from orderlab.properties.clients.footprints import PUBSUB
-from orderlab.properties.clients.lanes import Execution, Op
+from orderlab.properties.clients.lanes import Execution, Lane, Op
 from orderlab.sim.redis.blocking import Waiting
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.replies import ErrorReply, Reply, Status
@@ -56,6 +56,9 @@ class ShardLink:
 
     def sendall(self, data: bytes) -> None:
         """As a socket, of what is thrown away when its execution is over."""
+
+    async def wait_closed(self) -> None:
+        """As a stream."""
 
     def close(self) -> None:
         """As a socket: the server notices."""
@@ -105,19 +108,24 @@ def send(connection: Any, commands: Sequence[Argv]) -> None:
     if lane is not None and 0 < lane.kills < 50:  # what a dying client's clean-up sends reaches nobody
         lane.kills += 1
         raise RedisConnectionError("the client is dead")
+    for part in parts(commands):
+        if link.error is None:
+            _send_part(execution, link, part)
+
+
+def parts(commands: Sequence[Argv]) -> Iterator[Sequence[Argv]]:
+    """What is one step: a command, or a whole MULTI with its EXEC."""
     at = 0
     while at < len(commands):
         end = at + 1
         if commands[at][0].upper() == b"MULTI":
             while end < len(commands) and commands[end - 1][0].upper() not in (b"EXEC", b"DISCARD"):
                 end += 1
-        part = commands[at:end]
+        yield commands[at:end]
         at = end
-        if link.error is None:
-            _send_part(execution, connection, link, part)
 
 
-def _send_part(execution: Execution, connection: Any, link: ShardLink, part: Sequence[Argv]) -> None:
+def _send_part(execution: Execution, link: ShardLink, part: Sequence[Argv]) -> None:
     lane = execution.lane
     assert lane is not None
     sent, lane.sent = lane.sent, None
@@ -126,6 +134,11 @@ def _send_part(execution: Execution, connection: Any, link: ShardLink, part: Seq
     elif sent[1] is not None:
         link.replies.append(sent[1])
         return
+    carry(execution, lane, link, part)
+
+
+def carry(execution: Execution, lane: Lane, link: ShardLink, part: Sequence[Argv]) -> None:
+    """Carry out a step of ``lane``, with the fault that befalls it."""
     trouble, lane.trouble = lane.trouble, ""
     if trouble == "refused":
         link.error = RedisConnectionError("Connection reset by peer")
@@ -204,7 +217,8 @@ def receive(connection: Any, timeout_s: float | None, decode: Callable[[Any], An
     return converted(reply, decode)
 
 
-def _decoder(connection: Any, disabled: bool) -> Callable[[Any], Any]:
+def decoder(connection: Any, disabled: bool) -> Callable[[Any], Any]:
+    """What makes texts of the bytes of a reply, where its client wants texts."""
     encoder = connection.encoder
     if disabled or not encoder.decode_responses:
         return lambda value: value
@@ -261,7 +275,7 @@ def _sync_methods(original: type) -> dict[str, Any]:
         timeout = kwargs.get("timeout", _MISSING)
         if not isinstance(timeout, (int, float, type(None))):
             timeout = self.socket_timeout
-        response = receive(self, timeout, _decoder(self, disable_decoding))
+        response = receive(self, timeout, decoder(self, disable_decoding))
         if isinstance(response, ResponseError):
             raise response
         return response
