@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orderlab.program import EXIT
+from orderlab.report.forms import REPORT_HELP
 
 if TYPE_CHECKING:
     from orderlab.properties.clients.race import RaceVerdict
@@ -18,8 +19,12 @@ def race(
     effort: Annotated[str, typer.Option(help="quick, normal or thorough: executions at most.")] = "normal",
     trouble: Annotated[int, typer.Option(min=0, max=3, help="Faults in one execution at most.")] = 0,
     fault: Annotated[list[str] | None, typer.Option(help="Only this fault may strike; may be repeated.")] = None,
+    schedule: Annotated[
+        str | None, typer.Option(metavar="0,1,0!FAULT", help="Make these steps alone, and show the keys after each.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the random walks where a search is not exhausted.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    report: Annotated[list[str] | None, typer.Option(metavar="FORM=FILE", help=REPORT_HELP)] = None,
 ) -> None:
     """Run client code on the kernel in every order of its commands, and judge what comes of it.
 
@@ -31,27 +36,42 @@ def race(
     from orderlab.properties.clients.orders import EFFORTS
     from orderlab.properties.clients.runs import controlled
     from orderlab.properties.clients.scenario import load
+    from orderlab.report.output import made_report, wanted_reports, write_reports
 
     if effort not in EFFORTS:
         raise InputError(f"--effort {effort}: unknown; choose {', '.join(EFFORTS)}")
     if fault and not trouble:
         raise InputError(f"--fault {fault[0]}: no fault may strike; add --trouble 1")
+    wanted = wanted_reports(report)
     with controlled():
         scenarios = load(named)
-    verdicts = [engine.race(each, effort, trouble, seed, tuple(fault or ())) for each in scenarios]
+    if schedule is not None:
+        if len(scenarios) > 1:
+            raise InputError(f"--schedule: {named} has {len(scenarios)} scenarios; name one, as FILE.py:NAME")
+        verdicts = [engine.replayed(scenarios[0], schedule)]
+    else:
+        verdicts = [engine.race(each, effort, trouble, seed, tuple(fault or ())) for each in scenarios]
+    outcome = worst(verdict.outcome for verdict in verdicts)
+    if wanted:
+        from orderlab.report.races import subject_of_race
+
+        path = named.partition(".py:")[0].removesuffix(".py") + ".py"
+        subjects = [subject_of_race(verdict, path) for verdict in verdicts]
+        write_reports(made_report("race", outcome, subjects, seed, effort), wanted)
     if as_json:
         print(json.dumps({"seed": seed, "verdicts": [verdict.to_json() for verdict in verdicts]}))
     else:
         for verdict in verdicts:
-            _show(verdict)
+            _show(verdict, schedule is not None)
         print(f"seed {seed}")
-    raise typer.Exit(EXIT[worst(verdict.outcome for verdict in verdicts)])
+    raise typer.Exit(EXIT[outcome])
 
 
-def _show(verdict: RaceVerdict) -> None:
+def _show(verdict: RaceVerdict, with_keys: bool) -> None:
     from pathlib import Path
 
     from orderlab.properties.clients.race import told_reply, told_step
+    from orderlab.properties.harness.keyspace import shown_keyspace
 
     print(f"{verdict.scenario}: {verdict.outcome}" + (f" ({verdict.law})" if verdict.law else ""))
     if verdict.law:
@@ -64,3 +84,6 @@ def _show(verdict: RaceVerdict) -> None:
         trouble = f" [{step.trouble}]" if step.trouble else ""
         reply = f" -> {told_reply(step)}" if step.kind == "command" else ""
         print(f"  {number:3}. client {step.lane}{trouble}: {told_step(step)}{reply}   {place}")
+        if with_keys and step.before != step.after:
+            for key, value in shown_keyspace(step.after).items():
+                print(f"       {key} = {value}")

@@ -28,6 +28,7 @@ OUTPUTS = {
     "compare --note": "compare --stores lua/limiter --systems none --trust-adapter --effort 0.01 --note OUT",
     "mutate --out": "mutate lua/lock --trust-adapter --limit 1 --effort 0.01 --out OUT",
     "replay --export": "replay TRACE --trust-adapter --export mermaid=OUT",
+    "race --report": "race CLIENTS --report json=OUT",
     "explore --checkpoint": "explore two-phase-commit --max-states 10 --checkpoint OUT",
     "explore --graph": "explore two-phase-commit --graph OUT",
     "explore --report": "explore two-phase-commit --report json=OUT",
@@ -49,7 +50,8 @@ NO_OUTPUTS = """
 validate --effort --backend --law --base; lint --base --server; init --specification; binding; explain; docs;
 specimens --effort; compare --stores --systems --effort; mutate --only
 --effort; replay --store --law --base --backend --expect;
-cost --base --server; race --effort; serve --host; explore --settings --engine --law --constraint; simulate --settings
+cost --base --server; race --effort --fault --schedule;
+serve --host; explore --settings --engine --law --constraint; simulate --settings
 --config --trace-window --against; calibrate --base; check --model --law --master; sweep --master --engine --costs;
 runs --where --columns --sort --sql --replay;
 bench --part
@@ -82,10 +84,14 @@ def called(option: str, folder: Path, out: Path) -> tuple[int, list[str]]:
     if "TRACE" in words:
         orderlab("validate", "lua/specimens/lock-release-any", "--trust-adapter", "--effort", "0.01", "--law",
                  "own-release", "--backend", "kernel", "--report", f"json={folder / 'trace.json'}")  # fmt: skip
+    if "CLIENTS" in words:
+        (folder / "clients.py").write_text(
+            "from orderlab.clients import scenario\n@scenario(clients=1)\ndef one(redis):\n    redis.incr('n')\n"
+        )
     if "RUNS" in words:
         (folder / "s.toml").write_text(f'system = "math:fsum"\noutput = "{folder}/runs"\n[axes]\na = [1]\n')
         orderlab("sweep", f"{folder}/s.toml", "--engine", "pool")  # its run fails, which is a row as well
-    for name, place in (("HISTORY", "h.jsonl"), ("TRACE", "trace.json"), ("RUNS", "runs")):
+    for name, place in (("HISTORY", "h.jsonl"), ("TRACE", "trace.json"), ("RUNS", "runs"), ("CLIENTS", "clients.py")):
         words = words.replace(name, f"{folder}/{place}")
     ended = orderlab(*words.split())
     return ended.returncode, ended.stderr.splitlines()
@@ -106,5 +112,12 @@ def test_a_device_and_what_leads_to_it_stay(option: str, tmp_path: Path) -> None
     assert code == 2, lines
     assert len(lines) == 1, lines
     assert link.name in lines[0], "refused for what it is, or for what it says when it is written into"
-    left = {one.name for one in tmp_path.iterdir()} - {"h.jsonl", "trace.json", "s.toml", "runs"}
+    left = {one.name for one in tmp_path.iterdir()} - {
+        "h.jsonl",
+        "trace.json",
+        "s.toml",
+        "runs",
+        "clients.py",
+        "__pycache__",
+    }
     assert left == {"full", link.name}

@@ -63,7 +63,7 @@ class ClientMarks:
     def __call__(self, name: str, most: int = 1) -> Iterator[None]:
         """Within it at most ``most`` clients are at once."""
         marks, execution = self._marks, self._marks.execution
-        marks.used.add("section")
+        marks.used.add(f"at-most-{most}")
         lane = execution.lane
         assert lane is not None
         execution.pend(Op("mark", f"enters {name}"))
@@ -85,20 +85,20 @@ class ClientMarks:
     def once(self, item: Any) -> None:
         """``item`` is done at most once, by all clients together."""
         marks = self._marks
-        marks.used.add("once")
+        marks.used.add("at-most-once")
         marks.done[repr(item)] += 1
         if marks.done[repr(item)] > 1:
             marks.violate("at-most-once", f"{item!r} is done twice")
 
     def produced(self, item: Any) -> None:
         """``item`` was handed over, and must be consumed once."""
-        self._marks.used.add("produced")
+        self._marks.used.update(("no-loss", "at-most-once"))
         self._marks.produced[repr(item)] += 1
 
     def consumed(self, item: Any) -> None:
         """``item`` was received."""
         marks = self._marks
-        marks.used.add("produced")
+        marks.used.update(("no-loss", "at-most-once"))
         marks.consumed[repr(item)] += 1
         if marks.consumed[repr(item)] > 1:
             marks.violate("at-most-once", f"{item!r} is consumed twice")

@@ -28,6 +28,8 @@ class Serial:
     outcomes: set[Ending] = field(default_factory=set)
     exceptions: set[tuple[int, str]] = field(default_factory=set)
     uses_marks: bool = False
+    marked: set[str] = field(default_factory=set)
+    """Laws that marks have set."""
     is_stuck: bool = False
     violation: FinishedRun | None = None
     by_members: dict[tuple[int, ...], set[Ending]] = field(default_factory=dict)
@@ -40,6 +42,7 @@ def serial(scenario: Scenario) -> Serial:
     for order in itertools.islice(itertools.permutations(numbers), ORDERS_MAX):
         run = carried_out(scenario, _one_by_one(order))
         gathered.uses_marks |= bool(run.marks.used) or scenario.finally_ is not None
+        gathered.marked |= run.marks.used | ({"finally"} if scenario.finally_ is not None else set())
         is_failed = any(isinstance(lane.error, AssertionError) for lane in run.execution.lanes.values())
         if (run.violation is not None or is_failed) and gathered.violation is None:
             gathered.violation = run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.verdict import Outcome as Decision
@@ -22,6 +22,7 @@ from orderlab.properties.clients.orders import (
 )
 from orderlab.properties.clients.runs import FinishedRun, carried_out, controlled
 from orderlab.properties.clients.scenario import Scenario
+from orderlab.properties.harness.keyspace import shown_keyspace
 from orderlab.sim.redis.blocking import Waiting
 
 Faults = tuple[str, ...]
@@ -40,6 +41,8 @@ class RaceVerdict:
     choices: tuple[Choice, ...]
     executions: int
     orders: int
+    laws: tuple[str, ...] = ()
+    """Those that were judged."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
@@ -61,10 +64,35 @@ class RaceVerdict:
                     "ms": step.now_ms,
                     "line": step.line,
                     "beneath": step.beneath,
+                    "before": shown_keyspace(step.before),
+                    "after": shown_keyspace(step.after),
                 }
                 for step in self.steps
             ],
         }
+
+
+STATEMENTS: Final = {
+    "serializable": "what clients return and leave behind is that of some order of whole clients, one after the other",
+    "no-deadlock": "no client waits for ever",
+    "no-foreign-exception": "no client dies of an exception that it raises in no order one after the other",
+    "assertion": "no assertion of a client fails",
+    "at-most-once": "what may be done once is not done twice",
+    "no-loss": "what was produced is consumed",
+    "finally": "what is asked at the end is so",
+    "always": "what is asked after every step is so",
+}
+"""Laws of client code, in words."""
+
+
+def statement_of(law: str) -> str:
+    """A law in words; ``at-most-2`` is one of a section that marks name."""
+    return STATEMENTS.get(law, f"{law.replace('-', ' ')} clients are within a section that marks name")
+
+
+def _laws_of(scenario: Scenario, expected: Serial) -> tuple[str, ...]:
+    wanted = scenario.serial if scenario.serial is not None else not expected.uses_marks
+    return (*(["serializable"] if wanted else []), "no-deadlock", "no-foreign-exception", *sorted(expected.marked))
 
 
 def told_step(step: LaneStep) -> str:
@@ -101,6 +129,37 @@ def race(
         return _race(scenario, EFFORTS[effort], trouble, seed, tuple(faults or wiring.TROUBLES))
 
 
+def replayed(scenario: Scenario, schedule: str) -> RaceVerdict:
+    """Make the steps of a schedule again, and judge what comes of it.
+
+    ``schedule``: names of lanes between commas, a fault behind an exclamation mark: ``0,1,0.1!reply-lost``. Steps after
+    its last one are made as they come. Raises InputError where a step cannot be made.
+    """
+    choices: list[Choice] = []
+    for word in schedule.split(","):
+        name, _, fault = word.strip().partition("!")
+        if not name or (fault and fault not in wiring.TROUBLES):
+            known = did_you_mean(fault, tuple(wiring.TROUBLES)) if fault else "write 0,1,0!reply-lost"
+            raise InputError(f"--schedule: {word!r} is no step; {known}")
+        choices.append((name, fault))
+    budget = sum(bool(fault) for _, fault in choices)
+    with controlled():
+        expected = serial(scenario)
+        try:
+            run = carried_out(
+                scenario, lambda _, enabled: enabled[0], tuple(wiring.TROUBLES), budget, choices, recording=True
+            )
+        except Unstable as error:
+            raise InputError(
+                f"{scenario.name}: --schedule: {error}; the scenario or what is beneath it has changed"
+            ) from None
+        law = judged(scenario, run, expected)
+    return RaceVerdict(
+        scenario.name, Decision.VIOLATED if law else Decision.HOLDS, *(law or ("", "")), "one schedule, made again",
+        tuple(run.execution.steps), tuple(run.execution.choices), 1, 1, _laws_of(scenario, expected),
+    )  # fmt: skip
+
+
 def _race(scenario: Scenario, executions_max: int, trouble: int, seed: int, faults: Faults) -> RaceVerdict:
     expected = serial(scenario)
     if expected.violation is not None:
@@ -117,18 +176,22 @@ def _race(scenario: Scenario, executions_max: int, trouble: int, seed: int, faul
                 if search.work.executions % CHECKED_EVERY == 1:
                     _run_again(scenario, run, budget, faults)
         except Unstable as error:
-            return _undecided(scenario, works, f"uncontrolled: the same order went otherwise when run again ({error})")
+            return _undecided(
+                scenario, expected, works, f"uncontrolled: the same order went otherwise when run again ({error})"
+            )
         if not search.work.is_exhausted:
             for number in range(executions_max // 10):
                 run = carried_out(scenario, walk(seed * 1_000_003 + number), faults, budget)
                 search.work.executions += 1
                 if judged(scenario, run, expected) is not None:
                     return _violated(scenario, run, expected, search.work, budget, faults)
-            return _undecided(scenario, works, "")
+            return _undecided(scenario, expected, works, "")
     works_told = _how_far(scenario, works)
     if not _is_tested(scenario, expected):
-        return _undecided(scenario, works, "no order one after the other comes to an end, and no mark is set")
-    return RaceVerdict(scenario.name, Decision.HOLDS, "", "", works_told, (), (), *_counted(works))
+        return _undecided(scenario, expected, works, "no order one after the other comes to an end, and no mark is set")
+    return RaceVerdict(
+        scenario.name, Decision.HOLDS, "", "", works_told, (), (), *_counted(works), _laws_of(scenario, expected)
+    )
 
 
 def _is_tested(scenario: Scenario, expected: Serial) -> bool:
@@ -166,6 +229,7 @@ def _violated(
         scenario.name, Decision.VIOLATED, *text,
         f"found in {work.executions:,} executions" if work.executions else "one client after the other",
         tuple(shown.execution.steps), tuple(shown.execution.choices), work.executions, work.orders,
+        _laws_of(scenario, expected),
     )  # fmt: skip
 
 
@@ -187,9 +251,11 @@ def _length(run: FinishedRun) -> tuple[int, int, int]:
     return sum(bool(trouble) for _, trouble in choices), switches(choices), len(choices)
 
 
-def _undecided(scenario: Scenario, works: Sequence[tuple[int, SearchWork]], why: str) -> RaceVerdict:
+def _undecided(scenario: Scenario, expected: Serial, works: Sequence[tuple[int, SearchWork]], why: str) -> RaceVerdict:
     text = _how_far(scenario, works) + (f"; {why}" if why else "")
-    return RaceVerdict(scenario.name, Decision.UNKNOWN, "", why, text, (), (), *_counted(works))
+    return RaceVerdict(
+        scenario.name, Decision.UNKNOWN, "", why, text, (), (), *_counted(works), _laws_of(scenario, expected)
+    )
 
 
 def _counted(works: Sequence[tuple[int, SearchWork]]) -> tuple[int, int]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import shlex
 import subprocess
 import sys
 import threading
@@ -382,6 +384,32 @@ def right(redis):
 def orderlab(*words: str) -> subprocess.CompletedProcess[str]:
     """A process of its own: the user's Python runs in a child of it."""
     return subprocess.run([sys.executable, "-m", "orderlab", *words], capture_output=True, text=True, timeout=60)
+
+
+def test_reports_tell_the_schedule_and_it_can_be_made_again(tmp_path: Path) -> None:
+    file = tmp_path / "seats.py"
+    file.write_text(FILE)
+    forms = {form: tmp_path / f"report.{form}" for form in ("json", "sarif", "html", "junit", "markdown")}
+    asked = [word for form, place in forms.items() for word in ("--report", f"{form}={place}")]
+    assert orderlab("race", str(file), *asked).returncode == 1
+    report = json.loads(forms["json"].read_text())
+    counted, right = report["subjects"]
+    finding = counted["findings"][0]
+    assert (counted["outcome"], right["outcome"]) == ("violated", "holds")
+    assert finding["line"]["source"] == 'redis.set("n", int(redis.get("n") or 0) + 1)'
+    assert finding["steps"][-1]["keys"]
+    for form, place in forms.items():
+        assert "serializable" in place.read_text(), form
+    again = orderlab(*shlex.split(finding["replay"])[1:])
+    assert again.returncode == 1
+    assert "= " in again.stdout
+    assert "serializable" in again.stdout
+    fixed = orderlab("race", f"{file}:count", "--schedule", "0,0,1,1")
+    assert fixed.returncode == 0, fixed.stdout
+    strayed = orderlab("race", f"{file}:count", "--schedule", "0,0,0,1")
+    assert strayed.returncode == 2
+    assert len(strayed.stderr.splitlines()) == 1
+    assert "step 3: client 0 could go on, and cannot" in strayed.stderr
 
 
 @pytest.mark.exhaustive

@@ -1,0 +1,81 @@
+"""A race of client code as the subject of a report: its laws, and the schedule as the steps of a finding."""
+
+from __future__ import annotations
+
+import linecache
+
+from orderlab.model.verdict import Outcome
+from orderlab.properties.clients.lanes import LaneStep
+from orderlab.properties.clients.race import RaceVerdict, statement_of, told_reply, told_step
+from orderlab.properties.harness.keyspace import shown_keyspace
+from orderlab.report.report import Finding, JudgedLaw, Line, Step, Subject, fingerprint_of
+
+KEYS_NOTED = 20
+
+
+def subject_of_race(verdict: RaceVerdict, path: str) -> Subject:
+    """One scenario. ``path``: its file."""
+    laws = dict.fromkeys((*verdict.laws, *([verdict.law] if verdict.law else [])))
+    others = verdict.outcome if verdict.outcome is not Outcome.VIOLATED else Outcome.UNKNOWN
+    return Subject(
+        name=verdict.scenario,
+        path=path,
+        kind="scenario",
+        outcome=verdict.outcome,
+        laws=tuple(
+            JudgedLaw(
+                law=law,
+                statement=statement_of(law),
+                outcome=Outcome.VIOLATED if law == verdict.law else others,
+                because="" if law == verdict.law or others is not Outcome.UNKNOWN else _why(verdict),
+            )
+            for law in laws
+        ),
+        findings=(_finding(verdict, path),) if verdict.law else (),
+        scope=(verdict.how_far,),
+    )
+
+
+def _why(verdict: RaceVerdict) -> str:
+    return "the search ended at the first violation" if verdict.law else verdict.what or "not every order was visited"
+
+
+def _finding(verdict: RaceVerdict, path: str) -> Finding:
+    steps = [step for step in verdict.steps if step.kind != "start"]
+    lines = [line for step in steps for line in (_line(step.line), _line(step.beneath, "library beneath")) if line]
+    last = next((step for step in reversed(steps) if step.kind == "command"), None)
+    own = [line for line in lines if not line.role]
+    return Finding(
+        law=verdict.law,
+        headline=verdict.what,
+        cause=f"{verdict.scenario}\0{verdict.law}",
+        fingerprint=fingerprint_of(verdict.scenario, verdict.law, *dict.fromkeys(line.source for line in own)),
+        steps=tuple(_step(step) for step in steps),
+        before=shown_keyspace(last.before) if last is not None else {},
+        after=shown_keyspace(last.after) if last is not None else {},
+        line=own[-1] if own else Line(path=path, line=1),
+        related=tuple(dict.fromkeys(own[:-1])),
+        found_by="every order of the clients' commands",
+        replay=f"orderlab race {path}:{verdict.scenario} --schedule {','.join(map(_named, verdict.choices))}",
+    )
+
+
+def _named(choice: tuple[str, str]) -> str:
+    return choice[0] + (f"!{choice[1]}" if choice[1] else "")
+
+
+def _line(place: str, role: str = "") -> Line | None:
+    file, _, number = place.rpartition(":")
+    if not file or not number.isdigit():
+        return None
+    return Line(path=file, line=int(number), source=linecache.getline(file, int(number)).strip(), role=role)
+
+
+def _step(step: LaneStep) -> Step:
+    return Step(
+        lane=f"client {step.lane}",
+        action=told_step(step),
+        answer=told_reply(step),
+        fault=step.trouble,
+        keys=shown_keyspace(step.after) if len(step.after) <= KEYS_NOTED else None,
+    )
