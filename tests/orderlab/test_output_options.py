@@ -51,7 +51,7 @@ validate --effort --backend --law --base; lint --base --server; init --specifica
 specimens --effort; compare --stores --systems --effort; mutate --only
 --effort; replay --store --law --base --backend --expect;
 cost --base --server; race --effort --fault --schedule;
-serve --host; explore --settings --engine --law --constraint; simulate --settings
+serve --host --password --faults; explore --settings --engine --law --constraint; simulate --settings
 --config --trace-window --against; calibrate --base; check --model --law --master; sweep --master --engine --costs;
 runs --where --columns --sort --sql --replay;
 bench --part
