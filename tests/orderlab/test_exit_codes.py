@@ -76,7 +76,7 @@ def test_validate(code: Code, monkeypatch: pytest.MonkeyPatch, outcome: Outcome,
     """Of several stores the worst counts, wherever it stands."""
     found = iter([outcome, Outcome.HOLDS])
     monkeypatch.setattr(
-        "orderlab.properties.contracts.session.validation.validation.validate_isolated",
+        "orderlab.properties.contracts.kind.Kind.validate",
         lambda *_, **__: SimpleNamespace(outcome=next(found), to_json=lambda: {}),
     )
     monkeypatch.setattr(
@@ -293,6 +293,7 @@ PROGRAMS = [
 MEASURED_BY_A_PARENT = (
     "benchmarks/checkers.py",
     "benchmarks/checkers_history.py",
+    "benchmarks/clients_programs.py",
     "spark_sweeps/packaging.py",
     "spark_sweeps/main.py",
 )
