@@ -186,4 +186,6 @@ def parts_in(note: str) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    from orderlab import program
+
+    program.run(lambda: main(sys.argv[1:]), "gallery")

@@ -234,4 +234,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    from orderlab import program
+
+    program.run(main, "reference")
