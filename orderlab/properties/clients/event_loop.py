@@ -145,7 +145,7 @@ _IDLE: Final = Op("idle", None, lambda: False)
 
 def _new_event_loop(kept: Callable[[], Any]) -> Callable[[], Any]:
     def new_event_loop() -> Any:
-        execution = lanes.current[0]
+        execution = lanes.current.execution
         return kept() if execution is None or execution.lane is None else LaneLoop(execution)
 
     return new_event_loop
@@ -157,7 +157,7 @@ def _new_event_loop(kept: Callable[[], Any]) -> Callable[[], Any]:
 async def _linked(connection: Any) -> ShardLink:
     """The link of a connection in the execution that goes on; made where there is none."""
     link = getattr(connection, WRITER, None)
-    execution = lanes.current[0]
+    execution = lanes.current.execution
     if type(link) is ShardLink and link.execution is execution:
         return link
     link = ShardLink(execution, int(connection.db or 0), int(connection.protocol or 2))

@@ -126,14 +126,19 @@ class Lane:
         return self._rng
 
 
-current: list[Any] = [None]
-"""The execution that is going on, if one is."""
+class Current(threading.local):
+    """The execution that is going on in this thread, if one is; other threads of the process are none of its lanes."""
+
+    execution: Any = None
+
+
+current: Final = Current()
 _scripts = SharedLua()
 
 
 def lane_here() -> Lane | None:
     """The lane whose code is running; None in code that no execution drives."""
-    execution = current[0]
+    execution = current.execution
     return execution.lane if execution is not None else None
 
 
@@ -487,7 +492,7 @@ class Execution:
         Raises Unstable where one of them cannot.
         """
         self.hub = greenlet.getcurrent()
-        current[0], outer = self, current[0]
+        current.execution, outer = self, current.execution
         collecting = gc.isenabled()
         gc.disable()  # what it would end late in one lane would send commands in another
         try:
@@ -522,7 +527,7 @@ class Execution:
                 self.footprint = self.make(choice)
         finally:
             self.close()
-            current[0] = outer
+            current.execution = outer
             if collecting:
                 gc.enable()
 

@@ -120,7 +120,7 @@ def _judge(execution: Execution, marks: Marks, law: str, check: Callable[..., An
     """Ask ``check``, in a connection of its own that no lane sees."""
     from orderlab.properties.clients import lanes
 
-    outer, lanes.current[0] = lanes.current[0], execution
+    outer, lanes.current.execution = lanes.current.execution, execution
     hub, touched, is_stuck = execution.hub, execution.touched, execution.is_stuck
     try:
         gathered: list[Any] = []
@@ -132,7 +132,7 @@ def _judge(execution: Execution, marks: Marks, law: str, check: Callable[..., An
     except Killed:
         pass
     finally:
-        lanes.current[0] = outer
+        lanes.current.execution = outer
         execution.hub, execution.touched, execution.is_stuck = hub, touched, is_stuck
 
 

@@ -113,7 +113,7 @@ _CONNECTIONS: Final = (redis.Connection, redis.SSLConnection, redis.UnixDomainSo
 
 def _execute_command(kept: Callable[..., Any]) -> Callable[..., Any]:
     def execute_command(self: Any, *args: Any, **options: Any) -> Any:
-        execution = lanes.current[0]
+        execution = lanes.current.execution
         if execution is None:
             return kept(self, *args, **options)
         lane = execution.lane

@@ -30,7 +30,7 @@ _real_current, _real_ident = threading.current_thread, threading.get_ident
 
 def sleep(seconds: float) -> None:
     """``time.sleep``."""
-    execution = lanes.current[0]
+    execution = lanes.current.execution
     if execution is None or execution.lane is None:
         return _real_sleep(seconds)
     execution.pend(Op("sleep", seconds, lambda: False, execution.now_us + max(0, round(seconds * 1e6))))
@@ -38,7 +38,7 @@ def sleep(seconds: float) -> None:
 
 def _clock(real: Callable[[], Any], of_us: Callable[[int], Any], of_day: bool = False) -> Callable[[], Any]:
     def read() -> Any:
-        execution = lanes.current[0]
+        execution = lanes.current.execution
         if execution is None or execution.lane is None:
             return real()
         execution.has_told_time |= of_day
@@ -53,7 +53,7 @@ class VirtualDatetime(_RealDatetime):  # type: ignore[misc]
     @classmethod
     def now(cls, tz: Any = None) -> Any:
         """The lane's clock."""
-        execution = lanes.current[0]
+        execution = lanes.current.execution
         if execution is None or execution.lane is None:
             return _RealDatetime.now(tz)
         execution.has_told_time = True
@@ -88,7 +88,7 @@ class LaneLock:
         return self._made
 
     def _here(self) -> Any:
-        execution = lanes.current[0]
+        execution = lanes.current.execution
         if execution is None or execution.lane is None:
             return None
         if self._execution is not execution:
@@ -190,7 +190,7 @@ _real_start, _real_join, _real_alive = threading.Thread.start, threading.Thread.
 
 
 def _start(self: Any) -> None:
-    execution = lanes.current[0]
+    execution = lanes.current.execution
     if execution is None or execution.lane is None:
         return _real_start(self)
     self._lane = execution.add(self.run, "", bool(self.daemon))
@@ -198,7 +198,7 @@ def _start(self: Any) -> None:
 
 
 def _join(self: Any, timeout: float | None = None) -> None:
-    execution = lanes.current[0]
+    execution = lanes.current.execution
     lane = getattr(self, "_lane", None)
     if execution is None or lane is None:
         return _real_join(self, timeout)
@@ -219,7 +219,7 @@ def _current_thread() -> Any:
 
 def _get_ident() -> int:
     lane = lanes.lane_here()
-    return _real_ident() if lane is None else 1_000_000 + sorted(lanes.current[0].lanes).index(lane.name)
+    return _real_ident() if lane is None else 1_000_000 + sorted(lanes.current.execution.lanes).index(lane.name)
 
 
 def _drawing(name: str) -> Callable[..., Any]:

@@ -62,14 +62,14 @@ class ShardLink:
 
     def close(self) -> None:
         """As a socket: the server notices."""
-        if self.execution is lanes.current[0]:
+        if self.execution is lanes.current.execution:
             self.execution.shard.disconnect(self.client)
 
 
 def linked(connection: Any) -> ShardLink:
     """The link of a connection in the execution that goes on; made where there is none."""
     link = vars(connection).get(SOCKET)
-    execution = lanes.current[0]
+    execution = lanes.current.execution
     if type(link) is ShardLink and link.execution is execution:
         return link
     link = ShardLink(execution, int(connection.db or 0), int(connection.protocol or 2))
@@ -86,7 +86,7 @@ def linked(connection: Any) -> ShardLink:
 def is_linked(connection: Any) -> bool:
     """Whether a connection is open in the execution that goes on."""
     link = vars(connection).get(SOCKET)
-    return type(link) is ShardLink and link.execution is lanes.current[0]
+    return type(link) is ShardLink and link.execution is lanes.current.execution
 
 
 def encoded(connection: Any, arguments: Sequence[Any]) -> Argv:
@@ -259,7 +259,7 @@ def _sync_methods(original: type) -> dict[str, Any]:
         return send(self, command)
 
     def can_read(self: Any, timeout: float | None = 0) -> bool:
-        execution = lanes.current[0]
+        execution = lanes.current.execution
         if execution is None or execution.lane is None:
             return bool(kept["can_read"](self, timeout))
         link = linked(self)

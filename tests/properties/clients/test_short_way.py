@@ -87,4 +87,4 @@ def test_a_fresh_client_is_one_of_redis_py_and_shares_nothing_that_changes() -> 
             if isinstance(value, (dict, list, set)) or hasattr(value, "acquire"):
                 assert value is not getattr(theirs, name), name
     assert fresh.connection_pool.connection_kwargs["retry"] is not other.connection_pool.connection_kwargs["retry"]
-    assert lanes.current[0] is None
+    assert lanes.current.execution is None

@@ -617,8 +617,11 @@ class LuaEngine:
     def _charge(self) -> None:
         self.node.charged += 1
         server = self.node.server
-        if server is not None and self._run is not None and server.script_runs_on(self._run.wrote):
-            raise ScriptKilled
+        if server is not None and self._run is not None:
+            fast_path = self._fast_path
+            has_written = self._run.wrote or (fast_path is not None and fast_path.has_written())
+            if server.script_runs_on(has_written):
+                raise ScriptKilled
 
     def _prepare(self, chunk: bytes) -> tuple[bytes | None, bool, bytes | None]:
         try:

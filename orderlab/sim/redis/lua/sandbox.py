@@ -101,6 +101,8 @@ class FastPath(NamedTuple):
     writes. The bytes that its calls have taken of ``argument_bytes_max`` are told by ``take_units`` unless ``_spend``
     of LuaEngine was told of some."""
     take_units: Callable[[], int]
+    has_written: Callable[[], bool]
+    """Whether the script that runs this way has written; LuaEngine is told when it ends or needs a closer look."""
     equip: Callable[..., None]
     set_recording: Callable[[bool], None]
     set_resp: Callable[[int], None]

@@ -753,6 +753,13 @@ static PyObject *take_units(PyObject *self, PyObject *unused) {
     return PyLong_FromLongLong(units);
 }
 
+static PyObject *has_written(PyObject *self, PyObject *unused) {
+    FastPath *fast = fast_path_of(self);
+    if (!fast)
+        return NULL;
+    return PyBool_FromLong(fast->is_running && fast->has_written);
+}
+
 /* equip(commands, short_ways, call_bytes, argument_bytes_max, memory_bytes_max, answer, refuse, note_write, note_line, spend, ok, lua_error), once. */
 static PyObject *equip(PyObject *self, PyObject *arguments) {
     FastPath *fast = fast_path_of(self);
@@ -810,6 +817,7 @@ static PyMethodDef METHODS[] = {
     {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL, "Runs a script."},
     {"call_script", (PyCFunction)(void (*)(void))call_script, METH_FASTCALL, "Runs the script that a line calls."},
     {"take_units", take_units, METH_NOARGS, "What such scripts have taken."},
+    {"has_written", has_written, METH_NOARGS, "Whether the running script has written."},
     {"equip", equip, METH_VARARGS, "Names the commands and what else is of Python."},
     {"set_recording", set_recording, METH_O, "Whether each call tells its line."},
     {"set_resp", set_resp, METH_O, "The version of the protocol that the running script has chosen."},
