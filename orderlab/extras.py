@@ -18,6 +18,8 @@ EXTRAS = {
     "clients": ("greenlet",),
     "best": ("optuna",),
     "query": ("duckdb",),
+    "record": ("paho",),
+    "solver": ("z3",),
 }
 """Extra -> the modules that it brings, beside those of extras that it contains (``pyproject.toml``)."""
 WANTED = {
