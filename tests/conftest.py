@@ -13,6 +13,7 @@ from hypothesis import settings
 from orderlab import program
 
 os.environ.setdefault("ORDERLAB_PROGRESS", "0")  # on a busy machine anything may take longer than ten seconds
+os.environ["ORDERLAB_CACHE"] = "0"  # each test judges
 settings.register_profile("same-examples", derandomize=True, database=None, deadline=None)
 settings.register_profile("fresh-seeds", max_examples=1000, database=None, deadline=None, print_blob=True)
 # `make test` tries the same examples for the same text on any machine; `make exhaustive` sets this and searches with a

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -52,6 +52,7 @@ class Plan:
     as_json: bool
     verbose: bool
     report: list[str] | None
+    cache: bool
 
     def laws(self, kind: Kind, binding: Binding) -> list[str] | None:
         """Those that are judged alone, as the kind of store names them. Raises InputError."""
@@ -100,6 +101,12 @@ def validate(
     watch: Annotated[
         bool, typer.Option("--watch", help="Judge each store again when it is saved; Ctrl-C ends.")
     ] = False,
+    cache: Annotated[
+        bool,
+        typer.Option(
+            envvar="ORDERLAB_CACHE", help="Where nothing has changed since an earlier run, tell what that one found."
+        ),
+    ] = True,
 ) -> None:
     """Judge stores by the laws of their contract: footprint, every interleaving of small scopes, random runs.
 
@@ -253,15 +260,19 @@ def _judged(
     from orderlab.report.progress import ProgressLine
     from orderlab.report.subjects import subject_of_store
 
-    asked = f"validate {binding.path} {work} {laws} {server is not None}"
-    line = ProgressLine(binding.name, asked, plan.budget)
-    found = kind.validate(binding, WorkOrder(work, plan.seed, laws, server, line.show, plan.budget))
-    line.clear()
+    def judge() -> _Answer:
+        asked = f"validate {binding.path} {work} {laws} {server is not None}"
+        line = ProgressLine(binding.name, asked, plan.budget)
+        found = kind.validate(binding, WorkOrder(work, plan.seed, laws, server, line.show, plan.budget))
+        line.clear()
+        return _Answer(found.outcome, subject_of_store(found), found.to_json(), not found.is_cut)
+
+    answer = _kept_or_made(plan, [binding], (work, plan.seed, laws), server, judge)
     lint = _lint(plan, Path(binding.place), binding.scripts)
     if plan.as_json:
         told = {"lint": [one.model_dump(mode="json") for one in lint]}
-        print(json.dumps({**found.to_json(), **told}), flush=True)
-    return found.outcome, subject_of_store(found).model_copy(update={"lint": lint})
+        print(json.dumps({**answer.plain, **told}), flush=True)
+    return answer.outcome, answer.subject.model_copy(update={"lint": lint})
 
 
 def _compared(
@@ -274,17 +285,62 @@ def _compared(
     from orderlab.report.progress import ProgressLine
     from orderlab.report.subjects import subject_of_comparison
 
-    assert plan.base is not None
-    with old_store(binding.path, plan.base, plan.trust_adapter) as old:
+    base = plan.base or ""
+    with old_store(binding.path, base, plan.trust_adapter) as old:
         if kind_of(old) is not kind:
             raise InputError(f"{binding.place}: --base: the old store has another contract; compare stores of one kind")
-        asked = f"validate {binding.path} --base {work} {laws} {server is not None}"
-        line = ProgressLine(binding.name, asked, plan.budget)
-        found = kind.compare(old, binding, WorkOrder(work, plan.seed, laws, server, line.show, plan.budget))
-        line.clear()
+
+        def judge() -> _Answer:
+            asked = f"validate {binding.path} --base {work} {laws} {server is not None}"
+            line = ProgressLine(binding.name, asked, plan.budget)
+            found = kind.compare(old, binding, WorkOrder(work, plan.seed, laws, server, line.show, plan.budget))
+            line.clear()
+            subject = subject_of_comparison(found, base, plan.strict)
+            return _Answer(found.outcome(plan.strict), subject, {}, not found.is_cut)
+
+        asked = (work, plan.seed, laws, base, plan.strict)
+        answer = _kept_or_made(plan, [binding, old], asked, server, judge)
     lint = _lint(plan, Path(binding.place), binding.scripts)
-    subject = subject_of_comparison(found, plan.base, plan.strict)
-    return found.outcome(plan.strict), subject.model_copy(update={"lint": lint})
+    return answer.outcome, answer.subject.model_copy(update={"lint": lint})
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What came of one store."""
+
+    outcome: Outcome
+    subject: Subject
+    plain: dict[str, Any]
+    """For ``--json``."""
+    is_whole: bool
+    """Neither a cap nor an interruption cut it off."""
+
+
+def _kept_or_made(
+    plan: Plan, stores: Sequence[Binding], asked: tuple[Any, ...], server: Backend | None, judge: Callable[[], _Answer]
+) -> _Answer:
+    """What an earlier run said if it was asked the same of the same; otherwise what ``judge`` comes to, which is kept.
+    On a server of the user's own it is never the same."""
+    from orderlab.model.verdict import Outcome
+    from orderlab.properties.validation.verdict_cache import VerdictCache
+    from orderlab.report.report import Subject
+
+    if not plan.cache or plan.budget is not None or plan.backend not in ("auto", "kernel"):
+        return judge()
+    cache = VerdictCache()
+    key = cache.key(stores, (*asked, server and server.describe().partition(" at ")[0]))
+    kept = cache.get(key)
+    if kept is not None:
+        with suppress(KeyError, ValueError):  # of another form: made anew
+            answer = _Answer(Outcome(kept["outcome"]), Subject.model_validate(kept["subject"]), kept["plain"], True)
+            told = f"{answer.subject.name}: nothing has changed since it was judged; --no-cache judges it again"
+            print(told, file=sys.stderr, flush=True)
+            return answer
+    answer = judge()
+    if answer.is_whole:
+        subject = answer.subject.model_dump(mode="json")
+        cache.put(key, {"outcome": str(answer.outcome), "subject": subject, "plain": answer.plain})
+    return answer
 
 
 @contextmanager

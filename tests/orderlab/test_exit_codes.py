@@ -77,7 +77,7 @@ def test_validate(code: Code, monkeypatch: pytest.MonkeyPatch, outcome: Outcome,
     found = iter([outcome, Outcome.HOLDS])
     monkeypatch.setattr(
         "orderlab.properties.contracts.kind.Kind.validate",
-        lambda *_, **__: SimpleNamespace(outcome=next(found), to_json=lambda: {}),
+        lambda *_, **__: SimpleNamespace(outcome=next(found), to_json=lambda: {}, is_cut=False),
     )
     monkeypatch.setattr(
         "orderlab.report.subjects.subject_of_store",

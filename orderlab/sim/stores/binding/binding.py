@@ -81,6 +81,13 @@ class Binding:
         return self.store.name or folder.name
 
     @property
+    def runs_python(self) -> bool:
+        """Whether Python of its owner's takes part: an adapter, or a contract that is none of the suite's."""
+        return self.adapter is not None or (
+            self.contract is not None and not type(self.contract).__module__.startswith("orderlab.")
+        )
+
+    @property
     def specification(self) -> str:
         """The specification that the store must refine."""
         return self.store.specification
