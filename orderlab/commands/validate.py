@@ -53,6 +53,7 @@ class Plan:
     verbose: bool
     report: list[str] | None
     cache: bool
+    processes: int | None
 
     def laws(self, kind: Kind, binding: Binding) -> list[str] | None:
         """Those that are judged alone, as the kind of store names them. Raises InputError."""
@@ -107,6 +108,10 @@ def validate(
             envvar="ORDERLAB_CACHE", help="Where nothing has changed since an earlier run, tell what that one found."
         ),
     ] = True,
+    processes: Annotated[
+        int | None,
+        typer.Option("--jobs", min=1, max=256, help="Processes that searches are shared among: as many as cores."),
+    ] = None,
 ) -> None:
     """Judge stores by the laws of their contract: footprint, every interleaving of small scopes, random runs.
 
@@ -256,6 +261,7 @@ def _judged(
     plan: Plan, kind: Kind, binding: Binding, work: float, server: Backend | None, laws: list[str] | None
 ) -> tuple[Outcome, Subject]:
     """The store as it stands."""
+    from orderlab.platform import cores
     from orderlab.properties.validation.order import WorkOrder
     from orderlab.report.progress import ProgressLine
     from orderlab.report.subjects import subject_of_store
@@ -263,7 +269,8 @@ def _judged(
     def judge() -> _Answer:
         asked = f"validate {binding.path} {work} {laws} {server is not None}"
         line = ProgressLine(binding.name, asked, plan.budget)
-        found = kind.validate(binding, WorkOrder(work, plan.seed, laws, server, line.show, plan.budget))
+        processes = plan.processes or cores()
+        found = kind.validate(binding, WorkOrder(work, plan.seed, laws, server, line.show, plan.budget, processes))
         line.clear()
         return _Answer(found.outcome, subject_of_store(found), found.to_json(), not found.is_cut)
 

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from orderlab.model.contracts.contract import Call
+from orderlab.model.contracts.contract import Call, Discrepancy
 from orderlab.model.contracts.judge import TooManyStates
 from orderlab.model.contracts.steps import Begin, ClientStep, Die, Resume, Wait
 from orderlab.properties.engine.run import ContractRun, Report
 from orderlab.properties.engine.search import moments
+from orderlab.properties.engine.witness import told_report
 from orderlab.properties.harness.keyspace import bytes_in
 from orderlab.properties.harness.recording import REMOVING, Record, record_of
 from orderlab.sim.redis.shard import Effect, FrozenKeyspace
@@ -114,7 +115,8 @@ class Noted(NamedTuple):
     """One step of the first round, for the story."""
 
     step: ClientStep
-    report: Report
+    told: str
+    """What it did, in words."""
     states: str
     keyspace: FrozenKeyspace
 
@@ -142,8 +144,8 @@ class Growth:
     """Keys that grew, but that whoever writes to them keeps within a bound of its own."""
     writer: Writer | None = None
     """Of the key that grows most."""
-    broken: tuple[tuple[ClientStep, ...], Report] | None = None
-    """All steps up to one that breaks another law, and what it did."""
+    broken: tuple[tuple[ClientStep, ...], tuple[Discrepancy, ...]] | None = None
+    """All steps up to one that breaks another law, and how it does."""
 
 
 def measure(make: Callable[[], ContractRun], is_over: Callable[[], bool]) -> Growth:
@@ -220,8 +222,8 @@ class Rounds:
     """The steps of the first round."""
     is_first: bool = True
     steps: list[ClientStep] = field(default_factory=list)
-    broken: tuple[tuple[ClientStep, ...], Report] | None = None
-    """All steps up to one that breaks a law, and what it did."""
+    broken: tuple[tuple[ClientStep, ...], tuple[Discrepancy, ...]] | None = None
+    """All steps up to one that breaks a law, and how it does."""
     grew: int = 0
     """Calls with which the contract's state grew, since the first measurement."""
     possible: int = 0
@@ -271,14 +273,14 @@ class Rounds:
         report = self.run.perform(step)
         self.steps.append(step)
         if report.violation is not None:
-            self.broken = tuple(self.steps), report
+            self.broken = tuple(self.steps), tuple(report.discrepancies)
         if self.is_first:
             states = (
                 "; ".join(sorted(map(repr, self.run.judge.states())))
                 if report.violation is None
                 else "none explains the reply"
             )
-            self.first.append(Noted(step, report, states, self.run.backend.keyspace()))
+            self.first.append(Noted(step, told_report(step, report), states, self.run.backend.keyspace()))
         return report
 
     def _call(self, number: int, call: Call) -> list[Effect] | None:

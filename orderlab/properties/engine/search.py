@@ -98,9 +98,9 @@ class Search:
             shown = ", ".join(f"{key.decode('latin-1')} ({hash_slot(key)})" for key in sorted(record.used))
             text = f"{operation} uses keys of {len(slots)} slots: {shown}"
             self.findings.add([Discrepancy(ONE_SLOT, text)], self.reruns.trace(steps()), "the keys of each operation")
-        said = f"{operation} uses a key that is not in KEYS, such as "
-        if record.undeclared and not any(note.startswith(said) for note in self.findings.notes):
-            self.findings.notes.append(said + sorted(record.undeclared)[0].decode("latin-1"))
+        if record.undeclared:
+            example = sorted(record.undeclared)[0].decode("latin-1")
+            self.findings.examples.setdefault(f"{operation} uses a key that is not in KEYS, such as ", example)
 
     def count_tests(self, run: ContractRun, steps: int) -> None:
         """Of so many steps of ``run``, what each law was put to the test by."""

@@ -16,20 +16,20 @@ from orderlab.properties.engine.crowds import AT_LENGTH, crowd
 from orderlab.properties.engine.growth import Growth, Writer, measure
 from orderlab.properties.engine.memory import Memory
 from orderlab.properties.engine.run import REMEMBERED_MAX, ContractRun, Core, Remembered
-from orderlab.properties.engine.search import Search, explore, is_accepted, walk
+from orderlab.properties.engine.search import Beginning, Search, explore, is_accepted, walk
 from orderlab.properties.engine.situations import ONE_BY_ONE, situate
 from orderlab.properties.engine.witness import (
     ContractPerformer,
     ContractReruns,
     PlainerCalls,
     explain,
-    told_report,
 )
 from orderlab.properties.harness.recording import LuaLine, script_of
 from orderlab.properties.validation.effort import witness_steps
 from orderlab.properties.validation.findings import Explored, Finding, Findings
 from orderlab.properties.validation.order import USUAL, WorkOrder
-from orderlab.properties.validation.validation import Analysis, Schedule, Validation, run_rounds
+from orderlab.properties.validation.schedule import Analysis, Schedule
+from orderlab.properties.validation.validation import Validation, run_rounds
 from orderlab.properties.validation.verdicts import Judge, LawResult
 from orderlab.properties.witness.confirmation import Confirmer
 from orderlab.properties.witness.shortening import shortened
@@ -117,19 +117,27 @@ def validate_contract(binding: Binding, order: WorkOrder = USUAL) -> ContractVal
 
     budget, findings = CpuBudget(), Findings(frozenset(wanted))
     reruns = ContractReruns(make)
-    search = Search(reruns, findings, budget)
     judge = ContractJudge(terms, binding, order, reruns, findings, budget)
+    situations: list[Beginning] = []
+
+    def searching(own: Findings) -> Search:
+        return Search(reruns, own, budget, situations)
 
     def explored(scope: Scope) -> Analysis:
-        return Analysis(scope.name, lambda now, done: explore(make(scope.clients), scope, search, now))
+        return Analysis(scope.name, lambda own, now, done: explore(make(scope.clients), scope, searching(own), now))
 
-    def crowded(now: float, done: float) -> None:
+    def crowded(own: Findings, now: float, done: float) -> None:
         effects.forget()  # of small stores: what is in a crowd takes room enough
-        crowd(make, search)
+        crowd(make, searching(own))
 
-    def grown(now: float, done: float) -> None:
-        judge.growth = measure(make, lambda: budget.is_past)
-        note_growth(judge.growth, reruns, findings)
+    def grown(own: Findings, now: float, done: float) -> Growth:
+        growth = measure(make, lambda: budget.is_past)
+        note_growth(growth, reruns, own)
+        return growth
+
+    def note_grown(growth: Growth | None) -> None:
+        if growth is not None:
+            judge.growth = growth
         if WAKE_UP in findings.wanted and not findings.coverage[WAKE_UP]:
             findings.not_applicable[WAKE_UP] = "no client waited without a timeout"
         for one in contract.laws:
@@ -137,20 +145,28 @@ def validate_contract(binding: Binding, order: WorkOrder = USUAL) -> ContractVal
                 findings.not_applicable[one.name] = f"the store has no {' and no '.join(one.needs)}"
 
     smallest = [scope for scope in terms.scopes if scope.is_smallest]
+    walks = max(int(WALKS * order.effort), 10)
     analyses = (
         *map(explored, smallest),
-        Analysis(ONE_BY_ONE, lambda now, done: situate(make(), search, now)),
+        Analysis(ONE_BY_ONE, lambda own, now, done: situate(make(), searching(own), now)),
+        Analysis(
+            "random walks",
+            lambda own, now, done: walk(make(), searching(own), order.seed, walks, LENGTH),
+            follows=True,
+        ),
         *(explored(scope) for scope in terms.scopes if not scope.is_smallest),
-        Analysis("random walks", lambda now, done: walk(make(), search, order.seed, max(int(WALKS * now), 10), LENGTH)),
         Analysis("crowds", crowded),
-        Analysis("what grows", grown),
+        Analysis("what grows", grown, note=note_grown),
     )
     # One round: what a search of a smaller effort finds, that of a larger one finds first.
-    schedule = Schedule(analyses, findings, budget, order.progress)
+    schedule = Schedule(analyses, findings, budget, order.progress, order.processes)
     is_whole = run_rounds(schedule, judge, [order.effort], order.budget_s)
     results = tuple(with_accepted(judge.result(name), binding, findings) for name in wanted)
     gaps = (*judge.gaps, *never_passed(binding, contract))
-    notes, work = tuple(findings.notes), dict[str, float](findings.work)
+    notes, work = (
+        (*findings.notes, *(said + one for said, one in findings.examples.items())),
+        dict[str, float](findings.work),
+    )
     return ContractValidation(
         binding, terms, results, notes, gaps, work, order.seed, order.effort, findings.seen, not is_whole
     )  # fmt: skip
@@ -205,8 +221,8 @@ def note_growth(growth: Growth, reruns: ContractReruns, findings: Findings) -> N
         findings.untested[NO_RESIDUE] = growth.why_not
     findings.coverage[NO_RESIDUE] += growth.tested
     if growth.broken is not None:
-        steps, report = growth.broken
-        findings.add(report.discrepancies, reruns.trace(steps), "what grows")
+        steps, broken = growth.broken
+        findings.add(broken, reruns.trace(steps), "what grows")
     findings.notes += [f"{key} grew to the end; whoever adds to it keeps it to so many things" for key in growth.capped]
     for law, text in ((NO_RESIDUE, growth.keys), (BOUNDED, growth.calls)):
         if text:
@@ -289,7 +305,7 @@ class ContractJudge(Judge):
         if finding.analysis != COUNTING:
             return explain(self.of_contract, finding.trace)
         growth = self.growth
-        told = tuple(told_report(one.step, one.report) for one in growth.round)
+        told = tuple(one.told for one in growth.round)
         states, keyspaces = (tuple(one.states for one in growth.round), tuple(one.keyspace for one in growth.round))
         lua = self._line(growth.writer) if finding.law == NO_RESIDUE else LuaLine()
         return Explanation(told, states, growth.before, growth.after, lua, keyspaces=keyspaces)

@@ -25,6 +25,7 @@ from orderlab.properties.contracts.kind import Kind, kind_of, trace_from_json
 from orderlab.properties.mutants.mutant import OUTCOMES, Mutant, Result
 from orderlab.properties.validation.effort import STANDARD
 from orderlab.properties.validation.isolated import SCRIPT_SECONDS_MAX
+from orderlab.properties.validation.verdict_cache import program_digest
 from orderlab.sim.redis.lua.watchdog import CANCELLED, Unfinished, watch
 from orderlab.sim.stores.binding.binding import Binding
 
@@ -32,7 +33,6 @@ BUDGETS_MAX = 30
 """Wall time of a judgement, in budgets: machines are shared."""
 JUDGE_FAILED = "the judge failed"
 """How the text of a result begins that is none: the mutant counts as survived, and is judged again the next time."""
-ROOMS = ("model", "sim", "properties")
 
 T = TypeVar("T")
 Progress = Callable[[int, int, str], None]
@@ -177,7 +177,7 @@ class Campaign:
             told.update(file.name.encode() + file.read_bytes())
         for script in self.binding.scripts:
             told.update(script.name.encode() + script.source)
-        told.update(_code_digest())
+        told.update(program_digest())
         return told.digest()
 
     def _file(self, context: bytes, mutant: Mutant) -> Path:
@@ -206,17 +206,6 @@ class Campaign:
         if self.folder is not None and not result.text.startswith(JUDGE_FAILED):
             content = {"mutant": mutant.to_json(), "result": result.to_json()}
             write_whole(self._file(self._context, mutant), json.dumps(content, indent=1).encode())
-
-
-def _code_digest() -> bytes:
-    """Of all that judges: a result of other code is not resumed from."""
-    told = hashlib.sha256()
-    root = Path(__file__).parents[2]
-    for room in ROOMS:
-        for file in sorted((root / room).rglob("*")):
-            if file.suffix in (".py", ".lua", ".txt", ".toml"):
-                told.update(file.read_bytes())
-    return told.digest()
 
 
 @dataclass(frozen=True)

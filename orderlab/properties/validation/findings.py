@@ -118,6 +118,8 @@ class Findings:
     cut: dict[str, str] = field(default_factory=dict)
     """The same of each search that ended before all was seen: a later round may go further."""
 
+    examples: dict[str, str] = field(default_factory=dict)
+    """Notes that take an example, by what they say before it."""
     explored: list[Explored] = field(default_factory=list)
     accepted: set[tuple[str, str, str]] = field(default_factory=set)
     """Law, operation and trouble of what was seen and the store's owner accepts."""
@@ -164,6 +166,43 @@ class Findings:
         if len(alike) >= self.KEPT:
             known.remove(next(one for one in reversed(known) if one.trace.world == scale and one.kind == kind))
 
+    def mark(self) -> Findings:
+        """A copy as it stands."""
+        by_law = {law: list(known) for law, known in self.by_law.items()}
+        return Findings(
+            self.wanted, by_law, Counter(self.work), Counter(self.coverage), Counter(self.broken), dict(self.untested),
+            dict(self.not_applicable), list(self.notes), list(self.gaps), dict(self.cut), dict(self.examples),
+            list(self.explored), set(self.accepted), self.interrupted,
+        )  # fmt: skip
+
+    def since(self, before: Findings) -> Findings:
+        """What has come since the ``mark``."""
+        known = {id(each) for of_law in before.by_law.values() for each in of_law}
+        by_law = {law: [each for each in of_law if id(each) not in known] for law, of_law in self.by_law.items()}
+        return Findings(
+            self.wanted, {law: new for law, new in by_law.items() if new}, self.work - before.work,
+            self.coverage - before.coverage, self.broken - before.broken, _changed(self.untested, before.untested),
+            _changed(self.not_applicable, before.not_applicable), self.notes[len(before.notes) :],
+            self.gaps[len(before.gaps) :], _changed(self.cut, before.cut), _changed(self.examples, before.examples),
+            self.explored[len(before.explored) :], self.accepted - before.accepted,
+        )  # fmt: skip
+
+    def merge(self, part: Findings) -> None:
+        """Add what another has found."""
+        for of_law in part.by_law.values():
+            for each in of_law:
+                self._keep(each, each.kind)
+        for mine, others in ((self.work, part.work), (self.coverage, part.coverage), (self.broken, part.broken)):
+            mine.update(others)
+        self.untested |= part.untested
+        self.not_applicable |= part.not_applicable
+        self.cut |= part.cut
+        self.examples = part.examples | self.examples
+        self.notes += part.notes
+        self.gaps += part.gaps
+        self.explored += part.explored
+        self.accepted |= part.accepted
+
     @property
     def seen(self) -> frozenset[tuple[str, str]]:
         """Law and wording of what is kept."""
@@ -173,3 +212,7 @@ class Findings:
     def is_settled(self) -> bool:
         """Whether every law that was asked for has been seen broken, so that there is a witness to look for of each."""
         return self.wanted <= self.by_law.keys()
+
+
+def _changed(now: dict[str, str], before: dict[str, str]) -> dict[str, str]:
+    return {name: text for name, text in now.items() if before.get(name) != text}

@@ -32,6 +32,14 @@ class Runaway:
         return {"text": self.text, "script": self.script, "keys": list(self.keys), "args": list(self.args)}
 
 
+class RunawayScript(Exception):
+    """A script could only be ended together with the process that it ran in."""
+
+    def __init__(self, unfinished: Unfinished) -> None:
+        super().__init__(unfinished)
+        self.unfinished = unfinished
+
+
 def isolated(
     binding: Binding, work: Callable[[], T], worlds: Callable[[], Sequence[Binding]], what: str = "validation"
 ) -> T | Runaway:
@@ -42,7 +50,9 @@ def isolated(
     no verdict on anything.
     """
     try:
-        answer = watch(work, script_seconds_max=SCRIPT_SECONDS_MAX, in_order=True)
+        answer: Finished[T] | Unfinished = watch(work, script_seconds_max=SCRIPT_SECONDS_MAX, in_order=True)
+    except RunawayScript as runaway_script:
+        answer = runaway_script.unfinished
     except UnsupportedCommand as error:
         raise InputError(_unsupported(binding, error)) from None
     if isinstance(answer, Finished):

@@ -29,6 +29,8 @@ class WorkOrder:
     progress: Progress = in_silence
     budget_s: float | None = None
     """A cap in seconds on all of it; what it cuts off is told."""
+    processes: int = 1
+    """Processes that the analyses are shared among; one where it may end early. What is found is the same."""
     only_first: bool = False
     """It ends once each law has a witness, which nobody reads to its end."""
     any_law: bool = False

@@ -1,10 +1,10 @@
-"""The whole validation of one store of any kind: the analyses in order, round by round, each law's verdict, what was
-left out."""
+"""The whole validation of one store of any kind: analyses and witnesses in turn, each law's verdict, what was left
+out."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -13,12 +13,10 @@ from orderlab.child import asked_to_end
 from orderlab.model.contracts.contract import Terms
 from orderlab.model.verdict import Outcome, worst
 from orderlab.platform import rare_collections
-from orderlab.properties.validation.effort import INSTRUCTIONS, INSTRUCTIONS_MORE, STANDARD, name_of_effort
-from orderlab.properties.validation.findings import Findings
-from orderlab.properties.validation.order import Progress
+from orderlab.properties.validation.effort import STANDARD, name_of_effort
+from orderlab.properties.validation.schedule import Schedule
 from orderlab.properties.validation.verdicts import Judge, LawResult
 from orderlab.sim.stores.binding.binding import Binding
-from orderlab.sim.stores.bound import BudgetExceeded, CpuBudget
 
 SEARCHING = 0.7
 """Of a cap in seconds, what the analyses may take; the rest is for witnesses."""
@@ -104,51 +102,6 @@ class Validation:
             "small_scope_witness": result.small_scope and result.small_scope.to_json(),
             "not_applicable": result.not_applicable or None,
         }
-
-
-@dataclass(frozen=True)
-class Analysis:
-    """One way to look for trouble."""
-
-    name: str
-    run: Callable[[float, float], object]
-    """Does what is due at an effort beyond that of the rounds before (0: there were none). Raises BudgetExceeded."""
-    once_from: float | None = None
-    """Runs once only: in the first round of at least so much effort."""
-
-    def is_due(self, effort: float, done: float) -> bool:
-        """Whether there is something for it in the round."""
-        if self.once_from is None:
-            return True
-        return done < self.once_from <= effort if self.once_from else not done
-
-
-class Schedule:
-    """All analyses of one store, round by round: each goes on where it ended in the round before."""
-
-    def __init__(self, analyses: Sequence[Analysis], findings: Findings, budget: CpuBudget, progress: Progress) -> None:
-        self.analyses, self.findings, self.budget, self.progress = analyses, findings, budget, progress
-        self.done = 0.0
-        """The effort of the rounds so far."""
-
-    def round(self, effort: float, is_enough: Callable[[float], bool] = lambda effort: False) -> str:
-        """Everything up to ``effort``, unless it ``is_enough`` before. Where the time ran out, if it did: the name of
-        that analysis."""
-        for analysis in self.analyses:
-            if not analysis.is_due(effort, self.done):
-                continue
-            self.progress(f"{analysis.name}, {name_of_effort(effort)}")
-            self.budget.allow(INSTRUCTIONS + INSTRUCTIONS_MORE * effort)
-            try:
-                analysis.run(effort, self.done)
-            except BudgetExceeded:
-                if self.budget.is_past:
-                    return analysis.name
-                self.findings.gaps.append(f"{analysis.name}: not finished, the scripts are too slow")
-            if is_enough(effort):
-                break
-        self.done = effort
-        return ""
 
 
 @rare_collections()

@@ -134,7 +134,7 @@ def watch(
         _work_in_child(work, heartbeat, writing, memory_bytes_max, die_with_parent, in_order)
     os.close(writing)
     with os.fdopen(reading, "rb", buffering=0) as pipe:
-        watcher = _Watcher(child, heartbeat, script_seconds_max, seconds_max, is_cancelled)
+        watcher = _Watcher(child, heartbeat, script_seconds_max, seconds_max, is_cancelled, in_order)
         try:
             answer = watcher.wait_in_order(pipe.fileno()) if in_order else watcher.wait(pipe.fileno())
         finally:
@@ -204,8 +204,11 @@ class _Watcher:
         script_seconds_max: float,
         seconds_max: float | None,
         is_cancelled: Callable[[], bool],
+        in_order: bool = False,
     ) -> None:
         self._is_cancelled = is_cancelled
+        self._is_to_ask = in_order and not asked_to_end  # else the child knows since it was forked
+        """When this process is asked to end, the child must be as well."""
         self._child = child
         self._heartbeat = heartbeat
         self._script_seconds_max = script_seconds_max
@@ -224,6 +227,8 @@ class _Watcher:
                     answer += chunk
                     continue
                 return bytes(answer) if self._reap() == 0 else self._died()
+            if self._is_to_ask and asked_to_end:
+                self._ask()
             if self._is_cancelled():
                 return Unfinished(CANCELLED, None, 0.0)
             count, used = self._heartbeat.count(), self._used_seconds()
@@ -242,12 +247,17 @@ class _Watcher:
             if isinstance(asked, Exception) or asked_to_end:
                 raise
             asked_to_end.append(int(signal.SIGINT if isinstance(asked, KeyboardInterrupt) else signal.SIGTERM))
-            os.kill(self._child, signal.SIGTERM)
-            self._deadline = time.monotonic() + GRACE_S
+            self._ask()
             answer = self.wait(pipe)
             if isinstance(answer, Unfinished):
                 raise
             return answer
+
+    def _ask(self) -> None:
+        """Have the child come to an end."""
+        self._is_to_ask = False
+        os.kill(self._child, signal.SIGTERM)
+        self._deadline = time.monotonic() + GRACE_S
 
     def kill(self) -> None:
         """End the child if it is still there."""

@@ -92,12 +92,10 @@ class Footprint:
         }
 
 
-def measure_footprint(subject: Subject, findings: Findings, footprint: Footprint | None = None) -> Footprint:
-    """Run every operation for every hostile client, then at the configured limit and at growing queue lengths.
-
-    ``footprint`` is filled, so that what was measured before an interruption is not lost.
-    """
-    footprint = footprint or Footprint()
+def measure_footprint(subject: Subject, findings: Findings) -> Footprint:
+    """Run every operation for every hostile client, then at the configured limit and at growing queue lengths; an
+    interruption leaves what was measured before."""
+    footprint = Footprint()
     is_measured = False
     try:
         is_measured = _visit(subject, findings, footprint)

@@ -35,7 +35,8 @@ from orderlab.properties.contracts.session.witness.plainer import minimise
 from orderlab.properties.validation.effort import QUICK, SCALED_STEPS, STANDARD, WALKS, count, name_of_effort, rounds_of
 from orderlab.properties.validation.findings import Finding, Findings, was_stopped, wording
 from orderlab.properties.validation.order import USUAL, WorkOrder
-from orderlab.properties.validation.validation import Analysis, Schedule, Validation, run_rounds
+from orderlab.properties.validation.schedule import Analysis, Schedule
+from orderlab.properties.validation.validation import Validation, run_rounds
 from orderlab.properties.validation.verdicts import CAUSES_MAX, Judge, WitnessSearch
 from orderlab.properties.witness.confirmation import Confirmer
 from orderlab.properties.witness.witness import Explanation, Witness
@@ -122,16 +123,16 @@ def validate(binding: Binding, order: WorkOrder = USUAL) -> SessionValidation:
     subject = Subject(binding, order.seed)
     findings = Findings(frozenset(laws_of(binding) if order.laws is None else order.laws))
     small = small_world(subject, findings)
-    footprint = Footprint()
-    analyses = analyses_of(subject, small, findings, footprint)
-    schedule = Schedule(analyses, findings, subject.cpu_budget, order.progress)
+    footprints: list[Footprint] = []
+    analyses = analyses_of(subject, small, footprints)
+    schedule = Schedule(analyses, findings, subject.cpu_budget, order.progress, order.processes)
     judge = SessionJudge(subject, small, findings, order)
     is_whole = run_rounds(schedule, judge, rounds_of(order.effort), order.budget_s)
     results = tuple(judge.result(law) for law in STORE_LAWS if law in findings.wanted)
     notes, gaps, rewritten = tuple(findings.notes), tuple(judge.gaps), tuple(small.rewritten)
     return SessionValidation(
         binding, TERMS, results, notes, gaps, dict(findings.work), order.seed, order.effort, findings.seen,
-        not is_whole, footprint, rewritten,
+        not is_whole, footprints[-1] if footprints else Footprint(), rewritten,
     )  # fmt: skip
 
 
@@ -140,32 +141,36 @@ def worlds_of(binding: Binding) -> list[Binding]:
     return [binding, *(scale(binding, modulus)[0] for modulus in (MODULUS, REHEARSAL_MODULUS))]
 
 
-def analyses_of(subject: Subject, small: Subject, findings: Findings, footprint: Footprint) -> tuple[Analysis, ...]:
-    """What is done with a session store, the quickest first."""
+def analyses_of(subject: Subject, small: Subject, footprints: list[Footprint]) -> tuple[Analysis, ...]:
+    """What is done with a session store, the quickest first. Its footprint goes to ``footprints``."""
 
     def more(unit: int, effort: float, done: float) -> tuple[int, int]:
         """How many more of what ``unit`` counts, and how many there were."""
         before = count(unit, done) if done else 0
         return count(unit, effort) - before, before
 
-    def machine(effort: float, done: float) -> None:
+    def machine(own: Findings, effort: float, done: float) -> None:
         if effort < QUICK:
-            findings.gaps.append(TRIAL)
-        run_machine(subject, findings, *more(1, effort, done), crosses_the_wrap=effort >= QUICK)
+            own.gaps.append(TRIAL)
+        run_machine(subject, own, *more(1, effort, done), crosses_the_wrap=effort >= QUICK)
+
+    def note_footprint(footprint: Footprint | None) -> None:
+        if footprint is not None:
+            footprints.append(footprint)
 
     return (
-        Analysis("scenarios", lambda effort, done: run_scenarios(small, findings), 0.0),
-        Analysis("footprint", lambda effort, done: measure_footprint(subject, findings, footprint), 0.0),
+        Analysis("scenarios", lambda own, effort, done: run_scenarios(small, own), 0.0),
+        Analysis("footprint", lambda own, effort, done: measure_footprint(subject, own), 0.0, note_footprint),
         Analysis(
-            "queues at the limit", lambda effort, done: run_queues_at_limit(subject, findings, 0, SMALL_QUEUES), QUICK
+            "queues at the limit", lambda own, effort, done: run_queues_at_limit(subject, own, 0, SMALL_QUEUES), QUICK
         ),
-        Analysis("lengths", lambda effort, done: try_boundaries(subject, findings, effort, done)),
-        Analysis("exploration", lambda effort, done: explore_scopes(small, findings, effort)),
-        Analysis("random walks", lambda effort, done: walk_about(small, findings, *more(WALKS, effort, done))),
+        Analysis("lengths", lambda own, effort, done: try_boundaries(subject, own, effort, done)),
+        Analysis("exploration", lambda own, effort, done: explore_scopes(small, own, effort)),
+        Analysis("random walks", lambda own, effort, done: walk_about(small, own, *more(WALKS, effort, done))),
         Analysis("state machine", machine),
         Analysis(
             "large queues at the limit",
-            lambda effort, done: run_queues_at_limit(subject, findings, SMALL_QUEUES),
+            lambda own, effort, done: run_queues_at_limit(subject, own, SMALL_QUEUES),
             LONG_QUEUES_FROM,
         ),
     )

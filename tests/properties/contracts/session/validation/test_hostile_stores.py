@@ -25,7 +25,7 @@ from orderlab.properties.contracts.session.witness.explanation import MANY, tell
 from orderlab.properties.contracts.session.witness.plainer import minimise, plain_limits
 from orderlab.properties.machines.tally import TALLIES
 from orderlab.properties.profiles import Profile
-from orderlab.properties.validation import validation
+from orderlab.properties.validation import schedule
 from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.order import WorkOrder
 from orderlab.sim.stores.binding.binding import Binding
@@ -155,7 +155,7 @@ def test_a_command_that_the_kernel_lacks_is_named_and_nobody_is_accused(code: st
 
 
 def test_an_analysis_whose_scripts_take_too_long_is_given_up_and_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(validation, "INSTRUCTIONS", 20_000_000)
+    monkeypatch.setattr(schedule, "INSTRUCTIONS", 20_000_000)
     slow = with_first("for i = 1, 1.5e6 do end")
     found = validate(slow, WorkOrder(0.01, laws=["no-loss", "bounded"]))
     given_up = [gap for gap in found.gaps if "not finished, the scripts are too slow" in gap]
