@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orderlab.program import EXIT
-from orderlab.report.forms import REPORT_HELP
+from orderlab.program import EXIT, tell
+from orderlab.report.forms import EXPORTS, REPORT_HELP
+
+RACE_EXPORTS = tuple(form for form in EXPORTS if form != "redis-cli")
+EXPORT_HELP = f"Write the schedule for others: FORM=FILE, FORM one of {', '.join(RACE_EXPORTS)}; may be repeated."
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from orderlab.properties.clients.race import RaceVerdict
+    from orderlab.properties.clients.scenario import Scenario
+    from orderlab.report.output import Wanted
 
 
 def race(
@@ -25,24 +33,37 @@ def race(
     seed: Annotated[int, typer.Option(help="Of the random walks where a search is not exhausted.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     report: Annotated[list[str] | None, typer.Option(metavar="FORM=FILE", help=REPORT_HELP)] = None,
+    export: Annotated[list[str] | None, typer.Option(metavar="FORM=FILE", help=EXPORT_HELP)] = None,
+    expect: Annotated[
+        str,
+        typer.Option(
+            metavar="broken|fixed",
+            help="With --export pytest: pass while the law is broken as here, or (fixed) fail until it is repaired.",
+        ),
+    ] = "broken",
 ) -> None:
     """Run client code on the kernel in every order of its commands, and judge what comes of it.
 
     The file is Python and runs with your rights. Exit code 0: holds; 1: violated; 2: unusable; 3: not exhausted.
     """
+    from pathlib import Path
+
     from orderlab.model.errors import InputError
     from orderlab.model.verdict import worst
     from orderlab.properties.clients import race as engine
     from orderlab.properties.clients.orders import EFFORTS
     from orderlab.properties.clients.runs import controlled
     from orderlab.properties.clients.scenario import load
-    from orderlab.report.output import made_report, wanted_reports, write_reports
+    from orderlab.report.output import made_report, wanted_files, wanted_reports, write_reports
 
     if effort not in EFFORTS:
         raise InputError(f"--effort {effort}: unknown; choose {', '.join(EFFORTS)}")
     if fault and not trouble:
         raise InputError(f"--fault {fault[0]}: no fault may strike; add --trouble 1")
-    wanted = wanted_reports(report)
+    if expect not in ("broken", "fixed"):
+        raise InputError(f"--expect {expect}: write broken or fixed")
+    wanted, exports = wanted_reports(report), wanted_files("--export", export, RACE_EXPORTS)
+    path = named.partition(".py:")[0].removesuffix(".py") + ".py"
     with controlled():
         scenarios = load(named)
     if schedule is not None:
@@ -55,16 +76,30 @@ def race(
     if wanted:
         from orderlab.report.races import subject_of_race
 
-        path = named.partition(".py:")[0].removesuffix(".py") + ".py"
         subjects = [subject_of_race(verdict, path) for verdict in verdicts]
         write_reports(made_report("race", outcome, subjects, seed, effort), wanted)
+    if exports:
+        _export(scenarios, verdicts, Path(path), exports, expect)
     if as_json:
-        print(json.dumps({"seed": seed, "verdicts": [verdict.to_json() for verdict in verdicts]}))
+        print(json.dumps({"seed": seed, "file": path, "verdicts": [verdict.to_json() for verdict in verdicts]}))
     else:
         for verdict in verdicts:
             _show(verdict, schedule is not None)
         print(f"seed {seed}")
     raise typer.Exit(EXIT[outcome])
+
+
+def _export(
+    scenarios: Sequence[Scenario], verdicts: Sequence[RaceVerdict], file: Path, wanted: Sequence[Wanted], expect: str
+) -> None:
+    """Write the first violated schedule in the forms that were asked for."""
+    from orderlab.commands.replay_race import write_race
+
+    for scenario, verdict in zip(scenarios, verdicts, strict=True):
+        if verdict.law:
+            write_race(scenario, verdict, file, wanted, expect)
+            return
+    tell("orderlab race", "--export: no law is broken, and there is no schedule to write")
 
 
 def _show(verdict: RaceVerdict, with_keys: bool) -> None:

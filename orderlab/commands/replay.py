@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from orderlab.commands.replay_race import OnClients, race_in
 from orderlab.model.errors import InputError
 from orderlab.program import ExitCode
 from orderlab.report.forms import EXPORT_HELP, EXPORTS, RUNNING_EXPORTS
@@ -68,7 +69,7 @@ def replay(
 
     Exit code 0: no law is broken; 1: one is; 2: unusable input.
     """
-    from orderlab.report.output import wanted_files, write_files
+    from orderlab.report.output import wanted_files
 
     wanted = wanted_files("--export", export, EXPORTS)
     if first is not None and not step:
@@ -77,29 +78,65 @@ def replay(
         raise InputError("--from with --json: JSON has every step; leave one of them out")
     exports = _expecting(expect, wanted)
     recording = read_recording(file, law, finding)
+    if isinstance(recording, OnClients):
+        if store is not None or base is not None:
+            raise InputError(f"{file}: a race of clients has no store; leave out --base and --store")
+        raise typer.Exit(_replay_race(recording, file, backend, trust_adapter, wanted, expect, step, first, as_json))
     if isinstance(recording, Told):
         if backend != "kernel" or store is not None or base is not None:
             raise InputError(
                 f"{file}: {recording.what}; there is no store to take its steps on: leave out --backend, --base "
                 "and --store"
             )
-        for form, _ in wanted:
-            if form in RUNNING_EXPORTS:
-                raise InputError(
-                    f"--export {form}: {file} is {recording.what}, which makes no calls; export svg, mermaid or states"
-                )
-        from orderlab.properties.export.export import write_transcript
-
-        told = recording.transcript
-        _reach(first, len(told.moves))
-        write_files([(target, write_transcript(form, told)) for form, target in wanted])
-        is_broken = _tell(
-            iter([told.start, *told.moves]), len(told.moves), recording.what, None, step, first, as_json, ""
-        )
+        is_broken = _replay_told(recording, file, wanted, step, first, as_json)
     else:
         _reach(first, len(recording.trace.steps))
         is_broken = _replay_store(recording, file, store, base, backend, trust_adapter, exports, step, first, as_json)
     raise typer.Exit(ExitCode.VIOLATED if is_broken else ExitCode.HOLDS)
+
+
+def _replay_told(
+    recording: Told, file: Path, wanted: Sequence[tuple[str, Path]], step: bool, first: int | None, as_json: bool
+) -> bool:
+    for form, _ in wanted:
+        if form in RUNNING_EXPORTS:
+            raise InputError(
+                f"--export {form}: {file} is {recording.what}, which makes no calls; export svg, mermaid or states"
+            )
+    from orderlab.properties.export.export import write_transcript
+    from orderlab.report.output import write_files
+
+    told = recording.transcript
+    _reach(first, len(told.moves))
+    write_files([(target, write_transcript(form, told)) for form, target in wanted])
+    return _tell(iter([told.start, *told.moves]), len(told.moves), recording.what, None, step, first, as_json, "")
+
+
+def _replay_race(
+    recorded: OnClients,
+    file: Path,
+    backend: str,
+    trust_adapter: bool,
+    wanted: Sequence[tuple[str, Path]],
+    expect: str,
+    step: bool,
+    first: int | None,
+    as_json: bool,
+) -> ExitCode:
+    from orderlab.commands.replay_race import on_server, race_again, write_race
+    from orderlab.properties.clients.race_file import transcript_of_race
+
+    if not trust_adapter:
+        raise InputError(f"{file}: its steps are those of {recorded.file}, which is Python; add --trust-adapter")
+    scenario, verdict = race_again(recorded)
+    if wanted:
+        write_race(scenario, verdict, Path(recorded.file), wanted, expect)
+    if backend != "kernel":
+        return on_server(scenario, verdict, backend, as_json)
+    race = transcript_of_race(verdict)
+    _reach(first, len(race.moves))
+    is_broken = _tell(iter([race.start, *race.moves]), len(race.moves), "kernel", None, step, first, as_json, "")
+    return ExitCode.VIOLATED if is_broken else ExitCode.HOLDS
 
 
 def _expecting(expect: str, wanted: Sequence[tuple[str, Path]]) -> Sequence[tuple[str, Path]]:
@@ -338,7 +375,7 @@ class Told(NamedTuple):
     transcript: Transcript
 
 
-def read_recording(file: Path, law: str | None, finding: int | None = None) -> OnStore | Told:
+def read_recording(file: Path, law: str | None, finding: int | None = None) -> OnStore | OnClients | Told:
     """The trace in ``file``, or what else has steps. Raises InputError when there is none."""
     from orderlab.model.files import json_of
     from orderlab.properties.contracts.kind import trace_from_json
@@ -356,6 +393,10 @@ def read_recording(file: Path, law: str | None, finding: int | None = None) -> O
     if isinstance(data, dict) and "initial" in data and "loop_start" in data:
         return _behaviour(data, str(data.get("law", law or "a law")), "", str(file))
     if isinstance(data, dict) and isinstance(data.get("verdicts"), list):
+        races = [one for one in data["verdicts"] if isinstance(one, dict) and "schedule" in one]
+        if races:
+            broken = [one for one in races if one["schedule"] and law in (None, one.get("law"))] or races
+            return race_in({"file": data.get("file")} | broken[0], str(file))
         return _of_verdicts(data, file, law)
     if isinstance(data, dict) and "laws" in data:
         try:
@@ -415,7 +456,7 @@ def _behaviour(data: Mapping[str, Any], law: str, name: str, place: str) -> Told
         ) from None
 
 
-def _of_report(data: Any, file: Path, law: str | None, finding: int | None) -> OnStore | Told:
+def _of_report(data: Any, file: Path, law: str | None, finding: int | None) -> OnStore | OnClients | Told:
     """One finding of a report, by its number, else the first one of ``law``."""
     from pydantic import ValidationError
 
@@ -439,6 +480,8 @@ def _of_report(data: Any, file: Path, law: str | None, finding: int | None) -> O
     subject, one = asked[0]
     if one.witness is not None and subject.kind in ("store", "change"):
         return OnStore(trace_from_json(one.witness, str(file)), subject.base, one.change is Change.FIXED)
+    if one.witness is not None and subject.kind == "scenario":
+        return race_in(one.witness, str(file))
     if one.witness is not None and "initial" in one.witness:
         return _behaviour(one.witness, one.law, subject.name, str(file))
     if not one.steps:

@@ -56,8 +56,14 @@ def _finding(verdict: RaceVerdict, path: str) -> Finding:
         line=own[-1] if own else Line(path=path, line=1),
         related=tuple(dict.fromkeys(own[:-1])),
         found_by="every order of the clients' commands",
-        replay=f"orderlab race {path}:{verdict.scenario} --schedule {','.join(map(_named, verdict.choices))}",
+        replay=f"orderlab race {path}:{verdict.scenario} --schedule {schedule_of(verdict) or repr('')}",
+        witness={"file": path, "scenario": verdict.scenario, "schedule": schedule_of(verdict)},
     )
+
+
+def schedule_of(verdict: RaceVerdict) -> str:
+    """Its steps as ``--schedule`` takes them."""
+    return ",".join(map(_named, verdict.choices))
 
 
 def _named(choice: tuple[str, str]) -> str:

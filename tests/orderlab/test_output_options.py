@@ -29,6 +29,7 @@ OUTPUTS = {
     "mutate --out": "mutate lua/lock --trust-adapter --limit 1 --effort 0.01 --out OUT",
     "replay --export": "replay TRACE --trust-adapter --export mermaid=OUT",
     "race --report": "race CLIENTS --report json=OUT",
+    "race --export": "race CLIENTS --export mermaid=OUT",
     "explore --checkpoint": "explore two-phase-commit --max-states 10 --checkpoint OUT",
     "explore --graph": "explore two-phase-commit --graph OUT",
     "explore --report": "explore two-phase-commit --report json=OUT",
@@ -50,7 +51,7 @@ NO_OUTPUTS = """
 validate --effort --backend --law --base; lint --base --server; init --specification; binding; explain; docs;
 specimens --effort; compare --stores --systems --effort; mutate --only
 --effort; replay --store --law --base --backend --expect;
-cost --base --server; race --effort --fault --schedule;
+cost --base --server; race --effort --fault --schedule --expect;
 serve --host --password --faults; explore --settings --engine --law --constraint; simulate --settings
 --config --trace-window --against; calibrate --base; check --model --law --master; sweep --master --engine --costs;
 runs --where --columns --sort --sql --replay;
@@ -86,7 +87,8 @@ def called(option: str, folder: Path, out: Path) -> tuple[int, list[str]]:
                  "own-release", "--backend", "kernel", "--report", f"json={folder / 'trace.json'}")  # fmt: skip
     if "CLIENTS" in words:
         (folder / "clients.py").write_text(
-            "from orderlab.clients import scenario\n@scenario(clients=1)\ndef one(redis):\n    redis.incr('n')\n"
+            "from orderlab.clients import scenario\n@scenario(clients=2)\n"
+            "def one(redis):\n    redis.set('n', int(redis.get('n') or 0) + 1)\n"
         )
     if "RUNS" in words:
         (folder / "s.toml").write_text(f'system = "math:fsum"\noutput = "{folder}/runs"\n[axes]\na = [1]\n')

@@ -23,8 +23,9 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from orderlab.properties.clients import lanes
 from orderlab.properties.clients.footprints import PUBSUB
+from orderlab.properties.clients.gate import encoded, parts
 from orderlab.properties.clients.lanes import Execution, Lane, Op
-from orderlab.properties.clients.wiring import Argv, ShardLink, carry, converted, decoder, encoded, has_data, parts
+from orderlab.properties.clients.wiring import Argv, ShardLink, carry, converted, decoder, has_data
 from orderlab.sim.redis.blocking import Waiting
 
 SPINS_MAX: Final = 1_000

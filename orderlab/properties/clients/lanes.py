@@ -42,6 +42,11 @@ POLLS_MAX: Final = 6
 """Equal steps of one lane in a row, after which another lane comes first."""
 
 
+PAUSES: Final = {"paused": 0, "paused-longer": 1_000_000}
+"""Faults in which a client stands still, and for how many microseconds past the deadline: who waits for it by asking
+from time to time asks once more meanwhile."""
+
+
 class Killed(BaseException):
     """Raised in a lane that ends before its code does."""
 
@@ -274,10 +279,10 @@ class Execution:
                     other.is_killed = True
             lane.trouble = ""
             self._die(lane)
-        if lane.trouble == "paused":
-            op = lane.op
+        if lane.trouble in PAUSES:
+            op, longer_us = lane.op, PAUSES[lane.trouble]
             lane.trouble = ""
-            self.pend(Op("sleep", "paused", _never, self._past_deadline_us()))
+            self.pend(Op("sleep", "paused", _never, self._past_deadline_us() + longer_us))
             self.pend(op)
 
     def _die(self, lane: Lane) -> None:
@@ -368,7 +373,7 @@ class Execution:
         return gathered
 
     def _can_befall(self, lane: Lane, trouble: str) -> bool:
-        if trouble == "paused":
+        if trouble in PAUSES:
             return self.has_told_time or any(ms >= self.shard.now_ms for ms in self.shard.all_deadlines_ms())
         if trouble == "failover":
             return self.last_write is not None

@@ -136,7 +136,7 @@ def replayed(scenario: Scenario, schedule: str) -> RaceVerdict:
     its last one are made as they come. Raises InputError where a step cannot be made.
     """
     choices: list[Choice] = []
-    for word in schedule.split(","):
+    for word in schedule.split(",") if schedule else ():
         name, _, fault = word.strip().partition("!")
         if not name or (fault and fault not in wiring.TROUBLES):
             known = did_you_mean(fault, tuple(wiring.TROUBLES)) if fault else "write 0,1,0!reply-lost"

@@ -7,7 +7,7 @@ retries and locks above them are the library's own. Arguments go to the kernel a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import redis
@@ -18,6 +18,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from orderlab.properties.clients import lanes
 from orderlab.properties.clients.footprints import PUBSUB
+from orderlab.properties.clients.gate import encoded, parts
 from orderlab.properties.clients.lanes import Execution, Lane, Op
 from orderlab.sim.redis.blocking import Waiting
 from orderlab.sim.redis.client import Client
@@ -29,6 +30,7 @@ TROUBLES: Final = {
     "timeout": "the command is carried out, and its client stops waiting for the reply",
     "killed": "the client dies before the command",
     "paused": "the client stands still past a key's next deadline, or for a second where it asked for the time of day",
+    "paused-longer": "the client stands still for a second longer than that",
     "scripts-flushed": "SCRIPT FLUSH before the command",
     "failover": "the last write is lost before the command",
 }
@@ -89,17 +91,6 @@ def is_linked(connection: Any) -> bool:
     return type(link) is ShardLink and link.execution is lanes.current.execution
 
 
-def encoded(connection: Any, arguments: Sequence[Any]) -> Argv:
-    """The arguments of one command as they would be sent."""
-    name = arguments[0]
-    encode = connection.encoder.encode
-    if isinstance(name, str):
-        head = tuple(name.encode().split()) if " " in name else (name.encode(),)
-    else:
-        head = tuple(bytes(name).split()) if b" " in name else (bytes(name),)
-    return head + tuple([encode(each) for each in arguments[1:]])
-
-
 def send(connection: Any, commands: Sequence[Argv]) -> None:
     """Send commands: each, or a whole MULTI with its EXEC, is one step."""
     link = linked(connection)
@@ -111,18 +102,6 @@ def send(connection: Any, commands: Sequence[Argv]) -> None:
     for part in parts(commands):
         if link.error is None:
             _send_part(execution, link, part)
-
-
-def parts(commands: Sequence[Argv]) -> Iterator[Sequence[Argv]]:
-    """What is one step: a command, or a whole MULTI with its EXEC."""
-    at = 0
-    while at < len(commands):
-        end = at + 1
-        if commands[at][0].upper() == b"MULTI":
-            while end < len(commands) and commands[end - 1][0].upper() not in (b"EXEC", b"DISCARD"):
-                end += 1
-        yield commands[at:end]
-        at = end
 
 
 def _send_part(execution: Execution, link: ShardLink, part: Sequence[Argv]) -> None:

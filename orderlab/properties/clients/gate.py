@@ -1,0 +1,537 @@
+"""A schedule forced on a real server: each client is a thread with redis-py, and a gate lets one step at a time pass.
+
+This file and ``gated`` need the standard library and redis-py alone: an exported test is their text and a schedule.
+Connections of clients lead to the server that is named, wherever they are told to.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import os
+import random
+import select
+import socket
+import sys
+import threading
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import redis
+import redis.connection
+
+PATIENCE_S = 2.0
+"""How long the gate waits for a client to come to its step, and clients for the others when the schedule is over."""
+RUN_S = 30.0
+"""How long one run may take, what its steps wait for left out."""
+_sleep, _start, _urandom, _uuid1 = time.sleep, threading.Thread.start, os.urandom, uuid.uuid1
+
+
+class Step(NamedTuple):
+    """One step of a schedule."""
+
+    lane: str
+    """A client by its number; its second thread is ``0.2``."""
+    kind: str
+    """``command``, ``sleep`` or ``mark``."""
+    name: str = ""
+    """Of the command, the first one of a transaction."""
+    fault: str = ""
+    waits: bool = False
+    """It blocks: no reply comes before another client's step."""
+    gap_ms: int = 0
+    """What has to go by after the step before it."""
+
+
+class Killed(BaseException):
+    """Raised in a client that is dead."""
+
+
+class Lane:
+    """A client, or a thread of one."""
+
+    def __init__(self, name: str, is_gated: bool = True, is_daemon: bool = False) -> None:
+        self.name, self.is_gated, self.is_daemon = name, is_gated, is_daemon
+        self.client = name.partition(".")[0]
+        self.draws = random.Random(name)
+        self.children = 0
+        self.is_over = self.is_killed = self.sleeps = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+
+class _Current(threading.local):
+    lane: Lane | None = None
+    run: Any = None
+
+
+current = _Current()
+
+
+@contextmanager
+def as_lane(lane: Lane | None) -> Iterator[None]:
+    """Within it this thread is a lane, or none."""
+    outer, current.lane = current.lane, lane
+    try:
+        yield
+    finally:
+        current.lane = outer
+
+
+class Run:
+    """Clients at work on the server, along a schedule if there is one."""
+
+    def __init__(self, server: Any, steps: Sequence[Step] = ()) -> None:
+        self.server, self.steps = server, steps
+        self.at, self.is_free, self.is_busy, self.is_over = 0, not steps, False, False
+        self.strayed = ""
+        self.turn = threading.Condition()
+        self.lanes: dict[str, Lane] = {}
+        self.dead: set[str] = set()
+        self.connections: list[tuple[str, Any]] = []
+        self.opened = time.monotonic()
+        self.inside: dict[str, list[str]] = defaultdict(list)
+        self.counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        self.always: dict[Any, Any] = {}
+        self.at_end: dict[Any, Any] = {}
+        self.violation: tuple[str, str] | None = None
+
+    def violate(self, law: str, what: str) -> None:
+        """Note the first violation."""
+        self.violation = self.violation or (law, what)
+
+    # -- lanes -------------------------------------------------------------------------------------------------
+
+    def begin(self, name: str, work: Callable[[], Any], is_daemon: bool = False, thread: Any = None) -> None:
+        """Start a client, or a thread that one starts."""
+        lane = self.lanes[name] = Lane(name, bool(self.steps), is_daemon)
+
+        def live() -> None:
+            current.run, current.lane = self, lane
+            try:
+                lane.result = work()
+            except Killed:
+                lane.is_killed = True
+            except BaseException as error:
+                lane.error = error
+            current.lane = None
+            with self.turn:
+                lane.is_over = True
+                self.turn.notify_all()
+
+        if thread is None:
+            thread = threading.Thread(target=live, daemon=True)
+        else:
+            thread.run, thread.daemon = live, True
+        _start(thread)
+
+    def await_end(self) -> None:
+        """Wait until all have ended, or wait for ever."""
+        with self.turn:
+            last = time.monotonic() + RUN_S + sum(step.gap_ms for step in self.steps) / 1000
+            while any(not lane.is_over and not lane.is_daemon for lane in list(self.lanes.values())):
+                self.turn.wait(0.02)
+                goes_on = self.is_busy or (self.at < len(self.steps) and not self.is_free)
+                goes_on = goes_on or any(lane.sleeps for lane in list(self.lanes.values()))
+                now = time.monotonic()
+                if now > last or (not goes_on and now > self.opened + PATIENCE_S):
+                    break
+
+    def close(self) -> None:
+        """End those that are left, and hang up."""
+        self.is_over = True
+        with as_lane(None):
+            for _, connection in self.connections:
+                connection.disconnect()
+
+    def kill(self, client: str) -> None:
+        """Let a client die: its connections close, its threads end at their next step."""
+        self.dead.add(client)
+        with as_lane(None):
+            for owner, connection in self.connections:
+                if owner == client:
+                    connection.disconnect()
+
+    # -- the gate ----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def gate(self, kind: str, name: str) -> Iterator[Step | None]:
+        """Wait for the turn of the lane that runs; the next turn begins afterwards."""
+        lane = current.lane
+        assert lane is not None
+        self.check_alive(lane)
+        step = self._turn(lane, kind, name) if lane.is_gated else None
+        try:
+            if step is not None and step.fault == "killed":
+                self.kill(lane.client)
+                self.check_alive(lane)
+            yield step
+            if step is not None:
+                for check in list(self.always.values()):
+                    self.ask("always", check)
+        finally:
+            self.opened = time.monotonic()
+            if step is not None:
+                with self.turn:
+                    self.at, self.is_busy = self.at + 1, False
+                    self.turn.notify_all()
+
+    def check_alive(self, lane: Lane) -> None:
+        """Raise Killed in a client that is dead; later what a client does that cannot reach its server."""
+        if lane.client in self.dead or self.is_over:
+            if lane.is_killed:
+                raise redis.ConnectionError("the client is dead")
+            lane.is_killed = True
+            raise Killed
+
+    def _turn(self, lane: Lane, kind: str, name: str) -> Step | None:
+        with self.turn:
+            while True:
+                self._pass_over()
+                if self.is_free or self.at >= len(self.steps):
+                    return None
+                step = self.steps[self.at]
+                if step.lane == lane.name and not self.is_busy:
+                    break
+                self.turn.wait(0.02)
+                self.check_alive(lane)
+                late = time.monotonic() - self.opened > PATIENCE_S + step.gap_ms / 1000
+                if late and not self.is_busy:
+                    self._stray(f"client {step.lane} does not come to {step.name or step.kind}")
+                    self.is_free = True
+            self.is_busy = True
+            if step.kind != kind or (kind == "command" and step.name != name):
+                self._stray(f"client {lane.name} comes with {name or kind}, not {step.name or step.kind}")
+        left = step.gap_ms / 1000 - (time.monotonic() - self.opened)
+        if step.gap_ms and left > -0.002:
+            _sleep(left + 0.002)
+        return step
+
+    def _pass_over(self) -> None:
+        """Leave out steps of those that have ended."""
+        while self.at < len(self.steps):
+            owner = self.lanes.get(self.steps[self.at].lane)
+            if owner is None or not (owner.is_over or owner.client in self.dead):
+                break
+            self._stray(f"client {owner.name} has ended before {self.steps[self.at].name or self.steps[self.at].kind}")
+            self.at += 1
+
+    def _stray(self, what: str) -> None:
+        self.strayed = self.strayed or f"step {self.at + 1}: {what}"
+
+    def ask(self, law: str, check: Callable[..., Any]) -> None:
+        """Ask a check, in a connection of its own."""
+        with as_lane(Lane("check", False)):
+            try:
+                if called(check, redis.Redis(), None) is False:
+                    self.violate(law, f"{check.__name__} is false")
+            except AssertionError as error:
+                self.violate(law, f"{check.__name__}: {str(error) or 'assertion failed'}")
+
+
+def called(function: Callable[..., Any], client: Any, at: Any) -> Any:
+    """Call a function of a scenario with what it takes."""
+    names = tuple(inspect.signature(function).parameters)
+    given = {"redis": client, "at": at}
+    if all(name in given for name in names):
+        return function(**{name: given[name] for name in names})
+    return function(*(client, at)[: len(names)])
+
+
+class At:
+    """The marks of one client."""
+
+    def __init__(self, run: Run, client: int) -> None:
+        self.run, self.client = run, client
+
+    @contextmanager
+    def __call__(self, name: str, most: int = 1) -> Iterator[None]:
+        """Within it at most ``most`` clients are at once."""
+        run, lane = self.run, current.lane
+        assert lane is not None
+        with run.gate("mark", f"enters {name}"):
+            inside = run.inside[name] = [each for each in run.inside[name] if not run.lanes[each].is_killed]
+            inside.append(lane.name)
+            if len(inside) > most:
+                who = ", ".join(f"client {each}" for each in inside)
+                run.violate(f"at-most-{most}", f"{who} are in {name!r} at once; at most {most} may be")
+        try:
+            yield
+        finally:
+            if not lane.is_killed and not run.is_over:
+                with run.gate("mark", f"leaves {name}"):
+                    if lane.name in run.inside[name]:
+                        run.inside[name].remove(lane.name)
+
+    def sleep(self, seconds: float) -> None:
+        """As ``time.sleep``."""
+        sleep(seconds)
+
+    def _count(self, what: str, item: Any) -> int:
+        self.run.counts[what][repr(item)] += 1
+        return self.run.counts[what][repr(item)]
+
+    def once(self, item: Any) -> None:
+        """``item`` is done at most once."""
+        if self._count("done", item) > 1:
+            self.run.violate("at-most-once", f"{item!r} is done twice")
+
+    def produced(self, item: Any) -> None:
+        """``item`` was handed over."""
+        self._count("produced", item)
+
+    def consumed(self, item: Any) -> None:
+        """``item`` was received."""
+        if self._count("consumed", item) > 1:
+            self.run.violate("at-most-once", f"{item!r} is consumed twice")
+
+    def always(self, check: Callable[..., Any]) -> None:
+        """``check(redis)`` holds after every step."""
+        self.run.always.setdefault(getattr(check, "__code__", check), check)
+
+    def finally_(self, check: Callable[..., Any]) -> None:
+        """``check(redis)`` holds at the end."""
+        self.run.at_end.setdefault(getattr(check, "__code__", check), check)
+
+
+# -- what clients meet -------------------------------------------------------------------------------------------
+
+
+def encoded(connection: Any, arguments: Sequence[Any]) -> tuple[bytes, ...]:
+    """The arguments of one command as they would be sent."""
+    name = arguments[0]
+    encode = connection.encoder.encode
+    if isinstance(name, str):
+        head = tuple(name.encode().split()) if " " in name else (name.encode(),)
+    else:
+        head = tuple(bytes(name).split()) if b" " in name else (bytes(name),)
+    return head + tuple([encode(each) for each in arguments[1:]])
+
+
+def parts(commands: Sequence[tuple[bytes, ...]]) -> Iterator[Sequence[tuple[bytes, ...]]]:
+    """What is one step: a command, or a whole MULTI with its EXEC."""
+    at = 0
+    while at < len(commands):
+        end = at + 1
+        if commands[at][0].upper() == b"MULTI":
+            while end < len(commands) and commands[end - 1][0].upper() not in (b"EXEC", b"DISCARD"):
+                end += 1
+        yield commands[at:end]
+        at = end
+
+
+def sleep(seconds: float) -> None:
+    """``time.sleep``: a step of the schedule, which says when it is over."""
+    lane, run = current.lane, current.run
+    if lane is None:
+        return _sleep(seconds)
+    with run.gate("sleep", ""):
+        pass
+    if not lane.is_gated or run.is_free or run.at >= len(run.steps):
+        lane.sleeps = True
+        _sleep(min(seconds, 60))
+        lane.sleeps = False
+
+
+def _thread_start(self: Any) -> None:
+    lane, run = current.lane, current.run
+    if lane is None:
+        return _start(self)
+    lane.children += 1
+    run.begin(f"{lane.name}.{lane.children}", self.run, bool(self.daemon), self)
+
+
+def _draws(name: str) -> Callable[..., Any]:
+    real = getattr(random, name)
+
+    def draw(*args: Any, **kwargs: Any) -> Any:
+        lane = current.lane
+        return real(*args, **kwargs) if lane is None else getattr(lane.draws, name)(*args, **kwargs)
+
+    return draw
+
+
+def _bytes(size: int) -> bytes:
+    lane = current.lane
+    return _urandom(size) if lane is None else lane.draws.randbytes(size)
+
+
+def _seeded_uuid1(*given: Any, **named: Any) -> uuid.UUID:
+    return _uuid1(*given, **named) if current.lane is None else uuid.UUID(bytes=_bytes(16), version=4)
+
+
+def _replies(sock: Any, wanted: int) -> bool:
+    """Whether so many whole replies can be read from a socket; nothing is taken."""
+    try:
+        if not select.select([sock], [], [], 0)[0]:
+            return False
+        data = sock.recv(1 << 20, socket.MSG_PEEK)
+    except (OSError, ValueError):  # it is closed
+        return True
+    return not data or len(data) == 1 << 20 or _whole(data) >= wanted
+
+
+def _whole(data: bytes) -> int:
+    """How many whole replies there are at the beginning of some bytes."""
+    at = count = 0
+    left = 1  # values that the reply which has begun lacks
+    while True:
+        end = data.find(b"\r\n", at)
+        if end < 0:
+            return count
+        kind, size = data[at : at + 1], data[at + 1 : end]
+        at = end + 2
+        if kind in b"$=!" and int(size) >= 0:
+            at += int(size) + 2
+        elif kind in b"*~>%|" and int(size) > 0:
+            left += int(size) * (2 if kind in b"%|" else 1) + (1 if kind == b"|" else 0)
+        if at > len(data):
+            return count
+        left -= 1
+        if not left:
+            count, left = count + 1, 1
+
+
+HELD = "_gated_error"
+"""Where a connection keeps how many replies it can still read, and the error after them."""
+
+
+def _methods(base: Any) -> dict[str, Any]:
+    """What takes the place of the methods of redis-py's connections."""
+    kept = {name: getattr(base, name) for name in _REPLACED if hasattr(base, name)}
+
+    def aside(name: str) -> Callable[..., Any]:
+        def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+            with as_lane(None):
+                return kept[name](self, *args, **kwargs)
+
+        return method
+
+    def pack_command(self: Any, *args: Any) -> Any:
+        return kept["pack_command"](self, *args) if current.lane is None else [encoded(self, args)]
+
+    def pack_commands(self: Any, commands: Any) -> Any:
+        if current.lane is None:
+            return kept["pack_commands"](self, commands)
+        return [encoded(self, each) for each in commands]
+
+    def send_command(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if current.lane is None:
+            return kept["send_command"](self, *args, **kwargs)
+        self.send_packed_command([encoded(self, args)])
+
+    def send_packed_command(self: Any, command: Any, check_health: bool = True) -> Any:
+        if current.lane is None:
+            return kept["send_packed_command"](self, command, check_health)
+        if not self._sock:
+            self.connect()
+        sent = 0
+        for part in parts(command):
+            if vars(self).get(HELD) is None:
+                with current.run.gate("command", part[0][0].decode().upper()) as step:
+                    _carry(self, part, step, sent, lambda part: _send(self, part))
+                sent += len(part)
+
+    def _send(connection: Any, part: Any) -> None:
+        with as_lane(None):
+            packed = kept["pack_commands"](connection, part)
+            kept["send_packed_command"](connection, packed, False)
+
+    def read_response(self: Any, *args: Any, **kwargs: Any) -> Any:
+        held = vars(self).get(HELD)
+        if held is not None and current.lane is not None:
+            if not held[0]:
+                del vars(self)[HELD]
+                self.disconnect()
+                raise held[1]
+            held[0] -= 1
+        return kept["read_response"](self, *args, **kwargs)
+
+    def check_health(self: Any) -> Any:
+        return kept["check_health"](self) if current.lane is None else None
+
+    methods = dict(locals())
+    replaced = {name: methods[name] for name in kept if name in methods}
+    return replaced | {name: aside(name) for name in kept if name.startswith("on_connect")}
+
+
+_REPLACED = (
+    *("on_connect", "on_connect_check_health", "pack_command", "pack_commands", "send_command"),
+    *("send_packed_command", "read_response", "check_health"),
+)
+
+
+def _carry(connection: Any, part: Any, step: Step | None, sent: int, send: Callable[[Any], None]) -> None:
+    """Carry out one step, with the fault that befalls it; in a schedule, until the server has done it."""
+    run, fault = current.run, step.fault if step is not None else ""
+    if fault == "scripts-flushed":
+        with as_lane(None):
+            run.server.script_flush()
+    if fault == "refused":
+        vars(connection)[HELD] = [sent, redis.ConnectionError("Connection reset by peer")]
+        return
+    wanted = next(count for count in itertools.count() if not _replies(connection._sock, count + 1)) + len(part)
+    blocked = _blocked(run) if step is not None and step.waits else 0
+    send(part)
+    if step is None:
+        return
+    until = time.monotonic() + PATIENCE_S
+    while connection._sock and not _replies(connection._sock, wanted):
+        if (step.waits and _blocked(run) > blocked) or time.monotonic() > until:
+            break
+        _sleep(0.0003)
+    if fault == "reply-lost":
+        vars(connection)[HELD] = [sent, redis.ConnectionError("Connection closed by server.")]
+    elif fault == "timeout":
+        vars(connection)[HELD] = [sent, redis.TimeoutError("Timeout reading from socket")]
+
+
+def _blocked(run: Run) -> int:
+    with as_lane(None):
+        return int(run.server.info("clients")["blocked_clients"])
+
+
+def _connecting(kept: Callable[..., Any]) -> Callable[..., Any]:
+    def connect(self: Any) -> Any:
+        lane, run = current.lane, current.run
+        if lane is None:
+            return kept(self)
+        given = run.server.connection_pool.connection_kwargs
+        self.username, self.password, self.credential_provider = given.get("username"), given.get("password"), None
+        vars(self).pop(HELD, None)
+        made = socket.create_connection((given.get("host", "localhost"), int(given.get("port", 6379))), 5)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        made.settimeout(self.socket_timeout)
+        run.connections.append((lane.client, self))
+        return made
+
+    return connect
+
+
+@contextmanager
+def installed() -> Iterator[None]:
+    """Within it threads that are lanes meet the gate."""
+    base = redis.connection.AbstractConnection
+    changes: list[tuple[Any, str, Any]] = [(base, name, method) for name, method in _methods(base).items()]
+    kinds: list[Any] = [redis.connection.Connection, redis.connection.SSLConnection]
+    for kind in (*kinds, redis.connection.UnixDomainSocketConnection):
+        changes.append((kind, "_connect", _connecting(vars(kind)["_connect"])))
+    names = "random randint randrange uniform choice choices sample shuffle getrandbits randbytes gauss expovariate"
+    changes += [(random, name, _draws(name)) for name in names.split()]
+    changes += [(os, "urandom", _bytes), (random, "_urandom", _bytes), (uuid, "uuid1", _seeded_uuid1)]
+    changes.append((threading.Thread, "start", _thread_start))
+    for module in list(sys.modules.values()):  # redis-py's retries have taken the name out of its module
+        if module is not None and vars(module).get("sleep") is _sleep and module.__name__ != "asyncio":
+            changes.append((module, "sleep", sleep))
+    undone = [(owner, name, vars(owner)[name]) for owner, name, _ in changes]
+    for owner, name, value in changes:
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for owner, name, value in undone:
+            setattr(owner, name, value)

@@ -1,0 +1,188 @@
+"""What a schedule that is forced on a real server comes to, judged by what the clients do there one after the other.
+
+The server is emptied before each run. See ``gate``: an exported test is the text of both.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import re
+import sys
+import types
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import redis
+
+from orderlab.properties.clients.gate import At, Lane, Run, Step, as_lane, called, current, installed
+
+ORDERS_MAX = 24
+_CLOCK = re.compile(r"\b1[789]\d{8}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b| at 0x[0-9a-f]+")
+
+
+class Ending(NamedTuple):
+    """What is seen of a run when it is over."""
+
+    ends: tuple[str, ...]
+    keys: tuple[tuple[str, str], ...]
+
+
+class Judged(NamedTuple):
+    """What a schedule came to on the server."""
+
+    law: str
+    """The law that was broken; empty: none."""
+    what: str
+    strayed: str
+    """Where it went otherwise than the schedule says; empty: nowhere."""
+
+
+def carried_out(
+    server: Any, scenario: Any, steps: Sequence[Step] = (), order: Sequence[int] | None = None
+) -> tuple[Run, Ending]:
+    """Run the clients on the emptied server: one after the other in ``order`` where that is given, else along
+    ``steps``."""
+    server.flushall()
+    server.script_flush()
+    run = current.run = Run(server, steps)
+    if scenario.setup is not None:
+        with as_lane(Lane("setup", False)):
+            called(scenario.setup, redis.Redis(), At(run, -1))
+    for number in range(len(scenario.clients)) if order is None else order:
+        at = At(run, number)
+        run.begin(str(number), lambda number=number, at=at: called(scenario.clients[number], redis.Redis(), at))  # type: ignore[misc]
+        if order is not None:
+            run.await_end()
+    run.await_end()
+    ends = tuple(_end(run.lanes.get(str(number))) for number in range(len(scenario.clients)))
+    run.is_free = True
+    if "stuck" not in ends:
+        for item, count in run.counts["produced"].items():
+            if run.counts["consumed"] and run.counts["consumed"][item] < count:
+                run.violate("no-loss", f"{item} was produced, and nobody consumed it")
+        for check in [*run.at_end.values(), *([scenario.finally_] if scenario.finally_ else [])]:
+            run.ask("finally", check)
+    keys = _keys(server)
+    run.close()
+    current.run = None
+    return run, Ending(ends, keys)
+
+
+def _end(lane: Lane | None) -> str:
+    if lane is None:
+        return "None"
+    if lane.error is not None:
+        return f"raised {type(lane.error).__name__}"
+    if lane.is_killed:
+        return "killed"
+    return _plain(lane.result) if lane.is_over else "stuck"
+
+
+def _plain(value: Any) -> str:
+    return _CLOCK.sub("<time>", repr(sorted(value, key=repr)) if isinstance(value, (set, frozenset)) else repr(value))
+
+
+def _keys(server: Any) -> tuple[tuple[str, str], ...]:
+    """Every key with its type, value and whether it has a deadline."""
+    readers: dict[bytes, Callable[[Any], Any]] = {
+        b"string": server.get,
+        b"list": lambda key: server.lrange(key, 0, -1),
+        b"set": lambda key: sorted(server.smembers(key)),
+        b"zset": lambda key: server.zrange(key, 0, -1, withscores=True),
+        b"hash": lambda key: sorted(server.hgetall(key).items()),
+        b"stream": lambda key: [sorted(fields.items()) for _, fields in server.xrange(key)],
+    }
+    rows = []
+    for key in sorted(server.keys()):
+        kind = server.type(key)
+        value = readers[kind](key) if kind in readers else None
+        rows.append((repr(key), _plain((kind.decode(), value, server.pttl(key) >= 0))))
+    return tuple(rows)
+
+
+def judged(server: Any, scenario: Any, steps: Sequence[Step]) -> Judged:
+    """Force a schedule on a server that holds nothing, and judge what comes of it by orders one after the other."""
+    with installed():
+        run, ending = carried_out(server, scenario, steps)
+        law, what = run.violation or _judged(server, scenario, run, ending, steps) or ("", "")
+    server.flushall()
+    return Judged(law, what, run.strayed)
+
+
+def _judged(server: Any, scenario: Any, run: Run, ending: Ending, steps: Sequence[Step]) -> tuple[str, str] | None:
+    for number, end in enumerate(ending.ends):
+        error = run.lanes[str(number)].error
+        if isinstance(error, AssertionError):
+            return "assertion", f"client {number}: {str(error) or 'assertion failed'}"
+        if end == "stuck":
+            return "no-deadlock", f"client {number} waits for ever"
+    raised = [(number, end) for number, end in enumerate(ending.ends) if end.startswith("raised")]
+    is_marked = run.inside or any(run.counts.values()) or run.always or run.at_end or scenario.finally_
+    compares = scenario.serial if scenario.serial is not None else not is_marked
+    if not raised and not compares:
+        return None
+    numbers = range(len(scenario.clients))
+    alone = _one_by_one(server, scenario, numbers)
+    troubled = any(step.fault for step in steps)
+    for number, end in raised:
+        if not any(each.ends[number] == end for each in alone) and not (
+            troubled and isinstance(run.lanes[str(number)].error, (redis.RedisError, OSError))
+        ):
+            error = run.lanes[str(number)].error
+            return "no-foreign-exception", f"client {number} {end} ({error}); in no order one after the other does it"
+    if not compares or ending in alone or not alone:
+        return None
+    broken = [at for at in numbers if ending.ends[at] in ("killed", "raised ConnectionError", "raised TimeoutError")]
+    for count in range(1, len(broken) + 1) if troubled else ():
+        for absent in itertools.combinations(broken, count):
+            for each in _one_by_one(server, scenario, [at for at in numbers if at not in absent]):
+                same = all(ending.ends[at] == each.ends[at] for at in numbers if at not in broken)
+                if same and each.keys == ending.keys:
+                    return None
+    for each in alone if troubled else ():
+        if each.keys == ending.keys and all(each.ends[at] == ending.ends[at] for at in numbers if at not in broken):
+            return None
+    shown = [f"key {key} is {value}" for key, value in ending.keys]
+    shown += [f"client {at}: {end}" for at, end in enumerate(ending.ends) if end != "None"]
+    return "serializable", f"{'; '.join(shown) or 'nothing is left'}; no order one after the other ends so"
+
+
+def _one_by_one(server: Any, scenario: Any, numbers: Sequence[int]) -> list[Ending]:
+    """How the clients end in each order of whole ones that comes to an end."""
+    orders = itertools.islice(itertools.permutations(numbers), ORDERS_MAX)
+    endings = [carried_out(server, scenario, order=order)[1] for order in orders]
+    return [each for each in endings if "stuck" not in each.ends]
+
+
+def load(file: Path, name: str) -> Any:
+    """The scenario of that name in a file; it needs nothing of orderlab."""
+    stand_in: Any = types.ModuleType("orderlab.clients")
+
+    def scenario(clients: Any = 2, *, setup: Any = None, serial: Any = None) -> Any:
+        def declare(function: Any) -> Any:
+            whole = isinstance(clients, int)
+            functions = (function,) * clients if whole else tuple(clients)
+            return types.SimpleNamespace(
+                clients=functions, setup=setup, serial=serial, finally_=None if whole else function
+            )
+
+        return declare
+
+    stand_in.scenario = scenario
+    stand_in.race = None
+    names = ("orderlab", "orderlab.clients")
+    outer = {known: sys.modules.get(known) for known in names}
+    spec: Any = importlib.util.spec_from_file_location(file.stem, file)
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(file.parent))
+    sys.modules |= {"orderlab": types.ModuleType("orderlab"), "orderlab.clients": stand_in}
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        for known, real in outer.items():
+            sys.modules.pop(known, None)
+            if real is not None:
+                sys.modules[known] = real
+    return getattr(module, name)
