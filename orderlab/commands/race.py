@@ -84,7 +84,7 @@ def race(
         print(json.dumps({"seed": seed, "file": path, "verdicts": [verdict.to_json() for verdict in verdicts]}))
     else:
         for verdict in verdicts:
-            _show(verdict, schedule is not None)
+            print("\n".join(engine.lines_of(verdict, schedule is not None)))
         print(f"seed {seed}")
     raise typer.Exit(EXIT[outcome])
 
@@ -100,25 +100,3 @@ def _export(
             write_race(scenario, verdict, file, wanted, expect)
             return
     tell("orderlab race", "--export: no law is broken, and there is no schedule to write")
-
-
-def _show(verdict: RaceVerdict, with_keys: bool) -> None:
-    from pathlib import Path
-
-    from orderlab.properties.clients.race import told_reply, told_step
-    from orderlab.properties.harness.keyspace import shown_keyspace
-
-    print(f"{verdict.scenario}: {verdict.outcome}" + (f" ({verdict.law})" if verdict.law else ""))
-    if verdict.law:
-        print(f"  {verdict.what}")
-    print(f"  {verdict.how_far}")
-    for number, step in enumerate(verdict.steps, 1):
-        place = step.line and f"{Path(step.line).name}"
-        if step.kind == "start":
-            continue
-        trouble = f" [{step.trouble}]" if step.trouble else ""
-        reply = f" -> {told_reply(step)}" if step.kind == "command" else ""
-        print(f"  {number:3}. client {step.lane}{trouble}: {told_step(step)}{reply}   {place}")
-        if with_keys and step.before != step.after:
-            for key, value in shown_keyspace(step.after).items():
-                print(f"       {key} = {value}")

@@ -6,7 +6,7 @@ import linecache
 
 from orderlab.model.verdict import Outcome
 from orderlab.properties.clients.lanes import LaneStep
-from orderlab.properties.clients.race import RaceVerdict, statement_of, told_reply, told_step
+from orderlab.properties.clients.race import RaceVerdict, schedule_of, statement_of, told_reply, told_step
 from orderlab.properties.harness.keyspace import shown_keyspace
 from orderlab.report.report import Finding, JudgedLaw, Line, Step, Subject, fingerprint_of
 
@@ -59,15 +59,6 @@ def _finding(verdict: RaceVerdict, path: str) -> Finding:
         replay=f"orderlab race {path}:{verdict.scenario} --schedule {schedule_of(verdict) or repr('')}",
         witness={"file": path, "scenario": verdict.scenario, "schedule": schedule_of(verdict)},
     )
-
-
-def schedule_of(verdict: RaceVerdict) -> str:
-    """Its steps as ``--schedule`` takes them."""
-    return ",".join(map(_named, verdict.choices))
-
-
-def _named(choice: tuple[str, str]) -> str:
-    return choice[0] + (f"!{choice[1]}" if choice[1] else "")
 
 
 def _line(place: str, role: str = "") -> Line | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from orderlab.model.errors import InputError, did_you_mean
@@ -110,6 +111,29 @@ def told_reply(step: LaneStep) -> str:
     if step.kind != "command":
         return ""
     return "waits" if isinstance(step.reply, Waiting) else repr(step.reply)
+
+
+def lines_of(verdict: RaceVerdict, with_keys: bool = False) -> Iterator[str]:
+    """What is told of a verdict: the law, how far the search went, the schedule; the keys after each step if wanted."""
+    yield f"{verdict.scenario}: {verdict.outcome}" + (f" ({verdict.law})" if verdict.law else "")
+    if verdict.law:
+        yield f"  {verdict.what}"
+    yield f"  {verdict.how_far}"
+    for number, step in enumerate(verdict.steps, 1):
+        if step.kind == "start":
+            continue
+        trouble = f" [{step.trouble}]" if step.trouble else ""
+        reply = f" -> {told_reply(step)}" if step.kind == "command" else ""
+        place = step.line and Path(step.line).name
+        yield f"  {number:3}. client {step.lane}{trouble}: {told_step(step)}{reply}   {place}"
+        if with_keys and step.before != step.after:
+            for key, value in shown_keyspace(step.after).items():
+                yield f"       {key} = {value}"
+
+
+def schedule_of(verdict: RaceVerdict) -> str:
+    """Its steps as ``--schedule`` takes them."""
+    return ",".join(lane + (f"!{fault}" if fault else "") for lane, fault in verdict.choices)
 
 
 def _word(argument: bytes) -> str:

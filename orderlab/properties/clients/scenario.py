@@ -15,6 +15,10 @@ from typing import Any
 from orderlab.model.errors import InputError
 
 
+OF_A_TEST = "orderlab_scenario"
+"""Where a test that ``@race`` makes keeps its scenario."""
+
+
 @dataclass(frozen=True)
 class Scenario:
     """What ``@scenario`` makes of a function.
@@ -104,7 +108,9 @@ def load(named: str) -> list[Scenario]:
         text = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"{path}: cannot be imported: {type(error).__name__}: {text}; correct it") from None
     gathered = [
-        replace(value, name=attribute) for attribute, value in vars(module).items() if isinstance(value, Scenario)
+        replace(known, name=attribute)
+        for attribute, value in vars(module).items()
+        if isinstance(known := getattr(value, OF_A_TEST, value), Scenario)
     ]
     chosen = [each for each in gathered if not name or each.name == name]
     if not chosen:
