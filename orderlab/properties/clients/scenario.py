@@ -14,7 +14,6 @@ from typing import Any
 
 from orderlab.model.errors import InputError
 
-
 OF_A_TEST = "orderlab_scenario"
 """Where a test that ``@race`` makes keeps its scenario."""
 
