@@ -25,7 +25,7 @@ def subject_of_race(verdict: RaceVerdict, path: str) -> Subject:
         laws=tuple(
             JudgedLaw(
                 law=law,
-                statement=statement_of(law),
+                statement=statement_of(law, verdict.statements),
                 outcome=Outcome.VIOLATED if law == verdict.law else others,
                 because="" if law == verdict.law or others is not Outcome.UNKNOWN else _why(verdict),
             )

@@ -160,7 +160,7 @@ def load(file: Path, name: str) -> Any:
     """The scenario of that name in a file; it needs nothing of orderlab."""
     stand_in: Any = types.ModuleType("orderlab.clients")
 
-    def scenario(clients: Any = 2, *, setup: Any = None, serial: Any = None) -> Any:
+    def scenario(clients: Any = 2, *, setup: Any = None, serial: Any = None, **_: Any) -> Any:
         def declare(function: Any) -> Any:
             whole = isinstance(clients, int)
             functions = (function,) * clients if whole else tuple(clients)

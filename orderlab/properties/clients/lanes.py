@@ -122,6 +122,8 @@ class Lane:
         self.follower: Lane | None = None
         """Who goes on within the same step, if that lets it."""
         self.locals: dict[int, dict[str, Any]] = {}
+        self.opens: Callable[[], None] | None = None
+        """Called when its next step is made: an operation of a contract begins."""
 
     @property
     def rng(self) -> random.Random:
@@ -266,6 +268,8 @@ class Execution:
             self.hub.switch()
             sys.set_asyncgen_hooks(*hooks)
             _set_running_loop(lane.loop)
+        if lane.opens is not None and not self.ending:
+            lane.opens()
         if lane.trouble or lane.is_killed or self.ending:
             self.granted(lane)
 

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from orderlab.model.contracts.contract import Contract
+from orderlab.model.errors import InputError
+from orderlab.properties.clients.history import OperationHistory
 from orderlab.properties.clients.lanes import Execution, Lane, Op
 
 
@@ -21,8 +24,9 @@ class MarkViolation(Exception):
 class Marks:
     """What the clients of one execution have marked."""
 
-    def __init__(self, execution: Execution) -> None:
+    def __init__(self, execution: Execution, contract: Contract | None = None) -> None:
         self.execution = execution
+        self.history = OperationHistory(contract, execution, self.violate) if contract is not None else None
         self.inside: dict[str, list[str]] = {}
         self.done: dict[str, int] = defaultdict(int)
         self.produced: dict[str, int] = defaultdict(int)
@@ -81,6 +85,25 @@ class ClientMarks:
         """Let virtual time go by, as ``time.sleep`` does."""
         execution = self._marks.execution
         execution.pend(Op("sleep", seconds, lambda: False, execution.now_us + round(seconds * 1e6)))
+
+    def does(
+        self,
+        name: str,
+        method: Callable[[], Any],
+        /,
+        *,
+        reply: Callable[[Any], Any] | None = None,
+        refused: type[BaseException] | tuple[type[BaseException], ...] = (),
+        **fields: Any,
+    ) -> Any:
+        """Call ``method`` as the operation ``name`` of the scenario's oracle, with its fields. Returns what it returns.
+
+        ``reply`` makes the contract's reply of that. ``refused``: exceptions that say no, which is the reply None.
+        """
+        history = self._marks.history
+        if history is None:
+            raise InputError(f"at.does({name!r}): the scenario names no contract; add oracle=... to @scenario")
+        return history.does(name, method, reply, refused, fields)
 
     def once(self, item: Any) -> None:
         """``item`` is done at most once, by all clients together."""

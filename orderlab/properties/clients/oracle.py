@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import redis as redis_py
 
@@ -78,6 +78,7 @@ def _one_by_one(order: Sequence[int]) -> Chooser:
 
 def judged(scenario: Scenario, run: FinishedRun, expected: Serial) -> tuple[str, str] | None:
     """The law that an execution breaks and how, or None."""
+    expected.marked |= run.marks.used
     if run.violation is not None:
         return run.violation.law, run.violation.what
     outcome = run.outcome
@@ -137,8 +138,7 @@ def _outcomes_of(scenario: Scenario, members: Sequence[int]) -> set[Ending]:
         return None
 
     clients = tuple(function if at in members else absent for at, function in enumerate(scenario.clients))
-    only = Scenario(scenario.name, clients, scenario.setup, scenario.serial, scenario.finally_)
-    return serial(only).outcomes
+    return serial(replace(scenario, clients=clients)).outcomes
 
 
 def _difference(outcome: Ending, expected: Serial) -> str:

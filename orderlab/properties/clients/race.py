@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from orderlab.model.contracts.contract import SPECIFICATION
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.verdict import Outcome as Decision
 from orderlab.properties.clients import wiring
@@ -44,6 +45,8 @@ class RaceVerdict:
     orders: int
     laws: tuple[str, ...] = ()
     """Those that were judged."""
+    statements: Mapping[str, str] = field(default_factory=dict)
+    """Those of a contract, in words."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
@@ -81,14 +84,17 @@ STATEMENTS: Final = {
     "at-most-once": "what may be done once is not done twice",
     "no-loss": "what was produced is consumed",
     "finally": "what is asked at the end is so",
+    SPECIFICATION: "every reply is one that the contract allows",
     "always": "what is asked after every step is so",
 }
 """Laws of client code, in words."""
 
 
-def statement_of(law: str) -> str:
+def statement_of(law: str, known: Mapping[str, str]) -> str:
     """A law in words; ``at-most-2`` is one of a section that marks name."""
-    return STATEMENTS.get(law, f"{law.replace('-', ' ')} clients are within a section that marks name")
+    return known.get(law) or STATEMENTS.get(
+        law, f"{law.replace('-', ' ')} clients are within a section that marks name"
+    )
 
 
 def _laws_of(scenario: Scenario, expected: Serial) -> tuple[str, ...]:
@@ -150,7 +156,10 @@ def race(
         if fault not in wiring.TROUBLES:
             raise InputError(f"fault {fault}: unknown; {did_you_mean(fault, tuple(wiring.TROUBLES))}")
     with controlled():
-        return _race(scenario, EFFORTS[effort], trouble, seed, tuple(faults or wiring.TROUBLES))
+        verdict = _race(scenario, EFFORTS[effort], trouble, seed, tuple(faults or wiring.TROUBLES))
+    if scenario.contract is None:
+        return verdict
+    return replace(verdict, statements={law.name: law.statement for law in scenario.contract.laws})
 
 
 def replayed(scenario: Scenario, schedule: str) -> RaceVerdict:
@@ -223,6 +232,9 @@ def _is_tested(scenario: Scenario, expected: Serial) -> bool:
 
 
 def _check_usable(scenario: Scenario, expected: Serial) -> None:
+    if scenario.contract is not None and SPECIFICATION not in expected.marked:
+        kind = type(scenario.contract).__name__
+        raise InputError(f"{scenario.name}: oracle: no client calls an operation of {kind}; call it by at.does")
     if expected.outcomes and all(all(end.startswith("raised") for end in each.ends) for each in expected.outcomes):
         run = carried_out(scenario, lambda _, enabled: enabled[0])
         errors = [lane.error for lane in run.execution.lanes.values() if lane.error is not None]

@@ -31,6 +31,8 @@ def gated_steps(scenario: Scenario, verdict: RaceVerdict) -> list[Step]:
     for function in (*scenario.clients, scenario.setup, scenario.finally_):
         if inspect.iscoroutinefunction(function):
             raise InputError(f"{who}: {function.__name__} is async; make it again on the kernel (--backend kernel)")
+    if scenario.contract is not None:
+        raise InputError(f"{who}: contracts are judged on the kernel (--backend kernel)")
     steps: list[Step] = []
     last_ms, dead = FIRST_MS, set[str]()
     for step in verdict.steps:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, overload
 
 from orderlab.model.verdict import Outcome
@@ -32,6 +32,8 @@ def race(
     clients: int | Sequence[Callable[..., Any]],
     setup: Callable[..., Any] | None = None,
     serial: bool | None = None,
+    oracle: Any = None,
+    promises: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Test]: ...
 
 
@@ -45,6 +47,8 @@ def race(
     clients: int | Sequence[Callable[..., Any]] = 2,
     setup: Callable[..., Any] | None = None,
     serial: bool | None = None,
+    oracle: Any = None,
+    promises: Mapping[str, Any] | None = None,
 ) -> RaceVerdict | Callable[[Callable[..., Any]], Test]:
     """Judge a scenario; with ``clients``, a decorator that makes a pytest test of a scenario's function.
 
@@ -55,7 +59,7 @@ def race(
         return judge(scenario, effort, trouble, seed, faults)
 
     def decorate(function: Callable[..., Any]) -> Test:
-        known = declare(clients, setup=setup, serial=serial)(function)
+        known = declare(clients, setup=setup, serial=serial, oracle=oracle, promises=promises)(function)
 
         def test(request: Any) -> None:
             _assert_holds(judge(known, effort, trouble, seed, faults), function, request)

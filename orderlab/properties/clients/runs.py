@@ -58,7 +58,7 @@ def carried_out(
 ) -> FinishedRun:
     """Carry a scenario out once, along ``prefix`` to begin with."""
     execution = Execution(troubles=troubles, budget=budget, folder=scenario.folder, **how)
-    marks = Marks(execution)
+    marks = Marks(execution, scenario.contract)
     if scenario.setup is not None:
         _alone(execution, partial(_completed, scenario.setup, ClientMarks(marks, -1)))
     for number, function in enumerate(scenario.clients):
@@ -73,6 +73,10 @@ def carried_out(
         if not execution.is_stuck:
             _at_the_end(scenario, execution, marks)
     execution.let_go()
+    if marks.history is not None:
+        if marks.history.failure is not None:
+            raise marks.history.failure
+        marks.used |= marks.history.laws()
     return FinishedRun(execution, outcome, marks.violation, marks)
 
 

@@ -6,12 +6,13 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from orderlab.model.contracts.contract import Contract
 from orderlab.model.errors import InputError
 
 OF_A_TEST = "orderlab_scenario"
@@ -31,6 +32,8 @@ class Scenario:
     setup: Callable[..., Any] | None = None
     serial: bool | None = None
     finally_: Callable[..., Any] | None = None
+    contract: Contract | None = None
+    """What ``at.does`` is judged by."""
 
     @property
     def folder(self) -> str:
@@ -50,20 +53,29 @@ def scenario(
     *,
     setup: Callable[..., Any] | None = None,
     serial: bool | None = None,
+    oracle: Any = None,
+    promises: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Scenario]:
     """Make a scenario of a function that ``clients`` clients run at once. With a list of functions those are the
     clients, and what is decorated is called at the end with a client of its own, to look at what is left.
 
-    A client's function takes ``redis``, ``at``, both or none.
+    A client's function takes ``redis``, ``at``, both or none. ``oracle``: the contract that operations (``at.does``)
+    are judged by: lock, limiter, feed, job-queue, the folder of a store, or a Contract; ``promises``: as in a
+    ``store.toml``.
     """
+    contract = None
+    if oracle is not None:
+        from orderlab.properties.clients.history import contract_of
+
+        contract = contract_of(oracle, promises)
     count = clients if isinstance(clients, int) else len(clients)
     if count < 1:
         raise InputError("scenario: clients: at least one is needed")
 
     def declare(function: Callable[..., Any]) -> Scenario:
         if isinstance(clients, int):
-            return Scenario(function.__name__, (function,) * clients, setup, serial)
-        return Scenario(function.__name__, tuple(clients), setup, serial, function)
+            return Scenario(function.__name__, (function,) * clients, setup, serial, None, contract)
+        return Scenario(function.__name__, tuple(clients), setup, serial, function, contract)
 
     return declare
 
