@@ -286,6 +286,7 @@ def _compared(
     plan: Plan, kind: Kind, binding: Binding, work: float, server: Backend | None, laws: list[str] | None
 ) -> tuple[Outcome, Subject]:
     """The store beside its old scripts."""
+    from orderlab.platform import cores
     from orderlab.properties.comparison.base import old_store
     from orderlab.properties.contracts.kind import kind_of
     from orderlab.properties.validation.order import WorkOrder
@@ -300,7 +301,9 @@ def _compared(
         def judge() -> _Answer:
             asked = f"validate {binding.path} --base {work} {laws} {server is not None}"
             line = ProgressLine(binding.name, asked, plan.budget)
-            found = kind.compare(old, binding, WorkOrder(work, plan.seed, laws, server, line.show, plan.budget))
+            processes = plan.processes or cores()
+            order = WorkOrder(work, plan.seed, laws, server, line.show, plan.budget, processes)
+            found = kind.compare(old, binding, order)
             line.clear()
             subject = subject_of_comparison(found, base, plan.strict)
             return _Answer(found.outcome(plan.strict), subject, {}, not found.is_cut)

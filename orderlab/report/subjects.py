@@ -184,6 +184,10 @@ def _verdict(found: Comparison) -> str:
             if cut
             else "equivalent: the scripts and the binding are the same"
         )
+    if found.is_same_code:
+        return (
+            f"{'' if cut else 'equivalent: '}compiled, the scripts are the same (comments, lines, names of locals){cut}"
+        )
     if found.is_equivalent:
         return (
             "equivalent within the "

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+
+import lupa
 
 from orderlab.child import asked_to_end
 from orderlab.model.contracts.contract import AnyTrace
@@ -19,6 +21,7 @@ from orderlab.properties.validation.validation import Validation
 from orderlab.properties.witness.shortening import Reruns
 from orderlab.properties.witness.witness import Explanation, Witness
 from orderlab.sim.redis.backends.backend import FIRST_MS
+from orderlab.sim.redis.lua.sandbox import code_of
 from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.lua_text import RewrittenLine
@@ -130,13 +133,15 @@ class Comparison:
     rolling: RollingUpgrade = field(default_factory=RollingUpgrade)
     not_in_both: tuple[str, ...] = ()
     """Operations that one of them lacks, and what becomes of them, in words."""
+    is_same_code: bool = False
+    """Compiled, the scripts are the same; comments, lines and names of locals are not."""
     is_cut: bool = False
     """A cap or an interruption ended it before its end."""
 
     @property
     def is_equivalent(self) -> bool:
         """Whether nothing differs in all that was compared; never of what was cut off."""
-        return (self.is_same_text and not self.is_cut) or not (
+        return ((self.is_same_text or self.is_same_code) and not self.is_cut) or not (
             self.is_cut or self.differences or self.newly_broken or self.fixed or self.rolling.broken
         )
 
@@ -278,11 +283,24 @@ def has_same_text(old: Binding, new: Binding) -> bool:
     return _texts(old) == _texts(new)
 
 
-def _texts(binding: Binding) -> tuple[object, ...]:
+def has_same_code(old: Binding, new: Binding) -> bool:
+    """Whether all that may differ are comments, lines and names of locals, which only errors tell."""
+    return _texts(old, _code_of) == _texts(new, _code_of)
+
+
+def _code_of(source: bytes) -> bytes:
+    head, _, rest = source.partition(b"\n")
+    is_marked = head.startswith(b"#!")
+    with suppress(lupa.LuaError):
+        return (head if is_marked else b"") + code_of(rest if is_marked else source)
+    return source
+
+
+def _texts(binding: Binding, part: Callable[[bytes], bytes] = bytes) -> tuple[object, ...]:
     folder = binding.path if binding.path.is_dir() else binding.path.parent
     file = folder / "store.toml" if binding.path.is_dir() else binding.path
     python = sorted((one.name, one.read_bytes()) for one in folder.glob("*.py"))
-    return sorted((one.path.name, one.source) for one in binding.scripts), file.read_bytes(), python
+    return sorted((one.path.name, part(one.source)) for one in binding.scripts), file.read_bytes(), python
 
 
 def has_library(binding: Binding) -> bool:

@@ -23,6 +23,7 @@ from orderlab.properties.comparison.change import (
     Difference,
     RollingUpgrade,
     broken_in,
+    has_same_code,
     has_same_text,
     in_common,
     no_longer_known,
@@ -123,11 +124,15 @@ def compare_versions(
         return judged(binding, order.part(name, wanted, cap.left_s(until)))
 
     old_common, new_common, not_in_both = in_common(old, new)
-    cap, is_same = Cap(order.budget_s), has_same_text(old, new)
+    cap, is_same_text = Cap(order.budget_s), has_same_text(old, new)
+    is_same_code = not is_same_text and has_same_code(old, new)
+    is_same = is_same_text or is_same_code
     after = validated("new", new, 1.0 if is_same else NEW_BY)
     if is_same:
-        same = tuple(broken_in(after))
-        return Comparison(old, new, True, None, after, still_broken=same, gaps=after.gaps, is_cut=after.is_cut)
+        same, is_cut = tuple(broken_in(after)), after.is_cut
+        return Comparison(
+            old, new, is_same_text, None, after, (), (), same, gaps=after.gaps, is_same_code=is_same_code, is_cut=is_cut
+        )
     before = validated("old", old, OLD_BY)
     search = search_of(old_common, new_common, cap)
     newly, still = sorted_by(after, search.alone[1], search.alone[0], before, is_counted)
@@ -156,7 +161,7 @@ def compare_versions(
         dict(search.work),
         rolling,
         not_in_both,
-        after.is_cut or before.is_cut or bool(cap.cuts),
+        is_cut=after.is_cut or before.is_cut or bool(cap.cuts),
     )
 
 

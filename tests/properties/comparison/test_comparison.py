@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -170,6 +172,22 @@ def test_the_way_back_fixes_it(late: Comparison) -> None:
     assert {one.law for one in back.fixed} >= {"no-loss"}
     assert back.outcome() is Outcome.HOLDS
     assert not back.newly_broken
+
+
+def test_scripts_that_compile_to_the_same_are_not_compared_step_by_step() -> None:
+    old = load_binding(Path(__file__).parents[3] / "lua" / "pending")
+    texts = {one.name: one.source for one in old.scripts}
+    changed = next(name for name, text in texts.items() if b"0" in text)
+
+    def edited(edit: Callable[[bytes], bytes]) -> Comparison:
+        scripts = tuple(replace(one, source=edit(one.source)) if one.name == changed else one for one in old.scripts)
+        return compare(old, replace(old, scripts=scripts), WorkOrder(0.01, laws=("one-slot",)))
+
+    remark = edited(lambda source: b"-- a remark\n" + source)
+    assert remark.is_same_code
+    assert remark.is_equivalent
+    assert "compiled, the scripts are the same" in subject_of_comparison(remark, "main").verdict
+    assert not edited(lambda source: b"local more = 1\n" + source).is_same_code
 
 
 def test_what_was_broken_before_fails_only_when_asked_to(late: Comparison) -> None:

@@ -20,6 +20,7 @@ from orderlab.sim.redis.lua.sandbox import (
     OP_SETGLOBAL,
     Limits,
     Sandbox,
+    code_of,
     functions_of,
 )
 from orderlab.sim.redis.replies import ErrorReply, Reply
@@ -373,3 +374,40 @@ def test_attributes_are_denied() -> None:
     f = sandbox._runtime.eval(b"function(object) return object.__class__ end")
     with pytest.raises(AttributeError):
         f(len)
+
+
+CODE = b"local a, b = 1, 'x'\nfor i = 1, 3 do if a < i then b = b .. i end end\nreturn {a, b, #KEYS == 2}"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"\n", b" -- a remark\n\n"),
+        (b"a", b"count"),
+        (b"b", b"text"),
+        (b"  ", b" "),
+        (b"for i", b"for  --[[ each ]] i"),
+    ],
+)
+def test_code_is_the_same_without_lines_comments_and_names_of_locals(old: bytes, new: bytes) -> None:
+    words = re.sub(rb"\b%s\b" % re.escape(old), lambda _: new, CODE) if old.isalpha() else CODE.replace(old, new)
+    assert code_of(words) == code_of(CODE)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"1, 'x'", b"2, 'x'"),
+        (b"'x'", b"'y'"),
+        (b"<", b"<="),
+        (b"1, 3", b"1, 3, 2"),
+        (b"{a, b", b"{b, a"),
+        (b"KEYS", b"ARGV"),
+        (b"== 2", b"~= 2"),
+        (b"local a, b", b"a, b"),
+        (b"3 do", b"3.5 do"),
+    ],
+)
+def test_code_differs_where_any_instruction_or_constant_does(old: bytes, new: bytes) -> None:
+    assert old in CODE
+    assert code_of(CODE.replace(old, new, 1)) != code_of(CODE)

@@ -249,6 +249,8 @@ class _Reader:
     def __init__(self, chunk: bytes) -> None:
         self.chunk = chunk
         self.at = len(HEADER)
+        self.debug: list[tuple[int, int]] = []
+        """Where names, lines and locals stand."""
 
     def unpack(self, layout: str) -> int:
         (value,) = struct.unpack_from(layout, self.chunk, self.at)
@@ -262,8 +264,10 @@ class _Reader:
         return text
 
     def function(self, parent: _Function | None = None) -> _Function:
+        begun = self.at
         self.string()
         self.at += 8  # first and last line
+        self.debug.append((begun, self.at))
         _, parameters, vararg, _ = struct.unpack_from("<4B", self.chunk, self.at)
         stack_at = self.at + 3
         self.at += 4
@@ -286,6 +290,7 @@ class _Reader:
         return None
 
     def _skip_debug(self) -> None:
+        begun = self.at
         lines = self.unpack("<i")
         self.at += 4 * lines
         for _ in range(self.unpack("<i")):
@@ -293,12 +298,23 @@ class _Reader:
             self.at += 8
         for _ in range(self.unpack("<i")):
             self.string()
+        self.debug.append((begun, self.at))
 
 
 def _all(function: _Function) -> Iterator[_Function]:
     yield function
     for inner in function.inner:
         yield from _all(inner)
+
+
+def code_of(source: bytes) -> bytes:
+    """What a text compiles to, without what only its errors tell: lines, and names of locals. Raises LuaError."""
+    lua: Any = lupa.LuaRuntime(encoding=None)
+    chunk: bytes = lua.eval(b"string.dump")(lua.compile(source, name=b"="))
+    reader = _Reader(chunk)
+    reader.function()
+    ends = [0, *(end for _, end in sorted(reader.debug))]
+    return b"".join(chunk[end:begin] for end, (begin, _) in zip(ends, sorted(reader.debug), strict=False))
 
 
 def functions_of(chunk: bytes) -> list[_Function]:
