@@ -25,6 +25,7 @@ from orderlab.properties.clients import lanes
 from orderlab.properties.clients.footprints import PUBSUB
 from orderlab.properties.clients.gate import encoded, parts
 from orderlab.properties.clients.lanes import Execution, Lane, Op
+from orderlab.properties.clients.places import place_of
 from orderlab.properties.clients.wiring import Argv, ShardLink, carry, converted, decoder, has_data
 from orderlab.sim.redis.blocking import Waiting
 
@@ -98,7 +99,7 @@ class LaneLoop(asyncio.BaseEventLoop):
             courier = self.couriers[task] = Courier(self)
         future: asyncio.Future[None] = self.create_future()
         if self.execution.recording:
-            courier.lane.place = self.execution.place_of(inspect.currentframe())
+            courier.lane.place = place_of(inspect.currentframe(), self.execution.folder)
         courier.take((link, part, future))
         return future
 
@@ -183,7 +184,7 @@ async def _send(connection: Any, commands: Sequence[Argv]) -> None:
         raise RedisConnectionError("the client is dead")
     try:
         for part in parts(commands):
-            if link.error is None:
+            if not link.is_broken:
                 await loop.carried(link, part)
     except BaseException:  # as redis-py does: what was sent may still be carried out
         await connection.disconnect(nowait=True)
@@ -195,14 +196,17 @@ async def _receive(connection: Any, timeout_s: float | None, is_told: bool, deco
     link = await _linked(connection)
     loop = asyncio.get_running_loop()
     assert isinstance(loop, LaneLoop)
-    if link.error is not None and not link.replies:
+    if link.is_broken and not link.replies:
         error = link.error
+        assert error is not None
         await connection.disconnect(nowait=True)
         raise error
     if not link.replies and not link.client.pushed:
         link.execution.touched.writes.add(PUBSUB)
         if not await loop.until(lambda: has_data(link), timeout_s):
             return await _late(connection, is_told)
+        if link.is_broken:
+            return await _receive(connection, timeout_s, is_told, decode)
     if not link.replies:
         if not link.client.pushed:
             return await _receive(connection, timeout_s, is_told, decode)
@@ -211,8 +215,10 @@ async def _receive(connection: Any, timeout_s: float | None, is_told: bool, deco
     reply = link.replies.popleft()
     if isinstance(reply, Waiting):
         waiting = reply
-        if not await loop.until(lambda: waiting.is_over, timeout_s):
+        if not await loop.until(lambda: waiting.is_over or link.is_broken, timeout_s):
             return await _late(connection, is_told)
+        if link.is_broken:
+            return await _receive(connection, timeout_s, is_told, decode)
         reply = waiting.reply
     return converted(reply, decode)
 

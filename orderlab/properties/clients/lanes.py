@@ -7,20 +7,19 @@ when the scheduler says so; what it does between is its own. Time goes by only w
 from __future__ import annotations
 
 import gc
-import os
 import random
 import sys
 import threading
 from asyncio import _set_running_loop
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import greenlet
-import redis
 
 from orderlab.properties.clients.footprints import SCRIPTS, StepFootprint, Touched
+from orderlab.properties.clients.places import place_of
+from orderlab.properties.clients.troubles import PAUSES, RESTART, can_befall
 from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.keyspace import FrozenKeyspace
@@ -32,19 +31,12 @@ from orderlab.sim.redis.shard import Shard
 Choice = tuple[str, str]
 """A lane by its name, and what befalls its step (nothing: empty)."""
 
-_OURS: Final = str(Path(__file__).parents[2]) + os.sep
-_REDIS: Final = os.path.dirname(os.path.abspath(redis.__file__)) + os.sep
 STEPS_MAX: Final = 2_000
 """Steps of one execution; one that takes more is cut off, and told."""
 IDLE_STEPS_MAX: Final = 200
 """Steps in a row that changed nothing, with no deadline of a key ahead: who still waits then waits for ever."""
 POLLS_MAX: Final = 6
 """Equal steps of one lane in a row, after which another lane comes first."""
-
-
-PAUSES: Final = {"paused": 0, "paused-longer": 1_000_000}
-"""Faults in which a client stands still, and for how many microseconds past the deadline: who waits for it by asking
-from time to time asks once more meanwhile."""
 
 
 class Killed(BaseException):
@@ -141,6 +133,8 @@ class Current(threading.local):
 
 current: Final = Current()
 _scripts = SharedLua()
+_forsaken: Final[list[Any]] = []
+"""Greenlets whose code is never gone on with: one that is let go of would have an exception raised in it."""
 
 
 def lane_here() -> Lane | None:
@@ -211,6 +205,11 @@ class Execution:
         """Client of redis-py -> how its commands reach the shard (``straight``)."""
         self._graveyard: list[Any] = []
         self.keeps_last_write = budget > 0 and "failover" in self.troubles
+        self.keeps_synced = budget > 0 and RESTART in self.troubles
+        self.synced: FrozenKeyspace = {}
+        """What is on disk: the keys of the last whole second."""
+        self.synced_at = 0
+        self.restarts = 0
         self._polled = False
         self.footprint: StepFootprint | None = None
         """What the last step touched."""
@@ -298,6 +297,14 @@ class Execution:
                 self.hub.switch()
         raise Killed
 
+    def forsake(self, error: BaseException) -> None:
+        """In a lane: leave its code where it is, for good, and raise ``error`` where the execution was asked for."""
+        lane = self.lane
+        assert lane is not None
+        lane.is_done = True
+        _forsaken.append(lane.greenlet or greenlet.getcurrent())
+        self.hub.throw(error)
+
     def _past_deadline_us(self) -> int:
         ahead = [ms for ms in self.shard.all_deadlines_ms() if ms >= self.shard.now_ms]
         return (min(ahead) + 1) * 1000 if ahead else self.now_us + 1_000_000
@@ -373,15 +380,8 @@ class Execution:
             for name, _ in tuple(gathered):
                 lane = self.lanes[name]
                 if lane.op.kind in ("command", "mark"):
-                    gathered += [(name, trouble) for trouble in self.troubles if self._can_befall(lane, trouble)]
+                    gathered += [(name, trouble) for trouble in self.troubles if can_befall(self, lane.op, trouble)]
         return gathered
-
-    def _can_befall(self, lane: Lane, trouble: str) -> bool:
-        if trouble in PAUSES:
-            return self.has_told_time or any(ms >= self.shard.now_ms for ms in self.shard.all_deadlines_ms())
-        if trouble == "failover":
-            return self.last_write is not None
-        return trouble == "killed" or lane.op.kind == "command"
 
     def make(self, choice: Choice) -> StepFootprint:
         """Make one step; what it touched."""
@@ -441,6 +441,12 @@ class Execution:
             self.command(Client(), (b"SCRIPT", b"FLUSH"))
             self.touched.writes.add(SCRIPTS)
             lane.trouble = ""
+        elif trouble == RESTART:
+            self.shard.load(self.synced)
+            self.command(Client(), (b"SCRIPT", b"FLUSH"))
+            self.touched.is_whole = True
+            self.restarts += 1
+            lane.trouble = ""
         elif trouble == "failover":
             self.shard.load(self.last_write or {})
             self.touched.is_whole = True
@@ -458,23 +464,7 @@ class Execution:
             lane.polls = 0
 
     def _where(self, lane: Lane) -> tuple[str, str]:
-        return lane.place or self.place_of(lane.greenlet and lane.greenlet.gr_frame)
-
-    def place_of(self, frame: Any) -> tuple[str, str]:
-        """The line of the user's file that a frame goes back to, and that of the library beneath, if any."""
-        first, user = "", ""
-        while frame is not None:
-            name = frame.f_code.co_filename
-            if not name.startswith((_OURS, "<")) and "/greenlet/" not in name:
-                text = f"{name}:{frame.f_lineno}"
-                if name.startswith(_REDIS) or ("/lib/python3" in name and "/site-packages/" not in name):
-                    first = first or (text if name.endswith("/redis/lock.py") else "")
-                elif "/site-packages/" in name or not name.startswith(self.folder):
-                    first = first or text
-                else:
-                    user = user or text
-            frame = frame.f_back
-        return user, first
+        return lane.place or place_of(lane.greenlet and lane.greenlet.gr_frame, self.folder)
 
     # -- time ------------------------------------------------------------------------------------------------
 
@@ -488,11 +478,18 @@ class Execution:
             moments.append(timeout_ms * 1000)
         if not moments:
             return False
+        if self.keeps_synced and min(moments) // 1_000_000 > self.now_us // 1_000_000:
+            self.sync()
         self.now_us = max(self.now_us, min(moments))
         self.shard.now_ms = self.now_us // 1000
         if self.shard.waits:
             self.shard.waits.time_out()
         return True
+
+    def sync(self) -> None:
+        """Write the keys to disk."""
+        if self.keeps_synced:
+            self.synced, self.synced_at = self.shard.freeze(), self.shard.dirty
 
     def run(self, choose: Chooser, prefix: Sequence[Choice] = ()) -> None:
         """Go on until every lane has ended, none can, or the chooser has seen enough.

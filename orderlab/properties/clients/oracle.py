@@ -9,16 +9,22 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import redis as redis_py
 
 from orderlab.properties.clients.lanes import Choice, Chooser, Execution
 from orderlab.properties.clients.runs import Ending, FinishedRun, carried_out
 from orderlab.properties.clients.scenario import Scenario
+from orderlab.sim.redis.error_conditions import BUSY
 
 ORDERS_MAX = 5_040
 """Orders of whole clients that are tried."""
-_TROUBLED = ("killed", "raised ConnectionError", "raised TimeoutError")
+_TELLING: Final = (
+    *("ConnectionError", "TimeoutError", "ReadOnlyError", "OutOfMemoryError", "MovedError", "AskError"),
+    *("TryAgainError", "ClusterDownError", "ClusterCrossSlotError"),
+)
+_TROUBLED = ("killed", *(f"raised {name}" for name in _TELLING))
 
 
 @dataclass
@@ -102,7 +108,9 @@ def judged(scenario: Scenario, run: FinishedRun, expected: Serial) -> tuple[str,
     wanted = scenario.serial if scenario.serial is not None else not expected.uses_marks
     if not wanted or run.execution.is_stuck or not expected.outcomes or outcome in expected.outcomes:
         return None
-    if troubled and _with_open_ones(scenario, outcome, expected):
+    if troubled and _with_open_ones(
+        scenario, outcome, expected, any(name == BUSY.name for _, name in run.execution.used)
+    ):
         return None
     return "serializable", _difference(outcome, expected)
 
@@ -117,10 +125,14 @@ def _tells_of_trouble(error: BaseException) -> bool:
     return False
 
 
-def _with_open_ones(scenario: Scenario, outcome: Ending, expected: Serial) -> bool:
+def _with_open_ones(scenario: Scenario, outcome: Ending, expected: Serial, is_busy: bool) -> bool:
     """Whether the outcome is that of an order in which clients that trouble ended did all or nothing."""
     numbers = range(len(scenario.clients))
-    broken = [number for number in numbers if outcome.ends[number] in _TROUBLED]
+    broken = [
+        number
+        for number in numbers
+        if outcome.ends[number] in _TROUBLED or (is_busy and "ResponseError" in outcome.ends[number])
+    ]
     for count in range(len(broken) + 1):
         for left_out in itertools.combinations(broken, count):
             members = tuple(number for number in numbers if number not in left_out)

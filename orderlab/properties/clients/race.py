@@ -10,7 +10,6 @@ from typing import Any, Final
 from orderlab.model.contracts.contract import SPECIFICATION
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.verdict import Outcome as Decision
-from orderlab.properties.clients import wiring
 from orderlab.properties.clients.lanes import Choice, LaneStep, Unstable
 from orderlab.properties.clients.oracle import Serial, judged, serial
 from orderlab.properties.clients.orders import (
@@ -24,6 +23,7 @@ from orderlab.properties.clients.orders import (
 )
 from orderlab.properties.clients.runs import FinishedRun, carried_out, controlled
 from orderlab.properties.clients.scenario import Scenario
+from orderlab.properties.clients.troubles import ALL_TROUBLES, TROUBLES
 from orderlab.properties.harness.keyspace import shown_keyspace
 from orderlab.sim.redis.blocking import Waiting
 
@@ -151,12 +151,12 @@ def _word(argument: bytes) -> str:
 def race(
     scenario: Scenario, effort: str = "normal", trouble: int = 0, seed: int = 0, faults: Sequence[str] = ()
 ) -> RaceVerdict:
-    """Judge one scenario. ``faults``: those that may strike; empty: all. Raises InputError where it cannot be run."""
+    """Judge one scenario. ``faults``: those that may strike; empty: the usual ones. Raises InputError."""
     for fault in faults:
-        if fault not in wiring.TROUBLES:
-            raise InputError(f"fault {fault}: unknown; {did_you_mean(fault, tuple(wiring.TROUBLES))}")
+        if fault not in ALL_TROUBLES:
+            raise InputError(f"fault {fault}: unknown; {did_you_mean(fault, tuple(ALL_TROUBLES))}")
     with controlled():
-        verdict = _race(scenario, EFFORTS[effort], trouble, seed, tuple(faults or wiring.TROUBLES))
+        verdict = _race(scenario, EFFORTS[effort], trouble, seed, tuple(faults or TROUBLES))
     if scenario.contract is None:
         return verdict
     return replace(verdict, statements={law.name: law.statement for law in scenario.contract.laws})
@@ -171,8 +171,8 @@ def replayed(scenario: Scenario, schedule: str) -> RaceVerdict:
     choices: list[Choice] = []
     for word in schedule.split(",") if schedule else ():
         name, _, fault = word.strip().partition("!")
-        if not name or (fault and fault not in wiring.TROUBLES):
-            known = did_you_mean(fault, tuple(wiring.TROUBLES)) if fault else "write 0,1,0!reply-lost"
+        if not name or (fault and fault not in ALL_TROUBLES):
+            known = did_you_mean(fault, tuple(ALL_TROUBLES)) if fault else "write 0,1,0!reply-lost"
             raise InputError(f"--schedule: {word!r} is no step; {known}")
         choices.append((name, fault))
     budget = sum(bool(fault) for _, fault in choices)
@@ -180,7 +180,7 @@ def replayed(scenario: Scenario, schedule: str) -> RaceVerdict:
         expected = serial(scenario)
         try:
             run = carried_out(
-                scenario, lambda _, enabled: enabled[0], tuple(wiring.TROUBLES), budget, choices, recording=True
+                scenario, lambda _, enabled: enabled[0], tuple(ALL_TROUBLES), budget, choices, recording=True
             )
         except Unstable as error:
             raise InputError(

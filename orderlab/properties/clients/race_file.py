@@ -12,9 +12,9 @@ from typing import Final
 from orderlab.model.errors import InputError
 from orderlab.properties.clients import gate, gated
 from orderlab.properties.clients.gate import Step
-from orderlab.properties.clients.lanes import PAUSES
 from orderlab.properties.clients.race import RaceVerdict, told_reply, told_step
 from orderlab.properties.clients.scenario import Scenario
+from orderlab.properties.clients.troubles import PAUSES
 from orderlab.properties.export.transcript import Move, Transcript, shown_keys
 from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.redis.blocking import Waiting

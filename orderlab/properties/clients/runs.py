@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Final
@@ -14,7 +16,7 @@ from typing import Any, Final
 import redis.asyncio
 
 from orderlab.model.errors import InputError
-from orderlab.properties.clients import event_loop, straight, virtual, wiring
+from orderlab.properties.clients import event_loop, lanes, straight, virtual, wiring
 from orderlab.properties.clients.lanes import Choice, Chooser, Execution, Killed
 from orderlab.properties.clients.marks import ClientMarks, Marks, MarkViolation
 from orderlab.properties.clients.scenario import Scenario, called
@@ -43,9 +45,41 @@ class FinishedRun:
     marks: Marks
 
 
-def controlled() -> AbstractContextManager[None]:
+@contextmanager
+def controlled() -> Iterator[None]:
     """Within it lanes meet the virtual library, and redis-py leads to the kernel."""
-    return virtual.installed([*wiring.replacements(), *straight.replacements(), *event_loop.replacements()])
+    changes = [*wiring.replacements(), *straight.replacements(), *event_loop.replacements()]
+    with virtual.installed(changes), _ended_by_signals():
+        yield
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Within it a signal that ends the run ends it whatever the code of a lane catches."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+
+    def ending(number: int, frame: Any) -> None:
+        execution, handler = lanes.current.execution, before[signal.Signals(number)]
+        assert callable(handler)
+        try:
+            handler(number, frame)
+        except BaseException as error:
+            if execution is None or execution.lane is None:
+                raise
+            execution.forsake(error)
+
+    for number, handler in before.items():
+        if callable(handler):
+            signal.signal(number, ending)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if callable(handler):
+                signal.signal(number, handler)
 
 
 def carried_out(
@@ -65,6 +99,7 @@ def carried_out(
         execution.add(_client(function, marks, number), str(number))
     execution.choices.clear()
     execution.used.clear()
+    execution.sync()
     execution.checks_always = lambda: _check(execution, marks)
     execution.run(choose, prefix)
     outcome = None
@@ -122,8 +157,6 @@ def _check(execution: Execution, marks: Marks) -> None:
 
 def _judge(execution: Execution, marks: Marks, law: str, check: Callable[..., Any]) -> None:
     """Ask ``check``, in a connection of its own that no lane sees."""
-    from orderlab.properties.clients import lanes
-
     outer, lanes.current.execution = lanes.current.execution, execution
     hub, touched, is_stuck = execution.hub, execution.touched, execution.is_stuck
     try:

@@ -48,11 +48,8 @@ class ShortWay:
 
     def __init__(self, execution: Execution, client: Any, pool: Any) -> None:
         self.pool = pool
-        kwargs = pool.connection_kwargs
-        self.link = ShardLink(execution, int(kwargs.get("db") or 0), int(kwargs.get("protocol") or default_protocol()))
+        self.link = self.opened(execution)
         self.is_first_database = not self.link.client.database
-        if kwargs.get("client_name"):
-            self.link.client.name = str(kwargs["client_name"]).encode()
         encoder = pool.get_encoder()
         self.encode: Callable[[Any], bytes] = encoder.encode
         self.decode: Callable[[Any], Any] | None = encoder.decode if encoder.decode_responses else None
@@ -63,6 +60,14 @@ class ShortWay:
         )
         """What makes a client's answer of a reply, where that is all that its ``parse_response`` would do."""
         self.response: Any = None
+
+    def opened(self, execution: Execution) -> ShardLink:
+        """A connection to the node as it is now."""
+        kwargs = self.pool.connection_kwargs
+        link = ShardLink(execution, int(kwargs.get("db") or 0), int(kwargs.get("protocol") or default_protocol()))
+        if kwargs.get("client_name"):
+            link.client.name = str(kwargs["client_name"]).encode()
+        return link
 
     def read_response(self, disable_decoding: bool = False, **_: Any) -> Any:
         """As a connection, for the client's own ``parse_response``."""
@@ -133,6 +138,8 @@ def _execute_command(kept: Callable[..., Any]) -> Callable[..., Any]:
         encode = way.encode
         argv = (name.encode(), *[each if type(each) is bytes else encode(each) for each in args[1:]])
         execution.pend(Op("command", argv))
+        if way.link.restarts != execution.restarts:
+            way.link, lane.trouble = way.opened(execution), "refused"
         if lane.trouble:
             lane.sent = (argv, None)
             return _own_way(lane, kept, self, args, options)

@@ -20,21 +20,10 @@ from orderlab.properties.clients import lanes
 from orderlab.properties.clients.footprints import PUBSUB
 from orderlab.properties.clients.gate import encoded, parts
 from orderlab.properties.clients.lanes import Execution, Lane, Op
+from orderlab.properties.clients.troubles import befallen
 from orderlab.sim.redis.blocking import Waiting
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.replies import ErrorReply, Reply, Status
-
-TROUBLES: Final = {
-    "reply-lost": "the command is carried out, and its connection breaks before the reply",
-    "refused": "the connection breaks before the command is carried out",
-    "timeout": "the command is carried out, and its client stops waiting for the reply",
-    "killed": "the client dies before the command",
-    "paused": "the client stands still past a key's next deadline, or for a second where it asked for the time of day",
-    "paused-longer": "the client stands still for a second longer than that",
-    "scripts-flushed": "SCRIPT FLUSH before the command",
-    "failover": "the last write is lost before the command",
-}
-"""What can befall a step, and in which words."""
 
 Argv = tuple[bytes, ...]
 SOCKET: Final = "_sock"
@@ -44,7 +33,7 @@ SOCKET: Final = "_sock"
 class ShardLink:
     """What stands in place of a connection's socket: a client of the shard, and replies that were not read."""
 
-    __slots__ = ("client", "error", "execution", "replies")
+    __slots__ = ("client", "error", "execution", "replies", "restarts")
 
     def __init__(self, execution: Execution, database: int, resp: int) -> None:
         self.execution = execution
@@ -52,6 +41,16 @@ class ShardLink:
         self.client = Client(id=execution.connections, may_wait=True, resp=resp, database=database)
         self.replies: deque[Any] = deque()
         self.error: Exception | None = None
+        self.restarts = execution.restarts
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the node has restarted since: the next to use it is told."""
+        if self.restarts != self.execution.restarts and self.error is None:
+            self.error = RedisConnectionError("Connection closed by server.")
+            self.replies.clear()
+            self.client.pushed.clear()
+        return self.error is not None
 
     def shutdown(self, how: int = 0) -> None:
         """As a socket."""
@@ -100,7 +99,7 @@ def send(connection: Any, commands: Sequence[Argv]) -> None:
         lane.kills += 1
         raise RedisConnectionError("the client is dead")
     for part in parts(commands):
-        if link.error is None:
+        if not link.is_broken:
             _send_part(execution, link, part)
 
 
@@ -119,10 +118,11 @@ def _send_part(execution: Execution, link: ShardLink, part: Sequence[Argv]) -> N
 def carry(execution: Execution, lane: Lane, link: ShardLink, part: Sequence[Argv]) -> None:
     """Carry out a step of ``lane``, with the fault that befalls it."""
     trouble, lane.trouble = lane.trouble, ""
-    if trouble == "refused":
-        link.error = RedisConnectionError("Connection reset by peer")
+    if trouble == "refused" or link.is_broken:
+        link.error = link.error or RedisConnectionError("Connection reset by peer")
         return
-    replies = [execution.command(link.client, argv) for argv in part]
+    with befallen(execution.shard, trouble):
+        replies = [execution.command(link.client, argv) for argv in part]
     execution.reply = replies[-1]
     if trouble == "reply-lost":
         link.error = RedisConnectionError("Connection closed by server.")
@@ -165,15 +165,16 @@ def _hashable(value: Any) -> Any:
 
 def has_data(link: ShardLink) -> bool:
     """Whether a reply, or a message, can be read."""
-    return bool(link.replies or link.client.pushed or link.error)
+    return link.is_broken or bool(link.replies or link.client.pushed)
 
 
 def receive(connection: Any, timeout_s: float | None, decode: Callable[[Any], Any]) -> Any:
     """The next reply. Raises what redis-py raises when it does not come."""
     link = linked(connection)
     execution = link.execution
-    if link.error is not None and not link.replies:
+    if link.is_broken and not link.replies:
         error = link.error
+        assert error is not None
         connection.disconnect()
         raise error
     while not link.replies and not link.client.pushed:
@@ -182,13 +183,17 @@ def receive(connection: Any, timeout_s: float | None, decode: Callable[[Any], An
         execution.pend(Op("wait", "a message", lambda: has_data(link), until))
         if not has_data(link):
             raise RedisTimeoutError("Timeout reading from socket")
+        if link.is_broken:
+            return receive(connection, timeout_s, decode)
     if not link.replies:
         execution.touched.reads.add(PUBSUB)
         return converted(link.client.pushed.pop(0), decode)
     reply = link.replies.popleft()
     if isinstance(reply, Waiting):
         until = None if timeout_s is None else execution.now_us + round(timeout_s * 1e6)
-        execution.pend(Op("wait", reply.argv, lambda: reply.is_over, until))
+        execution.pend(Op("wait", reply.argv, lambda: reply.is_over or link.is_broken, until))
+        if link.is_broken:
+            return receive(connection, timeout_s, decode)
         if not reply.is_over:
             connection.disconnect()
             raise RedisTimeoutError("Timeout reading from socket")

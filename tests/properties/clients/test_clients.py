@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shlex
+import signal
 import subprocess
 import sys
 import threading
@@ -423,3 +424,19 @@ def test_the_command_line_says_it_with_its_exit_codes(tmp_path: Path) -> None:
     assert orderlab("race", f"{file}:none").returncode == 2
     file.write_text("import nothing_there")
     assert orderlab("race", str(file)).returncode == 2
+
+
+def test_a_signal_ends_the_run_whatever_a_client_catches(tmp_path: Path) -> None:
+    file, began = tmp_path / "spins.py", tmp_path / "began"
+    file.write_text(
+        "from pathlib import Path\nfrom orderlab.clients import scenario\n\n@scenario(clients=2)\ndef spins(redis):\n"
+        f"    redis.incr('a')\n    Path({str(began)!r}).touch()\n    while True:\n        try:\n"
+        "            sum(range(10))\n        except BaseException:\n            pass\n"
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        running = subprocess.Popen([sys.executable, "-m", "orderlab", "race", str(file)], stdout=subprocess.PIPE)
+        while not began.exists():
+            time.sleep(0.02)
+        running.send_signal(number)
+        assert running.wait(20) == 128 + number
+        began.unlink()
