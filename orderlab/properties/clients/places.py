@@ -13,7 +13,7 @@ _REDIS: Final = os.path.dirname(os.path.abspath(redis.__file__)) + os.sep
 
 
 def place_of(frame: Any, folder: str) -> tuple[str, str]:
-    """The line of the user's file, in ``folder``, that a frame goes back to, and that of the library beneath, if any."""
+    """The line of the user's file, in ``folder``, that a frame goes back to, and of the library beneath, if any."""
     first, user = "", ""
     while frame is not None:
         name = frame.f_code.co_filename
