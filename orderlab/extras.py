@@ -32,6 +32,7 @@ WANTED = {
     "runs": "spark",
     "bench": "all",
     "race": "clients",
+    "record": "record",
 }
 """The extra with all that a command needs; other commands need none but for single options."""
 

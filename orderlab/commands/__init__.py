@@ -16,6 +16,7 @@ SUMMARIES = {
     "simulate": "Simulate a broker system: throughput, latency, utilisation, and the verdict of every law.",
     "calibrate": "Measure what commands cost on a Redis server, and write a cost model of it.",
     "check": "Judge a recorded history, or a linearizability log, by every law that it can be judged by.",
+    "record": "Record a real MQTT broker under faults, as a history that check judges.",
     "sweep": "Run a sweep file on Spark: thousands of simulations, resumed where they were stopped.",
     "runs": "Look at the runs of a sweep: filter, sort, query and export their rows, do one again.",
     "serve": "Serve a simulated Redis node to real clients of any language, on loopback.",

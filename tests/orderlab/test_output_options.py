@@ -40,10 +40,16 @@ OUTPUTS = {
     "calibrate --out": "calibrate auto --calls 1000 --out OUT",
     "check --report": "check HISTORY --law fifo --report json=OUT",
     "runs --export": "runs RUNS --export OUT",
+    "record --history": "record mqtt --broker 127.0.0.1:1 --history OUT",
     "sweep --output": "sweep spark_sweeps/examples/cluster_rows.toml --engine pool --output OUT",
 }
 """By command and parameter, a call that writes there."""
-SUFFIX = {"explore --graph": ".dot", "simulate --history": ".jsonl", "simulate --timeline": ".html"} | {
+SUFFIX = {
+    "explore --graph": ".dot",
+    "simulate --history": ".jsonl",
+    "record --history": ".jsonl",
+    "simulate --timeline": ".html",
+} | {
     "calibrate --out": ".toml",
     "runs --export": ".csv",
 }
@@ -52,6 +58,7 @@ validate --effort --backend --law --base; lint --base --server; init --specifica
 specimens --effort; compare --stores --systems --effort; mutate --only
 --effort; replay --store --law --base --backend --expect;
 cost --base --server; race --effort --fault --schedule --expect;
+record --broker --start;
 serve --host --password --faults; explore --settings --engine --law --constraint; simulate --settings
 --config --trace-window --against; calibrate --base; check --model --law --master; sweep --master --engine --costs;
 runs --where --columns --sort --sql --replay;
