@@ -2,10 +2,11 @@
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
+PYTHONS ?= $(shell for p in python3.11 python3.12 python3.13; do command -v $$p >/dev/null 2>&1 && echo $$p; done)
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: docs pages run test locales compiled cluster-test check bench streams-kills conformance exhaustive lock redis-server postgresql spin compare
+.PHONY: wheel docs pages run test locales compiled cluster-test check bench streams-kills conformance exhaustive lock redis-server postgresql spin compare
 
 run: .venv/installed compiled
 	$(BIN)/orderlab validate lua/session --backend kernel
@@ -14,6 +15,14 @@ run: .venv/installed compiled
 test: .venv/installed redis-server postgresql spin locales compiled
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup --assert=plain tests; code=$$?; \
 	test $$code -ne 1 || { echo "make: what failed, once more:"; $(BIN)/python -m pytest -q --last-failed tests; }; exit $$code
+
+# Wheels in dist: pure, and with machine code for every Python from 3.11 on that is here.
+wheel:
+	@rm -rf build/wheel && for python in $(PYTHONS); do \
+	$$python -m venv build/wheel/$$python \
+	&& build/wheel/$$python/bin/pip install --quiet --disable-pip-version-check hatchling mypy setuptools lupa \
+	&& ORDERLAB_WHEEL=compiled build/wheel/$$python/bin/python -m hatchling build -t wheel -d dist || exit 1; done
+	@set -- build/wheel/*; $$1/bin/python -m hatchling build -t wheel -d dist
 
 # The notes as a site with a search, in build/site.
 docs: .venv/installed

@@ -72,9 +72,15 @@ def make() -> typer.Typer:
     return app
 
 
+INTERPRETED = "interpreted, at about two thirds of the speed; python -m orderlab.sim.native.build compiles it"
+
+
 def _tell_version(wanted: bool) -> None:
     if wanted:
+        from orderlab.sim.native import install
+
         typer.echo(f"{PROGRAM} {__version__}")
+        typer.echo(f"kernel: {'machine code' if install.is_installed() else INTERPRETED}")
         raise typer.Exit(ExitCode.HOLDS)
 
 

@@ -65,7 +65,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 
 def test_the_version_is_that_of_the_package() -> None:
-    assert run("--version").stdout == f"orderlab {__version__}\n"
+    assert run("--version").stdout.startswith(f"orderlab {__version__}\nkernel: ")
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == __version__
 
 

@@ -155,6 +155,27 @@ print(json.dumps([orderlab.contract.__file__, model.ANSWER, [one.value for one i
 
 
 @pytest.mark.exhaustive
+def test_a_wheel_with_machine_code_takes_it_wherever_it_is_unpacked(tmp_path: Path) -> None:
+    environment = {**os.environ, "ORDERLAB_WHEEL": "compiled"}
+    arguments = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(arguments, cwd=ROOT, env=environment, check=True, capture_output=True)
+    (built,) = tmp_path.glob("*.whl")
+    version = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    assert built.name.split("-")[2:4] == [version, version]
+    with zipfile.ZipFile(built) as archive:
+        archive.extractall(tmp_path / "site")
+    where = "import orderlab.sim.redis.backends, orderlab.sim.redis.keyspace as keyspace; print(keyspace.__file__)"
+    outside = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "XDG_CACHE_HOME": str(tmp_path / "none")}
+    arguments = [sys.executable, "-c", where]
+    done = subprocess.run(arguments, cwd=tmp_path, env=outside, check=True, capture_output=True, text=True)
+    assert Path(done.stdout.strip()).is_relative_to(tmp_path / "site/orderlab/sim/native/shipped")
+    changed = tmp_path / "site/orderlab/sim/redis/replies.py"
+    changed.write_text(changed.read_text() + "\n")
+    done = subprocess.run(arguments, cwd=tmp_path, env=outside, check=True, capture_output=True, text=True)
+    assert done.stdout.strip().endswith("redis/keyspace.py")
+
+
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("interpreter", OTHER_PYTHONS, ids=lambda path: Path(path).name)
 def test_pip_installs_the_core_and_all_with_what_they_need(
     wheel: Path, project: Path, tmp_path_factory: pytest.TempPathFactory, interpreter: str

@@ -1,7 +1,8 @@
 """Machine code for the modules that most of the time is spent in, where it has been made (``compiling``).
 
-The same text runs interpreted or compiled and gives the same results; only the speed differs. Machine code lives in the
-user's cache folder under the digest of every module that it was made from, so code that is out of date is never found.
+The same text runs interpreted or compiled and gives the same results; only the speed differs. Machine code lies in the
+user's cache folder, or in the wheel, under the digest of every module that it was made from, so code that is out of
+date is never found.
 ``ORDERLAB_COMPILED=0`` in the environment turns it off.
 """
 
@@ -12,7 +13,7 @@ import importlib
 import os
 import sys
 import sysconfig
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from importlib.util import module_from_spec, spec_from_file_location, spec_from_loader
@@ -72,19 +73,29 @@ def sources(root: Path) -> list[Path]:
     return sorted(path for pattern in DEPENDS_ON for path in root.glob(pattern))
 
 
-def folders(root: Path = ROOT) -> list[Path]:
-    """Where machine code of the modules under ``root`` as they are now may lie: in the user's cache folder, or in the
-    environment where that cannot be written. Empty where the modules cannot be read."""
-    paths = sources(root)
-    if not paths:
-        return []
-    digest = hashlib.sha256(f"{sys.version}{SUFFIX}".encode())
-    for path in paths:
+def shipped(root: Path = ROOT) -> Path:
+    """Where a wheel has its machine code: of the modules under ``root`` as they are now, for any build of this version
+    of Python."""
+    return root / "orderlab" / "sim" / "native" / "shipped" / _digest(root, SUFFIX)
+
+
+def _digest(root: Path, made_for: str) -> str:
+    digest = hashlib.sha256(made_for.encode())
+    for path in sources(root):
         text = path.read_bytes()
         digest.update(f"{path.relative_to(root)}:{len(text)}:".encode() + text)
+    return digest.hexdigest()[:24]
+
+
+def folders(root: Path = ROOT) -> list[Path]:
+    """Where machine code of the modules under ``root`` as they are now is made: in the user's cache folder, or in the
+    environment where that cannot be written. Empty where the modules cannot be read."""
+    if not sources(root):
+        return []
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     bases = [*([cache] if os.path.isabs(cache) else []), sys.prefix]  # a user without a home keeps his "~"
-    return [Path(base) / "orderlab" / "compiled" / digest.hexdigest()[:24] for base in bases]
+    name = _digest(root, f"{sys.version}{SUFFIX}")
+    return [Path(base) / "orderlab" / "compiled" / name for base in bases]
 
 
 def install() -> None:
@@ -92,7 +103,7 @@ def install() -> None:
     if os.environ.get(SWITCH) == "0" or is_installed():
         return
     try:
-        place, found = next((place, found) for place in folders() if (found := modules_in(place)))
+        place, found = next((place, found) for place in _places() if (found := modules_in(place)))
     except (OSError, StopIteration):
         return
     finder = _Finder(place, found)
@@ -103,6 +114,12 @@ def install() -> None:
                 importlib.import_module(name)
     except ImportError:  # made on another machine, or damaged
         sys.meta_path.remove(finder)
+
+
+def _places() -> Iterator[Path]:
+    if (ROOT / "orderlab" / "sim" / "native" / "shipped").is_dir():
+        yield shipped()
+    yield from folders()
 
 
 def modules_in(place: Path) -> dict[str, Path]:
