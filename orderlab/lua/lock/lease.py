@@ -42,6 +42,9 @@ class Lease(Contract):
     def deadlines_ms(self, state):
         return [state.until_ms] if state.token else []
 
+    def ranges(self):
+        return {"ttl_ms": (1, 400 * 24 * 3600 * 1000)}
+
     def calls(self, client, seen):
         yield Call.of("acquire", ttl_ms=1000)
         for token in dict.fromkeys(one.reply for one in reversed(seen) if one.call.name == "acquire" and one.reply):

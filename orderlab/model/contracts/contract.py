@@ -42,6 +42,10 @@ Reply = Any
 SPECIFICATION = "specification"
 """The law that a reply breaks which the specification does not allow and no law of the contract names."""
 ALL_OR_NOTHING = "all-or-nothing"
+DURATIONS_MS = (1, 400 * 24 * 3600 * 1000)
+"""Milliseconds that callers may give, where any duration will do."""
+TEXT_BYTES = (0, 1 << 20)
+"""Bytes of a text that a store keeps and looks at nowhere."""
 CANDIDATES_MAX = 4096
 """More abstract states than this at once, and the contract leaves too much open to be judged."""
 
@@ -288,6 +292,12 @@ class Contract:
     def crowds(self) -> Sequence[Crowd]:
         """Situations with many things, in which every call worth trying is tried once."""
         return ()
+
+    def ranges(self) -> Mapping[str, tuple[int, int]]:
+        """What callers may give beyond ``calls``: field, or ``operation.field`` -> the least and the greatest number;
+        of a text how few and how many bytes. ``outcomes`` must be right for all of them. Boundaries of scripts are met
+        within these ranges alone."""
+        return {}
 
     @property
     def laws(self) -> tuple[ContractLaw, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
@@ -12,6 +12,7 @@ from orderlab.model.contracts.sequential import BOUNDED, NO_RESIDUE, WAKE_UP, Sc
 from orderlab.model.contracts.steps import ContractTrace
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
+from orderlab.properties.engine.boundaries import solve
 from orderlab.properties.engine.crowds import AT_LENGTH, crowd
 from orderlab.properties.engine.growth import Growth, Writer, measure
 from orderlab.properties.engine.memory import Memory
@@ -49,6 +50,9 @@ COUNTING = "counting; the steps are one round"
 class ContractValidation(Validation):
     """With the name of the contract."""
 
+    data: dict[str, Any] = field(default_factory=dict)
+    """What scripts do with their arguments."""
+
     @property
     def facts(self) -> dict[str, str]:
         """The class."""
@@ -61,7 +65,7 @@ class ContractValidation(Validation):
 
     def to_json(self) -> dict[str, Any]:
         """The schema is in ``notes/contracts.md``."""
-        return super().to_json() | {"contract": self.terms.name}
+        return super().to_json() | {"contract": self.terms.name, "data": self.data}
 
     def law_to_json(self, result: LawResult) -> dict[str, Any]:
         """One law in plain values."""
@@ -130,6 +134,14 @@ def validate_contract(binding: Binding, order: WorkOrder = USUAL) -> ContractVal
         effects.forget()  # of small stores: what is in a crowd takes room enough
         crowd(make, searching(own))
 
+    def solved(own: Findings, now: float, done: float) -> tuple[list[str], dict[str, Any]]:
+        marks = solve(make, searching(own), now).marks
+        return marks.moved_fields(), marks.to_json()
+
+    def note_solved(known: tuple[list[str], dict[str, Any]] | None) -> None:
+        if known is not None:
+            judge.moved, judge.data = known
+
     def grown(own: Findings, now: float, done: float) -> Growth:
         growth = measure(make, lambda: budget.is_past)
         note_growth(growth, reruns, own)
@@ -154,6 +166,7 @@ def validate_contract(binding: Binding, order: WorkOrder = USUAL) -> ContractVal
             lambda own, now, done: walk(make(), searching(own), order.seed, walks, LENGTH),
             follows=True,
         ),
+        Analysis("boundaries", solved, note=note_solved, follows=True),
         *(explored(scope) for scope in terms.scopes if not scope.is_smallest),
         Analysis("crowds", crowded),
         Analysis("what grows", grown, note=note_grown),
@@ -168,7 +181,8 @@ def validate_contract(binding: Binding, order: WorkOrder = USUAL) -> ContractVal
         dict[str, float](findings.work),
     )
     return ContractValidation(
-        binding, terms, results, notes, gaps, work, order.seed, order.effort, findings.seen, not is_whole
+        binding, terms, results, notes, gaps, work, order.seed, order.effort, findings.seen, not is_whole,
+        judge.data,
     )  # fmt: skip
 
 
@@ -245,6 +259,10 @@ class ContractJudge(Judge):
         super().__init__(terms, binding, order, reruns, findings, budget, confirmer)
         self.of_contract = reruns
         self.growth = Growth()
+        self.moved: list[str] = []
+        """Fields that scripts only move."""
+        self.data: dict[str, Any] = {}
+        """What scripts do with their arguments."""
 
     def consider(self, effort: float) -> bool:
         """Make witnesses; where one of any law is enough, until there is one."""
@@ -294,6 +312,8 @@ class ContractJudge(Judge):
         if result.outcome is not Outcome.HOLDS:
             return result
         how, is_enough = looked_at(self.terms.scopes, self.findings.explored)
+        if self.moved:
+            how += f"; {', '.join(self.moved)}: only moved, so any"
         if is_enough:
             return replace(result, verdict=replace(result.verdict, how=how))
         gaps = (*result.verdict.not_covered, f"too little was seen for any law to hold: {how}")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from orderlab.model.contracts.contract import Call, Crowd, Exchange, Opening, fresh_name, next_number
+from orderlab.model.contracts.contract import DURATIONS_MS, Call, Crowd, Exchange, Opening, fresh_name, next_number
 from orderlab.model.contracts.feed.words import (
     BAD_MARKERS,
     CLAIM_MS,
@@ -66,6 +66,13 @@ class FeedWorkload(PromisedFeed):
         who: dict[str, Any] = {"client": f"c{client}"} if self.hides_own else {}
         delay: dict[str, Any] = {"delay_ms": 0} if self.delay_ms else {}
         return delay | who, who | {"echo": 0} if who else {}, who | {"echo": 1} if self.echoes else {}
+
+    def ranges(self) -> Mapping[str, tuple[int, int]]:
+        return {
+            "ttl_ms": DURATIONS_MS,
+            "delay_ms": (0, DURATIONS_MS[1]),
+            "count": (1, self.promises.count_max or 1_000),
+        }
 
     def openings(self) -> Sequence[Opening]:
         now: dict[str, Any] = {"delay_ms": 0} if self.delay_ms else {}

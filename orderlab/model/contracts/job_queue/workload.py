@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from orderlab.model.contracts.contract import Call, Crowd, Exchange, Opening, fresh_name, next_number
+from orderlab.model.contracts.contract import (
+    DURATIONS_MS,
+    TEXT_BYTES,
+    Call,
+    Crowd,
+    Exchange,
+    Opening,
+    fresh_name,
+    next_number,
+)
 from orderlab.model.contracts.job_queue.words import (
     BULK,
     PromisedQueue,
@@ -86,6 +95,15 @@ class JobQueueWorkload(PromisedQueue):
             name = died if died is not None else done
         if name is not None and self.promises.names == "any":
             yield Call.of("add", job=name, payload=f"p{name}", delay_ms=0, priority=priority, key="")
+
+    def ranges(self) -> Mapping[str, tuple[int, int]]:
+        return {
+            "delay_ms": (0, DURATIONS_MS[1]),
+            "lease_ms": DURATIONS_MS,
+            "priority": (min(self.promises.priorities), max(self.promises.priorities)),
+            "payload": TEXT_BYTES,
+            "count": (1, 1_000_000),
+        }
 
     def openings(self) -> Sequence[Opening]:
         taken: tuple[tuple[int, str, Mapping[str, Any]], ...] = ((0, "add", {"delay_ms": 0}), (0, "take", {}))

@@ -11,13 +11,14 @@ order, and how soon.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from orderlab.model.contracts.contract import (
+    DURATIONS_MS,
     AnyOf,
     Bound,
     Call,
@@ -198,6 +199,9 @@ class LockStore(Contract):
 
     def _token(self, acquired: Exchange) -> Reply:
         return acquired.call["token"] if self.promises.tokens == "caller" else acquired.reply
+
+    def ranges(self) -> Mapping[str, tuple[int, int]]:
+        return {"ttl_ms": DURATIONS_MS}
 
     def openings(self) -> Sequence[Opening]:
         take = {"ttl_ms": TTL_MS}
