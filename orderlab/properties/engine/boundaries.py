@@ -28,9 +28,10 @@ RUNS = 70
 """Runs with marked values, for each unit of effort."""
 RUNS_MAX = 1_000
 WAITS_MAX = 6
-STEPS = 600
+STEPS = 900
 """Steps after a call with another argument, for each unit of effort."""
-FOLLOWED = 16, 160
+FOLLOWED_EXACT = 120
+FOLLOWED = 16, 120
 """Steps after one such call: at the smallest effort, and at most."""
 SILENCE_MS = 400 * 24 * 3600 * 1000
 TIMES = 2
@@ -155,7 +156,7 @@ class Boundaries:
                     self.solved.outside.add(outside)
                 return []
             step = Begin(met.step.client, call)
-        return self._from(met.way, met.state, wait, step)
+        return self._from(met.way, met.state, wait, step, target.is_exact)
 
     def _try_history(self, met: Met, target: Target) -> list[Met]:
         """The number was given by an earlier call: that call with another one, and all as before."""
@@ -170,7 +171,7 @@ class Boundaries:
                 if call is None:
                     continue
                 way = (*met.way[:at], Begin(step.client, call), *met.way[at + 1 :])
-                collected += self._from((), self.empty, way, met.step)
+                collected += self._from((), self.empty, way, met.step, target.is_exact)
         return collected
 
     def _altered(self, call: Call, name: str, value: int) -> Call | None:
@@ -182,7 +183,7 @@ class Boundaries:
         return Call(call.name, tuple((key, value if key == name else each) for key, each in call.fields))
 
     def _from(
-        self, way: tuple[ClientStep, ...], state: RunState, first: tuple[ClientStep, ...], step: Begin
+        self, way: tuple[ClientStep, ...], state: RunState, first: tuple[ClientStep, ...], step: Begin, is_exact: bool
     ) -> list[Met]:
         """Take steps and a call from a state, with marked values, and follow."""
         key = (state.key, first, step)
@@ -208,7 +209,7 @@ class Boundaries:
             if carried is None:
                 return []
             self._count(len(carried.mets) + 1)
-            self._follow(carried.way)
+            self._follow(carried.way, is_exact)
         except (TooManyStates, InputError):
             return []
         return carried.mets
@@ -217,17 +218,18 @@ class Boundaries:
         self._steps_left -= work
         self.search.findings.work["steps"] += work
 
-    def _follow(self, way: tuple[ClientStep, ...]) -> None:
-        """What clients may do next, and next but one, and when time has passed."""
-        run, left = self.run, min(int(FOLLOWED[0] * self.effort), FOLLOWED[1])
-        known = {run.state.key}
-        queue = [(way, run.state)]
-        at = 0
-        while at < len(queue) and left > 0:
-            way, state = queue[at]
-            at += 1
-            run.go_to(state)
-            for step in ahead(run, WAITS_MAX):
+    def _follow(self, way: tuple[ClientStep, ...], is_exact: bool) -> None:
+        """What clients may do when time has passed, then at once, then next but one."""
+        run = self.run
+        left = FOLLOWED_EXACT if is_exact else min(int(FOLLOWED[0] * self.effort), FOLLOWED[1])
+        begun = run.state
+        known = {begun.key}
+
+        def after(way: tuple[ClientStep, ...], state: RunState, steps: Iterable[ClientStep]) -> Iterator[Beginning]:
+            nonlocal left
+            for step in steps:
+                if left <= 0:
+                    return
                 run.go_to(state)
                 carried = carried_out(run, way, step, False) if isinstance(step, Begin) else None
                 report = run.perform(step) if carried is None else carried.report
@@ -238,7 +240,20 @@ class Boundaries:
                     self.search.note(taken, report, BOUNDARIES)
                 elif report.is_over and run.state.key not in known:
                     known.add(run.state.key)
-                    queue.append((taken, run.state))
+                    yield Beginning(taken, run.state)
+
+        def steps_in(state: RunState, waits_max: int) -> list[ClientStep]:
+            run.go_to(state)
+            return ahead(run, waits_max)
+
+        waits = [step for step in steps_in(begun, WAITS_MAX) if isinstance(step, Wait)]
+        queue = list(after(way, begun, waits))
+        queue += [later for each in [*queue] for later in after(*each, steps_in(each.state, 0))]
+        queue = [*after(way, begun, steps_in(begun, 0)), *queue[len(waits) :]]
+        for each in queue:
+            if left <= 0:
+                return
+            queue += after(*each, steps_in(each.state, WAITS_MAX))
 
 
 def in_turn(targets: Iterable[tuple[Met, Target]]) -> list[tuple[Met, Target]]:

@@ -138,23 +138,10 @@ def validate_contract(binding: Binding, order: WorkOrder = USUAL) -> ContractVal
         marks = solve(make, searching(own), now).marks
         return marks.moved_fields(), marks.to_json()
 
-    def note_solved(known: tuple[list[str], dict[str, Any]] | None) -> None:
-        if known is not None:
-            judge.moved, judge.data = known
-
     def grown(own: Findings, now: float, done: float) -> Growth:
         growth = measure(make, lambda: budget.is_past)
         note_growth(growth, reruns, own)
         return growth
-
-    def note_grown(growth: Growth | None) -> None:
-        if growth is not None:
-            judge.growth = growth
-        if WAKE_UP in findings.wanted and not findings.coverage[WAKE_UP]:
-            findings.not_applicable[WAKE_UP] = "no client waited without a timeout"
-        for one in contract.laws:
-            if one.needs and not set(one.needs) & set(binding.operations) and not findings.coverage[one.name]:
-                findings.not_applicable[one.name] = f"the store has no {' and no '.join(one.needs)}"
 
     smallest = [scope for scope in terms.scopes if scope.is_smallest]
     walks = max(int(WALKS * order.effort), 10)
@@ -166,10 +153,10 @@ def validate_contract(binding: Binding, order: WorkOrder = USUAL) -> ContractVal
             lambda own, now, done: walk(make(), searching(own), order.seed, walks, LENGTH),
             follows=True,
         ),
-        Analysis("boundaries", solved, note=note_solved, follows=True),
+        Analysis("boundaries", solved, note=judge.note_data, follows=True),
         *(explored(scope) for scope in terms.scopes if not scope.is_smallest),
         Analysis("crowds", crowded),
-        Analysis("what grows", grown, note=note_grown),
+        Analysis("what grows", grown, note=judge.note_growth),
     )
     # One round: what a search of a smaller effort finds, that of a larger one finds first.
     schedule = Schedule(analyses, findings, budget, order.progress, order.processes)
@@ -184,6 +171,15 @@ def validate_contract(binding: Binding, order: WorkOrder = USUAL) -> ContractVal
         binding, terms, results, notes, gaps, work, order.seed, order.effort, findings.seen, not is_whole,
         judge.data,
     )  # fmt: skip
+
+
+def note_what_cannot_be(findings: Findings, binding: Binding, contract: Contract) -> None:
+    """Laws that say nothing about this store, for nothing ever put them to the test."""
+    if WAKE_UP in findings.wanted and not findings.coverage[WAKE_UP]:
+        findings.not_applicable[WAKE_UP] = "no client waited without a timeout"
+    for one in contract.laws:
+        if one.needs and not set(one.needs) & set(binding.operations) and not findings.coverage[one.name]:
+            findings.not_applicable[one.name] = f"the store has no {' and no '.join(one.needs)}"
 
 
 def with_accepted(result: LawResult, binding: Binding, findings: Findings) -> LawResult:
@@ -263,6 +259,15 @@ class ContractJudge(Judge):
         """Fields that scripts only move."""
         self.data: dict[str, Any] = {}
         """What scripts do with their arguments."""
+
+    def note_growth(self, growth: Growth | None) -> None:
+        """What grows, and which laws nothing ever puts to the test."""
+        self.growth = growth if growth is not None else self.growth
+        note_what_cannot_be(self.findings, self.binding, contract_of(self.binding))
+
+    def note_data(self, known: tuple[list[str], dict[str, Any]] | None) -> None:
+        """Which fields scripts only move, and all that they do with their arguments."""
+        self.moved, self.data = known if known is not None else (self.moved, self.data)
 
     def consider(self, effort: float) -> bool:
         """Make witnesses; where one of any law is enough, until there is one."""

@@ -35,6 +35,7 @@ CONTENT = {b"SET": (2, 99), b"SETEX": (3, 1), b"PSETEX": (3, 1), b"SETNX": (2, 1
            b"HSETNX": (3, 1), b"LPUSH": (2, 1), b"RPUSH": (2, 1), b"HSET": (3, 2), b"HMSET": (3, 2), b"XADD": (4, 2),
            b"PUBLISH": (2, 1)}  # fmt: skip
 """Where texts stand that a command keeps or sends and looks at nowhere: the first, and every how many-th from there."""
+SHOWING = frozenset(b"GET HGET HMGET MGET ZSCORE".split())
 EXACT_MAX = 2.0**53
 
 
@@ -154,7 +155,7 @@ class RedisCalls:
         if isinstance(reply, Status):
             return MarkedValue(LuaTable({b"ok": MarkedValue(bytes(reply))}))
         if reply is None:
-            return MarkedValue(False)
+            return MarkedValue(False, self._absent(argv))
         if name == b"TIME":
             pair = {
                 float(at): MarkedValue(text, self.path.symbol(TIME, at, float(text)))
@@ -175,11 +176,15 @@ class RedisCalls:
             return None
         return self.path.symbol(NUMBER, place, float(text))
 
+    def _absent(self, place: tuple[Any, ...]) -> Any:
+        """Where a number may stand that is not there yet."""
+        return self.path.symbol(NUMBER, place, 0.0) if place[0].upper() in SHOWING else None
+
     def _array(self, reply: list[Any], argv: tuple[Any, ...]) -> LuaTable:
         items: dict[Any, MarkedValue] = {}
         for at, each in enumerate(reply, 1):
             if each is None:
-                items[float(at)] = MarkedValue(False)
+                items[float(at)] = MarkedValue(False, self._absent((*argv, at)))
             elif isinstance(each, list):
                 items[float(at)] = MarkedValue(self._array(each, (*argv, at)))
             elif isinstance(each, int):

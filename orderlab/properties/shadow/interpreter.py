@@ -26,6 +26,7 @@ from orderlab.properties.shadow.marked import (
     LuaTable,
     MarkedValue,
     Path,
+    Unknown,
     joined,
 )
 from orderlab.properties.syntax import Chunk
@@ -446,7 +447,8 @@ class Interpreter:
             self.path.use(BRANCH, left)
             if left.is_true is (operator == b"or"):
                 return left
-            return self.value(self._child(node, "right"), scope)
+            right = self.value(self._child(node, "right"), scope)
+            return self.absent(left, right) if operator == b"or" else right
         right = self.value(self._child(node, "right"), scope)
         if operator in (b"==", b"~="):
             return self.equal(left, right, self._site(node), operator == b"==")
@@ -455,6 +457,14 @@ class Interpreter:
         if operator == b"..":
             return self.join(left, right, self._site(node))
         return self.calculate(operator, left, right, self._site(node))
+
+    def absent(self, left: MarkedValue, right: MarkedValue) -> MarkedValue:
+        """``left or right`` where a reply was nil: the number that the script takes instead stands for it."""
+        number = number_of(right.value)
+        if not isinstance(left.expression, Unknown) or number is None or right.expression is not None:
+            return right
+        self.path.given[left.expression] = number
+        return MarkedValue(right.value, left.expression, joined(left, right))
 
     def equal(self, left: MarkedValue, right: MarkedValue, site: tuple[str, int], wanted: bool = True) -> MarkedValue:
         """``==`` and ``~=``."""

@@ -53,8 +53,8 @@ def planted(folder: Path, store: str, script: str, before: str, after: str) -> P
         (
             "take.lua",
             TOKEN,
-            "if token + 17 == 72 then token = token - 3 end\n",
-            "if token + 17 == 72.5 then token = token - 3 end\n",
+            "if token + 17 == 72 then return false end\n",
+            "if token + 17 == 72.5 then return false end\n",
         ),
     ],
 )
