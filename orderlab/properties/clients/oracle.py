@@ -16,7 +16,7 @@ import redis as redis_py
 from orderlab.properties.clients.lanes import Choice, Chooser, Execution
 from orderlab.properties.clients.runs import Ending, FinishedRun, carried_out
 from orderlab.properties.clients.scenario import Scenario
-from orderlab.sim.redis.error_conditions import BUSY
+from orderlab.properties.clients.troubles import is_condition
 
 ORDERS_MAX = 5_040
 """Orders of whole clients that are tried."""
@@ -109,7 +109,7 @@ def judged(scenario: Scenario, run: FinishedRun, expected: Serial) -> tuple[str,
     if not wanted or run.execution.is_stuck or not expected.outcomes or outcome in expected.outcomes:
         return None
     if troubled and _with_open_ones(
-        scenario, outcome, expected, any(name == BUSY.name for _, name in run.execution.used)
+        scenario, outcome, expected, any(is_condition(name) for _, name in run.execution.used)
     ):
         return None
     return "serializable", _difference(outcome, expected)
@@ -125,13 +125,13 @@ def _tells_of_trouble(error: BaseException) -> bool:
     return False
 
 
-def _with_open_ones(scenario: Scenario, outcome: Ending, expected: Serial, is_busy: bool) -> bool:
+def _with_open_ones(scenario: Scenario, outcome: Ending, expected: Serial, is_refused: bool) -> bool:
     """Whether the outcome is that of an order in which clients that trouble ended did all or nothing."""
     numbers = range(len(scenario.clients))
     broken = [
         number
         for number in numbers
-        if outcome.ends[number] in _TROUBLED or (is_busy and "ResponseError" in outcome.ends[number])
+        if outcome.ends[number] in _TROUBLED or (is_refused and "ResponseError" in outcome.ends[number])
     ]
     for count in range(len(broken) + 1):
         for left_out in itertools.combinations(broken, count):

@@ -32,6 +32,10 @@ class _Place:
     asleep: dict[Choice, StepFootprint]
     done: dict[Choice, StepFootprint] = field(default_factory=dict)
     chosen: Choice | None = None
+    last: str = ""
+    """The lane that made the step before."""
+    preemptions: int = 0
+    """How often, until here, a lane that could go on did not."""
 
     def next(self) -> Choice | None:
         """A step that was not tried here and does not sleep."""
@@ -51,6 +55,8 @@ class SearchWork:
     is_exhausted: bool = False
     cuts: set[str] = field(default_factory=set)
     polls_cut: bool = False
+    preemptions: int = -1
+    """Up to how many every order was visited, where not every order was; -1: up to none."""
 
 
 class OrderSearch:
@@ -58,10 +64,13 @@ class OrderSearch:
 
     def __init__(
         self, scenario: Scenario, executions_max: int, troubles: Sequence[str] = (), budget: int = 0,
-        reduction: bool = True,
+        reduction: bool = True, preemptions: int | None = None,
     ) -> None:  # fmt: skip
+        """``preemptions``: at most so many; only without ``reduction``, which leaves out orders for others that may
+        have more."""
         self.scenario, self.executions_max = scenario, executions_max
         self.troubles, self.budget, self.reduction = troubles, budget, reduction
+        self.preemptions = preemptions
         self.work = SearchWork()
         self._path: list[_Place] = []
         self._depth = 0
@@ -106,6 +115,9 @@ class OrderSearch:
 
     def _choose(self, execution: Execution, enabled: list[Choice]) -> Choice | None:
         at, path = self._depth, self._path
+        last, count = self._preempted(at)
+        if self.preemptions is not None and count >= self.preemptions and enabled[0][0] == last:
+            enabled = [choice for choice in enabled if choice[0] == last]
         if at < len(path):
             place = path[at]
             if place.enabled != enabled:
@@ -119,12 +131,20 @@ class OrderSearch:
                 assert before.chosen is not None
                 assert execution.footprint is not None
                 before.done[before.chosen] = execution.footprint
-            place = _Place(enabled, self._asleep(at, execution.footprint))
+            place = _Place(enabled, self._asleep(at, execution.footprint), last=last, preemptions=count)
             path.append(place)
         choice = place.next()
         place.chosen = choice
         self._depth += 1
         return choice
+
+    def _preempted(self, at: int) -> tuple[str, int]:
+        """The lane that made the step before a place, and how many preemptions there were."""
+        before = self._path[at - 1] if at else None
+        if before is None or before.chosen is None:
+            return "", 0
+        is_one = before.enabled[0][0] == before.last != before.chosen[0]
+        return before.chosen[0], before.preemptions + is_one
 
     def _asleep(self, at: int, footprint: StepFootprint | None) -> dict[Choice, StepFootprint]:
         """What sleeps after the last step: what slept or was tried before it, and commutes with it."""
@@ -152,6 +172,26 @@ def following(choices: Sequence[Choice]) -> Callable[[Execution, list[Choice]], 
         at = len(execution.choices)
         wanted = choices[at] if at < len(choices) else enabled[0]
         return wanted if wanted in enabled else None
+
+    return choose
+
+
+def by_priorities(seed: int, steps: int, changes: int = 2) -> Callable[[Execution, list[Choice]], Choice | None]:
+    """A chooser that goes on with the lane of the highest priority, and lowers it at ``changes`` steps drawn among
+    ``steps`` (Burckhardt and others, *A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs*, 2010)."""
+    draws = random.Random(f"priorities:{seed}")
+    lowered = {draws.randrange(max(steps, 1)): -number for number in range(1, changes + 1)}
+    priorities: dict[str, float] = {}
+
+    def choose(execution: Execution, enabled: list[Choice]) -> Choice | None:
+        for lane, _ in enabled:
+            priorities.setdefault(lane, draws.random())
+        best = max(enabled, key=lambda choice: (priorities[choice[0]], not choice[1]))
+        at = len(execution.choices)
+        if at in lowered:
+            priorities[best[0]] = lowered[at]
+        mine = [choice for choice in enabled if choice[0] == best[0]]
+        return draws.choice(mine) if draws.random() < 0.1 else best
 
     return choose
 

@@ -17,6 +17,7 @@ from orderlab.properties.clients.orders import (
     EFFORTS,
     OrderSearch,
     SearchWork,
+    by_priorities,
     following,
     switches,
     walk,
@@ -28,6 +29,8 @@ from orderlab.properties.harness.keyspace import shown_keyspace
 from orderlab.sim.redis.blocking import Waiting
 
 Faults = tuple[str, ...]
+PREEMPTIONS: Final = (1, 2, 3)
+"""Bounds that are tried where not every order can be."""
 
 
 @dataclass(frozen=True)
@@ -213,9 +216,7 @@ def _race(scenario: Scenario, executions_max: int, trouble: int, seed: int, faul
                 scenario, expected, works, f"uncontrolled: the same order went otherwise when run again ({error})"
             )
         if not search.work.is_exhausted:
-            for number in range(executions_max // 10):
-                run = carried_out(scenario, walk(seed * 1_000_003 + number), faults, budget)
-                search.work.executions += 1
+            for run in _sampled(scenario, search.work, executions_max, budget, seed, faults):
                 if judged(scenario, run, expected) is not None:
                     return _violated(scenario, run, expected, search.work, budget, faults)
             return _undecided(scenario, expected, works, "")
@@ -225,6 +226,25 @@ def _race(scenario: Scenario, executions_max: int, trouble: int, seed: int, faul
     return RaceVerdict(
         scenario.name, Decision.HOLDS, "", "", works_told, (), (), *_counted(works), _laws_of(scenario, expected)
     )
+
+
+def _sampled(
+    scenario: Scenario, work: SearchWork, executions_max: int, budget: int, seed: int, faults: Faults
+) -> Iterator[FinishedRun]:
+    """Of orders that are too many: all with few preemptions, as far as that goes; then some by draws."""
+    for bound in PREEMPTIONS:
+        search = OrderSearch(scenario, executions_max // 4, faults, budget, reduction=False, preemptions=bound)
+        for run in search.runs():
+            work.executions += 1
+            yield run
+        if not search.work.is_exhausted:
+            break
+        work.preemptions = bound
+    length = max(work.steps // max(work.executions, 1), 1)
+    for number in range(executions_max // 10):
+        drawn = seed * 1_000_003 + number
+        work.executions += 1
+        yield carried_out(scenario, by_priorities(drawn, length) if number % 2 else walk(drawn), faults, budget)
 
 
 def _is_tested(scenario: Scenario, expected: Serial) -> bool:
@@ -307,7 +327,8 @@ def _how_far(scenario: Scenario, works: Sequence[tuple[int, SearchWork]]) -> str
             parts.append(f"all {work.orders:,} orders that differ of {clients}{trouble}")
         else:
             cut = f" (cut off: {', '.join(sorted(work.cuts))})" if work.cuts else ""
-            parts.append(f"not exhausted: {work.orders:,} orders of {clients}{trouble}{cut}")
+            bound = f", and all with at most {work.preemptions} preemptions" if work.preemptions >= 0 else ""
+            parts.append(f"not exhausted: {work.orders:,} orders of {clients}{trouble}{cut}{bound}")
         if work.polls_cut:
             parts.append("not visited: orders in which a client asks the same more than 6 times before another moves")
     return "; ".join(parts)

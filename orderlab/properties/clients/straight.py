@@ -185,7 +185,7 @@ def fresh_client() -> Any:
     made = _copied(template, own)
     pool = made.connection_pool = _copied(pool, own_of_pool)
     kwargs = pool.connection_kwargs
-    if "retry" in kwargs:
+    if kwargs.get("retry") is not None:  # redis-py 5 has none unless it is told
         kwargs["retry"] = _copied(kwargs["retry"], ())
     return made
 

@@ -74,6 +74,7 @@ class LaneLock:
     """``threading.Lock`` between lanes; a real one elsewhere."""
 
     reentrant = False
+    _reals: Final = {False: threading.Lock, True: threading.RLock}
 
     _made: Any = None
     _execution: Any = None
@@ -84,11 +85,11 @@ class LaneLock:
     def _real(self) -> Any:
         """Made when it is asked for: few are, and thousands of clients hold some."""
         if self._made is None:
-            self._made = vars(self).setdefault("_kept", _REAL_LOCKS[self.reentrant]())  # one, whoever comes at once
+            self._made = vars(self).setdefault("_kept", self._reals[self.reentrant]())  # one, whoever comes at once
         return self._made
 
-    def _here(self) -> Any:
-        execution = lanes.current.execution
+    def _here(self, here: Any = lanes.current) -> Any:
+        execution = here.execution  # kept: pools are also closed when modules are gone
         if execution is None or execution.lane is None:
             return None
         if self._execution is not execution:
@@ -153,7 +154,6 @@ class RLock(LaneLock):
 
 
 _OWNED: Final = "_is_owned"
-_REAL_LOCKS: Final = {False: threading.Lock, True: threading.RLock}
 
 
 class Local(_RealLocal):  # type: ignore[misc]

@@ -61,9 +61,9 @@ class ShardLink:
     async def wait_closed(self) -> None:
         """As a stream."""
 
-    def close(self) -> None:
-        """As a socket: the server notices."""
-        if self.execution is lanes.current.execution:
+    def close(self, here: lanes.Current = lanes.current) -> None:
+        """As a socket: the server notices. ``here``: kept, as clients are also closed when modules are gone."""
+        if self.execution is here.execution:
             self.execution.shard.disconnect(self.client)
 
 

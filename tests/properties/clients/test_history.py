@@ -88,11 +88,12 @@ def test_an_operation_that_ends_in_an_exception_is_open() -> None:
 
     def hit(redis: Any, at: Any) -> None:
         for _ in range(2):
-            at.does("hit", lambda: int(redis.incr("h") <= 2), limit=2, window_ms=1000)
+            at.does("hit", lambda: int(redis.incr("h") <= 2), limit=2, window_ms=60_000)
 
+    limiter: dict[str, Any] = {"oracle": "limiter", "promises": {"limit": 2, "window_ms": 60_000}}
     lost: dict[str, Any] = {"trouble": 1, "faults": ("refused", "killed")}
-    assert str(race(scenario(clients=2, oracle="limiter")(hit), **lost).outcome) == "holds"
-    assert race(scenario(clients=2, oracle="limiter")(hit), trouble=1, faults=("reply-lost",)).law
+    assert str(race(scenario(clients=2, **limiter)(hit), **lost).outcome) == "holds"
+    assert race(scenario(clients=2, **limiter)(hit), trouble=1, faults=("reply-lost",)).law
 
 
 class Pair(Contract):
@@ -151,7 +152,7 @@ def test_asyncio_methods_are_operations_too() -> None:
 
 def test_a_store_names_its_contract_for_the_library_around_it() -> None:
     def client(redis: Any, at: Any) -> None:
-        at.does("hit", lambda: int(redis.incr("h") <= 2), limit=2, window_ms=1000)
+        at.does("hit", lambda: int(redis.incr("h") <= 2), limit=2, window_ms=60_000)
 
     assert str(race(scenario(clients=3, oracle=ROOT / "lua/limiter")(client)).outcome) == "holds"
 

@@ -1,0 +1,72 @@
+"""Bounds on preemptions and drawn orders: what is looked at where there are too many orders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("greenlet")
+pytest.importorskip("redis")
+
+from orderlab.clients import race, scenario
+from orderlab.properties.clients.orders import OrderSearch, by_priorities
+from orderlab.properties.clients.runs import carried_out, controlled
+
+
+def three_steps(redis: Any) -> None:
+    for _ in range(3):
+        redis.incr("n")
+
+
+def preemptions(choices: list[tuple[str, str]]) -> int:
+    """Of two clients of three steps: a change is none where the client that is left has come to its end."""
+    lanes = [lane for lane, _ in choices]
+    return sum(lanes[at] != lanes[at + 1] and lanes[: at + 1].count(lanes[at]) < 3 for at in range(len(lanes) - 1))
+
+
+@pytest.mark.parametrize("bound", [0, 1, 2])
+def test_a_bound_visits_the_orders_with_so_few_preemptions_and_no_others(bound: int) -> None:
+    judged = scenario(clients=2)(three_steps)
+
+    def visited(**how: Any) -> set[tuple[tuple[str, str], ...]]:
+        search = OrderSearch(judged, 10_000, reduction=False, **how)
+        orders = {tuple(run.execution.choices) for run in search.runs()}
+        assert search.work.is_exhausted
+        return orders
+
+    with controlled():
+        every, few = visited(), visited(preemptions=bound)
+    assert len(every) == 20
+    assert few == {order for order in every if preemptions(list(order)) <= bound}
+    assert len(few) == {0: 2, 1: 6, 2: 14}[bound]
+
+
+def long(redis: Any) -> None:
+    value = int(redis.get("n") or 0)
+    redis.set("n", value + 1)
+    for _ in range(30):
+        redis.incr("rest")
+
+
+def right(redis: Any) -> None:
+    for _ in range(30):
+        redis.incr("n")
+
+
+def test_a_race_at_the_beginning_of_long_programs_is_met_by_few_preemptions() -> None:
+    verdict = race(scenario(clients=3)(long), "quick")
+    assert verdict.law == "serializable"
+    held = race(scenario(clients=2)(right), "quick")
+    assert str(held.outcome) == "unknown"
+    assert "and all with at most 1 preemptions" in held.how_far
+
+
+def test_priorities_are_drawn_and_the_same_for_the_same_seed() -> None:
+    judged = scenario(clients=2)(three_steps)
+    with controlled():
+        orders = [
+            tuple(carried_out(judged, by_priorities(seed, 6)).execution.choices) for seed in (*range(40), *range(40))
+        ]
+    assert orders[:40] == orders[40:]
+    assert len(set(orders)) > 6
