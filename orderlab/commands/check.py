@@ -21,6 +21,7 @@ from orderlab.report.forms import REPORT_HELP
 
 if TYPE_CHECKING:
     from orderlab.model.checkers.judge import Question
+    from orderlab.report.output import Wanted
     from orderlab.report.report import Subject
 
 OBJECTS = ("register", "cas-register", "queue", "set", "kv", "kafka", "total-queue")
@@ -32,12 +33,12 @@ _WORST_FIRST = (ExitCode.VIOLATED, ExitCode.UNUSABLE, ExitCode.UNKNOWN, ExitCode
 
 def check(
     files: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Argument(
             metavar="FILE...",
             help="Histories (.parquet, .jsonl, .csv), folders of parts of one, or logs of operations (.edn, .log).",
         ),
-    ],
+    ] = None,
     model: Annotated[str | None, typer.Option(help=f"The object of store operations: {', '.join(OBJECTS)}.")] = None,
     law: Annotated[list[str] | None, typer.Option(help="Judge this law only; --law '?' names them all.")] = None,
     drain_bound_ms: Annotated[float | None, typer.Option(min=0, help="A backlog must be gone within this.")] = None,
@@ -57,6 +58,12 @@ def check(
         bool, typer.Option("--verbose", "-v", help="List every law, and how often it was put to the test.")
     ] = False,
     report: Annotated[list[str] | None, typer.Option(metavar="FORM=FILE", help=REPORT_HELP)] = None,
+    corpus: Annotated[
+        Path | None, typer.Option(help="Score a checker by the histories of a corpus, this folder.")
+    ] = None,
+    verdicts: Annotated[
+        Path | None, typer.Option(help="With --corpus: what another checker says, a JSON object a line, as --json.")
+    ] = None,
 ) -> None:
     """Judge histories: order, loss, duplicates, phantoms, retransmission, expiry, packets in flight, agreement,
     linearizability, and the anomalies of queues and of logs with offsets and transactions.
@@ -66,8 +73,11 @@ def check(
     2, 3, 0.
     """
     from orderlab.model.checkers.judge import Question
-    from orderlab.report.output import made_report, replayable, wanted_reports, write_reports
+    from orderlab.report.output import wanted_reports
 
+    files = _files_of(files, report, corpus, verdicts)
+    if corpus is not None:
+        raise typer.Exit(_score(corpus, verdicts, as_json))
     wanted = wanted_reports(report)
     question = Question(
         laws=tuple(law or ()),
@@ -94,11 +104,52 @@ def check(
             tell("orderlab", str(error))
     code = min(codes, key=_WORST_FIRST.index)
     if wanted:
-        cap = f"capped at {budget:g} s a file" if budget is not None else ""
-        outcome = worst(one.outcome for one in subjects)
-        made = made_report("check", outcome, subjects, seed, budget=cap, exit_code=code)
-        write_reports(replayable(made, wanted), wanted)
+        _report(wanted, subjects, seed, budget, code)
     raise typer.Exit(code)
+
+
+def _report(wanted: list[Wanted], subjects: list[Subject], seed: int, budget: float | None, code: ExitCode) -> None:
+    from orderlab.report.output import made_report, replayable, write_reports
+
+    cap = f"capped at {budget:g} s a file" if budget is not None else ""
+    outcome = worst(subject.outcome for subject in subjects)
+    made = made_report("check", outcome, subjects, seed, budget=cap, exit_code=code)
+    write_reports(replayable(made, wanted), wanted)
+
+
+def _files_of(
+    files: list[Path] | None, report: list[str] | None, corpus: Path | None, verdicts: Path | None
+) -> list[Path]:
+    """The files to judge; none where a corpus names them. Raises InputError for what does not go together."""
+    if corpus is not None:
+        if files or report:
+            raise InputError("--corpus: it names its files itself, and writes no report; leave FILE and --report out")
+        return []
+    if not files:
+        raise InputError("check: no FILE; name histories, or a corpus by --corpus FOLDER")
+    if verdicts is not None:
+        raise InputError("--verdicts: of a corpus only; name it by --corpus FOLDER")
+    return files
+
+
+def _score(folder: Path, verdicts: Path | None, as_json: bool) -> ExitCode:
+    """Print how a checker does on a corpus."""
+    from orderlab.model.checkers.corpus import own_verdicts, read_corpus, read_verdicts, scored
+
+    entries = read_corpus(folder)
+    score = scored(entries, own_verdicts(entries) if verdicts is None else read_verdicts(verdicts))
+    wrong = {"missed": score.missed, "false alarm": score.false_alarms, "undecided": score.undecided}
+    if as_json:
+        shown = {name.replace(" ", "_"): [list(row) for row in rows] for name, rows in wrong.items()}
+        typer.echo(json.dumps({"corpus": str(folder), "right": score.right, "total": score.total, **shown}))
+    else:
+        typer.echo(f"{folder}: {score.right} of {score.total} verdicts on {len(entries)} histories are right")
+        for name, rows in wrong.items():
+            for file, law, reason in rows:
+                typer.echo(f"  {name}: {file}: {law} ({reason})")
+    if score.missed or score.false_alarms:
+        return ExitCode.VIOLATED
+    return ExitCode.UNKNOWN if score.undecided else ExitCode.HOLDS
 
 
 def _microseconds(option: str, milliseconds: float) -> int:

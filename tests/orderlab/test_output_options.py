@@ -60,7 +60,8 @@ specimens --effort; compare --stores --systems --effort; mutate --only
 cost --base --server; race --effort --fault --schedule --expect;
 record --broker --start;
 serve --host --password --faults; explore --settings --engine --law --constraint; simulate --settings
---config --trace-window --against; calibrate --base; check --model --law --master; sweep --master --engine --costs;
+--config --trace-window --against; calibrate --base; check --model --law --master --corpus --verdicts;
+sweep --master --engine --costs;
 runs --where --columns --sort --sql --replay;
 bench --part
 """
