@@ -87,8 +87,25 @@ def check(
         receive_maximum=receive_maximum,
         budget_s=budget,
     )
-    codes = []
     subjects: list[Subject] = []
+    code = _check_all(files, question, master, allow_vacuous, seed, as_json, verbose, subjects)
+    if wanted:
+        _report(wanted, subjects, seed, budget, code)
+    raise typer.Exit(code)
+
+
+def _check_all(
+    files: list[Path],
+    question: Question,
+    master: str | None,
+    allow_vacuous: bool,
+    seed: int,
+    as_json: bool,
+    verbose: bool,
+    subjects: list[Subject],
+) -> ExitCode:
+    """Judge each file, and add it to ``subjects``; the worst of their exit codes."""
+    codes = []
     for number, file in enumerate(files):
         if number and not as_json:
             typer.echo("")
@@ -102,10 +119,7 @@ def check(
                 typer.echo(json.dumps({"file": str(file), "outcome": "unusable", "error": str(error), "seed": seed}))
             sys.stdout.flush()  # so that both streams tell the files in their order
             tell("orderlab", str(error))
-    code = min(codes, key=_WORST_FIRST.index)
-    if wanted:
-        _report(wanted, subjects, seed, budget, code)
-    raise typer.Exit(code)
+    return min(codes, key=_WORST_FIRST.index)
 
 
 def _report(wanted: list[Wanted], subjects: list[Subject], seed: int, budget: float | None, code: ExitCode) -> None:
