@@ -7,6 +7,7 @@ order of the analyses, wherever it ran.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from orderlab.properties.validation.effort import INSTRUCTIONS, INSTRUCTIONS_MOR
 from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.isolated import SCRIPT_SECONDS_MAX, RunawayScript
 from orderlab.properties.validation.order import Progress, in_silence
-from orderlab.sim.redis.lua.watchdog import Unfinished, watch
+from orderlab.sim.redis.lua.watchdog import CANCELLED, Finished, watch
 from orderlab.sim.stores.bound import BudgetExceeded, CpuBudget
 
 
@@ -132,10 +133,11 @@ class Schedule:
                         return parts
             return parts
 
+        has_failed = threading.Event()
         try:
             with ThreadPoolExecutor(self.processes) as pool:  # which wait for the processes
-                watched = [pool.submit(_watched, work) for _ in range(min(self.processes, len(chains)))]
-                parts = dict(part for each in watched for part in each.result())
+                watched = [pool.submit(_watched, work, has_failed) for _ in range(min(self.processes, len(chains)))]
+            parts = dict(part for each in watched for part in each.result())
         finally:
             os.close(reading)
         for at in due:
@@ -146,8 +148,18 @@ class Schedule:
                 yield at, parts[at]
 
 
-def _watched(work: Callable[[], list[tuple[int, Part]]]) -> list[tuple[int, Part]]:
-    answer = watch(work, script_seconds_max=SCRIPT_SECONDS_MAX, in_order=True)
-    if isinstance(answer, Unfinished):
-        raise RunawayScript(answer)
-    return answer.value
+def _watched(work: Callable[[], list[tuple[int, Part]]], has_failed: threading.Event) -> list[tuple[int, Part]]:
+    """What a process comes to; nothing once another has failed."""
+    try:
+        answer = watch(
+            work, script_seconds_max=SCRIPT_SECONDS_MAX, is_cancelled=has_failed.is_set, in_order=True
+        )  # fmt: skip
+    except BaseException:
+        has_failed.set()
+        raise
+    if isinstance(answer, Finished):
+        return answer.value
+    if answer.reason == CANCELLED:
+        return []
+    has_failed.set()
+    raise RunawayScript(answer)

@@ -112,6 +112,10 @@ def test_errors_of_a_process_are_those_of_the_round() -> None:
 
     with pytest.raises(InputError, match="no such key"):
         schedule({"a": unusable}, 2, []).round(1.0)
+
+    def endless(own: Findings) -> None:
+        time.sleep(600)
+
     with pytest.raises(RunawayScript) as told:
-        schedule({"a": runaway}, 2, []).round(1.0)
+        schedule({"a": runaway, "b": endless}, 2, []).round(1.0)
     assert told.value.unfinished.script == RunningScript(b"sha", (), ())
