@@ -28,6 +28,9 @@ WOKEN = (
 SMALLEST = 2
 """Operations of two clients in every order, from every opening: where less was seen no law holds."""
 
+AT_LENGTH = 5.0
+"""From this effort on, what takes a multiple of all that comes before."""
+
 
 class Scope(NamedTuple):
     """How small a world is explored."""
@@ -44,11 +47,19 @@ class Scope(NamedTuple):
     """What happens before; None: the store is empty."""
     operations: int | None = None
     """Of all clients together; None: as many as each of them may."""
+    effort_min: float = 0.0
+    """Less effort than this leaves it out: it would not come to its end."""
 
     @property
     def is_smallest(self) -> bool:
         """Whether no law holds unless it was explored to its end."""
-        return self.operations == SMALLEST
+        return self.operations == SMALLEST and not self.faults and not self.waits
+
+    @property
+    def present(self) -> int:
+        """Clients that there are: those of the opening may do nothing more."""
+        steps = self.opening.steps if self.opening is not None else ()
+        return max(self.clients, *(one[0] + 1 for one in steps if not isinstance(one, int)), 1)
 
     @property
     def level(self) -> str:
@@ -57,6 +68,8 @@ class Scope(NamedTuple):
             f"{self.steps_per_client} operations each" if self.operations is None else f"{self.operations} operations"
         )
         trouble = "" if not self.faults else f", {self.faults} trouble"
+        if self.operations is not None and self.waits:
+            trouble += ", a wait"
         return f"{self.clients} client{'s' if self.clients > 1 else ''}, {each}{trouble}"
 
 
@@ -91,6 +104,7 @@ class SequentialTerms:
         return (
             *(self._plain(one, SMALLEST, share=0.0) for one in begins),
             *(self._plain(one, 4, share=0.3 / len(begins)) for one in begins),
+            *self._disturbed(begins),
             Scope(f"one client, {few + 1} operations", 1, few + 1, share=0.2 * rest),
             Scope(f"{clients} clients, {few} operations each", clients, few, share=0.6 * rest),
             Scope(f"{clients} clients without faults", clients, few, waits=3, faults=0, share=0.2 * rest),
@@ -101,16 +115,36 @@ class SequentialTerms:
                     2,
                     share=0.6 / len(openings),
                     opening=one,
+                    effort_min=AT_LENGTH,
                 )
                 for one in openings
             ),
         )
+
+    def scopes_at(self, effort: float) -> list[Scope]:
+        """Those that are explored at an effort."""
+        return [scope for scope in self.scopes if effort >= scope.effort_min]
 
     @staticmethod
     def _plain(opening: Opening | None, operations: int, share: float) -> Scope:
         """Two clients whom nothing befalls, not even time."""
         where = "" if opening is None else f", {opening.name}"
         return Scope(f"2 clients, {operations} operations{where}", 2, 2, 0, 0, share, opening, operations)
+
+    @staticmethod
+    def _disturbed(begins: Sequence[Opening | None]) -> Iterator[Scope]:
+        """What befalls one operation before others that may show it, from the empty store and every opening: all kinds
+        of trouble under one client; with more effort under two, and time that passes."""
+        for one in begins:
+            where = "" if one is None else f", {one.name}"
+            operations, share = (3, 2.4) if one is None else (2, 2.4 / len(begins))
+            name = f"one client, {operations} operations, a trouble{where}"
+            yield Scope(name, 1, operations, 0, 1, share, one, operations)
+        for one in begins:
+            where = "" if one is None else f", {one.name}"
+            for waits, faults, what in ((0, 1, "a trouble"), (1, 0, "a wait")):
+                name = f"2 clients, 2 operations, {what}{where}"
+                yield Scope(name, 2, 2, waits, faults, 1.2 / len(begins), one, 2, AT_LENGTH)
 
     def reads(self, data: Mapping[str, Any]) -> bool:
         """Whether the JSON is a trace of this kind: it names its contract."""

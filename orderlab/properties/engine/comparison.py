@@ -321,9 +321,9 @@ class ProductSearch:
         return findings
 
     def _search(self, make: Callable[[int], ContractRun], search: Search, what: str, is_at_length: bool) -> None:
-        for scope in self.terms.scopes:
+        for scope in self.terms.scopes_at(self.order.effort):
             self.progress(f"{what}: {scope.name}")
-            explore(make(scope.clients), scope, search, self.order.effort)
+            explore(make(scope.present), scope, search, self.order.effort)
         self.progress(f"{what}: random walks")
         walk(make(0), search, self.order.seed, max(int(WALKS * self.order.effort), 10), LENGTH)
         if is_at_length:

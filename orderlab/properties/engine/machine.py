@@ -36,7 +36,7 @@ WHICH = st.one_of(st.integers(0, 3), st.integers(0, 40))
 TROUBLE = st.one_of(st.none(), st.none(), st.none(), st.integers(0, 9))
 CALLS_MAX = 50
 """Calls of one operation that a user's own rule carries out; one more and it is left to others."""
-FREELY = Scope("a machine", 0, 1 << 30, 1 << 30, 1 << 30)
+FREELY = Scope("a machine", 1 << 30, 1 << 30, 1 << 30, 1 << 30)
 
 
 class ContractViolated(AssertionError):

@@ -547,7 +547,10 @@ class ContractRun:
         if number in self.judge.under_way:
             report.stopped, report.is_part_way = how, part_way
             self.judge.stop(number, f"{client.pending}: {how}", part_way, is_foreign)
-        self.clients[number] = ClientState(client.seen, None, (), client.begun, client.pending)
+        seen = client.seen
+        if not self.contract.may_repeat(client.pending):  # nor may it call a thing of its own by the same name
+            seen = (*seen, Exchange(client.pending, None))
+        self.clients[number] = ClientState(seen, None, (), client.begun, client.pending)
         return report
 
     def replayed(self, steps: Sequence[ClientStep]) -> Iterator[Report]:

@@ -185,7 +185,7 @@ def troubles_of(effects: Sequence[Effect], is_over: bool) -> Iterator[Fault]:
 def moves(run: ContractRun, scope: Scope, troubled: int, calls_max: int | None = CALLS_MAX) -> Iterator[ClientStep]:
     """What clients can do next, without what goes wrong: see ``explore`` for that."""
     is_full = scope.operations is not None and sum(one.begun for one in run.clients) >= scope.operations
-    for number, client in enumerate(run.clients):
+    for number, client in enumerate(run.clients[: scope.clients]):
         if client.pending is not None:
             if client.waits is None:
                 yield Resume(number)
@@ -297,6 +297,8 @@ class Interleavings:
         if report.violation is not None:
             search.note(self.path(at, step), report, f"every interleaving of {self.scope.name}")
             return report
+        if isinstance(step, Begin | Resume) and report.is_over and not self._is_followed(self.nodes[at], step):
+            return report
         state = run.state
         key = (state.key, waits, troubled)
         is_new = key not in self._known
@@ -319,11 +321,21 @@ class Interleavings:
             return
         for step in ahead:
             report = self.reach(at, step, node.waits, node.troubled + isinstance(step, Die))
-            if node.troubled < scope.faults and isinstance(step, Begin | Resume):
+            if node.troubled < scope.faults and isinstance(step, Begin | Resume) and self._is_followed(node, step):
                 for trouble in troubles_of(report.effects, report.is_over):
                     self.reach(at, replace(step, trouble=trouble), node.waits, node.troubled + 1)
         for ms in waits:
             self.reach(at, Wait(ms), node.waits + 1, node.troubled)
+
+    def _is_followed(self, node: Node, step: Begin | Resume) -> bool:
+        """Whether anything comes after the step's operation that could show what befell it: nobody hears its reply."""
+        scope, clients = self.scope, node.state.clients[: self.scope.clients]
+        begun = [one.begun + (number == step.client and isinstance(step, Begin)) for number, one in enumerate(clients)]
+        if scope.operations is not None and sum(begun) >= scope.operations:
+            begun = [scope.steps_per_client]
+        if any(count < scope.steps_per_client for count in begun):
+            return True
+        return any(one.pending is not None for number, one in enumerate(clients) if number != step.client)
 
 
 def explore(run: ContractRun, scope: Scope, search: Search, effort: float) -> None:

@@ -128,7 +128,7 @@ def validate_contract(binding: Binding, order: WorkOrder = USUAL) -> ContractVal
         return Search(reruns, own, budget, situations)
 
     def explored(scope: Scope) -> Analysis:
-        return Analysis(scope.name, lambda own, now, done: explore(make(scope.clients), scope, searching(own), now))
+        return Analysis(scope.name, lambda own, now, done: explore(make(scope.present), scope, searching(own), now))
 
     def crowded(own: Findings, now: float, done: float) -> None:
         effects.forget()  # of small stores: what is in a crowd takes room enough
@@ -143,10 +143,10 @@ def validate_contract(binding: Binding, order: WorkOrder = USUAL) -> ContractVal
         note_growth(growth, reruns, own)
         return growth
 
-    smallest = [scope for scope in terms.scopes if scope.is_smallest]
+    scopes = terms.scopes_at(order.effort)
     walks = max(int(WALKS * order.effort), 10)
     analyses = (
-        *map(explored, smallest),
+        *(explored(scope) for scope in scopes if scope.is_smallest),
         Analysis(ONE_BY_ONE, lambda own, now, done: situate(make(), searching(own), now)),
         Analysis(
             "random walks",
@@ -154,7 +154,7 @@ def validate_contract(binding: Binding, order: WorkOrder = USUAL) -> ContractVal
             follows=True,
         ),
         Analysis("boundaries", solved, note=judge.note_data, follows=True),
-        *(explored(scope) for scope in terms.scopes if not scope.is_smallest),
+        *(explored(scope) for scope in scopes if not scope.is_smallest),
         Analysis("crowds", crowded),
         Analysis("what grows", grown, note=judge.note_growth),
     )
@@ -254,6 +254,7 @@ class ContractJudge(Judge):
         confirmer = Confirmer(order.backend, ContractPerformer(binding, terms.contract), budget)
         super().__init__(terms, binding, order, reruns, findings, budget, confirmer)
         self.of_contract = reruns
+        self.of_terms = terms
         self.growth = Growth()
         self.moved: list[str] = []
         """Fields that scripts only move."""
@@ -316,7 +317,7 @@ class ContractJudge(Judge):
         result = super().result(law)
         if result.outcome is not Outcome.HOLDS:
             return result
-        how, is_enough = looked_at(self.terms.scopes, self.findings.explored)
+        how, is_enough = looked_at(self.of_terms.scopes_at(self.order.effort), self.findings.explored)
         if self.moved:
             how += f"; {', '.join(self.moved)}: only moved, so any"
         if is_enough:

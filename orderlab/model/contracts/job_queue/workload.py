@@ -69,7 +69,8 @@ class JobQueueWorkload(PromisedQueue):
         yield Call.of("resume")
         yield Call.of("clean", count=1)
         if high != low or self.key:
-            yield Call.of("add", job=fresh, payload=f"p{fresh}", delay_ms=0, priority=high, key=self.key)
+            key = "" if added else self.key  # the same key twice is a double, and no job in line
+            yield Call.of("add", job=fresh, payload=f"p{fresh}", delay_ms=0, priority=high, key=key)
         for name in added[:1]:
             if not taken or name != taken[0][1].get("job"):
                 yield Call.of("get", job=name)

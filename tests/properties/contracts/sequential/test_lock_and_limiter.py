@@ -180,7 +180,7 @@ def test_nothing_holds_where_the_smallest_scopes_did_not_come_to_their_end(
     laws = ["mutual-exclusion"]
     (kept,) = validate_contract(binding, WorkOrder(0.01, laws=laws)).results
     assert (kept.outcome, kept.because.partition("; ")[0]) == (Outcome.HOLDS, "all runs of 2 clients, 2 operations")
-    assert "2 clients, 2 operations each, 1 trouble: in 0 of 3 situations, else stopped after " in kept.because
+    assert "1 client, 2 operations, 1 trouble: in 0 of 3 situations, else stopped after " in kept.because
     monkeypatch.setattr(search, "SMALLEST_STEPS", 10)
     (cut,) = validate_contract(binding, WorkOrder(0.01, laws=laws)).results
     assert cut.outcome is Outcome.UNKNOWN
