@@ -117,9 +117,14 @@ def carried_out(
 
 def _completed(function: Callable[..., Any], at: ClientMarks | None) -> Any:
     """What a function of a scenario returns; of one that is ``async def``, what its event loop brings about."""
-    if not inspect.iscoroutinefunction(function):
+    if not _is_async(function):
         return called(function, fresh_client(), at)
     return asyncio.run(called(function, redis.asyncio.Redis(), at))
+
+
+@lru_cache(maxsize=256)
+def _is_async(function: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(function)
 
 
 def _client(function: Callable[..., Any], marks: Marks, number: int) -> Callable[[], Any]:

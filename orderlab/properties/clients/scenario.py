@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ class Scenario:
     contract: Contract | None = None
     """What ``at.does`` is judged by."""
 
-    @property
+    @cached_property
     def folder(self) -> str:
         """Where its own file is: what runs from elsewhere is called a library's."""
         for function in self.clients:

@@ -26,6 +26,7 @@ from orderlab.sim.redis.replies import ErrorReply, Status
 
 CONNECTIONS_MIN: Final = 100
 """A pool that may hold so many connections is never exhausted by a scenario."""
+_PLAIN_TEXT: Final = (type(redis.Redis().get_encoder()), "utf-8", "strict")
 _OF_CONNECTIONS: Final = frozenset({b"auth", b"client", b"hello", b"quit", b"reset", b"select", b"asking"})
 _OF_CONNECTIONS_BY_FLAG: Final = frozenset({"noscript", "blocking", "pubsub"})
 _WITHOUT_EFFECT: Final = frozenset({"keys"})
@@ -44,7 +45,7 @@ def default_protocol() -> int:
 class ShortWay:
     """What one client of redis-py needs to know for it."""
 
-    __slots__ = ("callbacks", "decode", "encode", "is_first_database", "link", "pool", "response")
+    __slots__ = ("callbacks", "decode", "encode", "is_first_database", "is_plain", "link", "pool", "response")
 
     def __init__(self, execution: Execution, client: Any, pool: Any) -> None:
         self.pool = pool
@@ -52,6 +53,8 @@ class ShortWay:
         self.is_first_database = not self.link.client.database
         encoder = pool.get_encoder()
         self.encode: Callable[[Any], bytes] = encoder.encode
+        self.is_plain = (type(encoder), encoder.encoding, encoder.encoding_errors) == _PLAIN_TEXT
+        """Whether texts are sent as ``str.encode`` gives them."""
         self.decode: Callable[[Any], Any] | None = encoder.decode if encoder.decode_responses else None
         self.callbacks = (
             client.response_callbacks
@@ -136,7 +139,10 @@ def _execute_command(kept: Callable[..., Any]) -> Callable[..., Any]:
         if kind == _BY_CONNECTION:
             return kept(self, *args, **options)
         encode = way.encode
-        argv = (name.encode(), *[each if type(each) is bytes else encode(each) for each in args[1:]])
+        if way.is_plain:
+            argv = tuple([each.encode() if type(each) is str else encode(each) for each in args])
+        else:
+            argv = (name.encode(), *[encode(each) for each in args[1:]])
         execution.pend(Op("command", argv))
         if way.link.restarts != execution.restarts:
             way.link, lane.trouble = way.opened(execution), "refused"

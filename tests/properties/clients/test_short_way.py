@@ -12,6 +12,7 @@ pytest.importorskip("redis")
 
 import redis as redis_py
 
+from orderlab.clients import race
 from orderlab.properties.clients import lanes, straight, virtual, wiring
 from orderlab.properties.clients.footprints import is_of_one_key
 from orderlab.properties.clients.lanes import Execution
@@ -86,5 +87,27 @@ def test_a_fresh_client_is_one_of_redis_py_and_shares_nothing_that_changes() -> 
             assert type(value) is type(getattr(theirs, name))
             if isinstance(value, (dict, list, set)) or hasattr(value, "acquire"):
                 assert value is not getattr(theirs, name), name
-    assert fresh.connection_pool.connection_kwargs["retry"] is not other.connection_pool.connection_kwargs["retry"]
+    retries = [each.connection_pool.connection_kwargs.get("retry") for each in (fresh, other)]
+    assert retries == [None, None] or retries[0] is not retries[1], "redis-py 5 has none"
     assert lanes.current.execution is None
+
+
+def test_texts_are_encoded_as_their_client_says() -> None:
+    class Name(str):
+        """A text of another class."""
+
+    seen: list[bytes] = []
+
+    def client(redis: Any) -> None:
+        for made in (redis, redis_py.Redis(encoding="latin-1"), redis_py.Redis(encoding_errors="replace")):
+            made.set("a", "ä")
+            seen.append(redis.get("a"))
+            made.set(Name("a"), Name("ä"))
+            seen.append(redis.get("a"))
+        redis_py.Redis(encoding="ascii", encoding_errors="replace").set("a", "ä")
+        seen.append(redis.get("a"))
+
+    assert str(race(scenario(clients=1)(client)).outcome) == "holds"
+    assert set(seen[:2]) == set(seen[4:6]) == {"ä".encode()}
+    assert set(seen[2:4]) == {"ä".encode("latin-1")}
+    assert seen[6] == b"?"
