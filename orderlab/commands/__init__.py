@@ -4,6 +4,7 @@ PROGRAM = "orderlab"
 SUMMARIES = {
     "init": "Draft a store.toml for a folder of scripts, or of programs that hold them, with its gaps marked.",
     "validate": "Judge stores by their laws: footprint, every interleaving of small scopes, random runs.",
+    "certify": "Check the certificate of a closed scope, step by step and without a search.",
     "binding": "Show what a binding sends and reads for a call of each operation; the JSON Schema of store.toml.",
     "lint": "Look for mistakes in the text of scripts: Lua files, stores, strings of programs.",
     "cost": "Say what each operation costs as a function of length, batch and payload, and hold it against a budget.",

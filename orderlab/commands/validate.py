@@ -54,6 +54,7 @@ class Plan:
     report: list[str] | None
     cache: bool
     processes: int | None
+    certificate: Path | None
 
     def laws(self, kind: Kind, binding: Binding) -> list[str] | None:
         """Those that are judged alone, as the kind of store names them. Raises InputError."""
@@ -112,6 +113,10 @@ def validate(
         int | None,
         typer.Option("--jobs", min=1, max=256, help="Processes that searches are shared among: as many as cores."),
     ] = None,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Close a scope and write what `orderlab certify` checks without searching."),
+    ] = None,
 ) -> None:
     """Judge stores by the laws of their contract: footprint, every interleaving of small scopes, random runs.
 
@@ -136,6 +141,8 @@ def _validate(plan: Plan) -> NoReturn:
 
     work = effort_named(plan.effort)
     wanted = wanted_reports(plan.report)
+    if plan.certificate is not None:
+        _check_certified(plan)
     asked: list[_Judging] = []
     for path in plan.paths:
         if (scripts := unbound_at(path)) is not None:
@@ -165,6 +172,26 @@ def _validate(plan: Plan) -> NoReturn:
         for subject in subjects:
             show(subject)
     raise typer.Exit(EXIT[worst(outcomes)])
+
+
+def _check_certified(plan: Plan) -> None:
+    """Raises InputError where a certificate is asked for of what has none."""
+    from orderlab.model.files import checked_place
+
+    if len(plan.paths) != 1 or plan.base is not None or plan.law:
+        raise InputError("--certificate: of one store by all of its laws; leave out further stores, --base and --law")
+    assert plan.certificate is not None
+    checked_place("--certificate", plan.certificate, is_read_again=True)
+
+
+def _certify(file: Path, binding: Binding, certificate: dict[str, Any] | None) -> None:
+    """Write a certificate; where nothing was closed it is told that there is none."""
+    from orderlab.model.files import write_whole
+
+    if certificate is None:
+        print(f"{binding.name}: no certificate, for no scope was closed; -v says why", file=sys.stderr, flush=True)
+    else:
+        write_whole(file, (json.dumps(certificate, indent=1) + "\n").encode())
 
 
 def _watch(plan: Plan) -> NoReturn:
@@ -270,8 +297,12 @@ def _judged(
         asked = f"validate {binding.path} {work} {laws} {server is not None}"
         line = ProgressLine(binding.name, asked, plan.budget)
         processes = plan.processes or cores()
-        found = kind.validate(binding, WorkOrder(work, plan.seed, laws, server, line.show, plan.budget, processes))
+        certifies = plan.certificate is not None
+        order = WorkOrder(work, plan.seed, laws, server, line.show, plan.budget, processes, certifies=certifies)
+        found = kind.validate(binding, order)
         line.clear()
+        if plan.certificate is not None:
+            _certify(plan.certificate, binding, getattr(found, "certificate", None))
         return _Answer(found.outcome, subject_of_store(found), found.to_json(), not found.is_cut)
 
     answer = _kept_or_made(plan, [binding], (work, plan.seed, laws), server, judge)
@@ -335,7 +366,12 @@ def _kept_or_made(
     from orderlab.properties.validation.verdict_cache import VerdictCache
     from orderlab.report.report import Subject
 
-    if not plan.cache or plan.budget is not None or plan.backend not in ("auto", "kernel"):
+    if (
+        not plan.cache
+        or plan.certificate is not None
+        or plan.budget is not None
+        or plan.backend not in ("auto", "kernel")
+    ):
         return judge()
     cache = VerdictCache()
     key = cache.key(stores, (*asked, server and server.describe().partition(" at ")[0]))

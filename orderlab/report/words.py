@@ -77,10 +77,17 @@ def whereabouts(where: Mapping[str, Any]) -> Iterator[str]:
 def holding(subject: Subject) -> str:
     """The laws that hold, in one line; empty where none does."""
     held = [law for law in subject.laws if law.is_applicable and law.outcome is Outcome.HOLDS]
-    ways = {law.because for law in held}
-    laws = [f"{law.law} ({law.because})" if law.because and len(ways) > 1 else law.law for law in held]
-    how = f", {ways.pop()}" if len(ways) == 1 and "" not in ways else ""
-    return f"{len(laws)} {'holds' if len(laws) == 1 else 'hold'}{how}: {', '.join(laws)}" if laws else ""
+    ways: dict[str, list[str]] = {}
+    for law in held:
+        ways.setdefault(law.because, []).append(law.law)
+    if not held:
+        return ""
+    count = f"{len(held)} {'holds' if len(held) == 1 else 'hold'}"
+    if len(ways) == 1:
+        way, laws = next(iter(ways.items()))
+        return f"{count}{f', {way}' if way else ''}: {', '.join(laws)}"
+    told = [f"{', '.join(laws)} ({way})" if way else ", ".join(laws) for way, laws in ways.items()]
+    return f"{count}: {(', ' if len(told) == len(held) else '; ').join(told)}"
 
 
 def looked_at(subject: Subject) -> list[str]:

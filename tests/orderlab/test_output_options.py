@@ -22,6 +22,7 @@ LOCK = "validate lua/lock --trust-adapter --effort 0.01 --law one-slot --backend
 SIMULATE = "simulate tbmq-p2p --set duration_s=0.05 --set publishers=2"
 OUTPUTS = {
     "validate --report": f"{LOCK} --report json=OUT",
+    "validate --certificate": "validate lua/limiter --trust-adapter --effort 0.01 --backend kernel --certificate OUT",
     "lint --report": "lint lua/lock --trust-adapter --report json=OUT",
     "cost --report": "cost lua/limiter --trust-adapter --length 20 --batch 5 --payload 100 --report json=OUT",
     "compare --report": "compare --stores lua/limiter --systems none --trust-adapter --effort 0.01 --report json=OUT",
@@ -54,8 +55,8 @@ SUFFIX = {
     "runs --export": ".csv",
 }
 NO_OUTPUTS = """
-validate --effort --backend --law --base; lint --base --server; init --specification; binding; explain; docs;
-specimens --effort; compare --stores --systems --effort; mutate --only
+validate --effort --backend --law --base; certify --store; lint --base --server; init --specification; binding;
+explain; docs; specimens --effort; compare --stores --systems --effort; mutate --only
 --effort; replay --store --law --base --backend --expect;
 cost --base --server; race --effort --fault --schedule --expect;
 record --broker --start;

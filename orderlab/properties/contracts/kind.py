@@ -7,10 +7,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from orderlab.model.contracts.contract import AnyTrace, Terms
+from orderlab.model.errors import InputError
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.stores.binding.binding import Binding
 
 if TYPE_CHECKING:
+    from orderlab.model.verdict import Outcome
     from orderlab.properties.comparison.change import Comparison
     from orderlab.properties.costs.readings import CostReading
     from orderlab.properties.mutants.mutant import Result
@@ -71,6 +73,11 @@ class Kind(Protocol):
     def compared(self, old: Binding, new: Binding, order: WorkOrder) -> Comparison:
         """Judge a change of scripts. Raises InputError where the two cannot be held against each other."""
         ...
+
+    def certified(self, binding: Binding, content: Mapping[str, Any], place: str) -> tuple[Outcome, str]:
+        """Whether a certificate of a closed scope shows what it says of a store, and that, or why not. Raises
+        InputError where it is none."""
+        raise InputError(f"{place}: {binding.name} is of a kind that has no certificates; see notes/proved-scopes.md")
 
     def validate(self, binding: Binding, order: WorkOrder) -> Validation:
         """As ``judged``, in a process of its own. A script that cannot be ended otherwise breaks the law

@@ -13,6 +13,9 @@ from orderlab.model.contracts.steps import ContractTrace
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.engine.boundaries import solve
+from orderlab.properties.engine.certificate import certificate_of
+from orderlab.properties.engine.closed_scope import CLIENTS, NOT_CLOSED
+from orderlab.properties.engine.closing import close
 from orderlab.properties.engine.crowds import AT_LENGTH, crowd
 from orderlab.properties.engine.growth import Growth, Writer, measure
 from orderlab.properties.engine.memory import Memory
@@ -52,6 +55,8 @@ class ContractValidation(Validation):
 
     data: dict[str, Any] = field(default_factory=dict)
     """What scripts do with their arguments."""
+    certificate: dict[str, Any] | None = None
+    """Of the scope that was closed, where one is asked for."""
 
     @property
     def facts(self) -> dict[str, str]:
@@ -138,6 +143,13 @@ def validate_contract(binding: Binding, order: WorkOrder = USUAL) -> ContractVal
         marks = solve(make, searching(own), now).marks
         return marks.moved_fields(), marks.to_json()
 
+    def closed(own: Findings, now: float, done: float) -> tuple[str, dict[str, Any] | None]:
+        run = make(CLIENTS)
+        scope = close(run, searching(own), order)
+        if scope is None or not scope.is_closed:
+            return "", None
+        return scope.words, certificate_of(scope, make(CLIENTS), [*terms.laws], order.seed) if order.certifies else None
+
     def grown(own: Findings, now: float, done: float) -> Growth:
         growth = measure(make, lambda: budget.is_past)
         note_growth(growth, reruns, own)
@@ -155,6 +167,7 @@ def validate_contract(binding: Binding, order: WorkOrder = USUAL) -> ContractVal
         ),
         Analysis("boundaries", solved, note=judge.note_data, follows=True),
         *(explored(scope) for scope in scopes if not scope.is_smallest),
+        Analysis("closing", closed, note=judge.note_closed),
         Analysis("crowds", crowded),
         Analysis("what grows", grown, note=judge.note_growth),
     )
@@ -170,6 +183,7 @@ def validate_contract(binding: Binding, order: WorkOrder = USUAL) -> ContractVal
     return ContractValidation(
         binding, terms, results, notes, gaps, work, order.seed, order.effort, findings.seen, not is_whole,
         judge.data,
+        None if findings.by_law else judge.certificate,
     )  # fmt: skip
 
 
@@ -256,6 +270,9 @@ class ContractJudge(Judge):
         self.of_contract = reruns
         self.of_terms = terms
         self.growth = Growth()
+        self.closed = ""
+        """What a closed scope shows; empty where none is."""
+        self.certificate: dict[str, Any] | None = None
         self.moved: list[str] = []
         """Fields that scripts only move."""
         self.data: dict[str, Any] = {}
@@ -269,6 +286,10 @@ class ContractJudge(Judge):
     def note_data(self, known: tuple[list[str], dict[str, Any]] | None) -> None:
         """Which fields scripts only move, and all that they do with their arguments."""
         self.moved, self.data = known if known is not None else (self.moved, self.data)
+
+    def note_closed(self, known: tuple[str, dict[str, Any] | None] | None) -> None:
+        """What came of closing a scope."""
+        self.closed, self.certificate = known if known is not None else ("", None)
 
     def consider(self, effort: float) -> bool:
         """Make witnesses; where one of any law is enough, until there is one."""
@@ -320,6 +341,8 @@ class ContractJudge(Judge):
         how, is_enough = looked_at(self.of_terms.scopes_at(self.order.effort), self.findings.explored)
         if self.moved:
             how += f"; {', '.join(self.moved)}: only moved, so any"
+        if self.closed and law not in NOT_CLOSED:
+            how = self.closed
         if is_enough:
             return replace(result, verdict=replace(result.verdict, how=how))
         gaps = (*result.verdict.not_covered, f"too little was seen for any law to hold: {how}")

@@ -35,6 +35,8 @@ class WorkOrder:
     """It ends once each law has a witness, which nobody reads to its end."""
     any_law: bool = False
     """It ends once one of them has."""
+    certifies: bool = False
+    """A certificate is asked for, so that a scope is closed if many steps can."""
 
     def part(self, name: str, laws: Sequence[str] | None, budget_s: float | None) -> WorkOrder:
         """The same of one of several stores, by its name in what is told."""

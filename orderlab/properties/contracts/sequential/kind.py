@@ -11,12 +11,14 @@ from orderlab.model.contracts.contract import AnyTrace, Failed
 from orderlab.model.contracts.sequential import SequentialTerms
 from orderlab.model.contracts.steps import Begin, ContractTrace, Resume, told_step
 from orderlab.model.errors import InputError
+from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.kind import Kind
 from orderlab.properties.engine.run import LIMIT_WORD, ContractRun
 from orderlab.properties.engine.validation import (
     ContractValidation,
     contract_of,
     laws_of,
+    run_of,
     validate_contract,
 )
 from orderlab.properties.engine.witness import passes_by_waiting, told_report
@@ -83,6 +85,17 @@ class SequentialKind(Kind):
     ) -> ContractValidation:
         """Of a script that had to be ended together with its process."""
         return ContractValidation(binding, self.terms(binding), results, (), (gap,), {}, order.seed, order.effort)
+
+    def certified(self, binding: Binding, content: Mapping[str, Any], place: str) -> tuple[Outcome, str]:
+        """Checked step by step."""
+        from orderlab.properties.engine.certificate import Refused, check_certificate
+        from orderlab.properties.engine.closed_scope import CLIENTS
+
+        try:
+            shown = check_certificate(content, run_of(binding, CLIENTS), self.laws_of(binding), place)
+        except Refused as refused:
+            return Outcome.VIOLATED, str(refused)
+        return Outcome.HOLDS, shown
 
     def compared(self, old: Binding, new: Binding, order: WorkOrder) -> Comparison:
         """Judge a change of scripts, in this process."""

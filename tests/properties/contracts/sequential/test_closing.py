@@ -1,0 +1,227 @@
+"""Closed scopes: a store that closes, and neighbours that behave otherwise where a canonical form could overlook it.
+
+Each planted store differs from one that closes in one condition that few runs meet. It must be found broken, or stay
+open.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orderlab.properties.engine.canonical import Equivalence
+from orderlab.properties.engine.certificate import Refused, certificate_of, check_certificate
+from orderlab.properties.engine.closed_scope import CLIENTS
+from orderlab.properties.engine.closing import Closed, Closing
+from orderlab.properties.engine.search import Search
+from orderlab.properties.engine.validation import SequentialTerms, contract_of, run_of
+from orderlab.properties.engine.witness import ContractReruns
+from orderlab.properties.validation.findings import Findings
+from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.loader import load_binding
+from tests.in_process import orderlab
+
+LUA = Path(__file__).parents[4] / "lua"
+STORE = """
+specification = "tokens.py:Tokens"
+[keys]
+token = "{t}:token"
+held = "{t}:held"
+[operations.take]
+script = "take.lua"
+keys = ["token", "held"]
+args = ["<ttl_ms>"]
+[operations.give]
+script = "give.lua"
+keys = ["held"]
+args = ["<token>"]
+"""
+CONTRACT = """
+from typing import NamedTuple
+from orderlab.contract import Call, Contract, above
+
+
+class Taken(NamedTuple):
+    last: int = 0
+    token: int = 0
+    until_ms: int = 0
+
+
+class Tokens(Contract):
+    operations = {"take": ("ttl_ms",), "give": ("token",)}
+
+    def initial(self):
+        return Taken()
+
+    def elapse(self, state, now_ms):
+        return state._replace(token=0, until_ms=0) if state.token and now_ms > state.until_ms else state
+
+    def outcomes(self, state, call, now_ms):
+        if state.token and now_ms == state.until_ms:
+            yield from self.outcomes(self.elapse(state, now_ms + 1), call, now_ms)
+        if call.name == "take":
+            yield above(state.last), lambda token: Taken(token, token, now_ms + call["ttl_ms"])
+        elif call["token"] == state.token:
+            yield 1, state._replace(token=0, until_ms=0)
+        else:
+            yield 0, state
+
+    def deadlines_ms(self, state):
+        return [state.until_ms] if state.token else []
+
+    def calls(self, client, seen):
+        yield Call.of("take", ttl_ms=1000)
+        for one in seen[-1:]:
+            if one.call.name == "take":
+                yield Call.of("give", token=one.reply)
+"""
+TAKE = """
+local now = redis.call('TIME')[1]
+local token = redis.call('INCR', KEYS[1])
+redis.call('SET', KEYS[2], token, 'PX', ARGV[1])
+PLANTED
+return token
+"""
+GIVE = """
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+return redis.call('DEL', KEYS[1])
+"""
+FLAG = {
+    "store.toml": """
+specification = "flag.py:Flag"
+[keys]
+flag = "{f}:flag"
+[operations.put]
+script = "put.lua"
+keys = ["flag"]
+[operations.take]
+script = "take.lua"
+keys = ["flag"]
+""",
+    "put.lua": "redis.call('SET', KEYS[1], 1) return 1",
+    "take.lua": "return redis.call('DEL', KEYS[1])",
+    "flag.py": """
+from orderlab.contract import Call, Contract
+
+
+class Flag(Contract):
+    operations = {"put": (), "take": ()}
+
+    def initial(self):
+        return 0
+
+    def outcomes(self, state, call, now_ms):
+        yield (1, 1) if call.name == "put" else (state, 0)
+
+    def calls(self, client, seen):
+        yield Call.of("put")
+        yield Call.of("take")
+""",
+}
+"""A store of a few states."""
+COUNTERS, INSTANTS = Equivalence.COUNTERS, Equivalence.INSTANTS
+PLANTED = {
+    "a threshold of a counter": (COUNTERS, "if token > 137 then return 0 end"),
+    "a threshold that is calculated": (COUNTERS, "if token * 2 - 41 > 1000 then return 0 end"),
+    "the last digit of a token": (COUNTERS, "if token % 10 == 7 then redis.call('DEL', KEYS[2]) end"),
+    "the length of a number": (COUNTERS, "if #tostring(token) > 5 then return 0 end"),
+    "the time of day": (INSTANTS, "if now % 86400 > 76400 then return 0 end"),
+    "a date": (INSTANTS, "if tonumber(now) > 1710000000 then return 0 end"),
+}
+
+
+def store(folder: Path, planted: str = "") -> Binding:
+    for name, text in (("store.toml", STORE), ("tokens.py", CONTRACT), ("give.lua", GIVE)):
+        (folder / name).write_text(text)
+    (folder / "take.lua").write_text(TAKE.replace("PLANTED", planted))
+    return load_binding(folder, trust_adapter=True)
+
+
+def closed(binding: Binding, steps: int = 12_000) -> tuple[Closed, Findings]:
+    laws = SequentialTerms(contract_of(binding)).laws
+    findings = Findings(frozenset(laws))
+    search = Search(ContractReruns(lambda: run_of(binding)), findings)
+    return Closing(run_of(binding, CLIENTS), search, 0, steps).close(), findings
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Binding, Closed, Findings]:
+    binding = store(tmp_path_factory.mktemp("tokens"))
+    return binding, *closed(binding)
+
+
+def test_a_store_closes(whole: tuple[Binding, Closed, Findings]) -> None:
+    _, found, findings = whole
+    assert found.is_closed
+    assert not findings.by_law
+    assert not any(one.refuted for one in found.checked.values())
+    assert "proved for any number of operations" in found.words
+    assert "2 clients" in found.words
+
+
+@pytest.mark.parametrize(("which", "planted"), PLANTED.values(), ids=PLANTED)
+def test_what_a_canonical_form_could_overlook_keeps_it_open(which: Equivalence, planted: str, tmp_path: Path) -> None:
+    found, _ = closed(store(tmp_path, planted), 3_000)
+    assert not found.is_closed
+    assert found.checked[which].refuted
+
+
+def without(states: list[dict[str, Any]], at: int) -> list[dict[str, Any]]:
+    left = [*states[:at], *states[at + 1 :]]
+    return [{**one, "from": one["from"] - (one["from"] > at)} for one in left]
+
+
+def test_a_certificate_is_checked_and_refused_when_it_was_tampered_with(
+    whole: tuple[Binding, Closed, Findings],
+) -> None:
+    binding, found, _ = whole
+    laws = [*SequentialTerms(contract_of(binding)).laws]
+    given = json.loads(json.dumps(certificate_of(found, run_of(binding, CLIENTS), laws, 0)))
+    assert check_certificate(given, run_of(binding, CLIENTS), laws, "it").startswith(found.words)
+    states = given["states"]
+    leaf = next(at for at in range(1, len(states)) if all(one["from"] != at for one in states))
+    tampered = {
+        "is not there": {**given, "states": without(states, leaf)},
+        "another than its digest": {**given, "states": [states[0], {**states[1], "digest": "0" * 24}, *states[2:]]},
+        "laws": {**given, "laws": given["laws"][1:]},
+        "binding is not": {**given, "digests": {**given["digests"], "binding": "0"}},
+        "take.lua is not": {**given, "digests": {**given["digests"], "script take.lua": "0"}},
+        "other clocks": {**given, "skews_ms": [0, 1]},
+    }
+    for why, content in tampered.items():
+        with pytest.raises(Refused, match=why):
+            check_certificate(content, run_of(binding, CLIENTS), laws, "it")
+
+
+def test_clients_that_go_on_giving_new_names_keep_a_store_open() -> None:
+    found, _ = closed(load_binding(LUA / "job_queue"))
+    assert not found.is_closed
+    assert "add.job" in found.gap
+
+
+def test_a_violation_that_is_met_while_closing_is_a_finding() -> None:
+    found, findings = closed(load_binding(LUA / "specimens" / "limiter-fixed-window", trust_adapter=True))
+    assert not found.is_closed
+    assert findings.by_law
+
+
+def test_the_command_line_says_what_is_closed_and_refuses_what_was_changed(tmp_path: Path) -> None:
+    for name, text in FLAG.items():
+        (tmp_path / name).write_text(text)
+    file = tmp_path / "certificate.json"
+    judged = ["validate", str(tmp_path), "--trust-adapter", "--effort", "0.01", "--backend", "kernel"]
+    assert orderlab(*judged, "--certificate", str(file)).returncode == 0
+    checked = orderlab("certify", str(file), "--trust-adapter")
+    assert checked.returncode == 0
+    assert "proved for any number of operations" in checked.stdout
+    (tmp_path / "put.lua").write_text(FLAG["put.lua"] + "  -- changed")
+    refused = orderlab("certify", str(file), "--trust-adapter")
+    assert refused.returncode == 1
+    assert "script put.lua is not what the certificate is of" in refused.stderr
+    assert orderlab("certify", str(tmp_path / "store.toml")).returncode == 2
+    session = orderlab("certify", str(file), "--store", "lua/session")
+    assert session.returncode == 2
+    assert "no certificates" in session.stderr
