@@ -86,8 +86,8 @@ def holding(subject: Subject) -> str:
     if len(ways) == 1:
         way, laws = next(iter(ways.items()))
         return f"{count}{f', {way}' if way else ''}: {', '.join(laws)}"
-    told = [f"{', '.join(laws)} ({way})" if way else ", ".join(laws) for way, laws in ways.items()]
-    return f"{count}: {(', ' if len(told) == len(held) else '; ').join(told)}"
+    groups = [f"{', '.join(laws)} ({way})" if way else ", ".join(laws) for way, laws in ways.items()]
+    return f"{count}: {(', ' if len(groups) == len(held) else '; ').join(groups)}"
 
 
 def looked_at(subject: Subject) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
@@ -143,13 +143,6 @@ def validate_contract(binding: Binding, order: WorkOrder = USUAL) -> ContractVal
         marks = solve(make, searching(own), now).marks
         return marks.moved_fields(), marks.to_json()
 
-    def closed(own: Findings, now: float, done: float) -> tuple[str, dict[str, Any] | None]:
-        run = make(CLIENTS)
-        scope = close(run, searching(own), order)
-        if scope is None or not scope.is_closed:
-            return "", None
-        return scope.words, certificate_of(scope, make(CLIENTS), [*terms.laws], order.seed) if order.certifies else None
-
     def grown(own: Findings, now: float, done: float) -> Growth:
         growth = measure(make, lambda: budget.is_past)
         note_growth(growth, reruns, own)
@@ -167,7 +160,7 @@ def validate_contract(binding: Binding, order: WorkOrder = USUAL) -> ContractVal
         ),
         Analysis("boundaries", solved, note=judge.note_data, follows=True),
         *(explored(scope) for scope in scopes if not scope.is_smallest),
-        Analysis("closing", closed, note=judge.note_closed),
+        Analysis("closing", lambda own, now, done: closed_scope(make, searching(own), order), note=judge.note_closed),
         Analysis("crowds", crowded),
         Analysis("what grows", grown, note=judge.note_growth),
     )
@@ -185,6 +178,18 @@ def validate_contract(binding: Binding, order: WorkOrder = USUAL) -> ContractVal
         judge.data,
         None if findings.by_law else judge.certificate,
     )  # fmt: skip
+
+
+def closed_scope(
+    make: Callable[[int], ContractRun], search: Search, order: WorkOrder
+) -> tuple[str, dict[str, Any] | None]:
+    """What a closed scope shows, empty where none is; and its certificate, where one is asked for."""
+    scope = close(make(CLIENTS), search, order)
+    if scope is None or not scope.is_closed:
+        return "", None
+    run = make(CLIENTS)
+    laws = [*SequentialTerms(run.contract).laws]
+    return scope.words, certificate_of(scope, run, laws, order.seed) if order.certifies else None
 
 
 def note_what_cannot_be(findings: Findings, binding: Binding, contract: Contract) -> None:
