@@ -210,6 +210,8 @@ class Execution:
         """What is on disk: the keys of the last whole second."""
         self.synced_at = 0
         self.restarts = 0
+        self.refused: Exception | None = None
+        """What a lane did that cannot be put in order, whatever its code made of that."""
         self._polled = False
         self.footprint: StepFootprint | None = None
         """What the last step touched."""

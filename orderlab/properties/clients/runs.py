@@ -108,6 +108,8 @@ def carried_out(
         if not execution.is_stuck:
             _at_the_end(scenario, execution, marks)
     execution.let_go()
+    if execution.refused is not None:
+        raise execution.refused
     if marks.history is not None:
         if marks.history.failure is not None:
             raise marks.history.failure

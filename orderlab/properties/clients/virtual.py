@@ -10,6 +10,8 @@ import os
 import queue
 import random
 import secrets
+import socket
+import subprocess
 import sys
 import threading
 import time
@@ -17,8 +19,10 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
+from orderlab.model.errors import InputError
 from orderlab.properties.clients import lanes
 from orderlab.properties.clients.lanes import Op
 
@@ -258,6 +262,23 @@ def _token_bytes(nbytes: int | None = None) -> bytes:
 _DRAWS: Final = "random randint randrange uniform choice choices sample shuffle getrandbits randbytes gauss expovariate"
 
 
+def _refusing(real: Callable[..., Any], does: str) -> Callable[..., Any]:
+    """What cannot be put in order, in place of which a lane is told so and the scenario cannot be judged."""
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        execution = lanes.current.execution
+        if execution is None or execution.lane is None:
+            return real(*args, **kwargs)
+        about = f" ({args[1]!r:.60})" if len(args) > 1 else ""
+        execution.refused = InputError(
+            f"client {execution.lane.name} {does}{about}, which no scheduler puts in order; leave that call out, or "
+            "put a function of your own in its place"
+        )
+        raise execution.refused
+
+    return refuse
+
+
 def _replacements() -> list[tuple[Any, str, Any]]:
     clocks = [
         (time, "time", _clock(time.time, lambda us: us / 1e6, True)),
@@ -287,6 +308,10 @@ def _replacements() -> list[tuple[Any, str, Any]]:
         (threading.Thread, "is_alive", _is_alive),
         (queue, "SimpleQueue", vars(queue)["_PySimpleQueue"]),
         (queue, "time", _clock(time.monotonic, lambda us: us / 1e6)),
+        (socket.socket, "connect", _refusing(socket.socket.connect, "opens a socket")),
+        (os, "fork", _refusing(os.fork, "forks")),
+        (subprocess.Popen, "__init__", _refusing(subprocess.Popen.__init__, "starts a process")),
+        (BaseProcess, "start", _refusing(BaseProcess.start, "starts a process")),
     ]
 
 
@@ -322,7 +347,10 @@ def installed(more: list[tuple[Any, str, Any]]) -> Iterator[None]:
     finally:
         ours = {id(value): real for owner, name, value in changes for real in [_real_of(undone, owner, name)]}
         for owner, name, real in reversed(undone):
-            setattr(owner, name, real)
+            if real is None:  # it is of a class above
+                delattr(owner, name)
+            else:
+                setattr(owner, name, real)
         for module_name, module in list(sys.modules.items()):  # modules that were imported meanwhile
             if module is None or module_name.startswith(_OURS):
                 continue

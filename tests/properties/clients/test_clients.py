@@ -6,11 +6,13 @@ import json
 import random
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -424,6 +426,30 @@ def test_the_command_line_says_it_with_its_exit_codes(tmp_path: Path) -> None:
     assert orderlab("race", f"{file}:none").returncode == 2
     file.write_text("import nothing_there")
     assert orderlab("race", str(file)).returncode == 2
+
+
+def connects(redis: Any) -> None:
+    socket.create_connection(("127.0.0.1", 1), 1)
+
+
+def starts(redis: Any) -> None:
+    subprocess.run([sys.executable, "-c", ""], check=False)
+
+
+@pytest.mark.parametrize(("function", "does"), [(connects, "opens a socket"), (starts, "starts a process")])
+def test_what_no_scheduler_can_put_in_order_is_refused_by_name(function: Any, does: str) -> None:
+    """Also where the client's code swallows it; outside of a scenario it is as ever."""
+
+    def swallows(redis: Any) -> None:
+        redis.incr("n")
+        with suppress(Exception):
+            function(redis)
+
+    with pytest.raises(InputError, match=rf"client [01] {does} \(.*leave that call out"):
+        race(scenario(clients=2)(swallows))
+    with controlled():
+        assert subprocess.run([sys.executable, "-c", ""], check=False).returncode == 0
+    assert "connect" not in vars(socket.socket)
 
 
 def test_a_signal_ends_the_run_whatever_a_client_catches(tmp_path: Path) -> None:
