@@ -21,6 +21,10 @@ FOLDER = Path(__file__).parent / "other_styles"
 STYLES = {path.stem: tomllib.loads(path.read_text()) for path in sorted(FOLDER.glob("*.toml"))}
 SLIPS = [(style, slip["name"]) for style, one in STYLES.items() for slip in one["slips"]]
 MISSED = {
+    ("scored_feed", "the contents of what lapsed stay"),
+    ("cache_with_tags", "a tag lives as long as its last entry"),
+    ("laravel_queue", "all that is due at once"),
+    ("sorted_queue", "taken before it is due"),
     ("stream_feed", "what lapsed and was not trimmed is a double"),
     ("sidekiq_queue", "the wait is as long each time"),
     ("rq_queue", "the transaction watches nothing"),
@@ -50,7 +54,7 @@ def broken_laws(binding: Binding, effort: float) -> set[str]:
 
 
 def test_the_styles_have_slips_of_their_own() -> None:
-    assert len(STYLES) == 16
+    assert len(STYLES) == 17
     assert len(SLIPS) == len(set(SLIPS)) >= 120
 
 
