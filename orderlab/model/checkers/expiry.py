@@ -1,6 +1,8 @@
 """`expiry`, seen from outside: deadlines that a history shows to be broken.
 
-A message's deadline is the time of its first publish row plus its expiry interval.
+A message's deadline is the time of its first publish row plus its expiry interval. A copy that its publisher sent again
+may be a new message to the server (MQTT-4.3.2-5), with an interval of its own, so where there are copies what is left
+lies between what the first and the last of them leave.
 
 1. Its first delivery to a subscriber comes at or after the deadline (MQTT-3.3.2-5). Repeats may come later: the
    standard speaks of delivery that has not *started*. DUP on the first row at QoS 1 or 2 proves that it had, by a
@@ -68,6 +70,7 @@ def _has_begun(connection: Any, published_us: Any) -> Any:
 @njit(cache=True)
 def _observe(
     deadlines: Any,
+    copies: Any,
     used: Any,
     connections: Any,
     delivered: Any,
@@ -97,6 +100,13 @@ def _observe(
                 deadlines[slot, 2] = time_us[row] + expiry_interval_us[row]
                 deadlines[slot, 3] = time_us[row]
                 used[0] += 1
+            else:
+                copy = slot_of(copies, fifo_of_row[row], sequence[row])
+                if copies[copy, 2] < 0:
+                    copies[copy, 0] = fifo_of_row[row]
+                    copies[copy, 1] = sequence[row]
+                    used[1] += 1
+                copies[copy, 2] = time_us[row] + expiry_interval_us[row]
         elif what in (CONNECT, DISCONNECT):
             _follow(connections[subscriber[row]], what, time_us[row])
         elif what in (DELIVER, EXPIRE):
@@ -109,14 +119,15 @@ def _observe(
                 first = not _has_begun(connections[subscriber[row]], message[3])
             met += 1
             left = deadline - time_us[row]
+            most = max(left, copies[slot_of(copies, fifo_of_row[row], sequence[row]), 2] - time_us[row])
             why, off = -1, np.int64(0)
             if what == EXPIRE:
                 if left > tolerance_us:
                     why, off = 2, left
-            elif first and left <= -tolerance_us:
-                why, off = 0, -left
+            elif first and most <= -tolerance_us:
+                why, off = 0, -most
             elif expiry_interval_us[row] >= 0:
-                off = abs(expiry_interval_us[row] - max(left, 0))
+                off = max(max(left, 0) - expiry_interval_us[row], expiry_interval_us[row] - max(most, 0), 0)
                 if off >= resolution_us + tolerance_us:
                     why = 1
             if why >= 0:
@@ -137,7 +148,9 @@ class ExpiryChecker:
     def __init__(self, names: Names, tolerance_us: int = 0, resolution_us: int = 1_000_000) -> None:
         self._names, self._tolerance_us, self._resolution_us = names, tolerance_us, resolution_us
         self._fifos, self._lanes, self._deadlines = new_table(), new_table(), new_table()
-        self._counts, self._used = np.zeros(2, np.int64), np.zeros(1, np.int64)
+        self._copies = new_table()
+        """The deadlines of the last copies of messages that were published again."""
+        self._counts, self._used = np.zeros(2, np.int64), np.zeros(2, np.int64)
         self._delivered = SequenceSets.empty()
         self._connections = np.full((256, 3), -1, np.int64)
         self._rows = np.zeros((2, ROWS_PER_CHUNK), np.int64)
@@ -157,6 +170,7 @@ class ExpiryChecker:
         self._fifos = with_room(self._fifos, int(self._counts[0]), more)
         self._lanes = with_room(self._lanes, int(self._counts[1]), more)
         self._deadlines = with_room(self._deadlines, int(self._used[0]), more)
+        self._copies = with_room(self._copies, int(self._used[1]), more)
         self._delivered.make_room(int(self._counts[1]) + more, more)
         fifo_of_row, lane_of_row = self._rows[0, :more], self._rows[1, :more]
         locate_rows(
@@ -175,6 +189,7 @@ class ExpiryChecker:
         broken = np.zeros(3, np.int64)
         met, found = _observe(
             self._deadlines,
+            self._copies,
             self._used,
             self._connections,
             self._delivered.arrays,

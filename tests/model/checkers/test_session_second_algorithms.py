@@ -241,6 +241,7 @@ def test_expiry_agrees_with_the_rule(number):
     for seed in range(number):
         rng, clock, words, broken = random.Random(seed), 0, [], []
         published, deadlines, begun = {}, {}, set()
+        latest = {}  # deadlines of copies that were published again
         spans = {"a": [], "b": []}  # of each client the connections, [begin, end]
         for _ in range(rng.randrange(2, 24)):
             clock += rng.choice([0, 5, 40])
@@ -254,6 +255,8 @@ def test_expiry_agrees_with_the_rule(number):
                 words.append(f"P{message}" + (f"%{interval}" if interval else ""))
                 if interval and message not in deadlines:
                     published[message], deadlines[message] = clock, clock + interval
+                elif interval:
+                    latest[message] = clock + interval
             elif kind in "+-":
                 words.append(f"{kind}>{subscriber}")
                 if mine and (kind == "-" or mine[-1][1] is None):
@@ -268,7 +271,8 @@ def test_expiry_agrees_with_the_rule(number):
                 began = mine[-1][0] if mine else -1
                 since = published.get(message, 0)
                 is_proof = dup and not level and (began <= since or any(end >= since for _, end in mine[:-1]))
-                if clock >= deadlines.get(message, 10**9) and (message, subscriber) not in begun:
+                is_late = clock >= max(deadlines.get(message, 10**9), latest.get(message, 0))
+                if is_late and (message, subscriber) not in begun:
                     excused += bool(is_proof)
                     if not is_proof:
                         broken.append(event)
@@ -285,6 +289,23 @@ def test_expiry_agrees_with_the_rule(number):
         outcomes[Outcome.HOLDS if found.vacuous else found.outcome] += 1
     assert min(outcomes.values()) > 300
     assert excused > 50
+
+
+@pytest.mark.parametrize(
+    ("copies", "delivery", "outcome"),
+    [
+        ("P1!%5000", "@3000 D1%4000#1", Outcome.HOLDS),  # a new message to the server, as of its second copy
+        ("P1!%5000", "@3000 D1%2000#1", Outcome.HOLDS),  # or the first
+        ("P1!%5000", "@3000 D1%5000#1", Outcome.VIOLATED),  # neither has as much left
+        ("P1!%5000", "@3000 D1%1000#1", Outcome.VIOLATED),  # nor as little
+        ("", "@3000 D1%4000#1", Outcome.VIOLATED),
+        ("P1!%5000", "@6000 D1#1", Outcome.HOLDS),
+        ("P1!%5000", "@7500 D1#1", Outcome.VIOLATED),
+        ("", "@6000 D1#1", Outcome.VIOLATED),
+    ],
+)
+def test_a_copy_that_was_published_again_has_an_interval_of_its_own(copies, delivery, outcome):
+    assert verdict("expiry", f"S + P1%5000 @2000 {copies} A1 {delivery} K1#1 Z").outcome is outcome
 
 
 def test_causal_order_agrees_with_the_closure_of_happens_before():

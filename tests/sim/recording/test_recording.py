@@ -139,7 +139,7 @@ def test_mosquitto_is_recorded_and_judged(tmp_path: Path) -> None:
     words = f"record mqtt --start mosquitto --history {file} --messages 90 --cut 0.01 --drop 0.005 --delay 0.02"
     ended = orderlab(*words.split())
     assert ended.returncode == 0, ended.stderr
-    judged = json.loads(orderlab("check", file, "--json", "--expiry-tolerance-ms", 5000).stdout)
+    judged = json.loads(orderlab("check", file, "--json", "--expiry-tolerance-ms", 100).stdout)
     outcomes = {verdict["law"]: verdict["outcome"] for verdict in judged["verdicts"]}
     del outcomes["receive-maximum"]
     assert "violated" not in outcomes.values(), outcomes
