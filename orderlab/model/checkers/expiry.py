@@ -127,7 +127,7 @@ def _observe(
             elif first and most <= -tolerance_us:
                 why, off = 0, -most
             elif expiry_interval_us[row] >= 0:
-                off = max(max(left, 0) - expiry_interval_us[row], expiry_interval_us[row] - max(most, 0), 0)
+                off = np.int64(max(0, max(left, 0) - expiry_interval_us[row], expiry_interval_us[row] - max(most, 0)))
                 if off >= resolution_us + tolerance_us:
                     why = 1
             if why >= 0:
