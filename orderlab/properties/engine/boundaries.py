@@ -30,7 +30,7 @@ RUNS_MAX = 1_000
 WAITS_MAX = 6
 STEPS = 900
 """Steps after a call with another argument, for each unit of effort."""
-FOLLOWED_EXACT = 120
+FOLLOWED_EXACT = 240
 FOLLOWED = 16, 120
 """Steps after one such call: at the smallest effort, and at most."""
 SILENCE_MS = 400 * 24 * 3600 * 1000
@@ -249,7 +249,7 @@ class Boundaries:
         waits = [step for step in steps_in(begun, WAITS_MAX) if isinstance(step, Wait)]
         queue = list(after(way, begun, waits))
         queue += [later for each in [*queue] for later in after(*each, steps_in(each.state, 0))]
-        queue = [*after(way, begun, steps_in(begun, 0)), *queue[len(waits) :]]
+        queue = [*queue[len(waits) :], *after(way, begun, steps_in(begun, 0))]
         for each in queue:
             if left <= 0:
                 return
@@ -262,7 +262,14 @@ def in_turn(targets: Iterable[tuple[Met, Target]]) -> list[tuple[Met, Target]]:
     rows: list[tuple[bool, int, int, tuple[Met, Target]]] = []
     seen: Counter[object] = Counter()
     for number, (met, target) in enumerate(targets):
-        place = (target.site, target.symbol.general, met.step.call.name)
+        path = met.seen.path
+        place = (
+            target.site,
+            target.symbol.general,
+            met.step.call.name,
+            len(path.conditions),
+            repr(met.seen.reply)[:40],
+        )
         seen[place, target.value] += 1
         if seen[place, target.value] <= TIMES:
             seen[place] += 1

@@ -295,7 +295,9 @@ class LuaFunctions:
     def _floor(self, given: list[MarkedValue]) -> list[MarkedValue]:
         (value,) = self._numbers(given[:1])
         expression = None if value.expression is None else ("floor", value.expression)
-        return [MarkedValue(float(math.floor(value.value)), expression, value.marks)]
+        whole = MarkedValue(float(math.floor(value.value)), expression, value.marks)
+        self.path.meet("<", whole, value, whole.value < value.value, self._site)  # what is cut off
+        return [whole]
 
     def _ceil(self, given: list[MarkedValue]) -> list[MarkedValue]:
         (value,) = self._numbers(given[:1])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from importlib.util import find_spec
+from itertools import product
 from typing import Any, NamedTuple
 
 from orderlab.properties.shadow.marked import (
@@ -24,11 +26,11 @@ from orderlab.properties.shadow.marked import (
 
 NOT_INSTALLED = "boundaries: not solved, install orderlab[solver]"
 SIDES = (-1, 0, 1)
-"""A condition is met one below, at, and one above where it changes."""
+"""Around the nearest number with which a condition comes out the other way."""
 WORK_MAX = 60_000
 """Of one question, in the solver's own units (``rlimit``): the same on any machine."""
-ASKED_MAX = 4
-"""Times that one edge of one condition is asked about for one symbol, with other numbers around it."""
+ASKED_MAX, ALIKE_MAX = 12, 2
+"""Times that one condition is asked about for one symbol, with other numbers around it; and in runs as long."""
 COUNT_MAX = 2_000_000
 INTEGERS = (-(1 << 63), (1 << 63) - 1)
 EARLIER_MAX = 12
@@ -55,7 +57,7 @@ def is_installed() -> bool:
 class Solver:
     """Asks what is on both sides of each condition, each once."""
 
-    asked: dict[Any, int] = field(default_factory=dict)
+    asked: Counter[Any] = field(default_factory=Counter)
     answers: dict[Any, int | None] = field(default_factory=dict)
     queries: int = 0
     unknown: int = 0
@@ -65,42 +67,47 @@ class Solver:
         """What to try next, by the conditions of one run."""
         for at, condition in enumerate(path.conditions):
             for symbol in sorted(_free(condition), key=repr):
-                for side in SIDES:
-                    key = (condition.site, condition.operator, symbol.general, side, condition.held)
-                    if self.asked.get(key, 0) >= ASKED_MAX:
-                        continue
-                    self.asked[key] = self.asked.get(key, 0) + 1
-                    value = self._value(condition, symbol, side, path, path.conditions[:at])
-                    if value is not None and value != path.given[symbol]:
-                        is_exact = condition.operator == "==" and not side
-                        yield Target(symbol, value, path.given[symbol], condition.site, is_exact)
+                key = (condition.site, condition.operator, symbol.general, condition.held)
+                alike = (key, len(path.conditions))
+                if self.asked[key] >= ASKED_MAX or self.asked[alike] >= ALIKE_MAX:
+                    continue
+                self.asked.update((key, alike))
+                given = path.given[symbol]
+                edges = self._edges(condition, symbol, path, path.conditions[:at])
+                for edge, side in product(dict.fromkeys(edges), SIDES):
+                    value = edge + side
+                    if value != given:
+                        is_exact = condition.operator == "==" and not condition.held and not side
+                        yield Target(symbol, value, given, condition.site, is_exact)
 
-    def _value(self, condition: Edge, symbol: Unknown, side: int, path: Path, earlier: Sequence[Edge]) -> int | None:
+    def _edges(self, condition: Edge, symbol: Unknown, path: Path, earlier: Sequence[Edge]) -> Iterator[int]:
+        """The nearest number with which a condition comes out the other way; after all others as they came out, and
+        whatever they do."""
         others = [item for item in earlier if symbol in _free(item)][-EARLIER_MAX:]
         for before in (others, []) if others else ([],):
             question = (
                 _settled(condition, symbol, path),
-                side,
+                condition.held,
                 path.given[symbol],
                 frozenset((_settled(item, symbol, path), item.held) for item in before),
                 symbol.kind,
             )
             if question not in self.answers:
                 self.answers[question] = self._ask(question)
-            if self.answers[question] is not None:
-                return self.answers[question]
-        return None
+            answer = self.answers[question]
+            if answer is not None:
+                yield answer
 
     def _ask(self, question: Any) -> int | None:
         import z3
 
-        (_operator, left, right), side, given, before, kind = question
+        condition, held, given, before, kind = question
         unknown = z3.Int("s")
         low, high = (0, COUNT_MAX) if kind in (SIZE, BUILT, LENGTH) else INTEGERS
         bounds = [unknown >= low, unknown <= high]
         try:
-            wanted = _term(left, unknown) - _term(right, unknown) == side
-            bounds += [_holds(item, held, unknown) for item, held in before]
+            wanted = _holds(condition, not held, unknown)
+            bounds += [_holds(item, was, unknown) for item, was in before]
         except ZeroDivisionError:
             return None
         start = int(given)
@@ -171,7 +178,7 @@ def _holds(condition: tuple[str, Any, Any], held: bool, unknown: Any) -> Any:
 
     operator, left, right = condition
     a, b = _term(left, unknown), _term(right, unknown)
-    truth = a == b if operator == "==" else a <= b if operator == "<=" else a < b
+    truth = a == b if operator == "==" else a <= b if operator == "<=" else a < b  # "digits" too
     return truth if held else z3.Not(truth)
 
 

@@ -124,13 +124,13 @@ def test_renaming_what_is_only_moved_changes_nothing_but_itself() -> None:
     ("source", "args", "setup", "values"),
     [
         ("if ARGV[1] * 3 + 2 == 413 then return 1 end", ("5",), (), {137}),
-        ("if tonumber(ARGV[1]) > 5003 then return 1 end", ("5",), (), {5002, 5003, 5004}),
-        ("redis.call('SET', KEYS[1], 1, 'EX', math.floor(ARGV[1] / 1000)) return 1", ("5000",), (), {999, 1999}),
+        ("if tonumber(ARGV[1]) > 5003 then return 1 end", ("5",), (), {5003, 5004, 5005}),
+        ("redis.call('SET', KEYS[1], 1, 'EX', math.floor(ARGV[1] / 1000)) return 1", ("5000",), (), {999, 5001}),
         ("redis.call('ZADD', KEYS[1], ARGV[1] * 4096, 'm') return 1", ("5",), (), {2**41}),
         ("if redis.call('LLEN', KEYS[1]) % 211 == 210 then return 1 end", (), (("RPUSH", "k", "a"),), {209, 210, 211}),
-        ("return redis.call('LRANGE', KEYS[1], 0, 136)", (), (("RPUSH", "k", "a"),), {136, 137, 138}),
+        ("return redis.call('LRANGE', KEYS[1], 0, 136)", (), (("RPUSH", "k", "a"),), {137, 138, 139}),
         ("local t = redis.call('LRANGE', KEYS[1], 0, -1) return {unpack(t)}", (), (("RPUSH", "k", "a"),), {7999, 8000}),
-        ("if #ARGV[1] > 311 then return 1 end", ("abc",), (), {310, 311, 312}),
+        ("if #ARGV[1] > 311 then return 1 end", ("abc",), (), {311, 312, 313}),
         ("for i = 1, redis.call('LLEN', KEYS[1]), 137 do end", (), (("RPUSH", "k", "a", "b"),), {137, 138}),
     ],
 )

@@ -17,8 +17,12 @@ from orderlab.properties.engine.witness import ContractReruns
 from orderlab.properties.shadow.solver import NOT_INSTALLED
 from orderlab.properties.validation.findings import Findings
 from orderlab.sim.stores.binding.loader import load_binding
+from tests.properties.contracts.sequential.planted_boundaries import convicts, written
+from tests.properties.contracts.sequential.planted_boundaries import planted as planted_flaws
 
 LUA = Path("lua")
+FLAWS = {str(flaw): flaw for flaw in planted_flaws()}
+QUICK = [name for name in FLAWS if name.startswith(("lock-", "permits-acquire.lua-coarse"))][:5]
 DUE = "local due_ms = 0\n"
 TOKEN = "local job, token = jobs[name], tonumber(state[1] or 0) + 1\n"
 
@@ -89,3 +93,22 @@ def test_without_the_solver_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boundaries, "is_installed", lambda: False)
     findings, _ = solved(LUA / "lock")
     assert findings.gaps == [NOT_INSTALLED]
+
+
+def test_fifty_flaws_stand_at_numbers_of_their_own() -> None:
+    assert len(FLAWS) == 50
+    assert len({flaw.store for flaw in FLAWS.values()}) == 10
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_drawn_flaw_is_convicted(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("z3")
+    assert convicts(written(tmp_path, FLAWS[name]), 10.0)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", [0, 1])
+def test_all_but_two_of_fifty_are_convicted(tmp_path: Path, seed: int) -> None:
+    flaws = list(planted_flaws(seed))
+    caught = [convicts(written(tmp_path / str(number), flaw), 10.0) for number, flaw in enumerate(flaws)]
+    assert sum(caught) >= 48
