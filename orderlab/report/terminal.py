@@ -211,4 +211,5 @@ def shown(subject: Subject, effort: str, is_trusted: bool = False) -> str:
         return f"Shown: nothing against {subject.name}, and not enough for it; {cure}."
     kept = subject.named(Outcome.HOLDS)
     laws = ", ".join(kept) if len(kept) <= NAMED_MAX else f"all {len(kept)} laws"
-    return f"Shown: {subject.name} keeps {laws} in all that was tried at effort {effort}, and nothing beyond that."
+    seen = f"in all that was tried or closed at effort {effort}"
+    return f"Shown: {subject.name} keeps {laws} {seen}, and nothing beyond that."

@@ -51,7 +51,7 @@ def words_of(bounds: Bounds, states: Sequence[RunState], is_pruned: bool, used: 
     every = f", time in steps of {bounds.grid_ms:,} ms and 1 ms beside," if bounds.grid_ms > 1 else ""
     listed = ", ".join(WORDS[item] for item in Equivalence if item in used)
     return (
-        f"proved for any number of operations, with {live}{bounds.clients} clients{held}{every} and 1 trouble at "
+        f"for any number of operations, with {live}{bounds.clients} clients{held}{every} and 1 trouble at "
         f"a time (closed: {len(states):,} states; {listed})"
     )
 
