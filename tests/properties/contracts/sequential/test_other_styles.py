@@ -21,7 +21,6 @@ FOLDER = Path(__file__).parent / "other_styles"
 STYLES = {path.stem: tomllib.loads(path.read_text()) for path in sorted(FOLDER.glob("*.toml"))}
 SLIPS = [(style, slip["name"]) for style, one in STYLES.items() for slip in one["slips"]]
 MISSED = {
-    ("scored_feed", "the contents of what lapsed stay"),
     ("cache_with_tags", "a tag lives as long as its last entry"),
     ("laravel_queue", "all that is due at once"),
     ("sorted_queue", "taken before it is due"),
