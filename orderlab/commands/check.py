@@ -140,7 +140,7 @@ def _files_of(
             raise InputError("--corpus: it names its files itself, and writes no report; leave FILE and --report out")
         return []
     if not files:
-        raise InputError("check: no FILE; name histories, or a corpus by --corpus FOLDER")
+        raise InputError("check: no FILE; name histories, or a corpus by --corpus FOLDER (orderlab check --help)")
     if verdicts is not None:
         raise InputError("--verdicts: of a corpus only; name it by --corpus FOLDER")
     return files

@@ -16,13 +16,14 @@ from orderlab.model.contracts.contract import Call
 from orderlab.model.contracts.judge import TooManyStates
 from orderlab.model.contracts.steps import Begin, ClientStep, Wait
 from orderlab.model.errors import InputError
-from orderlab.properties.engine.growing import BOUNDARIES, GROWING, MORE, SMALL, Growing, ahead
+from orderlab.properties.engine.growing import GROWING, MORE, SMALL, Growing, ahead
 from orderlab.properties.engine.marking import NO_RANGE, Carried, Marks, Met, carried_out, range_of, with_argument
 from orderlab.properties.engine.pumps import Probe, probe_of
 from orderlab.properties.engine.run import ContractRun, RunState
 from orderlab.properties.engine.search import Beginning, Search
 from orderlab.properties.shadow.marked import ARGUMENT, BUILT, DATA, LENGTH, NUMBER, SIZE, TIME
 from orderlab.properties.shadow.solver import NOT_INSTALLED, Solver, Target, is_installed
+from orderlab.properties.validation.findings import BOUNDARIES
 
 RUNS = 70
 """Runs with marked values, for each unit of effort."""

@@ -12,8 +12,8 @@ from orderlab.model.errors import InputError
 from orderlab.properties.engine.pumps import SEEN_MAX, Cycle, Probe, Walker, crowd_slopes, cycles_of
 from orderlab.properties.engine.run import ContractRun
 from orderlab.properties.engine.search import Search, moments
+from orderlab.properties.validation.findings import BOUNDARIES
 
-BOUNDARIES = "boundaries"
 GROWING, MORE = 2_200, 1.6
 """Steps of rounds that grow a store at the smallest effort, and by which power of the effort there are more: in a large
 store a step takes longer, and counts more."""

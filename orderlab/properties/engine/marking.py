@@ -177,3 +177,19 @@ def range_of(contract: Contract, operation: str, name: str) -> tuple[int, int]:
     """The least and the greatest that callers may give, of a text its bytes; an empty range where nothing is said."""
     ranges: Mapping[str, tuple[int, int]] = contract.ranges()
     return ranges.get(f"{operation}.{name}", ranges.get(name, NO_RANGE))
+
+
+def is_variant(contract: Contract, call: Call, usual: Call) -> bool:
+    """Whether a call is the ``usual`` one but for values that the contract lets callers give."""
+    if call.name != usual.name or [key for key, _ in call.fields] != [key for key, _ in usual.fields]:
+        return False
+    return all(
+        value == other or _is_given(value, other, *range_of(contract, call.name, name))
+        for (name, value), (_, other) in zip(call.fields, usual.fields, strict=True)
+    )
+
+
+def _is_given(value: Any, usual: Any, low: int, high: int) -> bool:
+    if isinstance(value, str) and isinstance(usual, str):
+        return value == _of_length(usual, len(value)) and low <= len(value.encode()) <= high
+    return type(value) is int and type(usual) is int and low <= value <= high

@@ -21,6 +21,7 @@ from orderlab.model.contracts.steps import (
     Wait,
     fault_of,
 )
+from orderlab.properties.engine.marking import is_variant
 from orderlab.properties.engine.pages import crowding, pages_of
 from orderlab.properties.engine.reruns import TakenAgain
 from orderlab.properties.engine.run import BESIDE_SERVERS, LIMIT_WORD, ContractRun, Report
@@ -201,9 +202,12 @@ def weight(step: ClientStep) -> int:
 
 
 def is_legal(run: ContractRun, step: Begin) -> bool:
-    """Whether the contract has the client make this call after what it has seen, or it is sent once more."""
-    client = run.clients[step.client]
-    return step.call == run.repeated(step.client) or step.call in run.judge.asked.calls(step.client, client.seen)
+    """Whether the contract has the client make this call after what it has seen, with other values in its ranges too,
+    or it is sent once more."""
+    if step.call == run.repeated(step.client):
+        return True
+    calls = list(run.judge.asked.calls(step.client, run.clients[step.client].seen))
+    return step.call in calls or any(is_variant(run.contract, step.call, each) for each in calls)
 
 
 def _resumed(steps: Steps) -> Steps:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from importlib.util import find_spec
@@ -50,7 +51,9 @@ class Target(NamedTuple):
 
 def is_installed() -> bool:
     """Whether there is a solver."""
-    return find_spec("z3") is not None
+    with suppress(ModuleNotFoundError):
+        return find_spec("z3") is not None
+    return False
 
 
 @dataclass

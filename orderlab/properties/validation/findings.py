@@ -37,6 +37,8 @@ def was_stopped(law: str, text: str) -> bool:
 
 
 FOREIGN_TYPE = "wrong-type"
+BOUNDARIES = "boundaries"
+"""The analysis that gives calls other values than usual: what it finds comes after other traces of as many steps."""
 
 
 class Kind(NamedTuple):
@@ -74,10 +76,11 @@ class Finding:
     """Which analysis found it."""
 
     @cached_property
-    def size(self) -> tuple[bool, int, int]:
-        """Steps, then the length of what they say: the measure of a short witness. One that takes a value of a type
-        that the store never puts there comes after all others."""
-        return meets_foreign_type(self.trace), len(self.trace.steps), len(repr(self.trace.steps))
+    def size(self) -> tuple[bool, int, bool, int]:
+        """Steps, whether values are unusual, then the length of what they say: the measure of a short witness. One that
+        takes a value of a type that the store never puts there comes after all others."""
+        is_unusual = self.analysis == BOUNDARIES
+        return meets_foreign_type(self.trace), len(self.trace.steps), is_unusual, len(repr(self.trace.steps))
 
     @cached_property
     def kind(self) -> Kind:
@@ -150,7 +153,7 @@ class Findings:
         known = self.by_law.setdefault(finding.law, [])
         scale = finding.trace.world
         alike = [one for one in known if one.trace.world == scale and one.kind == kind]
-        length = meets_foreign_type(finding.trace), len(finding.trace.steps), 0
+        length = meets_foreign_type(finding.trace), len(finding.trace.steps), finding.analysis == BOUNDARIES, 0
         if len(alike) >= self.KEPT:
             if alike[-1].size <= length or any(one.trace.steps == finding.trace.steps for one in alike):
                 return

@@ -436,6 +436,6 @@ def test_a_verdict_says_which_reductions_it_was_decided_without() -> None:
     alone = explore(made, Options(symmetry=True)).verdicts
     assert {v.how for v in alone} == {"", "without symmetry, on all 28 states"}
     done = orderlab("explore", ROOT / "orderlab/commands/explore_template.py", "--symmetry")
-    assert "no-starvation(c=0) (without symmetry, on all 28 states)" in done.stdout
+    assert "; no-starvation(c=0), no-starvation(c=1) (without symmetry, on all 28 states)" in done.stdout
     done = orderlab("explore", ROOT / "orderlab/commands/explore_template.py", "--reduction")
     assert "8 hold, without reduction: mutual-exclusion, " in done.stdout

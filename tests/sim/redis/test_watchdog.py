@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -188,3 +189,21 @@ def test_interrupted_twice_it_ends_at_once() -> None:
     asked_to_end.clear()
     with pytest.raises(KeyboardInterrupt):
         watch(until_asked)
+
+
+def test_the_answer_of_a_child_is_there_while_those_of_other_threads_go_on(tmp_path: Path) -> None:
+    """No child holds the pipe of another, however many are made at once."""
+    over = tmp_path / "over"
+
+    def until_it_is_over() -> bool:
+        while not over.exists():
+            time.sleep(0.01)
+        return True
+
+    with ThreadPoolExecutor(16) as pool:
+        children = [pool.submit(watch, work) for work in [until_it_is_over, lambda: False] * 8]
+        try:
+            assert [each.result(timeout=60) for each in children[1::2]] == [Finished(False)] * 8
+        finally:
+            over.touch()
+        assert [each.result() for each in children[::2]] == [Finished(True)] * 8

@@ -16,6 +16,7 @@ import pickle
 import select
 import signal
 import struct
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -108,6 +109,8 @@ class Heartbeat:
         return RunningScript(*marshal.loads(self._memory[_HEADER.size : _HEADER.size + length]))
 
 
+_forking = threading.Lock()
+"""Held so that no child of another thread has the writing end of a pipe, which would keep it open."""
 current: Heartbeat | None = None
 """The heartbeat of this process, if it is a watched child. ``LuaEngine`` tells it of every run."""
 
@@ -125,14 +128,16 @@ def watch(
     Linux; elsewhere a script's time is wall time.
     """
     heartbeat = Heartbeat()
-    reading, writing = os.pipe()
     die_with_parent = dying_with_parent()
-    with quiet_fork():
-        child = os.fork()
+    with _forking:  # both processes leave it, each with a lock of its own
+        reading, writing = os.pipe()
+        with quiet_fork():
+            child = os.fork()
+        if child:
+            os.close(writing)
     if child == 0:
         os.close(reading)
         _work_in_child(work, heartbeat, writing, memory_bytes_max, die_with_parent, in_order)
-    os.close(writing)
     with os.fdopen(reading, "rb", buffering=0) as pipe:
         watcher = _Watcher(child, heartbeat, script_seconds_max, seconds_max, is_cancelled, in_order)
         try:
