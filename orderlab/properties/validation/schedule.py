@@ -20,6 +20,9 @@ from orderlab.properties.validation.order import Progress, in_silence
 from orderlab.sim.redis.lua.watchdog import CANCELLED, Finished, watch
 from orderlab.sim.stores.bound import BudgetExceeded, CpuBudget
 
+NUMBER_BYTES = 2
+"""Of the number of a chain of analyses, as processes take it."""
+
 
 def _nothing(value: Any) -> None:
     pass
@@ -121,13 +124,14 @@ class Schedule:
                 chains.append([at])
         self.progress(f"{len(due)} analyses, {name_of_effort(effort)}")
         reading, writing = os.pipe()
-        os.write(writing, bytes(range(len(chains))))  # a pipe: who reads a byte has it for himself
+        for number in range(len(chains)):
+            os.write(writing, number.to_bytes(NUMBER_BYTES, "big"))  # who reads it from the pipe has it for himself
         os.close(writing)
 
         def work() -> list[tuple[int, Part]]:
             parts = []
-            while taken := os.read(reading, 1):
-                for at in chains[taken[0]]:
+            while taken := os.read(reading, NUMBER_BYTES):
+                for at in chains[int.from_bytes(taken, "big")]:
                     parts.append((at, self._carried_out(at, effort)))
                     if parts[-1][1].is_cut:
                         return parts
@@ -151,9 +155,7 @@ class Schedule:
 def _watched(work: Callable[[], list[tuple[int, Part]]], has_failed: threading.Event) -> list[tuple[int, Part]]:
     """What a process comes to; nothing once another has failed."""
     try:
-        answer = watch(
-            work, script_seconds_max=SCRIPT_SECONDS_MAX, is_cancelled=has_failed.is_set, in_order=True
-        )  # fmt: skip
+        answer = watch(work, script_seconds_max=SCRIPT_SECONDS_MAX, is_cancelled=has_failed.is_set, in_order=True)
     except BaseException:
         has_failed.set()
         raise

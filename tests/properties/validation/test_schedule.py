@@ -119,3 +119,10 @@ def test_errors_of_a_process_are_those_of_the_round() -> None:
     with pytest.raises(RunawayScript) as told:
         schedule({"a": runaway, "b": endless}, 2, []).round(1.0)
     assert told.value.unfinished.script == RunningScript(b"sha", (), ())
+
+
+def test_processes_share_any_number_of_analyses() -> None:
+    noted: list[object] = []
+    judged = schedule({f"analysis {number}": len_of_nothing for number in range(700)}, 2, noted)
+    assert judged.round(1.0) == ""
+    assert noted == [0] * 700
