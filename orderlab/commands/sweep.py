@@ -52,7 +52,7 @@ def sweep(
     """Run a sweep file: every run a row with its parameters, metrics, verdicts, and the command that replays it.
 
     A file with a table `question` is answered: capacity, sensitivity, risk, rare-event, cheapest, best, comparison
-    (notes/spark.md). The same command goes on where it was stopped. Exit code 0: every run came to its end and held
+    (notes/questions.md). The same command goes on where it was stopped. Exit code 0: every run came to its end and held
     every law; 1: a run violates one; 2: the input is unusable; 3: runs failed, were not done, or left their laws
     unknown (none was put to the test, or there is none: --allow-vacuous); 130: interrupted. With a question 1: its
     target is missed; 3: it stayed open.

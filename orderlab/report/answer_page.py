@@ -3,7 +3,7 @@ sweep."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from orderlab.spark_sweeps.questions.asking import COMMANDS
 from orderlab.spark_sweeps.questions.best import aim_columns
 from orderlab.spark_sweeps.questions.capacity import capacity_columns
 from orderlab.spark_sweeps.questions.cheapest import target_columns
+from orderlab.spark_sweeps.questions.dependence import LOG_FROM, Dependence
 from orderlab.spark_sweeps.runs.digests import code_digest, scripts_digest
 from orderlab.spark_sweeps.sweep_file.specification import SweepFile
 
@@ -65,6 +66,7 @@ def write_answer_page(answer: Answer, sweep: SweepFile) -> Path:
         commands=[(name, command) for name, command in commands if command],
         replays=answer.replays,
         drawing=drawn(answer, sweep),
+        curves=[curve for dependence in answer.dependence for curve in _curves(dependence)],
         asked=[{"": f"question.{name}", "value": _plain(value)} for name, value in (sweep.question or {}).items()],
         axes=[
             {"axis": name, "values": _plain(axis.model_dump(mode="json", by_alias=True, exclude_defaults=True))}
@@ -290,6 +292,33 @@ def _front_of(
         "the line joins the front; hollow: the constraints are not met",
         panel(caption, curves, x_axis, y_axis),
     )
+
+
+def _curves(dependence: Dependence) -> Iterator[dict[str, Any]]:
+    """A drawing for each parameter, all of an aim on one scale; ordered values along an axis, choices in rows."""
+    ends = [end for curve in dependence.effects.values() for effect in curve for end in effect[1:]]
+    for name, curve in dependence.effects.items():
+        marks = [
+            Mark(
+                effect.value, effect.mean, effect.low, effect.high, f"{name} {cell(effect.value)}: {cell(effect.mean)}"
+            )
+            for effect in curve
+        ]
+        if all(isinstance(effect.value, (int, float)) and not isinstance(effect.value, bool) for effect in curve):
+            values = [float(effect.value) for effect in curve]
+            is_log = min(values) > 0 and max(values) / min(values) > LOG_FROM
+            x = Axis(with_unit(name), scale_of(values, is_log=is_log, from_zero=False))
+            svg = panel(name, [Curve("", marks)], x, Axis(with_unit(dependence.metric), scale_of(ends)))
+        else:
+            drawn_rows = [Row(f"{effect.value}", cell(effect.mean), [mark._replace(x=effect.mean, y=0)])
+                    for effect, mark in zip(curve, marks, strict=True)]  # fmt: skip
+            svg = rows_of_intervals(name, drawn_rows, Axis(with_unit(dependence.metric), scale_of(ends, is_log=False)))
+        yield {
+            "caption": f"{dependence.metric} by {name}",
+            "under": "mean of the model, and eight of ten",
+            "svg": svg,
+            "kind": "",
+        }
 
 
 def _probability(

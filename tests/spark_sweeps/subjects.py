@@ -184,8 +184,9 @@ def at_times_lawful(parameters, seed):
 
 
 def tuned(parameters, seed):
-    """Latency with its least at 7 producers and a linger of 5 under `lua`, noisy; `watch` breaks a law."""
-    noise = random.Random(f"{seed}").gauss(0, 0.05)
+    """Latency with its least at 7 producers and a linger of 5 under `lua`, noisier in few seconds; `watch` breaks a
+    law."""
+    noise = random.Random(f"{seed}").gauss(0, 0.05) / math.sqrt(parameters.get("seconds", 1.0))
     away = (parameters["producers"] - 7) ** 2 + math.log(parameters["linger"] / 5) ** 2
     ms = 10 + away + noise
     if parameters["producers"] == parameters.get("fails"):

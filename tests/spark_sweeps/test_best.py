@@ -286,3 +286,90 @@ def test_few_runs_end_near_the_optimum(problem, optimum):
 class _Still:
     def standard_normal(self):
         return 0.0
+
+
+def searched_short(function, runs=120, keep=0.5, **more):
+    asked = Best.model_validate(
+        {"kind": "best", "minimise": "cost", "subject_to": ["load <= 0.0"], "runs": runs, "parameters": SIX,
+         "short": {"parameter": "seconds", "share": 0.25, "keep": keep}, **more}
+    )  # fmt: skip
+    rounds = {}
+
+    def ask(name, points, replications, seeds=None):
+        rounds[name] = [dict(point) for point in points]
+        return ask_of(function)(name, points, replications, seeds)
+
+    return asked, best(asked, ask, 2, 1, 8.0), rounds
+
+
+def test_the_worse_half_of_a_batch_stops_after_a_short_run():
+    asked, found, rounds = searched_short(bowl)
+    first = rounds["short-0000"]
+    assert {point["seconds"] for point in first} == {2.0}
+    assert len(rounds["batch-0000"]) == len(first) / 2
+    assert all("seconds" not in point for point in rounds["batch-0000"])
+    costs = [bowl({**point}, _Still())["cost"] for point in first]
+    going_on = [bowl(point, _Still())["cost"] for point in rounds["batch-0000"]]
+    assert max(going_on) <= np.median(costs) + 0.05
+    stopped = [tried for tried in found.tried.values() if tried.is_stopped]
+    assert len(stopped) > 10
+    assert found.cost <= 120
+    assert found.runs > 120  # for short ones cost less
+    assert found.finalists[0].chosen
+    (line,) = (note for note in of_best(asked, found).notes if note.startswith("Stopped early"))
+    assert float(line.split("by ")[1].split()[0]) > 0.9
+    assert not any("were not measured" in note for note in of_best(asked, found).notes)
+
+
+def test_short_runs_that_mislead_are_told():
+    def turned(at, rng):
+        found = bowl(at, rng)
+        return {**found, "cost": -found["cost"]} if "seconds" in at else found
+
+    asked, found, _ = searched_short(turned)
+    (line,) = (note for note in of_best(asked, found).notes if note.startswith("Stopped early"))
+    assert float(line.split("by ")[1].split()[0]) < -0.9
+
+
+def test_a_short_run_that_fails_is_no_early_stop():
+    def broken(at, rng):
+        return None if at.get("seconds") and at["mode"] == "x" else bowl(at, rng)
+
+    _, found, _ = searched_short(broken)
+    assert all(tried.parameters["mode"] != "x" for tried in found.tried.values() if tried.is_stopped)
+
+
+def test_a_search_with_looks_is_asked_of_one_aim_and_of_a_length_that_is_known(tmp_path):
+    with pytest.raises(ValueError, match="of several aims"):
+        Best.model_validate({"kind": "best", "minimise": ["a", "b"], "runs": 100, "parameters": {"n": [1, 2]},
+                             "short": {"parameter": "seconds"}})  # fmt: skip
+    file = tmp_path / "sweep.toml"
+    text = station('output = "out"', runs=64) + '[question.short]\nparameter = "seconds"\n'
+    file.write_text(text)
+    refused = orderlab("sweep", file, "--dry-run")
+    assert refused.returncode == 2
+    assert "base.seconds is not there" in refused.stderr
+    file.write_text(text.replace("[question]", "[base]\nseconds = 4.0\n[question]", 1))
+    assert orderlab("sweep", file, "--dry-run").returncode == 0
+
+
+def test_curves_of_each_parameter_follow_what_it_does():
+    _, found = found_by(bowl, "random", 400, 1)
+    (dependence,) = found.dependence
+    assert dependence.explained > 0.8
+    least = {name: min(curve, key=lambda effect: effect.mean).value for name, curve in dependence.effects.items()}
+    assert abs(least["a"] - 0.3) <= 0.15
+    assert abs(least["b"] - 0.6) <= 0.15
+    assert (least["mode"], least["size"]) == ("y", 50)
+    assert abs(least["n"] - 11) <= 2
+
+
+def test_of_noise_no_curve_is_drawn():
+    def noise(at, rng):
+        return {"cost": float(np.random.default_rng(list(str(at).encode())).standard_normal()), "load": -1.0}
+
+    asked, found = found_by(noise, "random", 200, 1)
+    (dependence,) = found.dependence
+    assert dependence.explained < 0.2
+    assert not dependence.effects
+    assert any("too little to say what" in note for note in of_best(asked, found).notes)

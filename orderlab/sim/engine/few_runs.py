@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from orderlab.sim.engine.statistics import interval_of, numbers_of
+from orderlab.sim.engine.statistics import Interval, interval_of, numbers_of
 
 UNSEEN = 0.05
 """The chance that something more frequent than `unseen_share` did not show."""
@@ -82,14 +82,36 @@ def carriers(values: Sequence[float], confidence: float = 0.95) -> list[int]:
     return []
 
 
-def median_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float] | None:
-    """Both ends of the interval of the median by order statistics, which holds it whatever the population is; None for
-    fewer values than it needs.
+def quantile_of(values: Sequence[float], share: float) -> float:
+    """The least of the values that a ``share`` of them does not exceed."""
+    return float(np.quantile(np.asarray(values, float), share, method="inverted_cdf"))
+
+
+def quantile_interval(values: Sequence[float], share: float, confidence: float = 0.95) -> Interval:
+    """The value that a ``share`` of the population does not exceed, and its interval by order statistics, which holds
+    it whatever the population is. An end is infinite where so few values do not reach it (`runs_needed`).
     """
     from scipy import stats
 
-    found = stats.quantile_test(np.asarray(values, float), q=0, p=0.5).confidence_interval(confidence)
-    return (float(found.low), float(found.high)) if math.isfinite(found.low) and math.isfinite(found.high) else None
+    sample = np.asarray(values, float)
+    if np.isnan(sample).any():
+        return Interval(math.nan, -math.inf, math.inf, len(sample))
+    ends = stats.quantile_test(sample, q=0, p=share).confidence_interval(confidence)
+    low = -math.inf if math.isnan(ends.low) else float(ends.low)
+    high = math.inf if math.isnan(ends.high) else float(ends.high)
+    return Interval(quantile_of(values, share), low, high, len(sample))
+
+
+def runs_needed(share: float, confidence: float = 0.95) -> int:
+    """The fewest values with which both ends of `quantile_interval` are finite."""
+    rarer = max(share, 1 - share)
+    return math.ceil(math.log((1 - confidence) / 2) / math.log(rarer))
+
+
+def median_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float] | None:
+    """Both ends of the exact interval of the median; None for fewer values than it needs."""
+    interval = quantile_interval(values, 0.5, confidence)
+    return (interval.low, interval.high) if math.isfinite(interval.low) and math.isfinite(interval.high) else None
 
 
 @dataclass

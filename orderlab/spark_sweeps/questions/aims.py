@@ -8,11 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from orderlab.sim.engine.statistics import Interval
+from orderlab.sim.engine.few_runs import quantile_interval, quantile_of, runs_needed
+from orderlab.sim.engine.statistics import Interval, interval_of
 from orderlab.spark_sweeps.sweep_file.specification import Axis
 
+FINALISTS_MAX, FINAL_RUNS_MIN = 10, 5
+"""Configurations that are run again at the end, for each aim, and how often each at least."""
 VIOLATIONS = "violations"
 """In a constraint: 1 for a run in which a law broke, 0 for one whose laws held."""
 _CONSTRAINT = re.compile(r"\s*(\S+?)\s*(<=|>=|==|<|>)\s*([-+0-9.eE]+)\s*")
@@ -46,6 +50,10 @@ class Bound:
         """The other one."""
         return interval.high if self.relation[0] == ">" else interval.low
 
+    def share(self, of_runs: float) -> float:
+        """Which quantile of runs has to meet it, if so many of them have to."""
+        return 1 - of_runs if self.relation[0] == ">" else of_runs
+
 
 def constraint_of(text: str) -> Bound:
     """The constraint that a line says. Raises ValueError."""
@@ -71,6 +79,23 @@ class Aim(NamedTuple):
         return "least" if self.sign == 1 else "greatest"
 
 
+class Short(BaseModel):
+    """A first look at every configuration of a batch: one run of a share of the length, after which the worse ones
+    stop."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    parameter: str
+    """Of [base]: how long a run is, ``duration_s``."""
+    share: float = Field(default=0.25, gt=0, lt=1)
+    """Of that length; a look counts as so much of a run."""
+    keep: float = Field(default=0.5, gt=0, lt=1)
+    """The share of a batch that goes on."""
+
+    def length(self, whole: float) -> float:
+        """The length of a look, whole where runs are counted in whole units."""
+        return max(1, round(whole * self.share)) if isinstance(whole, int) else whole * self.share
+
+
 class Best(BaseModel):
     """What is asked: the configuration of ``parameters`` with the least (or greatest) mean of a metric."""
 
@@ -87,6 +112,9 @@ class Best(BaseModel):
     batch: int = Field(default=16, ge=1, le=10_000)
     """Configurations that are proposed at once; more keep more cores busy, and search less cleverly."""
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
+    of_runs: float | None = Field(default=None, ge=0.5, lt=1)
+    """The share of runs that have to keep each constraint, instead of their mean."""
+    short: Short | None = None
 
     @model_validator(mode="after")
     def _has_one_aim(self) -> Best:
@@ -97,7 +125,55 @@ class Best(BaseModel):
             raise ValueError(f'{VIOLATIONS} is a constraint, not an aim; write subject_to = ["{VIOLATIONS} == 0"]')
         for text in self.subject_to:
             constraint_of(text)
+        if self.short is not None and len(names) > 1:
+            raise ValueError("short: of several aims no configuration is hopeless by one run; remove it")
+        if self.short is not None and self.short.parameter in self.parameters:
+            raise ValueError(f"short.parameter: {self.short.parameter} is searched; name the length of runs")
+        if self.of_runs is not None and self.final_runs < (needed := runs_needed(self.of_runs, self.level(1))):
+            raise ValueError(
+                f"of_runs: {self.final_runs} runs of a finalist, a quarter of {self.runs}, cannot show what "
+                f"{100 * self.of_runs:g} % of runs keep; set runs to {4 * needed} or more"
+            )
         return self
+
+    @property
+    def final_runs(self) -> int:
+        """Those that are kept for the finalists."""
+        return self.runs // 4
+
+    @property
+    def finalists(self) -> int:
+        """How many there are: few enough that the runs of each can show what is asked."""
+        most = max(1, min(FINALISTS_MAX * len(self.aims), self.final_runs // FINAL_RUNS_MIN))
+        if self.of_runs is None:
+            return most
+        return next(
+            many for many in range(most, 0, -1)
+            if many == 1 or self.final_runs // many >= runs_needed(self.of_runs, self.level(many))
+        )  # fmt: skip
+
+    def level(self, finalists: int) -> float:
+        """The confidence of each interval, so that those of all finalists and aims hold together (Bonferroni)."""
+        return 1 - (1 - self.confidence) / (finalists * len(self.aims))
+
+    def cost_of(self, replications: int) -> float:
+        """What a configuration of the search costs on average, in runs of full length."""
+        return replications if self.short is None else self.short.share + self.short.keep * replications
+
+    def _is_of_runs(self, constraint: Bound) -> bool:
+        return self.of_runs is not None and constraint.metric != VIOLATIONS
+
+    def figure(self, constraint: Bound, values: Sequence[float]) -> float:
+        """What a constraint is held against: the mean, or the quantile of runs."""
+        if self._is_of_runs(constraint):
+            return quantile_of(values, constraint.share(self.of_runs or 0.5))
+        return float(np.mean(values))
+
+    def interval(self, constraint: Bound, values: Sequence[float], confidence: float) -> Interval:
+        """The interval of `figure`."""
+        if self._is_of_runs(constraint):
+            return quantile_interval(values, constraint.share(self.of_runs or 0.5), confidence)
+        return interval_of(values, confidence)
 
     @property
     def aims(self) -> list[Aim]:
@@ -128,11 +204,15 @@ class Best(BaseModel):
 @dataclass(frozen=True)
 class Tried:
     """A configuration of the search. ``values``: the mean of each aim; None: one of its runs failed, or showed no
-    number."""
+    number, or it was stopped early."""
 
     parameters: Mapping[str, Any]
     values: tuple[float, ...] | None
     excess: tuple[float, ...] = ()
+    look: float | None = None
+    """The aim in its short run, if there was one that measured."""
+    is_stopped: bool = False
+    """Whether nothing but a short run was done."""
 
     @property
     def is_feasible(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -17,12 +17,13 @@ from pydantic import BaseModel, ValidationError
 from orderlab.model.errors import InputError, did_you_mean, shortened
 from orderlab.model.files import write_whole
 from orderlab.model.verdict import Outcome
-from orderlab.spark_sweeps.questions.aims import Best
+from orderlab.spark_sweeps.questions.aims import Best, Short
 from orderlab.spark_sweeps.questions.asking import AnsweredRun, AnswerTable, Rounds, answers, asking, finite
-from orderlab.spark_sweeps.questions.best import best, of_best
+from orderlab.spark_sweeps.questions.best import FINAL_ROUND, best, of_best
 from orderlab.spark_sweeps.questions.capacity import Capacity, capacity, of_capacity
 from orderlab.spark_sweeps.questions.cheapest import Cheapest, cheapest, of_cheapest, price_of
 from orderlab.spark_sweeps.questions.comparison import Comparison, comparison, of_comparison
+from orderlab.spark_sweeps.questions.dependence import Dependence
 from orderlab.spark_sweeps.questions.rare_event import RareEvent, of_rare_event, rare_event
 from orderlab.spark_sweeps.questions.risk import RandomFaults, Risk, of_risk, risk
 from orderlab.spark_sweeps.questions.sensitivity import Sensitivity, of_sensitivity, sensitivity
@@ -66,6 +67,8 @@ class Answer:
     """What weakens the answer as a whole: it is said before the table."""
     unseen: str = ""
     """What may happen in runs and is in no mean, as so few were done; said in the answer's line."""
+    dependence: Sequence[Dependence] = ()
+    """What each parameter does to an aim, over what a search tried."""
 
 
 def question_of(sweep: SweepFile, place: str) -> BaseModel:
@@ -112,7 +115,8 @@ def answer(
     asks_of_metrics = isinstance(asked, (Comparison, Sensitivity)) or (
         isinstance(asked, RareEvent) and asked.above is not None
     )
-    rounds = Rounds(retry_failed, tells_violations=asks_of_metrics, bears_failures=isinstance(asked, Best))
+    is_search = isinstance(asked, Best)
+    rounds = Rounds(retry_failed, asks_of_metrics, is_search, FINAL_ROUND if is_search else None)
     folder = Path(sweep.output)
     is_one_sweep = isinstance(asked, (Cheapest, Comparison))  # which lies in the folder itself
     owner = {"sweep": sweep.identity, "question": {"kind": (sweep.question or {})["kind"]}}
@@ -129,12 +133,13 @@ def answer(
     content = {
         "question": sweep.question, "rows": rows, "warnings": warnings, "unseen": told.evidence.unseen,
         "notes": told.notes, "outcome": str(told.outcome), "replays": told.replays,
+        "dependence": [dependence.to_json() for dependence in told.dependence],
     }  # fmt: skip
     write_whole(folder / "answer.json", json.dumps(content, indent=1).encode())
     write_whole(folder / "answer.csv", _csv(rows).encode())
     return Answer(
         str(sweep.question and sweep.question["kind"]), sweep.seed, folder, rows, told.notes, told.outcome,
-        told.settings, told.replays, warnings, told.evidence.unseen,
+        told.settings, told.replays, warnings, told.evidence.unseen, told.dependence,
     )  # fmt: skip
 
 
@@ -166,7 +171,8 @@ def _told(
         case Risk():
             return of_risk(asked, risk(asked, _only(points, path, asked.kind), ask, sweep.seed))
         case Best():
-            return of_best(asked, best(asked, ask, sweep.replications.count, sweep.seed))
+            length = _length(asked.short, path, sweep) if asked.short else 0.0
+            return of_best(asked, best(asked, ask, sweep.replications.count, sweep.seed, length))
         case Cheapest():
             runs = _all_runs(path, sweep, plan, make_engine, on_progress, rounds)
             surer = asked.model_copy(update={"confidence": confidence_of(sweep, asked.confidence)})
@@ -222,9 +228,14 @@ def _insist_on_sense(asked: BaseModel, path: Path, sweep: SweepFile, plan: Plan)
                     raise InputError(f"{path}: question.parameters.{name}: {name} is derived already; keep one")
                 ends = axis.listed()[:ENDS_MAX] if axis.has_list else (axis.at(0.0), axis.at(1.0))
                 probes += [(f"parameters.{name}", {name: value}) for value in ends]
+            if asked.short is not None:
+                probes.append(("short", {asked.short.parameter: asked.short.length(_length(asked.short, path, sweep))}))
             named = {"aims": [aim.metric for aim in asked.aims], "subject_to": asked.measured}
         case Cheapest():
             named = {"targets": list(asked.targets)}
+            if asked.of_runs is not None and sweep.replications.until is not None:
+                raise InputError(f"{path}: replications.until: it looks at means, and of_runs asks for runs; remove it")
+            asked.insist_on_runs(plan.points, sweep.replications.count, str(path))
             price_of(Expression(asked.price, f"{path}: question.price"), plan.run(0).parameters)
         case Comparison():
             named = {"metrics": list(asked.metrics)}
@@ -246,6 +257,17 @@ def _insist_on_sense(asked: BaseModel, path: Path, sweep: SweepFile, plan: Plan)
         for metric in metrics:
             if not any(fnmatchcase(metric, pattern) for pattern in sweep.record.metrics):
                 raise InputError(f"{path}: question.{key}: {metric} is not recorded; add it to record.metrics")
+
+
+def _length(short: Short, path: Path, sweep: SweepFile) -> float:
+    """The length of whole runs. Raises InputError where [base] does not say it."""
+    length = sweep.base.get(short.parameter)
+    if isinstance(length, bool) or not isinstance(length, (int, float)) or length <= 0:
+        what = "is not there" if length is None else f"is {shortened(length)}"
+        raise InputError(
+            f"{path}: question.short.parameter: base.{short.parameter} {what}; give [base] the length of a whole run"
+        )
+    return length
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:

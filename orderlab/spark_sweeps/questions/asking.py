@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.verdict import Outcome
 from orderlab.sim.engine.few_runs import Evidence
+from orderlab.spark_sweeps.questions.dependence import Dependence
 from orderlab.spark_sweeps.results.folder import ResultFolder
 from orderlab.spark_sweeps.results.rows import counted_kinds, kind_of_failure
 from orderlab.spark_sweeps.runs.job import RunsProgress, Summary, SweepOptions, run_loaded
@@ -81,6 +82,8 @@ class AnswerTable:
     """Of each row the command that does one of the runs behind it again; none where a row has no runs of its own."""
     evidence: Evidence = field(default_factory=Evidence)
     """What is known of the runs behind its means."""
+    dependence: Sequence[Dependence] = ()
+    """What each parameter does to an aim."""
 
 
 def finite(value: float) -> float | None:
@@ -135,14 +138,16 @@ class Rounds:
     tells_violations: bool = False
     bears_failures: bool = False
     """Whether the question itself leaves out what a failed run is about."""
+    figures_of: str | None = None
+    """The only round whose figures are in the answer, if not all are."""
     runs: int = 0
     violations: int = 0
     first_violation: str = ""
     told: int = 0
     unsettled: int = 0
 
-    def take(self, found: Sequence[AnsweredRun]) -> None:
-        """Count a round. Raises InputError where a run failed, unless that is borne."""
+    def take(self, found: Sequence[AnsweredRun], name: str = "") -> None:
+        """Count the round ``name``. Raises InputError where a run failed, unless that is borne."""
         if not self.bears_failures:
             insist_on_an_end(found)
         violating = [run for run in found if run.outcome == "violated"]
@@ -150,6 +155,8 @@ class Rounds:
             self.first_violation = violating[0].replay
         self.runs += len(found)
         self.violations += len(violating)
+        if self.figures_of not in (None, name):
+            return
         self.told += sum(run.settled is not None for run in found)
         self.unsettled += sum(run.settled is False for run in found)
 
@@ -211,7 +218,7 @@ def asking(
             )
         earlier = output
         found = answers(ResultFolder(output), plan)
-        rounds.take(found)
+        rounds.take(found, name)
         return found
 
     return ask

@@ -25,6 +25,7 @@ from orderlab.sim.engine.statistics import Interval, difference_interval, interv
 from orderlab.spark_sweeps.questions.aims import (
     VIOLATIONS,
     Best,
+    Short,
     Tried,
     dominates,
     key_of,
@@ -39,11 +40,10 @@ from orderlab.spark_sweeps.questions.asking import (
     insist_on_judgement,
     metric_of,
 )  # fmt: skip
+from orderlab.spark_sweeps.questions.dependence import Dependence, dependence_of
 from orderlab.spark_sweeps.questions.proposals import Grid, Sampler
 from orderlab.spark_sweeps.results.rows import METRIC, PARAMETER, columns_beside
 from orderlab.spark_sweeps.sweep_file.plan import seed_of
-
-FINALISTS_MAX, FINAL_RUNS_MIN = 10, 5
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,10 @@ class Search:
     tried: dict[tuple[Any, ...], Tried] = field(default_factory=dict)
     finalists: list[Finalist] = field(default_factory=list)
     importance: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    dependence: Sequence[Dependence] = ()
     runs: int = 0
+    cost: float = 0.0
+    """Runs of full length that they took as long as."""
 
 
 def measured_of(asked: Best, runs: Sequence[AnsweredRun]) -> dict[str, list[float]] | None:
@@ -93,22 +96,25 @@ def measured_of(asked: Best, runs: Sequence[AnsweredRun]) -> dict[str, list[floa
     return measured if all(math.isfinite(value) for values in measured.values() for value in values) else None
 
 
-def best(asked: Best, ask: Ask, replications: int, seed: int) -> Search:
-    """Search, then run the finalists. Raises InputError where no run measured anything."""
-    final_runs = asked.runs // 4
-    search, left = Search(), (asked.runs - final_runs) // replications
+def best(asked: Best, ask: Ask, replications: int, seed: int, length: float = 0.0) -> Search:
+    """Search, then run the finalists; ``length``: of a whole run, where configurations have a short look first. Raises
+    InputError where no run measured anything."""
+    search, left = Search(), int((asked.runs - asked.final_runs) / asked.cost_of(replications))
     if left < 1:
         raise InputError(f"question.runs: {asked.runs} are too few for replications.count {replications}; raise runs")
     proposals = Grid(asked, left) if asked.sampler == "grid" else Sampler(asked, seed)
     number = 0
     while left and (points := proposals.batch(number, min(asked.batch, left), search.tried)):
-        answered = ask(f"batch-{number:04d}", points, replications)
+        looks = _looks(asked, asked.short, search, points, ask, number, length) if asked.short else {}
+        going_on = [point for point in points if key_of(point) not in search.tried]
+        answered = ask(f"batch-{number:04d}", going_on, replications)
         if number == 0 and any(constraint.metric == VIOLATIONS for constraint in asked.constraints):
             insist_on_judgement(answered)
-        for place, point in enumerate(points):
+        for place, point in enumerate(going_on):
             mine = answered[place * replications : (place + 1) * replications]
-            search.tried[key_of(point)] = _tried(asked, point, mine)
+            search.tried[key_of(point)] = replace(_tried(asked, point, mine), look=looks.get(key_of(point)))
         search.runs += len(answered)
+        search.cost += len(answered)
         if number == 0 and all(run.status != "ok" for run in answered):
             insist_on_an_end(answered)
         proposals.tell(search.tried)
@@ -119,15 +125,35 @@ def best(asked: Best, ask: Ask, replications: int, seed: int) -> Search:
             f"question: not one of {len(search.tried)} configurations was measured: in each a run failed, or "
             f"{' or '.join(asked.measured)} was no finite number; see the rows of batch-0000"
         )
-    many = max(1, min(FINALISTS_MAX * len(asked.aims), final_runs // FINAL_RUNS_MIN))
     if len(asked.aims) > 1:
-        chosen = _spread(asked, leading(asked, candidates, many), many)
+        chosen = _spread(asked, leading(asked, candidates, asked.finalists), asked.finalists)
     else:
         candidates.sort(key=lambda tried: (tried.breach, *asked.signed(tried.values)))
-        chosen = _candidates(asked, candidates, many)
-    _run_finalists(asked, search, chosen, final_runs, ask, seed)
+        chosen = _candidates(asked, candidates, asked.finalists)
+    _run_finalists(asked, search, chosen, ask, seed)
     search.importance = proposals.importance()
+    tried = list(search.tried.values())
+    by_aim = (dependence_of(aim.metric, place, asked.parameters, tried) for place, aim in enumerate(asked.aims))
+    search.dependence = [dependence for dependence in by_aim if dependence is not None]
     return search
+
+
+def _looks(
+    asked: Best, short: Short, search: Search, points: Sequence[Mapping[str, Any]], ask: Ask, number: int, length: float
+) -> dict[tuple[Any, ...], float]:
+    """Look at each point of a batch by one short run, and stop the worse ones; what the others showed."""
+    rows = [{**point, short.parameter: short.length(length)} for point in points]
+    runs = ask(f"short-{number:04d}", rows, 1)
+    search.runs += len(runs)
+    search.cost += len(runs) * short.share
+    looked = [_tried(asked, point, [run]) for point, run in zip(points, runs, strict=True)]
+    looked.sort(key=lambda tried: (tried.values is None, tried.breach, *asked.signed(tried.values)))
+    going_on = math.ceil(short.keep * len(points))
+    for tried in looked[going_on:]:
+        if tried.values is not None:
+            tried = replace(tried, values=None, look=tried.values[0], is_stopped=True)
+        search.tried[key_of(tried.parameters)] = tried
+    return {key_of(tried.parameters): tried.values[0] for tried in looked[:going_on] if tried.values is not None}
 
 
 ROOM = (0.05, 0.1, 0.2, 0.35, 0.5)
@@ -174,16 +200,19 @@ def _tried(asked: Best, point: Mapping[str, Any], runs: Sequence[AnsweredRun]) -
     for constraint in asked.constraints:
         values = measured[constraint.metric]
         exact = constraint.relation == "=="
-        over.append(max(map(constraint.excess, values)) if exact else constraint.excess(float(np.mean(values))))
+        over.append(
+            max(map(constraint.excess, values)) if exact else constraint.excess(asked.figure(constraint, values))
+        )
     return Tried(point, tuple(float(np.mean(measured[aim.metric])) for aim in asked.aims), tuple(over))
 
 
-def _run_finalists(asked: Best, search: Search, candidates: Sequence[Tried], budget: int, ask: Ask, seed: int) -> None:
-    each = budget // len(candidates)
+def _run_finalists(asked: Best, search: Search, candidates: Sequence[Tried], ask: Ask, seed: int) -> None:
+    each = asked.final_runs // len(candidates)
     seeds = [seed_of(seed, f"final-{number}") for number in range(each)]
     rows = [tried.parameters for tried in candidates for _ in seeds]
-    answered = ask("final", rows, 1, seeds * len(candidates))
+    answered = ask(FINAL_ROUND, rows, 1, seeds * len(candidates))
     search.runs += len(answered)
+    search.cost += len(answered)
     finalists = [
         _finalist(asked, tried, answered[place * each : (place + 1) * each], len(candidates))
         for place, tried in enumerate(candidates)
@@ -202,7 +231,7 @@ def _told_apart(asked: Best, finalists: Sequence[Finalist]) -> list[Finalist]:
             finalist for finalist in meeting
             if not any(dominates(means[id(other)], means[id(finalist)]) for other in meeting)
         ]  # fmt: skip
-    level = 1 - (1 - asked.confidence) / (len(finalists) * len(asked.aims))
+    level = asked.level(len(finalists))
 
     def is_worse(finalist: Finalist, than: Finalist) -> bool:
         """Whether all aims are told to be no better, by paired differences."""
@@ -231,12 +260,12 @@ def _finalist(asked: Best, tried: Tried, runs: Sequence[AnsweredRun], many: int)
     broken = sum(run.outcome == "violated" for run in runs)
     if measured is None:
         return Finalist(tried.parameters, {}, {}, {}, False, False, runs[0].replay, broken)
-    level = 1 - (1 - asked.confidence) / (many * len(asked.aims))
+    level = asked.level(many)
     intervals: dict[str, Interval] = {}
     meets = may = True
     for constraint, before in zip(asked.constraints, tried.excess, strict=True):
         values = measured[constraint.metric]
-        interval = intervals[constraint.text] = interval_of(values, level)
+        interval = intervals[constraint.text] = asked.interval(constraint, values, level)
         if constraint.relation == "==":
             kept = before <= 0 and all(constraint.excess(value) <= 0 for value in values)
             meets, may = meets and kept, may and kept
@@ -248,6 +277,9 @@ def _finalist(asked: Best, tried: Tried, runs: Sequence[AnsweredRun], many: int)
     return Finalist(tried.parameters, aims, means, intervals, meets, may and not meets, runs[0].replay, broken)
 
 
+FINAL_ROUND = "final"
+RANKED_MIN = 8
+"""Pairs from which an agreement of ranks is told."""
 FINAL = ("value", "low", "high", "meets", "open", "chosen", "tied", "violations", "runs")
 FRONT = ("meets", "open", "on_front", "tied", "violations", "runs")
 """Of several aims, each with three columns of its own (`aim_columns`)."""
@@ -293,11 +325,12 @@ def of_best(asked: Best, search: Search) -> AnswerTable:
     if outcome is Outcome.VIOLATED and any(finalist.open for finalist in search.finalists):
         outcome = Outcome.UNKNOWN
     settings, replays = tuple(columns.values()), tuple(finalist.replay for finalist in search.finalists)
-    return AnswerTable(rows, _notes(asked, search), outcome, settings, replays, evidence)
+    return AnswerTable(rows, _notes(asked, search), outcome, settings, replays, evidence, search.dependence)
 
 
 def _notes(asked: Best, search: Search) -> list[str]:
-    unmeasured = sum(tried.values is None for tried in search.tried.values())
+    stopped = sum(tried.is_stopped for tried in search.tried.values())
+    unmeasured = sum(tried.values is None for tried in search.tried.values()) - stopped
     feasible = sum(tried.is_feasible for tried in search.tried.values())
     sure = f"{nominal(asked.confidence)} for all {len(search.finalists)} finalists"
     if len(asked.aims) == 1:
@@ -313,18 +346,24 @@ def _notes(asked: Best, search: Search) -> list[str]:
             "in one. tied: not on the front, and by differences on the same seeds not told to be worse in all aims "
             "than one that is."
         )
+    as_much = f", short ones among them: as much as {search.cost:,.0f} whole ones" if asked.short else ""
     notes = [
         read,
         f"Looked at: {len(search.tried):,} configurations ({asked.sampler}, in batches of {asked.batch}), {feasible:,} "
-        f"of them within the constraints by their means; {search.runs:,} runs in all. What lies outside the ranges, or "
+        f"of them within the constraints; {search.runs:,} runs in all{as_much}. What lies outside the ranges, or "
         "between the configurations that were tried, was not looked at: a better one may be there.",
         *_untried(asked, search),
     ]
     if asked.subject_to:
+        figure = "the mean's interval"
+        if asked.of_runs is not None:
+            figure = f"the exact interval (order statistics) of what {100 * asked.of_runs:g} % of runs keep"
         notes.append(
-            f"meets: {', '.join(asked.subject_to)}, by that end of the mean's interval that is nearer to a breach (== "
-            "in every run); open: it does not, and more runs may show that it does."
+            f"meets: {', '.join(asked.subject_to)}, by that end of {figure} that is nearer to a breach (== in every "
+            "run; violations by their share); open: it does not, and more runs may show that it does."
         )
+    if asked.short is not None:
+        notes.append(_stopped_line(asked.short, list(search.tried.values()), stopped))
     if unmeasured:
         notes.append(f"{unmeasured:,} configurations were not measured, and are no answer: a run failed, or showed no "
                      "finite number, or put no law to the test.")  # fmt: skip
@@ -333,7 +372,29 @@ def _notes(asked: Best, search: Search) -> list[str]:
         notes.append(
             f"What tells the better tenth of the search by {metric} from the rest (PED-ANOVA, no interval): {shares}."
         )
+    for dependence in search.dependence:
+        drawn = "how it depends on each parameter is in answer.json and drawn in the page"
+        share = 100 * max(0.0, dependence.explained)
+        notes.append(
+            f"A smooth model explains {share:.0f} % of the differences in {dependence.metric} between configurations "
+            f"that it was not fitted to: {drawn if dependence.effects else 'too little to say what parameters do'}."
+        )
     return [*notes, NOMINAL]
+
+
+def _stopped_line(short: Short, tried: Sequence[Tried], stopped: int) -> str:
+    """How many were stopped early, and how well a look told the order of those that went on."""
+    pairs = [(point.look, point.values[0]) for point in tried if point.look is not None and point.values is not None]
+    stops = f"Stopped early: {stopped:,} configurations, after one run of {100 * short.share:g} % of {short.parameter}"
+    if len(pairs) < RANKED_MIN:
+        return f"{stops}; too few went on to tell how well such a run ranks."
+    from scipy import stats
+
+    agreement = stats.spearmanr(*zip(*pairs, strict=True)).statistic
+    return (
+        f"{stops}. Of the {len(pairs):,} that went on, such a run and whole ones agree in their order by "
+        f"{agreement:.2f} (Spearman; 1 is all, 0 none): where it is low, better ones may have been stopped."
+    )
 
 
 def _untried(asked: Best, search: Search) -> list[str]:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orderlab.model.errors import InputError, shortened
 from orderlab.model.verdict import Outcome
-from orderlab.sim.engine.few_runs import NOMINAL, Evidence, mean_at, nominal
+from orderlab.sim.engine.few_runs import NOMINAL, Evidence, mean_at, nominal, quantile_interval, runs_needed
 from orderlab.sim.engine.statistics import Interval, interval_of
 from orderlab.spark_sweeps.questions.asking import AnsweredRun, AnswerTable, finite, metric_of
 from orderlab.spark_sweeps.results.rows import METRIC, PARAMETER, columns_beside
@@ -27,12 +27,35 @@ class Cheapest(BaseModel):
     price: str
     targets: dict[str, Annotated[float, Field(allow_inf_nan=False)]] = Field(min_length=1)
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
+    of_runs: float | None = Field(default=None, ge=0.5, lt=1)
+    """The share of runs that have to keep each target, instead of their mean."""
+
+    def interval(self, values: Sequence[float], confidence: float) -> Interval:
+        """Of what a target is held against: the mean, or the quantile of runs."""
+        if self.of_runs is None:
+            return interval_of(values, confidence)
+        return quantile_interval(values, self.of_runs, confidence)
+
+    def confidence_of_each(self, configurations: int) -> float:
+        """Of one configuration's interval: the best of many is chosen, also where all are alike (Bonferroni)."""
+        return 1 - (1 - self.confidence) / configurations
+
+    def insist_on_runs(self, configurations: int, replications: int, place: str) -> None:
+        """Raise InputError where no configuration can be shown to keep its targets in that share of runs."""
+        if self.of_runs is None:
+            return
+        needed = runs_needed(self.of_runs, self.confidence_of_each(configurations))
+        if replications < needed:
+            raise InputError(
+                f"{place}: question.of_runs: {replications} replications cannot show what {100 * self.of_runs:g} % of "
+                f"runs keep, of {configurations:,} configurations together; set replications.count to {needed} or more"
+            )
 
 
 @dataclass(frozen=True)
 class Offer:
-    """One configuration. It meets a target if the upper end of the mean's interval does (with one replication: the
-    value), and no run failed or broke a law. It is ``open`` if it does not, and the lower end of none that misses does.
+    """One configuration. It meets a target if the upper end of the interval does (with one replication: the value), and
+    no run failed or broke a law. It is ``open`` if it does not, and the lower end of none that misses does.
     """
 
     point: int
@@ -56,15 +79,17 @@ def cheapest(asked: Cheapest, runs: Sequence[AnsweredRun]) -> list[Offer]:
     for run in runs:
         by_point.setdefault(run.point, []).append(run)
     offers = []
-    confidence = 1 - (1 - asked.confidence) / len(by_point)  # the best of many is chosen, also where all are alike
+    confidence = asked.confidence_of_each(len(by_point))
     surer = 1 - (1 - confidence) / len(asked.targets)  # all targets are to be met, and one is enough to be missed
     for point, mine in by_point.items():
         sound = all(run.is_sound for run in mine)
         values = {metric: [metric_of(run, metric) for run in mine] for metric in (asked.targets if sound else ())}
-        found = {metric: interval_of(told, confidence) for metric, told in values.items()}
+        found = {metric: asked.interval(told, confidence) for metric, told in values.items()}
         meets = sound and all(_upper(found[metric]) < bound for metric, bound in asked.targets.items())
         is_open = sound and not meets
-        is_open &= not any(_misses(told, asked.targets[metric], surer) for metric, told in values.items())
+        is_open &= not any(
+            _misses(asked.interval(told, surer), asked.targets[metric]) for metric, told in values.items()
+        )
         cost = price_of(price, mine[0].parameters)
         offers.append(
             Offer(point, mine[0].parameters, cost, found, sound, meets, False, mine[0].replay, values, is_open)
@@ -90,9 +115,8 @@ def _upper(interval: Interval) -> float:
     return interval.high if interval.count > 1 else interval.estimate
 
 
-def _misses(values: Sequence[float], bound: float, confidence: float) -> bool:
-    found = interval_of(values, confidence)
-    low = found.low if found.count > 1 and math.isfinite(found.estimate) else found.estimate
+def _misses(interval: Interval, bound: float) -> bool:
+    low = interval.low if interval.count > 1 and math.isfinite(interval.estimate) else interval.estimate
     return low >= bound  # not so of NaN: what was not measured misses nothing
 
 
@@ -126,26 +150,37 @@ def of_cheapest(asked: Cheapest, found: Sequence[Offer], names: Sequence[str]) -
                 **dict(zip(OFFER, (offer.price, offer.is_sound, offer.meets, offer.open, offer.on_front), strict=True)),
             }
         )
-    targets = ", ".join(f"{metric} < {bound:g}" for metric, bound in asked.targets.items())
-    first = next(iter(asked.targets))
-    notes = [
-        f"meets: {targets}, by the upper end of the mean's interval, {nominal(asked.confidence)} for all "
-        f"{len(found)} configurations "
-        "together (Bonferroni; with one replication by the value, which says nothing of chance), and no run failed "
-        "or broke a law (sound).",
-        "open: it does not, and may: no target is missed by the lower end either, so that more replications decide.",
-        f"on_front: nothing that costs as little or less has a lower mean of {first} (Pareto; of equals the first).",
-        NOMINAL,
-    ]
     outcome = Outcome.UNKNOWN if any(offer.open for offer in found) else Outcome.VIOLATED
     if any(offer.meets for offer in found):
         outcome = Outcome.HOLDS
     evidence = Evidence()
-    for offer in found:
+    for offer in found if asked.of_runs is None else ():
         for metric, values in offer.values.items():
             where = {name: offer.parameters[name] for name in names if name in offer.parameters}
             evidence.take(mean_at(metric, where), values)
+    notes = _notes(asked, len(found))
     return AnswerTable(rows, notes, outcome, tuple(columns.values()), tuple(offer.replay for offer in found), evidence)
+
+
+def _notes(asked: Cheapest, configurations: int) -> list[str]:
+    targets = ", ".join(f"{metric} < {bound:g}" for metric, bound in asked.targets.items())
+    first = next(iter(asked.targets))
+    together = f"for all {configurations} configurations together (Bonferroni"
+    if asked.of_runs is None:
+        figure = "mean"
+        by = f"the upper end of the mean's interval, {nominal(asked.confidence)} {together}; "
+        by += "with one replication by the value, which says nothing of chance)"
+    else:
+        figure = f"{100 * asked.of_runs:g} % quantile"
+        by = f"the upper end of the interval of what {100 * asked.of_runs:g} % of runs do not exceed, by order "
+        by += f"statistics, {100 * asked.confidence:g} % {together}; exact, whatever runs are like)"
+    return [
+        f"meets: {targets}, by {by}, and no run failed or broke a law (sound).",
+        "open: it does not, and may: no target is missed by the lower end either, so that more replications decide.",
+        f"on_front: nothing that costs as little or less has a lower {figure} of {first} (Pareto; of equals the "
+        "first).",
+        *([NOMINAL] if asked.of_runs is None else []),
+    ]
 
 
 def target_columns(targets: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:

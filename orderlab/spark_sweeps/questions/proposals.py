@@ -145,13 +145,20 @@ class Sampler:
             result = tried[key]
             self._proposed[key] = trial
             trial.set_user_attr("excess", list(result.excess))
-            failed = result.values is None
-            self._study.tell(trial, result.values, state=self._optuna.trial.TrialState.FAIL if failed else None)
+            self._study.tell(trial, result.values, state=self._state_of(trial, result))
         self._open = []
+
+    def _state_of(self, trial: Any, result: Tried) -> Any:
+        """What to tell of a result without values: stopped after a look at it, or failed."""
+        states = self._optuna.trial.TrialState
+        if result.is_stopped:
+            trial.report(result.look, 0)
+            return states.PRUNED
+        return states.FAIL if result.values is None else None
 
     def importance(self) -> dict[str, dict[str, float]]:
         """By aim what each parameter has a part in, as shares of 1; empty where too little was measured to say."""
-        done = [trial for trial in self._study.trials if trial.values is not None]
+        done = [trial for trial in self._study.trials if trial.state.name == "COMPLETE"]
         shares: dict[str, dict[str, float]] = {}
         for place, aim in enumerate(self._asked.aims):
             if len(done) < 4 * len(self._axes) or len({trial.values[place] for trial in done}) < 2:
