@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from orderlab.model.contracts.contract import Crowd, Discrepancy, Failed
 from orderlab.model.contracts.sequential import BOUNDED
-from orderlab.model.contracts.steps import OWN_ERROR, Begin, ClientStep, Fault, Resume, Wait
+from orderlab.model.contracts.steps import OWN_ERROR, Begin, ClientStep, Fault, Wait
 from orderlab.properties.engine.pages import pages_of, sizes_of
 from orderlab.properties.engine.run import ContractRun, Report, RunState
 from orderlab.properties.engine.search import Search
@@ -52,15 +52,7 @@ def _tried(run: ContractRun, one: Crowd, size: int, search: Search, way: list[Cl
     def perform(step: ClientStep) -> Report:
         nonlocal taken
         taken += 1
-        steps.append(step)
-        report = run.perform(step)
-        effects = list(report.effects)
-        while not report.is_over and not isinstance(step, Wait) and run.clients[step.client].waits is None:
-            steps.append(Resume(step.client))
-            report = run.perform(steps[-1])
-            effects += report.effects
-        report.effects = effects
-        return report
+        return run.carry_out(step, steps)
 
     for given in one.steps(size):
         before = run.state

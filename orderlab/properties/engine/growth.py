@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from orderlab.model.contracts.contract import Call, Discrepancy
 from orderlab.model.contracts.judge import TooManyStates
-from orderlab.model.contracts.steps import Begin, ClientStep, Die, Resume, Wait
+from orderlab.model.contracts.steps import Begin, ClientStep, Die, Wait
 from orderlab.properties.engine.run import ContractRun, Report
 from orderlab.properties.engine.search import moments
 from orderlab.properties.engine.witness import told_report
@@ -298,11 +298,7 @@ class Rounds:
         back, and where things shall lapse one that ends any."""
         size, noted, taken = self.size, len(self.first), len(self.steps)
         before = self.run.state if size >= self.room or self.is_lapsing else None
-        report = self._perform(Begin(number, call))
-        effects = list(report.effects)
-        while not report.is_over and self.run.clients[number].waits is None:
-            report = self._perform(Resume(number))
-            effects += report.effects
+        effects = self.run.carry_out(Begin(number, call), perform=self._perform).effects
         if self.run.clients[number].waits is not None:  # nobody else comes who might end the wait
             self._perform(Die(number))
         if self.broken is not None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from orderlab.model.contracts.contract import Call, Crowd
 from orderlab.model.contracts.judge import TooManyStates
-from orderlab.model.contracts.steps import Begin, ClientStep, Resume, Wait
+from orderlab.model.contracts.steps import Begin, ClientStep, Wait
 from orderlab.properties.engine.run import ContractRun, Report
 from orderlab.properties.shadow.marked import NUMBER, SIZE, Unknown
 from orderlab.sim.redis.backends import Backend
@@ -115,14 +115,8 @@ class Walker:
 
     def take(self, step: ClientStep) -> Report:
         """One operation to its end, or time that passes."""
-        run = self.run
-        self.steps.append(step)
-        report = run.perform(step)
+        report = self.run.carry_out(step, self.steps)
         self.work += report.work
-        while not report.is_over and isinstance(step, Begin) and run.clients[step.client].waits is None:
-            self.steps.append(Resume(step.client))
-            report = run.perform(self.steps[-1])
-            self.work += report.work
         return report
 
     def round(self, letters: Sequence[Letter]) -> Report | None:

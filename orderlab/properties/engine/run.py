@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -312,6 +312,21 @@ class ContractRun:
             )
         return report
 
+    def carry_out(
+        self, step: ClientStep, taken: list[ClientStep] | None = None, perform: Callable[..., Report] | None = None
+    ) -> Report:
+        """A step, and of an operation that it begins the rest, up to where its client waits: the last report, with the
+        effects and the work of all calls. ``taken`` gets the steps; ``perform`` takes each, if not the run itself."""
+        perform, taken = perform or self.perform, [] if taken is None else taken
+        taken.append(step)
+        report = perform(step)
+        while not report.is_over and isinstance(step, Begin) and self.clients[step.client].waits is None:
+            effects, work = report.effects, report.work
+            taken.append(Resume(step.client))
+            report = perform(taken[-1])
+            report.effects, report.work = [*effects, *report.effects], report.work + work
+        return report
+
     def _asked(self, step: ClientStep) -> Hashable:
         """All that the effect of a step depends on; None where it is not remembered: on a server, where the run has
         come to where it is without anybody looking, where a client waits or watches."""
@@ -363,9 +378,8 @@ class ContractRun:
             return Report(is_idle=True)
         self.clients[step.client] = client
         report = self._call(step.client, step.trouble)
-        if (
-            isinstance(step, Begin) and self.clients[step.client].waits is not None
-        ):  # it has done nothing yet, and begins when it is woken
+        if isinstance(step, Begin) and self.clients[step.client].waits is not None:
+            # It has done nothing yet, and begins when it is woken.
             self.judge.thaw(before, self.judge.now_ms)
         return report
 
@@ -404,11 +418,8 @@ class ContractRun:
             for number, waiting in self.waiting.items()
             if waiting.is_endless and (call := self.clients[number].pending)
         }
-        if (
-            not endless
-            or report.violation is not None
-            or any(one.pending is not None and one.waits is None for one in self.clients)
-        ):
+        is_busy = any(client.pending is not None and client.waits is None for client in self.clients)
+        if not endless or is_busy or report.violation is not None:
             return
         self.waits_seen += 1
         overlooked = self.judge.overlooked(endless)
@@ -432,9 +443,8 @@ class ContractRun:
         except NodeCrashed:
             for other in self.line:
                 self._stopped(other, Report(), "the node crashed while it waited", part_way=False)
-            for connection in (
-                self.connections if self.watches else ()
-            ):  # drivers do not watch again by themselves: they tell of a conflict
+            # Drivers do not watch again by themselves: they tell of a conflict.
+            for connection in self.connections if self.watches else ():
                 has_watched = connection.is_dirty or bool(connection.watched)
                 self.backend.disconnect(connection)
                 connection.is_dirty = has_watched

@@ -233,11 +233,7 @@ def opened(
         )
         if call is None:
             return None
-        steps.append(Begin(client, call))
-        report = run.perform(steps[-1])
-        while not report.is_over and run.clients[client].waits is None:
-            steps.append(Resume(client))
-            report = run.perform(steps[-1])
+        report = run.carry_out(Begin(client, call), steps)
         if report.violation is not None:
             note(steps, report)
             return None

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from orderlab.model.contracts.contract import AnyOf, Call
 from orderlab.model.contracts.judge import TooManyStates
-from orderlab.model.contracts.steps import Begin, ClientStep, Resume, Wait
+from orderlab.model.contracts.steps import Begin, ClientStep, Wait
 from orderlab.properties.engine.run import ContractRun, Report
 from orderlab.properties.engine.search import Beginning, Search, is_idle_step
 from orderlab.properties.harness.keyspace import bytes_in, size_of
@@ -55,17 +55,11 @@ def situate(run: ContractRun, search: Search, effort: float) -> None:
 
     def ended(step: ClientStep, way: Sequence[ClientStep]) -> tuple[tuple[ClientStep, ...], Report]:
         nonlocal taken
-        made = [*way, step]
-        report = run.perform(step)
-        effects = list(report.effects)
-        while not report.is_over and isinstance(step, Begin) and run.clients[step.client].waits is None:
-            taken += report.work
-            made.append(Resume(step.client))
-            report = run.perform(made[-1])
-            effects += report.effects
+        made = [*way]
+        report = run.carry_out(step, made)
         taken += report.work
         if isinstance(step, Begin):
-            search.note_effects(step.call.name, effects, lambda: made)
+            search.note_effects(step.call.name, report.effects, lambda: made)
         return tuple(made), report
 
     while queue and taken < steps_max and not search.budget.is_past:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from orderlab.model.contracts.contract import Call, Contract, Failed
-from orderlab.model.contracts.steps import Begin, ClientStep, Die, Resume, Wait
+from orderlab.model.contracts.steps import Begin, ClientStep, Die, Wait
 from orderlab.properties.contracts.sequential.side_by_side import Metered
 from orderlab.properties.costs.readings import BATCH, LENGTH, PAYLOAD, SIZES, CallMeter, CostReading
 from orderlab.sim.redis.shard import Effect
@@ -121,9 +121,8 @@ class _Filled:
 
     def take(self, step: ClientStep) -> None:
         """On the way; nobody measures."""
-        report = self.run.perform(step)
-        while not report.is_over:
-            report = self.run.perform(Die(0) if self.run.clients[0].waits is not None else Resume(0))
+        if self.run.carry_out(step).waits:
+            self.run.perform(Die(0))
         client = self.run.clients[0]
         self.run.clients[0] = client._replace(
             seen=client.seen
@@ -149,12 +148,9 @@ class _Filled:
             yield self.meter.read(situation, axis, size, partial(self._perform, asked))
 
     def _perform(self, call: Call, effects: list[Effect]) -> str:
-        report = self.run.perform(Begin(0, call))
+        report = self.run.carry_out(Begin(0, call))
         effects += report.effects
-        while not report.is_over:
-            if self.run.clients[0].waits is not None:
-                self.run.perform(Die(0))
-                return "it waits in a blocking command"
-            report = self.run.perform(Resume(0))
-            effects += report.effects
+        if report.waits:
+            self.run.perform(Die(0))
+            return "it waits in a blocking command"
         return report.reply.text if isinstance(report.reply, Failed) else ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from orderlab.model.contracts.contract import AnyTrace, Failed
 from orderlab.model.contracts.sequential import SequentialTerms
-from orderlab.model.contracts.steps import Begin, ContractTrace, Resume, told_step
+from orderlab.model.contracts.steps import Begin, ContractTrace, told_step
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.kind import Kind
@@ -128,20 +128,15 @@ class SequentialKind(Kind):
         left = set(binding.operations)
         while call := next((one for one in contract.calls(0, run.clients[0].seen) if one.name in left), None):
             left.discard(call.name)
-            before, effects = run.judge.frozen, []
-            now_ms = run.backend.now_ms
-            report = run.perform(Begin(0, call))
-            effects += report.effects
-            while not report.is_over and not report.waits:
-                report = run.perform(Resume(0))
-                effects += report.effects
+            before, now_ms = run.judge.frozen, run.backend.now_ms
+            report = run.carry_out(Begin(0, call))
             if report.violation is not None:  # nothing explains it: what comes next is tried all the same
                 run.judge.thaw(before, run.judge.now_ms)
             ended = report.reply.text if isinstance(report.reply, Failed) else report.stopped
             waits = "it waits in a blocking command" if report.waits else ""
             is_wrong = ended.startswith((UNREADABLE, LIMIT_WORD))
             yield Sampled(
-                call.name, {"now_ms": now_ms, **dict(call.fields)}, effects,
+                call.name, {"now_ms": now_ms, **dict(call.fields)}, report.effects,
                 ended or report.reply, ended if is_wrong else "", waits,
             )  # fmt: skip
             if report.waits:

@@ -17,7 +17,7 @@ from orderlab.model.contracts.feed.contract import FeedStore
 from orderlab.model.contracts.feed.words import START, payload_of
 from orderlab.model.contracts.job_queue.contract import JobQueue
 from orderlab.model.contracts.judge import Judge, Violation
-from orderlab.model.contracts.steps import REPLY_LOST, Begin, Die, Fault, Resume, Wait
+from orderlab.model.contracts.steps import REPLY_LOST, Begin, ClientStep, Die, Fault, Resume, Wait
 from orderlab.properties.engine.run import ClientState, ContractRun, Report
 from orderlab.properties.harness.recording import record_of
 from orderlab.properties.side_by_side import (
@@ -78,12 +78,10 @@ class Metered(ContractRun):
     def send(self, name: str, **fields: Any) -> Reply:
         """Carry out an operation. One that fails costs what it did, replies with nothing, and is noted."""
         self.longest_us = 0.0
-        report = self._counted(Begin(0, Call.of(name, **fields)))
-        while not report.is_over:
-            if self.clients[0].waits is not None:
-                self.perform(Die(0))
-                return None
-            report = self._counted(Resume(0))
+        report = self.carry_out(Begin(0, Call.of(name, **fields)), perform=self._counted)
+        if report.waits:
+            self.perform(Die(0))
+            return None
         self.clients[0] = (
             ClientState()
         )  # it remembers nothing: a list of all that it has seen would be copied with every call
@@ -92,7 +90,7 @@ class Metered(ContractRun):
             return None
         return report.reply
 
-    def _counted(self, step: Begin | Resume) -> Report:
+    def _counted(self, step: ClientStep) -> Report:
         report = self.perform(step)
         calls = record_of("", b"", report.effects).calls
         us = estimate_us(calls) if calls else 0.0
