@@ -114,16 +114,20 @@ class PublishWindows:
         self._sent[publisher] = sent + 1
         return True
 
-    def answered(self, publishers: Iterable[int]) -> list[int]:
-        """The messages that may go out, as one of each of these publishers has its answer."""
+    def answered(self, publishers: Iterable[int]) -> None:
+        """One message of each of these publishers has its answer."""
+        for publisher in publishers:
+            self._sent[publisher] = max(self._sent.get(publisher, 0) - 1, 0)
+
+    def going(self, publishers: Iterable[int]) -> list[int]:
+        """What waits at these publishers and has room, in order. It is sent with that."""
         goes = []
         for publisher in publishers:
-            queue = self._queues.get(publisher)
-            if queue is None:
-                self._sent[publisher] = max(self._sent.get(publisher, 0) - 1, 0)
-                continue
-            goes.append(queue.popleft())
-            if not queue:
+            queue = self._queues.get(publisher, ())
+            while queue and self._sent.get(publisher, 0) < self.maximum:
+                self._sent[publisher] = self._sent.get(publisher, 0) + 1
+                goes.append(queue.popleft())
+            if publisher in self._queues and not queue:
                 del self._queues[publisher]
         return goes
 

@@ -231,6 +231,9 @@ class Broker(Protocol):
     def expire(self, subscriber: int) -> None:
         """End the session of a subscriber that has been away for too long."""
 
+    def send_waiting(self, publishers: Sequence[int]) -> None:
+        """Take in what waited for room at those of these publishers that are here."""
+
     def lose_pubacks(self, count: int) -> None:
         """Let the next answers to publishers not arrive."""
 

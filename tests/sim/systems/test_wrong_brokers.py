@@ -476,6 +476,21 @@ def test_the_servers_receive_maximum_makes_publishers_wait_and_loses_nothing(qos
     assert run(server_receive_maximum=60_000, **busy)[2] == free_ms
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize(
+    "faults",
+    ["", "lost-puback@0.25:0", "publisher-takeover@0.2:0:0.05", "broker-crash@0.2:0", "publisher-half-open@0.2:0"],
+)
+def test_what_waits_for_room_is_sent_in_order_and_to_the_end_wherever_its_publisher_goes(faults, qos):
+    """Publishers that are unequally far away, so that what is sent later would come sooner."""
+    busy = {"rate": 400.0, "duration_s": 0.25, "warm_up_s": 0.1, "drain_s": 4.0, "publishers": 20, "offline_share": 0.0}
+    violated, counts, _, system = run(server_receive_maximum=3, faults=faults, qos=qos, **busy)
+    assert not violated & {"fifo", "no-phantom"}
+    assert counts["publishes_throttled"] > 1000
+    assert not system.world.traffic.publish_windows.are_full
+    assert counts["published"] == run(faults=faults, qos=qos, **busy)[1]["published"]
+
+
 def test_a_broker_that_reads_nothing_more_while_kafka_owes_answers_moves_waiting_to_its_publishers():
     violated, counts, held_ms, _ = run(producer_records_max=5, rate=100.0, duration_s=0.3)
     assert not violated

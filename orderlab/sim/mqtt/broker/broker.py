@@ -85,6 +85,10 @@ class MqttBroker(BrokerNode):
         """Whether a publisher of it has no PUBACK or PUBREC for something."""
         return self.ingest.is_owing
 
+    def send_waiting(self, publishers: Sequence[int]) -> None:
+        """Take in what waited for room at those of these publishers that are here."""
+        self.ingest.send_waiting(publishers)
+
     def lose_pubacks(self, count: int) -> None:
         """Let the next ``count`` answers to publishers not arrive."""
         self.ingest.pubacks_to_lose = count

@@ -58,8 +58,16 @@ class Ingest:
         self._stopped_us: int | None = None
         self._ready_us = 0.0
         """When the last publish that has come is worked on: none of a connection overtakes."""
-        self._arrivals = [node.world.traffic.schedule.arrivals(node.number)]
+        self._arrivals: list[Arrivals] = []
+        self._here: set[int] = set()
+        """The publishers of these."""
+        self._add((node.world.traffic.schedule.arrivals(node.number),))
         self._published = self._on_published  # one object, so that the producer can tell its batches belong together
+
+    def _add(self, arrivals: tuple[Arrivals, ...]) -> None:
+        self._arrivals += arrivals
+        for each in arrivals:
+            self._here.update(each.publishers.tolist())
 
     def listen(self) -> Generator[simpy.Event, Any, None]:
         """Take in what arrives, tick by tick."""
@@ -92,15 +100,29 @@ class Ingest:
             self._ingest(messages[going], sent_us=sent_us)
 
     def _have_answers(self, messages: Sequence[int]) -> None:
-        """Publishers have PUBACK or PUBCOMP for these: what waited for that is on its way."""
+        """Publishers have PUBACK or PUBCOMP for these: what waited for that is sent, and room is known here with it."""
         windows, count = self.world.traffic.publish_windows, self.world.traffic.schedule.count
-        if windows is None:
+        if windows is None or not messages:
             return
-        goes = windows.answered([message % count for message in messages])
+        publishers = [message % count for message in messages]
+        there_us = int(self.env.now) + int(self.world.traffic.publishers.latency_us[np.unique(publishers)].max())
+
+        def have_room() -> None:
+            windows.answered(publishers)
+            for broker in self.world.brokers:  # whoever has moved sends to another one
+                broker.send_waiting(publishers)
+
+        call_at(self.env, float(there_us), have_room)
+
+    def send_waiting(self, publishers: Sequence[int]) -> None:
+        """Take in what waited at these publishers and has room, of those who are here; whoever moves sends it where
+        they are let in. It comes when it is sent, so that nothing of a publisher overtakes."""
+        windows = self.world.traffic.publish_windows
+        if windows is None or not windows.are_full or self.node.is_dead:
+            return
+        goes = windows.going(publisher for publisher in publishers if publisher in self._here)
         if goes:
-            sent = np.array(goes, np.int64)
-            there = float(self.env.now + int(self.world.traffic.publishers.latency_us[sent % count].max()))
-            call_at(self.env, there, lambda: self._ingest(sent, sent_us=int(self.env.now)))
+            self._ingest(np.array(goes, np.int64), sent_us=int(self.env.now))
 
     @property
     def is_owing(self) -> bool:
@@ -123,7 +145,7 @@ class Ingest:
         """Let all publishers go, who connect to another broker."""
         arrivals = (*self._arrivals, *self.moves.outside)
         moved = self._moved(arrivals, self.moves.leave(self.links, arrivals))
-        self._arrivals, self.links = [], None
+        self._arrivals, self._here, self.links = [], set(), None
         self.unacknowledged.clear()
         self.orphans.update(moved.unacknowledged)
         return moved
@@ -156,7 +178,7 @@ class Ingest:
 
     def take_over(self, moved: MovedPublishers) -> None:
         """Take in the publishers of a broker that has died: first they send again what has no PUBACK."""
-        self._arrivals += moved.arrivals
+        self._add(moved.arrivals)
         self._take_up(moved)
 
     def move_here(self, moved: MovedPublishers) -> None:
@@ -165,7 +187,7 @@ class Ingest:
         self.moves.come(moved)
 
     def _let_in(self, moved: MovedPublishers) -> None:
-        self._arrivals += moved.arrivals
+        self._add(moved.arrivals)
         self.orphans.difference_update(moved.unacknowledged)
         self._take_up(moved)
         moved.forget()
@@ -187,6 +209,7 @@ class Ingest:
             receiver.resume(waiting, moved.unfinished(), coming)
         if len(messages):
             self._ingest_again(messages, self._published)
+        self.send_waiting([publisher for each in moved.arrivals for publisher in each.publishers.tolist()])
 
     # -- their links ---------------------------------------------------------------------------------------
 
