@@ -62,6 +62,7 @@ def race(
         raise InputError(f"--fault {fault[0]}: no fault may strike; add --trouble 1")
     if expect not in ("broken", "fixed"):
         raise InputError(f"--expect {expect}: write broken or fixed")
+    failed: list[Exception] = []
     wanted, exports = wanted_reports(report), wanted_files("--export", export, RACE_EXPORTS)
     path = named.partition(".py:")[0].removesuffix(".py") + ".py"
     with controlled():
@@ -71,7 +72,7 @@ def race(
             raise InputError(f"--schedule: {named} has {len(scenarios)} scenarios; name one, as FILE.py:NAME")
         verdicts = [engine.replayed(scenarios[0], schedule)]
     else:
-        verdicts = [engine.race(each, effort, trouble, seed, tuple(fault or ())) for each in scenarios]
+        scenarios, verdicts, failed = _judged(scenarios, effort, trouble, seed, tuple(fault or ()))
     outcome = worst(verdict.outcome for verdict in verdicts)
     if wanted:
         from orderlab.report.races import subject_of_race
@@ -86,7 +87,33 @@ def race(
         for verdict in verdicts:
             print("\n".join(engine.lines_of(verdict, schedule is not None)))
         print(f"seed {seed}")
+    for error in failed[1:]:
+        tell("orderlab race", str(error))
+    if failed:
+        raise failed[0]
     raise typer.Exit(EXIT[outcome])
+
+
+def _judged(
+    scenarios: Sequence[Scenario], effort: str, trouble: int, seed: int, faults: Sequence[str]
+) -> tuple[list[Scenario], list[RaceVerdict], list[Exception]]:
+    """The scenarios that can be judged with their verdicts, and what is wrong with the others. Raises InputError where
+    none can."""
+    from orderlab.model.errors import InputError
+    from orderlab.properties.clients import race as engine
+
+    kept: list[Scenario] = []
+    verdicts: list[RaceVerdict] = []
+    failed: list[Exception] = []
+    for each in scenarios:
+        try:
+            verdicts.append(engine.race(each, effort, trouble, seed, faults))
+            kept.append(each)
+        except InputError as error:
+            failed.append(error)
+    if not kept:
+        raise failed[0]
+    return kept, verdicts, failed
 
 
 def _export(

@@ -201,6 +201,8 @@ class Execution:
         self.ending = False
         self.hub: Any = None
         self.connections = 0
+        self.pools: list[tuple[str, Any]] = []
+        """Pools of threads that were used, each with the client that did first."""
         self.ways: dict[Any, Any] = {}
         """Client of redis-py -> how its commands reach the shard (``straight``)."""
         self._graveyard: list[Any] = []
@@ -571,6 +573,7 @@ class Execution:
         """Part with what leads back to this execution, so that its memory is free at once."""
         self.checks_always = None
         self.ways.clear()
+        self.pools.clear()
         for lane in self.lanes.values():
             lane.run, lane.op = _never, _OVER
             lane.locals.clear()

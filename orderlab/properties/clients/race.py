@@ -208,6 +208,7 @@ def _race(scenario: Scenario, executions_max: int, trouble: int, seed: int, faul
         try:
             for run in search.runs():
                 if judged(scenario, run, expected) is not None:
+                    _check_twice(scenario, run, budget, faults)
                     return _violated(scenario, run, expected, search.work, budget, faults)
                 if search.work.executions % CHECKED_EVERY == 1:
                     _run_again(scenario, run, budget, faults)
@@ -269,6 +270,13 @@ def _run_again(scenario: Scenario, run: FinishedRun, budget: int, faults: Faults
         pairs = zip(run.execution.choices, again.execution.choices, strict=False)
         at = next((at for at, (first, second) in enumerate(pairs) if first != second), len(again.execution.choices))
         raise Unstable(f"step {at + 1} differs")
+
+
+def _check_twice(scenario: Scenario, run: FinishedRun, budget: int, faults: Faults) -> None:
+    """See that a run which breaks a law breaks it again, beside serial orders that are made anew. Raises Unstable."""
+    again = carried_out(scenario, following(run.execution.choices), faults, budget)
+    if judged(scenario, again, serial(scenario)) is None:
+        raise Unstable("a law was broken, and was not when the clients were run again")
 
 
 def _violated(

@@ -7,6 +7,7 @@ import inspect
 import re
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,9 +17,10 @@ from typing import Any, Final
 import redis.asyncio
 
 from orderlab.model.errors import InputError
-from orderlab.properties.clients import event_loop, lanes, straight, virtual, wiring
+from orderlab.properties.clients import event_loop, executors, lanes, straight, virtual, wiring
 from orderlab.properties.clients.lanes import Choice, Chooser, Execution, Killed
 from orderlab.properties.clients.marks import ClientMarks, Marks, MarkViolation
+from orderlab.properties.clients.places import place_of
 from orderlab.properties.clients.scenario import Scenario, called
 from orderlab.properties.clients.straight import fresh_client
 
@@ -48,8 +50,12 @@ class FinishedRun:
 @contextmanager
 def controlled() -> Iterator[None]:
     """Within it lanes meet the virtual library, and redis-py leads to the kernel."""
-    changes = [*wiring.replacements(), *straight.replacements(), *event_loop.replacements()]
-    with virtual.installed(changes), _ended_by_signals():
+    fresh_client()  # whose template draws an identity, which no lane shall
+    changes = [
+        *(*wiring.replacements(), *straight.replacements()),
+        *(*event_loop.replacements(), *executors.replacements()),
+    ]
+    with virtual.installed(changes), _ended_by_signals(), _real_waits_told():
         yield
 
 
@@ -80,6 +86,47 @@ def _ended_by_signals() -> Iterator[None]:
         for number, handler in before.items():
             if callable(handler):
                 signal.signal(number, handler)
+
+
+STILL_S: Final = 5.0
+"""A lane that twice in a row for so long makes no step and takes no processor time waits for what no lane brings."""
+
+
+@contextmanager
+def _real_waits_told() -> Iterator[None]:
+    """Within it a lane that waits in C code, for ever perhaps, is an error that names its place."""
+    is_free = threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
+    if not is_free or signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL:
+        yield
+        return
+    seen: tuple[Any, int] = (None, 0)
+    count, taken_s = 0, 0.0
+
+    def look(number: int, frame: Any) -> None:
+        nonlocal seen, count, taken_s
+        execution = lanes.current.execution
+        here = (execution and execution.lane, len(execution.choices) if execution is not None else 0)
+        used_s, taken_s = time.process_time() - taken_s, time.process_time()
+        count = count + 1 if here == seen and here[0] is not None and used_s < STILL_S / 100 else 0
+        seen = here
+        if count < 2:
+            return
+        outer, beneath = place_of(frame, execution.folder)
+        beneath = beneath or f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        execution.refused = InputError(
+            f"client {here[0].name} waits at {outer or beneath} for what no scheduler sees: a "
+            "lock that was made before the scenario was loaded, or C code; make the lock within the scenario, or "
+            "leave that call out"
+        )
+        execution.forsake(execution.refused)
+
+    signal.signal(signal.SIGALRM, look)
+    signal.setitimer(signal.ITIMER_REAL, STILL_S, STILL_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
 def carried_out(
@@ -130,7 +177,12 @@ def _is_async(function: Callable[..., Any]) -> bool:
 
 
 def _client(function: Callable[..., Any], marks: Marks, number: int) -> Callable[[], Any]:
-    return lambda: _completed(function, ClientMarks(marks, number))
+    def run() -> Any:
+        result = _completed(function, ClientMarks(marks, number))
+        executors.finished(str(number))
+        return result
+
+    return run
 
 
 def _alone(execution: Execution, function: Callable[[], Any]) -> None:
