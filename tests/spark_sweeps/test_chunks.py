@@ -4,7 +4,7 @@ parameters."""
 import numpy as np
 import pytest
 
-from orderlab.spark_sweeps.runs.costs import CHUNKS_MAX, FLOOR_S, CostModel, chunks_of
+from orderlab.spark_sweeps.runs.costs import CHUNKS_MAX, FLOOR_S, CostModel, chunks_of, numbers_of
 
 
 @pytest.mark.parametrize("cores", [1, 2, 16])
@@ -44,3 +44,21 @@ def test_estimates_follow_numbers_and_choices():
 
 def test_without_rows_every_run_costs_the_same():
     assert CostModel([]).seconds({"n": 3}) == CostModel([]).seconds({"n": 4}) == pytest.approx(1)
+
+
+def test_numbers_of_the_runs_that_are_wanted(monkeypatch):
+    monkeypatch.setattr("orderlab.spark_sweeps.runs.costs.BLOCK_RUNS", 7)
+    wanted = np.random.default_rng(0).random(100) < 0.4
+    assert numbers_of(wanted).tolist() == np.flatnonzero(wanted).tolist()
+    assert numbers_of(np.zeros(20, np.bool_)).tolist() == []
+
+
+@pytest.mark.parametrize("many", [1000, 1001, 1999])
+def test_of_very_many_runs_neighbours_go_together(monkeypatch, many):
+    monkeypatch.setattr("orderlab.spark_sweeps.runs.costs.FRAGMENTS_MAX", 100)
+    runs = np.arange(5, 5 + many)
+    costs = np.where(runs < 500, 1.0, 9.0)
+    chunks = chunks_of(runs, costs, 2)
+    assert sorted(np.concatenate(chunks).tolist()) == runs.tolist()
+    means = [costs[chunk - 5].mean() for chunk in chunks]
+    assert means == sorted(means, reverse=True)

@@ -119,7 +119,7 @@ def _whole(plan: Plan, number: int) -> Run | None:
 
 def _by_point(plan: Plan, runs: np.ndarray, costs_of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """Of each run what its point costs, in blocks of runs that memory holds with ease."""
-    costs = np.empty(len(runs))
+    costs = np.empty(len(runs), np.float32)
     for begin in range(0, len(runs), BLOCK_RUNS):
         points, places = np.unique(
             runs[begin : begin + BLOCK_RUNS] // plan.sweep.replications.count, return_inverse=True
@@ -173,22 +173,40 @@ def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+def numbers_of(wanted: np.ndarray) -> np.ndarray:
+    """The numbers of the runs that are ``wanted``, ascending, four bytes each: a plan may have 10^8."""
+    numbers = np.empty(np.count_nonzero(wanted), np.int32)
+    end = 0
+    for begin in range(0, len(wanted), BLOCK_RUNS):
+        block = np.flatnonzero(wanted[begin : begin + BLOCK_RUNS])
+        numbers[end : end + len(block)] = block + begin
+        end += len(block)
+    return numbers
+
+
 FLOOR_S = 0.5
 CHUNKS_MAX = 10_000
+FRAGMENTS_MAX = 1 << 20
+"""Of more runs, neighbours go together: a chunk holds a hundred such fragments and more."""
 
 
 def chunks_of(runs: np.ndarray, costs_s: np.ndarray, cores: int) -> list[np.ndarray]:
     """Run numbers in chunks, costliest first; equal costs in the order of their numbers."""
     if len(runs) == 0:
         return []
-    order = np.argsort(-costs_s, kind="stable")
-    runs, ends = runs[order], np.cumsum(costs_s[order])
+    width = -(-len(runs) // FRAGMENTS_MAX)
+    begins = np.arange(0, len(runs), width)
+    costs = np.add.reduceat(costs_s, begins, dtype=np.float64)
+    order = np.argsort(-costs / np.diff(begins, append=len(runs)), kind="stable")
+    ends = np.cumsum(costs[order])
     total = float(ends[-1])
     floor = max(FLOOR_S, total / CHUNKS_MAX)
     chunks, start, done = [], 0, 0.0
-    while start < len(runs):
+    while start < len(order):
         size = max(floor, (total - done) / (2 * cores))
         stop = max(start + 1, int(np.searchsorted(ends, done + size, side="right")))
-        chunks.append(runs[start:stop])
+        fragments = begins[order[start:stop]]
+        chunks.append(np.concatenate([runs[begin : begin + width] for begin in fragments]) if width > 1 else
+                      runs[fragments])  # fmt: skip
         start, done = stop, float(ends[stop - 1])
     return chunks

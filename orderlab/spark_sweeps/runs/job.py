@@ -21,7 +21,14 @@ import numpy as np
 from orderlab.model.errors import InputError
 from orderlab.spark_sweeps.results.folder import Counts, ResultFolder
 from orderlab.spark_sweeps.results.rows import combined, kind_of_failure, wanted_runs
-from orderlab.spark_sweeps.runs.costs import CostModel, chunks_of, estimated, measured_rows, model_of_earlier
+from orderlab.spark_sweeps.runs.costs import (
+    CostModel,
+    chunks_of,
+    estimated,
+    measured_rows,
+    model_of_earlier,
+    numbers_of,
+)
 from orderlab.spark_sweeps.runs.digests import code_digest, scripts_digest, subject_digest
 from orderlab.spark_sweeps.runs.isolation import Ended, isolated
 from orderlab.spark_sweeps.runs.subject import Observed, Subject, subject_of
@@ -170,12 +177,13 @@ class _Sweeping:
         standing = folder.standing(len(plan))
         self.before = standing.counts.rows
         again = standing.failed if options.retry_failed else np.zeros(len(plan), np.bool_)
-        self.wanted = wanted_runs(plan, folder)
-        self.left = np.flatnonzero(((standing.attempt == 0) | again) & self.wanted)
-        self.attempt = (
-            int(standing.attempt.max(initial=0)) + 1 if again.any() else max(1, int(standing.attempt.max(initial=0)))
-        )
         self.retried = int(again.sum())
+        self.wanted = wanted_runs(plan, folder)
+        again |= standing.attempt == 0
+        self.left = numbers_of(again & self.wanted)
+        self.attempt = (
+            int(standing.attempt.max(initial=0)) + 1 if self.retried else max(1, int(standing.attempt.max(initial=0)))
+        )
         self.kept_failures = standing.counts.failed - self.retried
 
     def run(self, make_engine: Callable[[ResultFolder], Engine]) -> Summary:
@@ -197,7 +205,7 @@ class _Sweeping:
             self.left = self.left[:0]
             return
         self.wanted = wanted_runs(self.plan, self.folder)
-        self.left = np.flatnonzero(self.wanted & ~before)
+        self.left = numbers_of(self.wanted & ~before)
 
     def _run_on(self, engine: Engine) -> bool:
         """Do what is left; whether it is done."""
@@ -218,7 +226,7 @@ class _Sweeping:
             pilot = left[np.unique(spread)]
             if not engine.run(order, [np.array([number]) for number in pilot], self._tick):
                 return False
-            left, measured = np.setdiff1d(left, pilot), measured_rows(self.folder)
+            left, measured = np.delete(left, np.searchsorted(left, pilot)), measured_rows(self.folder)
             self._insist_on_metrics()
         costs = estimated(self.plan, left, measured, self.earlier)
         return engine.run(order, chunks_of(left, costs, engine.cores), self._tick)
