@@ -29,6 +29,8 @@ ADAPTIVE = ("best", "capacity", "risk", "rare-event")
 DECIDED = ("replications", "common random numbers")
 ROWS_MAX = 60
 """Of a drawing; the table has all."""
+TABLE_MAX = 50
+"""Rows of the table on the page; ``answer.csv`` has all."""
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -56,7 +58,8 @@ def write_answer_page(answer: Answer, sweep: SweepFile) -> Path:
         description=sweep.description,
         outcome=str(answer.outcome),
         answered=answered(answer.outcome),
-        rows=rows,
+        rows=rows[:TABLE_MAX],
+        rows_hidden=max(0, len(rows) - TABLE_MAX),
         is_one=is_one,
         sentence=sentence(answer, sweep.question or {}),
         seed=answer.seed,
@@ -106,7 +109,8 @@ def drawn(answer: Answer, sweep: SweepFile) -> dict[str, Any] | None:
         number = numbers[id(row)]
         if number >= len(answer.replays):
             return Lead()
-        return Lead(f"row-{number}" if len(answer.rows) > 1 else "", f"\nreplay: {answer.replays[number]}")
+        has_row = len(answer.rows) > 1 and number < TABLE_MAX
+        return Lead(f"row-{number}" if has_row else "", f"\nreplay: {answer.replays[number]}")
 
     caption, under, svg = draw(answer.rows, sweep.question or {}, answer.settings, lead)
     if len(answer.rows) > ROWS_MAX and answer.kind != "cheapest":

@@ -3,6 +3,7 @@
 import html
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -106,3 +107,19 @@ def test_what_is_no_finite_number_is_null_in_an_answer(question, count, sweep_fi
     assert None in found.rows[0].values()
     assert "no finite number" in write_answer_page(found, sweep).read_text() or found.kind == "cheapest"
     assert not any(row.get("differs") or row.get("meets") for row in found.rows if row.get("metric") != "huge")
+
+
+def test_a_long_table_is_cut_and_leads_to_its_file(sweep_file, pool):
+    question = '[question]\nkind = "comparison"\nparameter = "servers"\na = 1\nb = 2\nmetrics = ["ms"]'
+    path = sweep_file(STATION + question)
+    sweep, plan = load(path)
+    found = answer(path, sweep, plan, pool, None)
+
+    def page_of(rows):
+        return write_answer_page(replace(found, rows=found.rows[:1] * rows, replays=found.replays[:1] * rows), sweep)
+
+    page = page_of(60).read_text()
+    assert 'and 10 more in <a href="../answer.csv">' in page
+    assert page.count('id="row-') == 50
+    assert "#row-50" not in page
+    assert "more in" not in page_of(50).read_text()
