@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from orderlab.commands.options import TrustAdapter
 from orderlab.program import EXIT
 
 
@@ -16,9 +17,7 @@ def certify(
     store: Annotated[
         Path | None, typer.Option(help="The store, if it lies elsewhere than the certificate says.")
     ] = None,
-    trust_adapter: Annotated[
-        bool, typer.Option(help="Run the Python that a store names: its adapter, its contract.")
-    ] = False,
+    trust_adapter: TrustAdapter = False,
 ) -> None:
     """Check a certificate: each state is made again, and every step out of it must lead to one that is there.
 

@@ -7,12 +7,14 @@ import re
 import stat
 import sys
 import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
+from orderlab.commands.options import AllowVacuous, EveryLaw
 from orderlab.model.errors import InputError
 from orderlab.model.protocol.packet_id import TWO_BYTES_MAX
 from orderlab.model.verdict import Verdict, overall, worst
@@ -49,14 +51,10 @@ def check(
     ] = TWO_BYTES_MAX,
     budget: Annotated[float | None, typer.Option(min=0, help="Seconds to spend on each file.")] = None,
     master: Annotated[str | None, typer.Option(help="Judge a folder on this Spark, such as local[*].")] = None,
-    allow_vacuous: Annotated[
-        bool, typer.Option("--allow-vacuous", help="Exit 0, not 3, where no law was put to the test.")
-    ] = False,
+    allow_vacuous: AllowVacuous = False,
     seed: Annotated[int, typer.Option(min=0, help="Printed; checking draws nothing at random.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a file, each on a line.")] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="List every law, and how often it was put to the test.")
-    ] = False,
+    verbose: EveryLaw = False,
     report: Annotated[list[str] | None, typer.Option(metavar="FORM=FILE", help=REPORT_HELP)] = None,
     corpus: Annotated[
         Path | None, typer.Option(help="Score a checker by the histories of a corpus, this folder.")
@@ -87,39 +85,86 @@ def check(
         receive_maximum=receive_maximum,
         budget_s=budget,
     )
-    subjects: list[Subject] = []
-    code = _check_all(files, question, master, allow_vacuous, seed, as_json, verbose, subjects)
+    asked = _Asked(question, master, allow_vacuous, seed, as_json, verbose)
+    code = asked.check_all(files)
     if wanted:
-        _report(wanted, subjects, seed, budget, code)
+        _report(wanted, asked.subjects, seed, budget, code)
     raise typer.Exit(code)
 
 
-def _check_all(
-    files: list[Path],
-    question: Question,
-    master: str | None,
-    allow_vacuous: bool,
-    seed: int,
-    as_json: bool,
-    verbose: bool,
-    subjects: list[Subject],
-) -> ExitCode:
-    """Judge each file, and add it to ``subjects``; the worst of their exit codes."""
-    codes = []
-    for number, file in enumerate(files):
-        if number and not as_json:
-            typer.echo("")
+@dataclass
+class _Asked:
+    """What is asked of every file, and how it is told."""
+
+    question: Question
+    master: str | None
+    allow_vacuous: bool
+    seed: int
+    as_json: bool
+    verbose: bool
+    subjects: list[Subject] = field(default_factory=list)
+    """Of the files so far."""
+
+    def check_all(self, files: list[Path]) -> ExitCode:
+        """Judge each file; the worst of their exit codes."""
+        codes = []
+        for number, file in enumerate(files):
+            if number and not self.as_json:
+                typer.echo("")
+            try:
+                codes.append(self.check(file))
+            except InputError as error:
+                if len(files) == 1:
+                    raise
+                codes.append(ExitCode.UNUSABLE)
+                if self.as_json:
+                    shown = {"file": str(file), "outcome": "unusable", "error": str(error), "seed": self.seed}
+                    typer.echo(json.dumps(shown))
+                sys.stdout.flush()  # so that both streams tell the files in their order
+                tell("orderlab", str(error))
+        return min(codes, key=_WORST_FIRST.index)
+
+    def check(self, file: Path) -> ExitCode:
+        """Judge one file, print what was found, and add it to ``subjects``."""
+        from orderlab.model.checkers.judge import judge, judge_operations
+        from orderlab.model.history.disk import HistoryFile
+        from orderlab.model.history.jepsen import read_edn_operations, read_log_lines
+        from orderlab.report.progress import ProgressLine
+        from orderlab.report.subjects import subject_of_history
+        from orderlab.report.verdicts import print_verdicts, why_vacuous
+
+        line = ProgressLine(str(file), cap_s=self.question.budget_s)
         try:
-            codes.append(_check(file, question, master, allow_vacuous, seed, as_json, verbose, subjects))
-        except InputError as error:
-            if len(files) == 1:
-                raise
-            codes.append(ExitCode.UNUSABLE)
-            if as_json:
-                typer.echo(json.dumps({"file": str(file), "outcome": "unusable", "error": str(error), "seed": seed}))
-            sys.stdout.flush()  # so that both streams tell the files in their order
-            tell("orderlab", str(error))
-    return min(codes, key=_WORST_FIRST.index)
+            form = "parts" if self.master is not None or file.is_dir() else form_of(file)
+            if form == "parts":
+                verdicts, rows = _judge_parts(file, self.question, self.master or "local[*]")
+            elif form == "history":
+                _insist_on_text(file)
+                line.show("judging by every law that applies")
+                with line.telling_compilation():
+                    verdicts, rows = judge(HistoryFile(file), self.question)
+            else:
+                log = read_edn_operations(file) if form == "edn" else read_log_lines(file)
+                line.show(f"judging {len(log):,} operations")
+                with line.telling_compilation():
+                    verdicts, rows = judge_operations(str(file), log, self.question), len(log)
+        finally:
+            line.clear()
+        if not verdicts:
+            raise InputError(f"{file}: no law applies to these events; name one with --law")
+        outcome = overall(verdicts, self.question.named, self.allow_vacuous)
+        reason = why_vacuous(verdicts, outcome, self.question.named)
+        self.subjects.append(subject_of_history(str(file), rows, verdicts, outcome, str(file)))
+        if self.as_json:
+            found = {"file": str(file), "rows": rows, "outcome": str(outcome), "vacuous": reason is not None}
+            found["seed"] = self.seed
+            typer.echo(json.dumps({**found, "verdicts": [verdict.to_json() for verdict in verdicts]}))
+        else:
+            print_verdicts(Console(), f"{file}: {rows:,} rows", self.subjects[-1], verdicts, self.verbose)
+            if reason is not None:
+                typer.echo(reason)
+            typer.echo(f"seed: {self.seed}")
+        return EXIT[outcome]
 
 
 def _report(wanted: list[Wanted], subjects: list[Subject], seed: int, budget: float | None, code: ExitCode) -> None:
@@ -170,57 +215,6 @@ def _microseconds(option: str, milliseconds: float) -> int:
     if not milliseconds <= 1e15:
         raise InputError(f"{option} {milliseconds:g}: beyond any history; give a number of milliseconds")
     return round(milliseconds * 1000)
-
-
-def _check(
-    file: Path,
-    question: Question,
-    master: str | None,
-    allow_vacuous: bool,
-    seed: int,
-    as_json: bool,
-    verbose: bool,
-    subjects: list[Subject],
-) -> ExitCode:
-    """Judge one file, print what was found, and add it to ``subjects``."""
-    from orderlab.model.checkers.judge import judge, judge_operations
-    from orderlab.model.history.disk import HistoryFile
-    from orderlab.model.history.jepsen import read_edn_operations, read_log_lines
-    from orderlab.report.progress import ProgressLine
-    from orderlab.report.subjects import subject_of_history
-    from orderlab.report.verdicts import print_verdicts, why_vacuous
-
-    line = ProgressLine(str(file), cap_s=question.budget_s)
-    try:
-        form = "parts" if master is not None or file.is_dir() else form_of(file)
-        if form == "parts":
-            verdicts, rows = _judge_parts(file, question, master or "local[*]")
-        elif form == "history":
-            _insist_on_text(file)
-            line.show("judging by every law that applies")
-            with line.telling_compilation():
-                verdicts, rows = judge(HistoryFile(file), question)
-        else:
-            log = read_edn_operations(file) if form == "edn" else read_log_lines(file)
-            line.show(f"judging {len(log):,} operations")
-            with line.telling_compilation():
-                verdicts, rows = judge_operations(str(file), log, question), len(log)
-    finally:
-        line.clear()
-    if not verdicts:
-        raise InputError(f"{file}: no law applies to these events; name one with --law")
-    outcome = overall(verdicts, question.named, allow_vacuous)
-    reason = why_vacuous(verdicts, outcome, question.named)
-    subjects.append(subject_of_history(str(file), rows, verdicts, outcome, str(file)))
-    if as_json:
-        found = {"file": str(file), "rows": rows, "outcome": str(outcome), "vacuous": reason is not None, "seed": seed}
-        typer.echo(json.dumps({**found, "verdicts": [verdict.to_json() for verdict in verdicts]}))
-    else:
-        print_verdicts(Console(), f"{file}: {rows:,} rows", subjects[-1], verdicts, verbose)
-        if reason is not None:
-            typer.echo(reason)
-        typer.echo(f"seed: {seed}")
-    return EXIT[outcome]
 
 
 def _insist_on_text(file: Path) -> None:

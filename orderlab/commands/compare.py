@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from orderlab.commands.options import TrustAdapter
 from orderlab.commands.simulate import NAMES as SYSTEMS
 from orderlab.model.errors import InputError
 from orderlab.program import ExitCode
@@ -49,9 +50,7 @@ def compare(
         str, typer.Option(help="Of each store's validation: quick, standard, thorough, or a number (quick is 1).")
     ] = "quick",
     seed: Annotated[int, typer.Option(help="Of every random draw.")] = 0,
-    trust_adapter: Annotated[
-        bool, typer.Option(help="Run the Python that a store names: its adapter, its contract.")
-    ] = False,
+    trust_adapter: TrustAdapter = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     report: Annotated[
         list[str] | None,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from orderlab.commands.options import TrustAdapter
 from orderlab.model.errors import InputError
 from orderlab.platform import cores
 from orderlab.program import ExitCode
@@ -42,9 +43,7 @@ def mutate(
     out: Annotated[Path | None, typer.Option(help="Folder of results, resumed from; by default in the cache.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Judge again what is known, and keep nothing.")] = False,
     list_them: Annotated[bool, typer.Option("--list", help="List the mutants, judge none.")] = False,
-    trust_adapter: Annotated[
-        bool, typer.Option(help="Run the Python that a store names: its adapter, its contract.")
-    ] = False,
+    trust_adapter: TrustAdapter = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Make mutants of a store's scripts and validate each: killed by a law, survived, equivalent, or timed out.

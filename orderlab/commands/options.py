@@ -1,15 +1,39 @@
-"""What options of a command ask together: which exclude each other, which need another, and pairs of name and value."""
+"""Options that several commands have, and what options of one ask together: which exclude each other, which need
+another, and pairs of name and value."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
 
 from orderlab.model.errors import InputError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+
+def _known_expectation(expect: str) -> str:
+    if expect not in ("broken", "fixed"):
+        raise InputError(f"--expect {expect}: write broken or fixed")
+    return expect
+
+
+TrustAdapter = Annotated[bool, typer.Option(help="Run the Python that a store names: its adapter, its contract.")]
+AllowVacuous = Annotated[bool, typer.Option("--allow-vacuous", help="Exit 0, not 3, where no law was put to the test.")]
+EveryLaw = Annotated[
+    bool, typer.Option("--verbose", "-v", help="List every law, and how often it was put to the test.")
+]
+Expect = Annotated[
+    str,
+    typer.Option(
+        metavar="broken|fixed",
+        callback=_known_expectation,
+        help="With --export pytest: pass while the law is broken as here, or (fixed) fail until it is repaired.",
+    ),
+]
 
 
 class Exclusion(NamedTuple):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orderlab.commands.options import Expect
 from orderlab.program import EXIT, tell
 from orderlab.report.forms import EXPORTS, REPORT_HELP
 
@@ -34,13 +35,7 @@ def race(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     report: Annotated[list[str] | None, typer.Option(metavar="FORM=FILE", help=REPORT_HELP)] = None,
     export: Annotated[list[str] | None, typer.Option(metavar="FORM=FILE", help=EXPORT_HELP)] = None,
-    expect: Annotated[
-        str,
-        typer.Option(
-            metavar="broken|fixed",
-            help="With --export pytest: pass while the law is broken as here, or (fixed) fail until it is repaired.",
-        ),
-    ] = "broken",
+    expect: Expect = "broken",
 ) -> None:
     """Run client code on the kernel in every order of its commands, and judge what comes of it.
 
@@ -60,8 +55,6 @@ def race(
         raise InputError(f"--effort {effort}: unknown; choose {', '.join(EFFORTS)}")
     if fault and not trouble:
         raise InputError(f"--fault {fault[0]}: no fault may strike; add --trouble 1")
-    if expect not in ("broken", "fixed"):
-        raise InputError(f"--expect {expect}: write broken or fixed")
     failed: list[Exception] = []
     wanted, exports = wanted_reports(report), wanted_files("--export", export, RACE_EXPORTS)
     path = named.partition(".py:")[0].removesuffix(".py") + ".py"

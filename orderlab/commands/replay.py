@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from orderlab.commands.options import Expect
 from orderlab.commands.replay_race import OnClients, race_in
 from orderlab.model.errors import InputError
 from orderlab.program import ExitCode
@@ -53,13 +54,7 @@ def replay(
         int | None, typer.Option("--from", min=1, metavar="N", help="With --step: begin to tell at this step.")
     ] = None,
     export: Annotated[list[str] | None, typer.Option(metavar="FORM=FILE", help=EXPORT_HELP)] = None,
-    expect: Annotated[
-        str,
-        typer.Option(
-            metavar="broken|fixed",
-            help="With --export pytest: pass while the law is broken as here, or (fixed) fail until it is repaired.",
-        ),
-    ] = "broken",
+    expect: Expect = "broken",
     trust_adapter: Annotated[
         bool, typer.Option(help="Run the Python that the store names: its adapter, its contract.")
     ] = False,
@@ -141,8 +136,6 @@ def _replay_race(
 
 def _expecting(expect: str, wanted: Sequence[tuple[str, Path]]) -> Sequence[tuple[str, Path]]:
     """The exports, the pytest file as a regression test where it is to fail until the scripts are repaired."""
-    if expect not in ("broken", "fixed"):
-        raise InputError(f"--expect {expect}: write broken or fixed")
     if expect == "broken":
         return wanted
     if not any(form == "pytest" for form, _ in wanted):

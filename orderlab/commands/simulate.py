@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from orderlab.commands.options import Exclusion, Requirement, check_together, parsed
+from orderlab.commands.options import AllowVacuous, EveryLaw, Exclusion, Requirement, check_together, parsed
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome, Verdict, overall
 from orderlab.program import EXIT, Terminated
@@ -205,14 +205,10 @@ def simulate(
         int | None,
         typer.Option(min=1, help="With --shrink: so many runs at most for a law.", show_default=str(SHRINK_RUNS)),
     ] = None,
-    allow_vacuous: Annotated[
-        bool, typer.Option("--allow-vacuous", help="Exit 0, not 3, where no law was put to the test.")
-    ] = False,
+    allow_vacuous: AllowVacuous = False,
     seed: Annotated[int, typer.Option(min=0, help="Of every random draw; printed.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="List every law, and how often it was put to the test.")
-    ] = False,
+    verbose: EveryLaw = False,
     report: Annotated[list[str] | None, typer.Option(metavar="FORM=FILE", help=REPORT_HELP)] = None,
 ) -> None:
     """Simulate a broker system: throughput, latency, utilisation, and the verdict of every pipeline law.

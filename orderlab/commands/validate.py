@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
+from orderlab.commands.options import TrustAdapter
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import worst
 from orderlab.program import EXIT
@@ -92,9 +93,7 @@ def validate(
         ),
     ] = None,
     strict: Annotated[bool, typer.Option(help="With --base: fail for what was broken before as well.")] = False,
-    trust_adapter: Annotated[
-        bool, typer.Option(help="Run the Python that a store names: its adapter, its contract.")
-    ] = False,
+    trust_adapter: TrustAdapter = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per store.")] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Also list what was not covered, and every law.")
