@@ -12,7 +12,6 @@ from orderlab.sim.redis.registry import Command, find
 Token = Any
 """A key (bytes), or something else that steps share, as a tuple whose first item says what."""
 PUBSUB: Final = ("channels",)
-DRAWS: Final = ("random draws",)
 SCRIPTS: Final = ("scripts",)
 
 _LOCAL: Final = frozenset(

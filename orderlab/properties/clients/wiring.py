@@ -84,12 +84,6 @@ def linked(connection: Any) -> ShardLink:
     return link
 
 
-def is_linked(connection: Any) -> bool:
-    """Whether a connection is open in the execution that goes on."""
-    link = vars(connection).get(SOCKET)
-    return type(link) is ShardLink and link.execution is lanes.current.execution
-
-
 def send(connection: Any, commands: Sequence[Argv]) -> None:
     """Send commands: each, or a whole MULTI with its EXEC, is one step."""
     link = linked(connection)

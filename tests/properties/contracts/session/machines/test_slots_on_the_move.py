@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.properties.contracts.session.machines.on_cluster import MASTERS, ServerCluster
-from orderlab.properties.contracts.session.machines.slots_on_the_move import on_cluster
 from orderlab.properties.contracts.session.machines.store import LawViolated
 from orderlab.properties.contracts.session.subject import Subject
 from orderlab.properties.contracts.session.validation.single_law import search
@@ -18,6 +16,8 @@ from orderlab.properties.profiles import Profile
 from orderlab.sim.live import ClusterProcess
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
+from tests.laboratory.cluster_store import MASTERS, ServerCluster
+from tests.laboratory.slots_on_the_move import on_cluster
 
 LUA = Path(__file__).parents[5] / "lua"
 SHORT = Profile("short", 25, 30)

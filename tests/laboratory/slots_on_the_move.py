@@ -35,14 +35,6 @@ from orderlab.model.contracts.session.steps import (
 from orderlab.model.contracts.steps import Fault
 from orderlab.properties.contracts.session import strategies as given
 from orderlab.properties.contracts.session.inspection import Inspection
-from orderlab.properties.contracts.session.machines.on_cluster import (
-    MASTERS,
-    ClusterBackend,
-    ClusterStore,
-    KernelCluster,
-    Migration,
-    served,
-)
 from orderlab.properties.contracts.session.machines.on_store import facts_of
 from orderlab.properties.contracts.session.machines.store import LawViolated, StoreMachine, configured
 from orderlab.properties.contracts.session.run import StepReport
@@ -55,6 +47,14 @@ from orderlab.properties.witness.witness import lua_lines
 from orderlab.sim.redis.error_conditions import SLOT_MIGRATES
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.results import Failed, Result
+from tests.laboratory.cluster_store import (
+    MASTERS,
+    ClusterBackend,
+    ClusterStore,
+    KernelCluster,
+    Migration,
+    served,
+)
 
 CLIENTS = st.sampled_from([b"c", b"client-one", b"}x", b"a}b{c", b"{}", b"%"])
 """Two ordinary ones, then such as break hash tags."""
