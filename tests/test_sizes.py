@@ -18,7 +18,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "orderlab"
 LINES_OF_A_FILE = 600
 LINES_OF_A_FUNCTION = 70
-SHARED_CLASS_NAMES = 50
+SHARED_CLASS_NAMES = 36
 """Names of classes that two rooms have each for itself. May only shrink."""
 SHARED_BASE_NAMES = 83
 """Files, of all but `__init__.py`, whose base name another file of the same room has too. May only shrink."""
@@ -40,10 +40,10 @@ WORDS = {"feed": 17, "job": 6, "packet_id": 10, "session": 54}
 yet. May only shrink."""
 PLACEHOLDERS = {"one": 1050, "told": 300, "found": 630}
 """Names of locals and parameters where the field has a noun: how often each is bound. May only shrink."""
-REACHED_INTO = 70
+REACHED_INTO = 60
 """Places that read a private attribute of an object other than their own. May only shrink."""
-NOT_PRIVATE = frozenset({"_replace", "_fields", "_asdict", "_make", "_field_defaults", "_name_"})
-"""What tuples and enumerations of the library call so, though it is public."""
+NOT_PRIVATE = frozenset({"_replace", "_fields", "_asdict", "_make", "_field_defaults", "_name_", "_exit"})
+"""What tuples, enumerations and `os` of the library call so, though it is public."""
 
 LONG_FILES = frozenset(
     {

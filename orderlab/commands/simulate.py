@@ -246,7 +246,7 @@ def _simulate(plan: Plan, system: str, chosen: Settings) -> Outcome:
     other_run = None if plan.against is None else run_to_compare(plan.against, system)
     window = None if plan.trace is None else _window(plan.trace_window, chosen)
     question = Question(drain_bound_us=plan.drain_bound_us, is_feed=SYSTEMS[system].is_feed)
-    runs, line = list[_Run](), ProgressLine()
+    runs, line = list[_RunOutcome](), ProgressLine()
     try:
         for number, place in enumerate(plan.histories()):
             line.name = f"replication {number + 1} of {plan.replications}" if plan.replications > 1 else ""
@@ -281,7 +281,7 @@ def _tell_one(
     plan: Plan,
     system: str,
     chosen: Settings,
-    run: _Run,
+    run: _RunOutcome,
     outcome: Outcome,
     subject: Subject,
     question: Question,
@@ -307,7 +307,7 @@ def _tell_one(
     return subject
 
 
-def _tell_all(plan: Plan, system: str, chosen: Settings, runs: list[_Run], outcome: Outcome) -> None:
+def _tell_all(plan: Plan, system: str, chosen: Settings, runs: list[_RunOutcome], outcome: Outcome) -> None:
     """Print what several runs came to together."""
     from orderlab.report.simulation import judged_together
     from orderlab.report.timeline_page import write_timeline
@@ -329,7 +329,7 @@ def _tell_all(plan: Plan, system: str, chosen: Settings, runs: list[_Run], outco
         )
 
 
-def _shrunk(system: str, chosen: Settings, run: _Run, question: Question, runs_max: int) -> list[Shrunk]:
+def _shrunk(system: str, chosen: Settings, run: _RunOutcome, question: Question, runs_max: int) -> list[Shrunk]:
     """For each law that the run breaks, the smallest run that was found to break it too."""
     from orderlab.properties.simulation import shrunk
     from orderlab.report.progress import ProgressLine
@@ -353,7 +353,7 @@ def _shrunk(system: str, chosen: Settings, run: _Run, question: Question, runs_m
 
 
 @dataclass(frozen=True)
-class _Run:
+class _RunOutcome:
     """What one run came to."""
 
     seed: int
@@ -373,7 +373,7 @@ def _run(
     window: tuple[int, int] | None,
     question: Question,
     line: ProgressLine,
-) -> _Run:
+) -> _RunOutcome:
     from orderlab.model.checkers.beside import JudgedBeside
     from orderlab.model.files import write_whole
     from orderlab.model.history.disk import HistoryWriter
@@ -422,7 +422,7 @@ def _run(
         "system": system, "seed": seed, "outcome": str(overall(verdicts, question.named)),
         "history_digest": assembled.digest, "history_rows": rows, "settings": chosen.model_dump(), **report,
     }  # fmt: skip
-    return _Run(seed, result, report, verdicts, wall, assembled.series.table())
+    return _RunOutcome(seed, result, report, verdicts, wall, assembled.series.table())
 
 
 def _window(text: str | None, chosen: Settings) -> tuple[int, int]:
@@ -445,7 +445,7 @@ def _print_replications(
     chosen: Settings,
     seed: int,
     outcome: Outcome,
-    runs: list[_Run],
+    runs: list[_RunOutcome],
     recovery: list[dict[str, Any]],
     as_json: bool,
 ) -> dict[str, Any]:
@@ -512,7 +512,7 @@ def _search(plan: Plan, system: str, chosen: Settings) -> None:
         print_ceiling(Console(), result)
 
 
-def _print(run: _Run, subject: Subject, as_json: bool, verbose: bool, other: dict[str, Any] | None) -> None:
+def _print(run: _RunOutcome, subject: Subject, as_json: bool, verbose: bool, other: dict[str, Any] | None) -> None:
     from orderlab.report.simulation import print_comparison, print_simulation
     from orderlab.report.timeline_page import compared, laws_changed
 

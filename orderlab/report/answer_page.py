@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from orderlab.model.files import write_whole
-from orderlab.report.charts import Axis, Curve, Mark, Row, is_drawn, panel, rows_of_intervals, scale_of
+from orderlab.report.charts import ChartAxis, Curve, Mark, Row, is_drawn, panel, rows_of_intervals, scale_of
 from orderlab.report.page import template
 from orderlab.report.report import versions
 from orderlab.report.sweep import answered, named, sentence, with_unit
@@ -136,7 +136,7 @@ def _sensitivity(
     under = (
         "filled: what it has a part in; hollow: its own part; " if "total" in rows[0] else ""
     ) + "nominal 95 % intervals"
-    return caption, under, rows_of_intervals(caption, made, Axis(unit, _scale(made, (0.0,))), [(0.0, "")])
+    return caption, under, rows_of_intervals(caption, made, ChartAxis(unit, _scale(made, (0.0,))), [(0.0, "")])
 
 
 def _cheapest(
@@ -162,11 +162,11 @@ def _cheapest(
         ]  # fmt: skip
         curves.append(Curve(name if len(mine) > 1 else "", marks, is_step=is_front, is_cloud=not is_front))
     told = [mark for curve in curves for mark in curve.marks]
-    y = Axis(
+    y = ChartAxis(
         with_unit(target),
         scale_of([end for mark in told for end in (mark.y, *([mark.high] if mark.high is not None else []))] + [bound]),
     )
-    x = Axis("price", scale_of(mark.x for mark in told))
+    x = ChartAxis("price", scale_of(mark.x for mark in told))
     caption = f"{with_unit(target)} by price"
     return (
         caption,
@@ -215,7 +215,7 @@ def _comparison(
             )
         )
     caption = f"Difference of {asked['b']} from {asked['a']}"
-    axis = Axis(f"% of the value at {asked['a']}", _scale(made, (0.0,)))
+    axis = ChartAxis(f"% of the value at {asked['a']}", _scale(made, (0.0,)))
     return (
         caption,
         "with intervals, over pairs of runs of one seed",
@@ -249,7 +249,7 @@ def _capacity(
     return (
         caption,
         "the bar: the capacity lies within",
-        rows_of_intervals(caption, made, Axis(with_unit(parameter), _scale(made, (0.0,)))),
+        rows_of_intervals(caption, made, ChartAxis(with_unit(parameter), _scale(made, (0.0,)))),
     )
 
 
@@ -266,7 +266,7 @@ def _best(
     made = [Row(named(row, settings), _between(row, *ends), [_estimate(row, *ends)]) for row in shown]
     caption = f"Finalists by {metric}"
     below = "the first is the chosen one" if rows[0]["chosen"] else "none of them meets the constraints"
-    return caption, below, rows_of_intervals(caption, made, Axis(with_unit(metric), _scale(made)))
+    return caption, below, rows_of_intervals(caption, made, ChartAxis(with_unit(metric), _scale(made)))
 
 
 def _front_of(
@@ -289,7 +289,7 @@ def _front_of(
     ]  # fmt: skip
     caption = f"{up} against {across}"
     x_axis, y_axis = (
-        Axis(with_unit(name), scale_of([row[column] for row in shown])) for name, column in ((across, x), (up, y))
+        ChartAxis(with_unit(name), scale_of([row[column] for row in shown])) for name, column in ((across, x), (up, y))
     )
     return (
         caption,
@@ -311,12 +311,14 @@ def _curves(dependence: Dependence) -> Iterator[dict[str, Any]]:
         if all(isinstance(effect.value, (int, float)) and not isinstance(effect.value, bool) for effect in curve):
             values = [float(effect.value) for effect in curve]
             is_log = min(values) > 0 and max(values) / min(values) > LOG_FROM
-            x = Axis(with_unit(name), scale_of(values, is_log=is_log, from_zero=False))
-            svg = panel(name, [Curve("", marks)], x, Axis(with_unit(dependence.metric), scale_of(ends)))
+            x = ChartAxis(with_unit(name), scale_of(values, is_log=is_log, from_zero=False))
+            svg = panel(name, [Curve("", marks)], x, ChartAxis(with_unit(dependence.metric), scale_of(ends)))
         else:
             drawn_rows = [Row(f"{effect.value}", cell(effect.mean), [mark._replace(x=effect.mean, y=0)])
                     for effect, mark in zip(curve, marks, strict=True)]  # fmt: skip
-            svg = rows_of_intervals(name, drawn_rows, Axis(with_unit(dependence.metric), scale_of(ends, is_log=False)))
+            svg = rows_of_intervals(
+                name, drawn_rows, ChartAxis(with_unit(dependence.metric), scale_of(ends, is_log=False))
+            )
         yield {
             "caption": f"{dependence.metric} by {name}",
             "under": "mean of the model, and eight of ten",
@@ -339,7 +341,7 @@ def _probability(
             Row(f"by {row['plain_runs']} plain runs", words, [_estimate(row, "plain", "plain_low", "plain_high")])
         )
     limits = [(asked[name], name) for name in ("acceptable", "unacceptable") if name in asked]
-    axis = Axis("probability", _scale(made, tuple(value for value, _ in limits)))
+    axis = ChartAxis("probability", _scale(made, tuple(value for value, _ in limits)))
     kind = "nominal 95 % interval" if "levels" in row else "exact 95 % interval"
     return "Probability", f"{counted(row['runs'], 'run')}; {kind}", rows_of_intervals("Probability", made, axis, limits)
 

@@ -64,7 +64,7 @@ class Row(NamedTuple):
     marks: Sequence[Mark]
 
 
-class Axis(NamedTuple):
+class ChartAxis(NamedTuple):
     """What is measured, with its unit, on which scale; ``at``: the only values that there are, if they are few."""
 
     name: str
@@ -143,8 +143,8 @@ def figure(value: float) -> str:
 def panel(
     title: str,
     curves: Sequence[Curve],
-    x: Axis,
-    y: Axis,
+    x: ChartAxis,
+    y: ChartAxis,
     limits: Sequence[tuple[float, str]] = (),
     width: int = WIDTH,
 ) -> str:
@@ -187,7 +187,7 @@ def panel(
     return _svg(title, parts, HEIGHT, width)
 
 
-def rows_of_intervals(title: str, rows: Sequence[Row], x: Axis, limits: Sequence[tuple[float, str]] = ()) -> str:
+def rows_of_intervals(title: str, rows: Sequence[Row], x: ChartAxis, limits: Sequence[tuple[float, str]] = ()) -> str:
     """One chart: each row says above its marks what they are."""
     left, right, line = 8.0, WIDTH - 8.0, 13.0
     lines = [_said(one) for one in rows]
@@ -239,7 +239,7 @@ def _ends(mark: Mark) -> list[float]:
     return [mark.low, mark.high]
 
 
-def _below(x: Axis, left: float, right: float, bottom: float, width: int) -> Iterator[str]:
+def _below(x: ChartAxis, left: float, right: float, bottom: float, width: int) -> Iterator[str]:
     """The axis below a chart."""
     yield _line(left, bottom, right, bottom, "base")
     free = -math.inf

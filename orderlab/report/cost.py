@@ -125,14 +125,14 @@ def cost_page(store: str, estimated: Sequence[Estimate], memory: Fitted | None, 
 
 
 def _chart(one: Estimate, panel: Any) -> str:
-    from orderlab.report.charts import Axis, scale_of
+    from orderlab.report.charts import ChartAxis, scale_of
 
     curves = _curves(one)
     xs = [mark.x for curve in curves for mark in curve.marks]
     ys = [mark.y for curve in curves for mark in curve.marks]
     chart: str = panel(
-        f"{one.situation}, {one.axis}", curves, Axis(AXES[one.axis], scale_of(xs)),
-        Axis("µs", scale_of(ys)),
+        f"{one.situation}, {one.axis}", curves, ChartAxis(AXES[one.axis], scale_of(xs)),
+        ChartAxis("µs", scale_of(ys)),
     )  # fmt: skip
     return chart
 

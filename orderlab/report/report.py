@@ -23,7 +23,7 @@ CHANGED = "changed here"
 """The role of a line that a change has touched."""
 
 
-class _Part(BaseModel):
+class _ReportPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     @model_validator(mode="before")
@@ -54,7 +54,7 @@ class Change(StrEnum):
     """Not judged: every law allows the old and the new one alike."""
 
 
-class Line(_Part):
+class Line(_ReportPart):
     """A line of a script."""
 
     path: str
@@ -74,7 +74,7 @@ class Line(_Part):
         return f"{self.role}: {self.path}:{self.line}" if self.role == CHANGED else f"{self.path}:{self.line}"
 
 
-class Step(_Part):
+class Step(_ReportPart):
     """One step of a witness. ``keys`` are those of the store after it, where they are few; None where they were not
     noted."""
 
@@ -97,7 +97,7 @@ class Step(_Part):
         return f" [{', '.join(self.scripts)}]" if self.scripts else ""
 
 
-class Finding(_Part):
+class Finding(_ReportPart):
     """A law broken in one way, with the shortest known witness."""
 
     law: str
@@ -130,7 +130,7 @@ class Finding(_Part):
     """What that command reads."""
 
 
-class ChangedLine(_Part):
+class ChangedLine(_ReportPart):
     """A row of the old and the new text side by side, with the numbers of the lines; None where one of them has
     nothing."""
 
@@ -140,14 +140,14 @@ class ChangedLine(_Part):
     new_number: int | None = None
 
 
-class ChangedFile(_Part):
+class ChangedFile(_ReportPart):
     """What of a script was changed, with a few lines around it."""
 
     path: str
     rows: tuple[ChangedLine, ...]
 
 
-class LintMention(_Part):
+class LintMention(_ReportPart):
     """A finding of lint: a mistake that the text of a script shows. It decides no verdict."""
 
     rule: str
@@ -156,7 +156,7 @@ class LintMention(_Part):
     line: Line
 
 
-class JudgedLaw(_Part):
+class JudgedLaw(_ReportPart):
     """One law of a subject and its verdict."""
 
     law: str
@@ -171,7 +171,7 @@ class JudgedLaw(_Part):
     is_applicable: bool = True
 
 
-class Subject(_Part):
+class Subject(_ReportPart):
     """A store, a specification, a history or a simulated system that was judged."""
 
     name: str
@@ -236,7 +236,7 @@ class Subject(_Part):
         return f"{self.answer}; {certain[0].law}: {certain[0].headline}" if certain else self.answer
 
 
-class Report(_Part):
+class Report(_ReportPart):
     """All that one run of a command found."""
 
     format: int = FORMAT

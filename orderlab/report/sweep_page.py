@@ -19,7 +19,7 @@ from orderlab.model.verdict import Outcome
 from orderlab.report.charts import (
     LABEL_MAX,
     LINES_MAX,
-    Axis,
+    ChartAxis,
     Curve,
     Mark,
     Row,
@@ -80,7 +80,7 @@ ROWS_MAX = 40
 """Points that are drawn as rows of intervals, where no axis is one of numbers."""
 
 
-class Behind(NamedTuple):
+class RunsOfPoint(NamedTuple):
     """The runs of one point: the command of the first, or of the first that failed or broke a law."""
 
     replay: str
@@ -92,7 +92,7 @@ class Runs:
     """What is told of single runs: of each point those behind it; what is bad, by number; how many were judged, and
     not."""
 
-    behind: dict[int, Behind]
+    behind: dict[int, RunsOfPoint]
     bad: list[dict[str, Any]]
     held: int = 0
     undecided: int = 0
@@ -205,7 +205,7 @@ def _runs(folder: ResultFolder, planned: int) -> Runs:
         numbers = sorted(number for _, number, _ in mine)
         _, number, replay = min(mine)
         others = f" of {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else ""
-        behind[point] = Behind(replay, f"run {number}{others}")
+        behind[point] = RunsOfPoint(replay, f"run {number}{others}")
     return Runs(
         behind,
         [bad[number] for number in sorted(bad)],
@@ -306,7 +306,7 @@ def drawings(
     axes: Sequence[str],
     varied: Sequence[str],
     metrics: Sequence[str],
-    behind: Mapping[int, Behind],
+    behind: Mapping[int, RunsOfPoint],
 ) -> tuple[list[dict[str, Any]], int]:
     """Small multiples, and how many more there would be: each metric along each axis of numbers; without one, a row of
     intervals for each point."""
@@ -321,7 +321,7 @@ def drawings(
 
 
 def panels(
-    points: Sequence[PointRows], axis: str, metric: str, behind: Mapping[int, Behind] | None = None
+    points: Sequence[PointRows], axis: str, metric: str, behind: Mapping[int, RunsOfPoint] | None = None
 ) -> list[dict[str, Any]]:
     """The metric along a numeric axis: a chart for each setting of what the curves do not tell apart, all on one scale.
     Each curve is named by what differs between curves."""
@@ -332,9 +332,11 @@ def panels(
         )
     told = [i for one in points if (i := one.interval(metric)) is not None]
     limits = [(TWO_DIGITS, "100 ms")] if metric.endswith("_ms") and any(i.estimate >= TWO_DIGITS for i in told) else []
-    y = Axis(with_unit(metric), scale_of([end for i in told for end in _reach(i)] + [value for value, _ in limits]))
+    y = ChartAxis(
+        with_unit(metric), scale_of([end for i in told for end in _reach(i)] + [value for value, _ in limits])
+    )
     values = sorted({one.parameters[axis] for one in points})
-    x = Axis(
+    x = ChartAxis(
         with_unit(axis),
         scale_of(values, room=0.04, from_zero=False),
         tuple(value for value in values if is_drawn(value)),
@@ -384,12 +386,12 @@ def _reach(found: Interval) -> list[float]:
     return [found.estimate] if math.isinf(found.low) else [found.low, found.estimate, found.high]
 
 
-def _marks(points: Iterable[PointRows], axis: str, metric: str, behind: Mapping[int, Behind]) -> list[Mark]:
+def _marks(points: Iterable[PointRows], axis: str, metric: str, behind: Mapping[int, RunsOfPoint]) -> list[Mark]:
     found = [_mark(one, one.parameters[axis], metric, behind, upright=True) for one in points]
     return sorted((one for one in found if one is not None), key=lambda one: one.x)
 
 
-def _mark(one: PointRows, at: float, metric: str, behind: Mapping[int, Behind], upright: bool) -> Mark | None:
+def _mark(one: PointRows, at: float, metric: str, behind: Mapping[int, RunsOfPoint], upright: bool) -> Mark | None:
     """The mean of a point with its interval, and what hovering tells of it."""
     found = one.interval(metric)
     if found is None:
@@ -421,7 +423,7 @@ def _runs_behind(points: Sequence[PointRows], metric: str) -> str:
     return "each point is one run" if many == [1] else f"each point is the mean of {many[0]} runs"
 
 
-def _rows(points: Sequence[PointRows], metric: str, behind: Mapping[int, Behind]) -> dict[str, Any]:
+def _rows(points: Sequence[PointRows], metric: str, behind: Mapping[int, RunsOfPoint]) -> dict[str, Any]:
     marks = [(one, _mark(one, 0.0, metric, behind, upright=False)) for one in points]
     told = [i for one in points if (i := one.interval(metric)) is not None]
     rows = [
@@ -429,7 +431,7 @@ def _rows(points: Sequence[PointRows], metric: str, behind: Mapping[int, Behind]
         for one, mark in marks
         if mark is not None and (i := one.interval(metric)) is not None
     ]
-    x = Axis(with_unit(metric), scale_of(end for i in told for end in _reach(i)))
+    x = ChartAxis(with_unit(metric), scale_of(end for i in told for end in _reach(i)))
     return {
         "caption": with_unit(metric),
         "under": _runs_behind(points, metric),

@@ -13,7 +13,7 @@ from orderlab.model.errors import InputError
 from orderlab.model.files import checked_place, json_of, write_whole
 from orderlab.model.verdict import Outcome, Verdict, to_plain
 from orderlab.program import printable
-from orderlab.report.charts import LINES_MAX, Axis, Curve, Mark, Scale, panel, scale_of
+from orderlab.report.charts import LINES_MAX, ChartAxis, Curve, Mark, Scale, panel, scale_of
 from orderlab.report.page import template
 from orderlab.report.report import Subject
 from orderlab.sim.engine.few_runs import NOMINAL
@@ -137,7 +137,7 @@ def panels(rows: Sequence[Mapping[str, float | None]], faults: Sequence[Mapping[
     """A chart for each kind of figure. Faults are upright lines."""
     every = -(-len(rows) // POINTS_MAX)
     drawn = rows[::every] if every else rows
-    x = Axis("simulated seconds", scale_of([row["at_s"] or 0.0 for row in drawn], is_log=False))
+    x = ChartAxis("simulated seconds", scale_of([row["at_s"] or 0.0 for row in drawn], is_log=False))
     for caption, wanted in PANELS:
         names = (
             wanted
@@ -160,7 +160,7 @@ def panels(rows: Sequence[Mapping[str, float | None]], faults: Sequence[Mapping[
         room = 2 * max(
             means, default=0.0
         )  # intervals of two or three runs may reach far beyond: they are cut, and told by hovering
-        y = Axis(caption, scale_of([0.0, *means, *(min(end, room) for end in ends)], is_log=False))
+        y = ChartAxis(caption, scale_of([0.0, *means, *(min(end, room) for end in ends)], is_log=False))
         struck = list(_struck(faults, LINES_MAX - len(curves), y.scale))
         yield {
             "caption": caption,

@@ -18,7 +18,7 @@ from orderlab.model.verdict import Outcome
 from orderlab.report.answer_page import drawn
 from orderlab.report.page import page, template
 from orderlab.report.report import Change, ChangedFile, ChangedLine, Report, Step
-from orderlab.report.sweep_page import Behind, drawings, heat_maps
+from orderlab.report.sweep_page import RunsOfPoint, drawings, heat_maps
 from orderlab.report.words import harmless
 from orderlab.spark_sweeps.results.rows import PointRows
 from tests.orderlab.test_reports import HOSTILE, finding, made
@@ -128,7 +128,7 @@ def of_sweep(parameters: tuple[str, str], metric: str) -> str:
         PointRows(n, {one: n % 5, other: f"{other} {n // 5}"}, {metric: [float(n), n + 1.0]}, runs=2, failed=n == 3)
         for n in range(20)
     ]
-    behind = {n: Behind("orderlab sweep s.toml --only 1", "run 1") for n in range(20)}
+    behind = {n: RunsOfPoint("orderlab sweep s.toml --only 1", "run 1") for n in range(20)}
     panels, undrawn = drawings(points, [one], list(parameters), [metric], behind)
     assert panels
     answered = SimpleNamespace(

@@ -31,7 +31,7 @@ RUN_S = 30.0
 _sleep, _start, _urandom, _uuid1 = time.sleep, threading.Thread.start, os.urandom, uuid.uuid1
 
 
-class Step(NamedTuple):
+class ScheduledStep(NamedTuple):
     """One step of a schedule."""
 
     lane: str
@@ -85,7 +85,7 @@ def as_lane(lane: Lane | None) -> Iterator[None]:
 class Run:
     """Clients at work on the server, along a schedule if there is one."""
 
-    def __init__(self, server: Any, steps: Sequence[Step] = ()) -> None:
+    def __init__(self, server: Any, steps: Sequence[ScheduledStep] = ()) -> None:
         self.server, self.steps = server, steps
         self.at, self.is_free, self.is_busy, self.is_over = 0, not steps, False, False
         self.strayed = ""
@@ -159,7 +159,7 @@ class Run:
     # -- the gate ----------------------------------------------------------------------------------------------
 
     @contextmanager
-    def gate(self, kind: str, name: str) -> Iterator[Step | None]:
+    def gate(self, kind: str, name: str) -> Iterator[ScheduledStep | None]:
         """Wait for the turn of the lane that runs; the next turn begins afterwards."""
         lane = current.lane
         assert lane is not None
@@ -188,7 +188,7 @@ class Run:
             lane.is_killed = True
             raise Killed
 
-    def _turn(self, lane: Lane, kind: str, name: str) -> Step | None:
+    def _turn(self, lane: Lane, kind: str, name: str) -> ScheduledStep | None:
         with self.turn:
             while True:
                 self._pass_over()
@@ -465,7 +465,7 @@ _REPLACED = (
 )
 
 
-def _carry(connection: Any, part: Any, step: Step | None, sent: int, send: Callable[[Any], None]) -> None:
+def _carry(connection: Any, part: Any, step: ScheduledStep | None, sent: int, send: Callable[[Any], None]) -> None:
     """Carry out one step, with the fault that befalls it; in a schedule, until the server has done it."""
     run, fault = current.run, step.fault if step is not None else ""
     if fault == "scripts-flushed":

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import redis
 
-from orderlab.properties.clients.gate import At, Lane, Run, Step, as_lane, called, current, installed
+from orderlab.properties.clients.gate import At, Lane, Run, ScheduledStep, as_lane, called, current, installed
 
 ORDERS_MAX = 24
 _CLOCK = re.compile(r"\b1[789]\d{8}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b| at 0x[0-9a-f]+")
@@ -40,7 +40,7 @@ class Judged(NamedTuple):
 
 
 def carried_out(
-    server: Any, scenario: Any, steps: Sequence[Step] = (), order: Sequence[int] | None = None
+    server: Any, scenario: Any, steps: Sequence[ScheduledStep] = (), order: Sequence[int] | None = None
 ) -> tuple[Run, Ending]:
     """Run the clients on the emptied server: one after the other in ``order`` where that is given, else along
     ``steps``."""
@@ -102,7 +102,7 @@ def _keys(server: Any) -> tuple[tuple[str, str], ...]:
     return tuple(rows)
 
 
-def judged(server: Any, scenario: Any, steps: Sequence[Step]) -> Judged:
+def judged(server: Any, scenario: Any, steps: Sequence[ScheduledStep]) -> Judged:
     """Force a schedule on a server that holds nothing, and judge what comes of it by orders one after the other."""
     with installed():
         run, ending = carried_out(server, scenario, steps)
@@ -111,7 +111,9 @@ def judged(server: Any, scenario: Any, steps: Sequence[Step]) -> Judged:
     return Judged(law, what, run.strayed)
 
 
-def _judged(server: Any, scenario: Any, run: Run, ending: Ending, steps: Sequence[Step]) -> tuple[str, str] | None:
+def _judged(
+    server: Any, scenario: Any, run: Run, ending: Ending, steps: Sequence[ScheduledStep]
+) -> tuple[str, str] | None:
     for number, end in enumerate(ending.ends):
         error = run.lanes[str(number)].error
         if isinstance(error, AssertionError):

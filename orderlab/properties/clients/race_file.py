@@ -11,7 +11,7 @@ from typing import Final
 
 from orderlab.model.errors import InputError
 from orderlab.properties.clients import gate, gated
-from orderlab.properties.clients.gate import Step
+from orderlab.properties.clients.gate import ScheduledStep
 from orderlab.properties.clients.race import RaceVerdict, told_reply, told_step
 from orderlab.properties.clients.scenario import Scenario
 from orderlab.properties.clients.troubles import PAUSES
@@ -25,7 +25,7 @@ ON_SERVER: Final = ("reply-lost", "refused", "timeout", "killed", *PAUSES, "scri
 """Faults that a gate can bring about between a client and a server that is well."""
 
 
-def gated_steps(scenario: Scenario, verdict: RaceVerdict) -> list[Step]:
+def gated_steps(scenario: Scenario, verdict: RaceVerdict) -> list[ScheduledStep]:
     """The steps of a verdict's schedule as a gate forces them. Raises InputError where that cannot be on a server."""
     who = f"{scenario.name}: its schedule cannot be forced on a server"
     for function in (*scenario.clients, scenario.setup, scenario.finally_):
@@ -33,7 +33,7 @@ def gated_steps(scenario: Scenario, verdict: RaceVerdict) -> list[Step]:
             raise InputError(f"{who}: {function.__name__} is async; make it again on the kernel (--backend kernel)")
     if scenario.contract is not None:
         raise InputError(f"{who}: contracts are judged on the kernel (--backend kernel)")
-    steps: list[Step] = []
+    steps: list[ScheduledStep] = []
     last_ms, dead = FIRST_MS, set[str]()
     for step in verdict.steps:
         client = step.lane.partition(".")[0]
@@ -48,7 +48,7 @@ def gated_steps(scenario: Scenario, verdict: RaceVerdict) -> list[Step]:
             words = step.what[0] if isinstance(step.what[0], tuple) else step.what
             name = words[0].decode(errors="replace").upper()
         waits = step.kind == "command" and isinstance(step.reply, Waiting)
-        steps.append(Step(step.lane, step.kind, name, step.trouble, waits, step.now_ms - last_ms))
+        steps.append(ScheduledStep(step.lane, step.kind, name, step.trouble, waits, step.now_ms - last_ms))
         last_ms = step.now_ms
         if step.trouble == "killed":
             dead.add(client)

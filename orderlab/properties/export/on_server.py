@@ -28,7 +28,7 @@ from orderlab.properties.export.transcript import (
     STOPPED,
     Argv,
     Move,
-    Sent,
+    SentCall,
     Transcript,
     commands_between,
     recorded,
@@ -56,7 +56,7 @@ WRONG_TYPE = "wrong-type"
 BY_NAME = {condition.name: condition for condition in CONDITIONS}
 
 
-class Moment(NamedTuple):
+class Elapsed(NamedTuple):
     """So many ms after the beginning, written in ``unit``: ``ms``, ``s`` or ``us``; or ``deadline``, as Redis keeps it:
     in ms, nearer by what was not waited for."""
 
@@ -75,7 +75,7 @@ class Unknown(NamedTuple):
 
 
 class Text(NamedTuple):
-    """Bytes with moments in them: ``bytes``, ``Moment``, ``Left`` or ``Unknown`` in turn."""
+    """Bytes with moments in them: ``bytes``, ``Elapsed``, ``Left`` or ``Unknown`` in turn."""
 
     parts: tuple[Any, ...]
 
@@ -84,7 +84,7 @@ Woven = Any
 """A reply as values: ``bytes | int | None | ErrorReply | list[Woven] | Text | Moment | Left | Unknown``."""
 
 
-class Wait(NamedTuple):
+class TimePasses(NamedTuple):
     """Time passes."""
 
     ms: int
@@ -97,7 +97,7 @@ class Put(NamedTuple):
     why: str = ""
 
 
-class Send(NamedTuple):
+class StoreCall(NamedTuple):
     """A call of the store: what is sent, what should come back."""
 
     argv: tuple[Woven, ...]
@@ -106,7 +106,7 @@ class Send(NamedTuple):
     """Commands before it that bring the node into the condition that it meets, and back."""
     leave: tuple[Argv, ...] = ()
     connection: int = 0
-    """See ``Sent``."""
+    """See ``SentCall``."""
 
 
 class LeftOut(NamedTuple):
@@ -121,14 +121,14 @@ class Held(NamedTuple):
 
     kind: str
     value: Woven
-    deadline: Moment | None
+    deadline: Elapsed | None
 
 
-Act = Wait | Put | Send | LeftOut
+Act = TimePasses | Put | StoreCall | LeftOut
 
 
 @dataclass(frozen=True)
-class Step:
+class ReplayedStep:
     """A step: what is done, and the keys after it."""
 
     number: int
@@ -142,7 +142,7 @@ class Plan:
     """All steps, and what a reader has to know of them."""
 
     transcript: Transcript
-    steps: tuple[Step, ...]
+    steps: tuple[ReplayedStep, ...]
     notes: list[str] = field(default_factory=list)
     align_ms: int = 1
     sleeps: bool = True
@@ -223,7 +223,7 @@ def _alike(some: Sequence[Move], others: Sequence[Move], by_laws: bool = True) -
     )
 
 
-def _same_shape(one: Sent, other: Sent) -> bool:
+def _same_shape(one: SentCall, other: SentCall) -> bool:
     """Whether the same script was called, and an error replied by both or neither."""
     return one.argv[:2] == other.argv[:2] and isinstance(one.reply, ErrorReply) == isinstance(other.reply, ErrorReply)
 
@@ -232,7 +232,7 @@ def _same_shape(one: Sent, other: Sent) -> bool:
 # --------------------------------------------------------------------------------------------------------------
 
 
-def _step(number: int, plain: Move, later: Move, slower: Move, weaver: _Weaver, notes: list[str]) -> Step:
+def _step(number: int, plain: Move, later: Move, slower: Move, weaver: _Weaver, notes: list[str]) -> ReplayedStep:
     acts: list[Act] = []
     if plain.call_count > NOTED_MAX:
         why = f"step {number} makes {plain.call_count:,} calls; the keys after it are put in place instead"
@@ -242,7 +242,7 @@ def _step(number: int, plain: Move, later: Move, slower: Move, weaver: _Weaver, 
         for three in zip(plain.calls, later.calls, slower.calls, strict=True):
             acts += _acts(number, three, weaver, notes)
         if plain.passed_ms:
-            acts.append(Wait(plain.passed_ms))
+            acts.append(TimePasses(plain.passed_ms))
         if plain.placed:
             acts.append(_put(plain.placed, later.placed, weaver, "what was there comes back"))
     keys = _held(plain.keys, later.keys, slower.keys, weaver)
@@ -250,7 +250,7 @@ def _step(number: int, plain: Move, later: Move, slower: Move, weaver: _Weaver, 
         notes.append("of streams the entries are compared, not the groups")
     if any(isinstance(name, DatabaseKey) for name in plain.keys):
         notes.append("keys of other databases than 0 are not compared")
-    return Step(number, plain, tuple(acts), keys)
+    return ReplayedStep(number, plain, tuple(acts), keys)
 
 
 def _anew(move: Move) -> tuple[Argv, ...]:
@@ -264,13 +264,13 @@ def _put(commands: Sequence[Argv], later: Sequence[Argv], weaver: _Weaver, why: 
     woven: list[tuple[Woven, ...]] = []
     for argv, other in zip(commands, later if alike else commands, strict=True):
         if argv[0] == b"PEXPIREAT":
-            woven.append((*argv[:2], Text((Moment(int(argv[2]) - FIRST_MS, "deadline"),))))
+            woven.append((*argv[:2], Text((Elapsed(int(argv[2]) - FIRST_MS, "deadline"),))))
         else:
             woven.append(tuple(weaver.argument(one, another, one) for one, another in zip(argv, other, strict=True)))
     return Put(tuple(woven), why)
 
 
-def _acts(number: int, three: tuple[Sent, Sent, Sent], weaver: _Weaver, notes: list[str]) -> Iterator[Act]:
+def _acts(number: int, three: tuple[SentCall, SentCall, SentCall], weaver: _Weaver, notes: list[str]) -> Iterator[Act]:
     """What is done for one call. Raises InputError where a client waits."""
     call, later, slower = three
     if isinstance(call.reply, Waiting):
@@ -279,7 +279,7 @@ def _acts(number: int, three: tuple[Sent, Sent, Sent], weaver: _Weaver, notes: l
             "svg, mermaid or states"
         )
     if call.passed_ms:
-        yield Wait(call.passed_ms)
+        yield TimePasses(call.passed_ms)
     if call.placed:
         yield _put(call.placed, later.placed, weaver, "something else writes under a key")
     if call.ended == STOPPED:
@@ -296,7 +296,7 @@ def _acts(number: int, three: tuple[Sent, Sent, Sent], weaver: _Weaver, notes: l
     if condition is None or condition.enter:
         argv = tuple(weaver.argument(*parts) for parts in zip(call.argv, later.argv, slower.argv, strict=False))
         reply = weaver.weave(call.reply, later.reply, slower.reply)
-        yield Send(
+        yield StoreCall(
             argv, reply, *((condition.enter, condition.leave) if condition is not None else ((), ())), call.connection
         )
         if condition is not None:
@@ -328,7 +328,7 @@ def digest_of(argv: Sequence[Woven]) -> bytes:
     )
 
 
-def _in_place(call: Sent, later: Sent, weaver: _Weaver) -> Iterator[Put]:
+def _in_place(call: SentCall, later: SentCall, weaver: _Weaver) -> Iterator[Put]:
     commands = commands_between(call.before, call.after)
     if commands:
         yield _put(commands, commands_between(later.before, later.after), weaver, "what it left behind, put in place")
@@ -342,7 +342,7 @@ def _held(plain: FrozenKeyspace, later: FrozenKeyspace, slower: FrozenKeyspace, 
             continue
         kind, _, deadline_ms = plain[name]
         value = weaver.weave(read[name], read_later.get(name), read_slower.get(name))
-        found[name] = Held(kind, value, None if deadline_ms is None else Moment(deadline_ms - FIRST_MS, "deadline"))
+        found[name] = Held(kind, value, None if deadline_ms is None else Elapsed(deadline_ms - FIRST_MS, "deadline"))
     return found
 
 
@@ -410,7 +410,7 @@ class _Weaver:
         woven = self._text(plain, later, plain)
         if isinstance(woven, bytes):
             return woven
-        if isinstance(woven, Text) and all(isinstance(part, bytes | Moment) for part in woven.parts):
+        if isinstance(woven, Text) and all(isinstance(part, bytes | Elapsed) for part in woven.parts):
             return woven
         self.notes.append("an argument depends on the clock in a way of its own; it is sent as it was on the kernel")
         return plain
@@ -439,5 +439,5 @@ class _Weaver:
         unit = self.units.get(later - plain)
         if unit is not None:
             offset = {"ms": plain - FIRST_MS, "s": plain * 1000 - FIRST_MS, "us": plain // 1000 - FIRST_MS}[unit]
-            return Moment(offset, unit)
+            return Elapsed(offset, unit)
         return Left(plain) if plain == later else Unknown()

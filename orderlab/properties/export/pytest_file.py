@@ -9,17 +9,17 @@ from importlib.resources import files
 
 from orderlab.model.errors import InputError
 from orderlab.properties.export.on_server import (
+    Elapsed,
     Held,
     Left,
     LeftOut,
-    Moment,
     Plan,
     Put,
-    Send,
-    Step,
+    ReplayedStep,
+    StoreCall,
     Text,
+    TimePasses,
     Unknown,
-    Wait,
     Woven,
     digest_of,
 )
@@ -67,7 +67,7 @@ def regression_test(plan: Plan) -> str:
     raise InputError("--expect fixed: no step of this run breaks a law; name a finding whose steps do with --finding")
 
 
-def _test(plan: Plan, steps: tuple[Step, ...], breaking: Step | None) -> str:
+def _test(plan: Plan, steps: tuple[ReplayedStep, ...], breaking: ReplayedStep | None) -> str:
     """The text of a file; of a regression test where the step is given that breaks the law."""
     told = plan.transcript
     name = re.sub(r"\W+", "_", f"{told.store} {told.law or 'trace'}").strip("_").lower()
@@ -148,7 +148,7 @@ def _quoted(text: str) -> str:
     return f'"""{text}"""' if '"' not in text and "\\" not in text and text.isprintable() else repr(text)
 
 
-def _step(step: Step, digests: dict[bytes, str], has_keys: bool) -> Iterator[str]:
+def _step(step: ReplayedStep, digests: dict[bytes, str], has_keys: bool) -> Iterator[str]:
     """The lines of one step, with what its keys must be if they are to be compared."""
     move = step.move
     if step.number or step.acts:
@@ -157,7 +157,7 @@ def _step(step: Step, digests: dict[bytes, str], has_keys: bool) -> Iterator[str
         if line:
             yield f"#    {_comment(line)}"
     for act in step.acts:
-        if isinstance(act, Wait):
+        if isinstance(act, TimePasses):
             yield f"server.wait({act.ms})"
         elif isinstance(act, Put):
             yield f"# {_comment(act.why)}"
@@ -171,12 +171,12 @@ def _step(step: Step, digests: dict[bytes, str], has_keys: bool) -> Iterator[str
         yield f"server.expect(server.keys(), {{{keys}}}, 'the keys after step {step.number}')"
 
 
-def _named(step: Step) -> str:
+def _named(step: ReplayedStep) -> str:
     """What a difference in a reply is told of."""
     return f"step {step.number}"
 
 
-def _sent(act: Send, what: str, digests: dict[bytes, str]) -> Iterator[str]:
+def _sent(act: StoreCall, what: str, digests: dict[bytes, str]) -> Iterator[str]:
     yield from (f"server.raw({', '.join(map(repr, argv))})" for argv in act.enter)
     argv = list(map(_value, act.argv))
     digest = digest_of(act.argv)
@@ -196,7 +196,7 @@ def _value(value: Woven) -> str:
     """A value as Python."""
     if isinstance(value, Unknown):
         return "ANY"
-    if isinstance(value, Moment):
+    if isinstance(value, Elapsed):
         return f"at{'' if value.unit == 'ms' else '_' + value.unit}({value.offset_ms})"
     if isinstance(value, Left):
         return f"about({value.value})"

@@ -10,17 +10,17 @@ from typing import Any
 
 from orderlab.model.errors import InputError
 from orderlab.properties.export.on_server import (
+    Elapsed,
     Held,
     Left,
     LeftOut,
-    Moment,
     Plan,
     Put,
-    Send,
-    Step,
+    ReplayedStep,
+    StoreCall,
     Text,
+    TimePasses,
     Unknown,
-    Wait,
     Woven,
     digest_of,
     reader_for,
@@ -149,7 +149,7 @@ def _line(text: str) -> str:
     return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
 
 
-def _step(step: Step, digests: Mapping[bytes, str]) -> Iterator[str]:
+def _step(step: ReplayedStep, digests: Mapping[bytes, str]) -> Iterator[str]:
     move = step.move
     if not step.number and not step.acts:
         return
@@ -158,7 +158,7 @@ def _step(step: Step, digests: Mapping[bytes, str]) -> Iterator[str]:
     for law, text in move.broken:
         yield f"say {shlex.quote(_line(f'   {law} is violated: {text}'))}"
     for act in step.acts:
-        if isinstance(act, Wait):
+        if isinstance(act, TimePasses):
             yield f"pass {act.ms}"
         elif isinstance(act, Put):
             yield f"# {_line(act.why)}"
@@ -173,7 +173,7 @@ def _step(step: Step, digests: Mapping[bytes, str]) -> Iterator[str]:
         yield from _held(name, held)
 
 
-def _sent(act: Send, digests: Mapping[bytes, str]) -> Iterator[str]:
+def _sent(act: StoreCall, digests: Mapping[bytes, str]) -> Iterator[str]:
     yield from (f"quiet {_command(argv)}" for argv in act.enter)
     if act.connection:
         raise InputError(
@@ -209,7 +209,7 @@ def _shell(text: str) -> str:
     return "'" + text.replace("'", "'\"'\"'") + "'"
 
 
-def _moment(one: Moment) -> str:
+def _moment(one: Elapsed) -> str:
     ms = f"start + {one.offset_ms}"
     return {
         "ms": f"$(({ms}))",
@@ -221,9 +221,9 @@ def _moment(one: Moment) -> str:
 
 def _expected(reply: Woven) -> str:
     """The two arguments that say what is compared, and how; none where nothing is."""
-    if _has(reply, Unknown | Left) or _has(reply, Moment, short=True):
+    if _has(reply, Unknown | Left) or _has(reply, Elapsed, short=True):
         return ""  # it depends on how long the steps take
-    has_times = _has(reply, Moment)
+    has_times = _has(reply, Elapsed)
     return f" {'times' if has_times else 'exact'} {shlex.quote(printed(_plain(reply)))}"
 
 
@@ -241,7 +241,7 @@ def _plain(value: Woven) -> Any:
     """The reply with the word for a time in place of its moments."""
     if isinstance(value, Text):
         return b"".join(part if isinstance(part, bytes) else b"TIME" for part in value.parts)
-    if isinstance(value, Moment):
+    if isinstance(value, Elapsed):
         return _Time()
     return [_plain(one) for one in value] if isinstance(value, list) else value
 
@@ -257,7 +257,7 @@ def _held(name: bytes, held: Held) -> Iterator[str]:
     """Calls that show a key. Fields and members one by one, for their order is the server's; deadlines are shown, not
     compared."""
     value = held.value
-    if held.kind in ("hash", "set") and isinstance(value, list) and not _has(value, Unknown | Left | Moment):
+    if held.kind in ("hash", "set") and isinstance(value, list) and not _has(value, Unknown | Left | Elapsed):
         size, one = (b"HLEN", b"HGET") if held.kind == "hash" else (b"SCARD", b"SISMEMBER")
         count = len(value) // 2 if held.kind == "hash" else len(value)
         yield f"call {_command((size, name))}{_expected(count)}"

@@ -35,7 +35,7 @@ CRASHED, STOPPED = "crashed", "stopped"
 """How a call may end without a reply: the node crashes, or the script is stopped at the limits of the sandbox."""
 
 
-class Sent(NamedTuple):
+class SentCall(NamedTuple):
     """One call that reached the store."""
 
     argv: Argv
@@ -67,7 +67,7 @@ class Move:
     """Laws that it broke, with what is wrong."""
     state: Mapping[str, str] = field(default_factory=dict)
     """What there is after it: keys or variables, as text."""
-    calls: tuple[Sent, ...] = ()
+    calls: tuple[SentCall, ...] = ()
     call_count: int = 0
     """How many calls there were: more than ``NOTED_MAX`` are not noted."""
     passed_ms: int = 0
@@ -167,7 +167,7 @@ class Notes:
     def __init__(self, backend: Backend, drift_ms: int) -> None:
         self.backend = backend
         self.drift_ms = drift_ms
-        self.calls: list[Sent] = []
+        self.calls: list[SentCall] = []
         self.count = 0
         self.last = backend.keyspace()
         self.now_ms = backend.now_ms
@@ -182,7 +182,7 @@ class Notes:
             return self._carried_out(plain, argv)
         self.count += 1
         if self.count > NOTED_MAX or not self.backend.shows_calls:
-            self.calls += [Sent(argv, connection=connection)] if self.count <= NOTED_MAX else []
+            self.calls += [SentCall(argv, connection=connection)] if self.count <= NOTED_MAX else []
             return self._carried_out(plain, argv)
         placed, before, passed_ms = self.placed(), self.last, self.passed()
         condition = self.backend.condition()
@@ -198,7 +198,7 @@ class Notes:
         finally:
             self.last = self.backend.keyspace()
             self.calls.append(
-                Sent(
+                SentCall(
                     argv,
                     reply,
                     condition if ended != CRASHED else CRASHED,

@@ -218,7 +218,7 @@ class RetainHandling(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept(Generic[M]):
+class _RetainedMessage(Generic[M]):
     message: M
     expires_us: int | None
 
@@ -226,7 +226,7 @@ class _Kept(Generic[M]):
 @dataclass(slots=True)
 class _RetainedLevel(Generic[M]):
     children: dict[str, _RetainedLevel[M]] = field(default_factory=dict)
-    kept: _Kept[M] | None = None
+    kept: _RetainedMessage[M] | None = None
 
 
 class RetainedMessages(Generic[M]):
@@ -251,7 +251,7 @@ class RetainedMessages(Generic[M]):
         for name in topic.split("/"):
             level = level.children.setdefault(name, _RetainedLevel())
         self._size += level.kept is None
-        level.kept = _Kept(message, expires_us)
+        level.kept = _RetainedMessage(message, expires_us)
 
     def on_subscribe(
         self, topic_filter: str, now_us: int, handling: RetainHandling = RetainHandling.ALWAYS, is_new: bool = True
@@ -276,7 +276,7 @@ class RetainedMessages(Generic[M]):
             self._remove(topic)
         return found
 
-    def _find(self, wanted: list[str]) -> Iterator[tuple[str, _Kept[M]]]:
+    def _find(self, wanted: list[str]) -> Iterator[tuple[str, _RetainedMessage[M]]]:
         stack: list[tuple[_RetainedLevel[M], int, tuple[str, ...]]] = [(self._root, 0, ())]
         while stack:
             level, depth, path = stack.pop()

@@ -40,7 +40,7 @@ CHILD_PIPE = 3
 
 
 @dataclass(frozen=True)
-class Usage:
+class ProcessUsage:
     """Measured, so it differs from run to run."""
 
     wall_s: float
@@ -56,7 +56,7 @@ class Ended(Generic[T]):
     status: str
     result: T | None
     error: str | None
-    usage: Usage
+    usage: ProcessUsage
 
 
 def isolated(work: Callable[[int], T], items: Sequence[int], wall_s: float, memory_mib: int) -> Iterator[Ended[T]]:
@@ -114,7 +114,7 @@ class _Child:
                 _, _, status, result, error, usage = message
                 return Ended(item, status, result, error, usage)
             else:
-                took = Usage(time.perf_counter() - begun, 0.0, 0.0)
+                took = ProcessUsage(time.perf_counter() - begun, 0.0, 0.0)
                 if message == "deadline":
                     self._kill()
                     return Ended(item, "timeout", None, f"stopped after {wall_s:g} s (limits.wall_s)", took)
@@ -225,7 +225,7 @@ def _tried(work: Callable[[int], Any], item: int) -> tuple[Any, ...]:
         status, error = "memory", _described(raised)
     except BaseException as raised:
         status, error = "error", _described(raised)
-    usage = Usage(time.perf_counter() - begun, _cpu_s() - cpu, _peak_mib())
+    usage = ProcessUsage(time.perf_counter() - begun, _cpu_s() - cpu, _peak_mib())
     return (_FINISHED if error is None else _RAISED, item, status, result, error, usage)
 
 

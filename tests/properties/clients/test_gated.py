@@ -19,7 +19,7 @@ from redis.exceptions import LockError
 
 from orderlab.clients import race, scenario
 from orderlab.model.errors import InputError
-from orderlab.properties.clients.gate import Step
+from orderlab.properties.clients.gate import ScheduledStep
 from orderlab.properties.clients.gated import Judged, judged
 from orderlab.properties.clients.race import RaceVerdict
 from orderlab.properties.clients.race_file import gated_steps, pytest_of_race
@@ -125,7 +125,11 @@ def test_code_that_was_repaired_strays_and_is_right(server: Any) -> None:
     def repaired(redis: Any) -> None:
         redis.incr("n")
 
-    steps = [Step("0", "command", "GET"), Step("1", "command", "GET"), Step("0", "command", "SET")]
+    steps = [
+        ScheduledStep("0", "command", "GET"),
+        ScheduledStep("1", "command", "GET"),
+        ScheduledStep("0", "command", "SET"),
+    ]
     seen = judged(server, repaired, steps)
     assert not seen.law
     assert "client 0 comes with INCRBY, not GET" in seen.strayed, seen

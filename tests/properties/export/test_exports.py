@@ -23,7 +23,7 @@ from orderlab.model.contracts.contract import AnyTrace
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.kind import kind_of, trace_from_json
 from orderlab.properties.export.export import write_plan
-from orderlab.properties.export.on_server import LeftOut, Plan, Send, plan_of
+from orderlab.properties.export.on_server import LeftOut, Plan, StoreCall, plan_of
 from orderlab.properties.export.redis_cli import printed, quoted
 from orderlab.properties.export.sequence import mermaid, svg
 from orderlab.properties.export.states import read, states
@@ -401,7 +401,7 @@ def test_what_hinges_on_a_millisecond_is_put_down_to_the_time_that_a_server_take
 def test_the_calls_of_the_judge_are_not_the_store_s() -> None:
     """One save, listed after each step by the judge, is one call."""
     plan = made("retry").plan
-    assert [sum(isinstance(act, Send) for act in step.acts) for step in plan.steps] == [0, 1, 1]
+    assert [sum(isinstance(act, StoreCall) for act in step.acts) for step in plan.steps] == [0, 1, 1]
 
 
 STREAM = """from orderlab.contract import Call, Contract

@@ -66,7 +66,7 @@ AFTER_FAILOVER = " after failover"
 """A law so marked is broken by the loss of what the replica had not received: no script can keep it."""
 
 
-class Node(NamedTuple):
+class NodeCondition(NamedTuple):
     """The condition of the node, and what is left of each budget."""
 
     left: tuple[int, ...]
@@ -80,7 +80,7 @@ class Node(NamedTuple):
     """Nothing after this can be judged."""
 
 
-class Event(NamedTuple):
+class StepEvent(NamedTuple):
     """What a step does beside what it leaves in its session."""
 
     node_restarts: bool
@@ -90,7 +90,7 @@ class Event(NamedTuple):
     discrepancies: tuple[Discrepancy, ...]
 
 
-class Change(NamedTuple):
+class StateChange(NamedTuple):
     """One step as it changes a state."""
 
     step: Step
@@ -100,7 +100,7 @@ class Change(NamedTuple):
     known: int
     writers: tuple[tuple[int, int], ...]
     """Afterwards, by place in the state."""
-    event: Event | None
+    event: StepEvent | None
 
 
 class StoreExploration(TransitionSystem[State]):
@@ -133,11 +133,11 @@ class StoreExploration(TransitionSystem[State]):
         self.effects = SessionEffects(run, scope, remembers)
         self.moves = Moves(self.effects)
         self.known, self.writers = self.moves.known, self.moves.writers
-        self.nodes: Interned[Node] = Interned()
+        self.nodes: Interned[NodeCondition] = Interned()
         self._remembers = remembers
-        self._of_reader: dict[tuple[int, int, int, Conditions], list[Change]] = {}
-        self._of_writer: dict[tuple[int, int, int, int, int, Conditions], list[Change]] = {}
-        self._nodes_after: dict[tuple[int, int, Event | None], int] = {}
+        self._of_reader: dict[tuple[int, int, int, Conditions], list[StateChange]] = {}
+        self._of_writer: dict[tuple[int, int, int, int, int, Conditions], list[StateChange]] = {}
+        self._nodes_after: dict[tuple[int, int, StepEvent | None], int] = {}
         self._moved_readers: dict[tuple[int, tuple[int, ...]], int] = {}
         self._orders = list(permutations(range(scope.readers)))[1:]
         self._writers_at = 2 * scope.readers
@@ -153,7 +153,7 @@ class StoreExploration(TransitionSystem[State]):
         nobody = (0,) * scope.readers
         programs = [self.moves.programs.index(one) for one in scope.programs]
         writers = [self.writers.number(Writer(one, 0, nobody)) for one in programs]
-        return [(*readers, *writers, self.nodes.number(Node(scope.budgets)))]
+        return [(*readers, *writers, self.nodes.number(NodeCondition(scope.budgets)))]
 
     def is_terminal(self, state: State) -> bool:
         return True
@@ -204,7 +204,12 @@ class StoreExploration(TransitionSystem[State]):
         return tuple(steps)
 
     def _add(
-        self, found: list[tuple[Label, State]], state: State, node: Node, reader: int, steps: Sequence[Change]
+        self,
+        found: list[tuple[Label, State]],
+        state: State,
+        node: NodeCondition,
+        reader: int,
+        steps: Sequence[StateChange],
     ) -> None:
         left, at, number = node.left, 2 * reader, state[-1]
         nodes_after, taken = self._nodes_after, self._taken
@@ -229,7 +234,7 @@ class StoreExploration(TransitionSystem[State]):
     # -- steps of readers and writers, remembered
     # -------------------------------------------------------------------------
 
-    def _reader_steps(self, reader: int, core: int, known: int, at_node: Conditions) -> list[Change]:
+    def _reader_steps(self, reader: int, core: int, known: int, at_node: Conditions) -> list[StateChange]:
         asked = reader, core, known, at_node
         steps = self._of_reader.get(asked)
         if steps is None:
@@ -241,7 +246,7 @@ class StoreExploration(TransitionSystem[State]):
 
     def _writer_steps(
         self, at: int, writer: int, reader: int, core: int, known: int, at_node: Conditions
-    ) -> list[Change]:
+    ) -> list[StateChange]:
         asked = at, writer, reader, core, known, at_node
         steps = self._of_writer.get(asked)
         if steps is None:
@@ -251,8 +256,8 @@ class StoreExploration(TransitionSystem[State]):
                 self._of_writer[asked] = steps
         return steps
 
-    def _overlaps(self, state: State, reader: int, core: int, known: int) -> list[Change]:
-        found: list[Change] = []
+    def _overlaps(self, state: State, reader: int, core: int, known: int) -> list[StateChange]:
+        found: list[StateChange] = []
         places = range(self._writers_at, len(state) - 1) if self.moves.has_overlaps else ()
         for at, other in permutations(places, 2):
             moves = self.moves.overlaps(state[at], state[other], reader, core, known)
@@ -262,9 +267,9 @@ class StoreExploration(TransitionSystem[State]):
     def _actor(self, at: int) -> str:
         return f"writer {at - self._writers_at + 1}"
 
-    def _changes(self, actor: str, reader: int, moves: Iterator[Move], places: tuple[int, ...]) -> list[Change]:
+    def _changes(self, actor: str, reader: int, moves: Iterator[Move], places: tuple[int, ...]) -> list[StateChange]:
         """Moves as steps of this system; none if nothing after it can be judged and its law is not asked for."""
-        found: list[Change] = []
+        found: list[StateChange] = []
         try:
             for move in moves:
                 told = tuple(one for one in move.discrepancies if self.law in (None, one.law))
@@ -276,10 +281,10 @@ class StoreExploration(TransitionSystem[State]):
                     given = (*given, ("reader", reader + 1))
                 event = None
                 if move.node_restarts or told:
-                    event = Event(move.node_restarts, () if self.heard else told_once(told), is_over, told)
+                    event = StepEvent(move.node_restarts, () if self.heard else told_once(told), is_over, told)
                 writers = tuple(zip(places, (move.writer, move.other), strict=False))
                 label = Label(actor, move.action, given)
-                found.append(Change(move.step, move.cost, label, move.core, move.known, writers, event))
+                found.append(StateChange(move.step, move.cost, label, move.core, move.known, writers, event))
         except BudgetExceeded:
             if self.heard is None:
                 raise
@@ -289,7 +294,7 @@ class StoreExploration(TransitionSystem[State]):
     # -- time, and the node
     # ------------------------------------------------------------------------------------------------
 
-    def _add_time(self, found: list[tuple[Label, State]], state: State, node: Node) -> None:
+    def _add_time(self, found: list[tuple[Label, State]], state: State, node: NodeCondition) -> None:
         """To the next deadlines: just before, and at."""
         if not node.left[EXPIRIES]:
             return
@@ -302,7 +307,13 @@ class StoreExploration(TransitionSystem[State]):
                 self._add_for_all(found, state, node, Wait(ms), EXPIRIES, Label("time", "wait", (("ms", ms),)))
 
     def _add_for_all(
-        self, found: list[tuple[Label, State]], state: State, node: Node, step: Wait | Upkeep, cost: int, label: Label
+        self,
+        found: list[tuple[Label, State]],
+        state: State,
+        node: NodeCondition,
+        step: Wait | Upkeep,
+        cost: int,
+        label: Label,
     ) -> None:
         """A step of no client's, which all sessions take."""
         effects = self.effects
@@ -329,7 +340,7 @@ class StoreExploration(TransitionSystem[State]):
             found.append((label, (*self._with_cores(state, cores), self.nodes.number(after))))
             self._taken.append(step)
 
-    def _add_node(self, found: list[tuple[Label, State]], state: State, node: Node) -> None:
+    def _add_node(self, found: list[tuple[Label, State]], state: State, node: NodeCondition) -> None:
         quiet = node._replace(broken=())
         if node.left[SCRIPT_FLUSH] and node.has_scripts:
             after = quiet._replace(left=spent(node.left, SCRIPT_FLUSH), has_scripts=False)
@@ -354,14 +365,16 @@ class StoreExploration(TransitionSystem[State]):
         after[: self._writers_at : 2] = cores
         return tuple(after)
 
-    def _node_after(self, number: int, cost: int, event: Event | None) -> int:
+    def _node_after(self, number: int, cost: int, event: StepEvent | None) -> int:
         restarts, broken, is_over, _ = event or (False, (), False, ())
         after = self._after_event(self.nodes[number], cost, restarts, broken, is_over)
         assert after is not None
         known = self._nodes_after[number, cost, event] = self.nodes.number(after)
         return known
 
-    def _after_event(self, node: Node, cost: int, restarts: bool, broken: Broken, diverges: bool) -> Node | None:
+    def _after_event(
+        self, node: NodeCondition, cost: int, restarts: bool, broken: Broken, diverges: bool
+    ) -> NodeCondition | None:
         """The node after an operation, which has loaded its scripts, or after a wait; None: of no interest."""
         told = tuple(one for one in broken if self.law in (None, one[0]))
         if diverges and not told:

@@ -46,7 +46,7 @@ MANY = 6500
 FOREVER_MS = 864_000_000
 
 
-class Step(NamedTuple):
+class OperationDigest(NamedTuple):
     """One operation: digests of its result, as the binding reads it, and of all keys after it."""
 
     operation: str
@@ -54,7 +54,7 @@ class Step(NamedTuple):
     keys: str
 
 
-class _Run:
+class _LongRun:
     """The run so far: numbers of batches and of messages."""
 
     def __init__(self, binding: Binding) -> None:
@@ -63,14 +63,14 @@ class _Run:
         self.saved = 0
         self.last: Any = None
 
-    def perform(self, operation: str, **fields: Any) -> Iterator[Step]:
+    def perform(self, operation: str, **fields: Any) -> Iterator[OperationDigest]:
         if operation not in self.store.operations:
             return
         self.last = self.store.perform(operation, CLIENT, {"epoch": 1, **fields})
         keys = repr(sorted(self.store.backend.keyspace().items()))
-        yield Step(operation, _digest(told(self.last)), _digest(keys))
+        yield OperationDigest(operation, _digest(told(self.last)), _digest(keys))
 
-    def save(self, *intervals_ms: int | None, limit: int = 7000) -> Iterator[Step]:
+    def save(self, *intervals_ms: int | None, limit: int = 7000) -> Iterator[OperationDigest]:
         """One message for each interval, in as many calls as the store needs."""
         limit = self.store.binding.fixed.get("limit", min(limit, self.store.binding.modulus))
         at_once = self.store.largest_batch
@@ -84,10 +84,10 @@ class _Run:
         self.saved += 1
         return Message(b"message %d" % self.saved, b"t", 1 + self.saved % 2, interval_ms, self.store.now_ms)
 
-    def fetch(self, count: int = EVERYTHING, after: int = 0) -> Iterator[Step]:
+    def fetch(self, count: int = EVERYTHING, after: int = 0) -> Iterator[OperationDigest]:
         yield from self.perform("fetch", count=count, after=after)
 
-    def answer(self, operation: str, position: int) -> Iterator[Step]:
+    def answer(self, operation: str, position: int) -> Iterator[OperationDigest]:
         """Acknowledge or release a message of the last fetch."""
         fetched = self.last.messages if isinstance(self.last, Fetched) else ()
         if len(fetched) > position and fetched[position].packet_id is not None:
@@ -96,9 +96,9 @@ class _Run:
             self.last = page
 
 
-def long_run(binding: Binding) -> Iterator[Step]:
+def long_run(binding: Binding) -> Iterator[OperationDigest]:
     """The operations one after the other. Single messages are few where a store takes no batches."""
-    run = _Run(binding)
+    run = _LongRun(binding)
     many = MANY if run.store.largest_batch >= 100 else 40
     yield from run.perform("open", clean_start=1)
     yield from run.save(*[FOREVER_MS] * many)
@@ -126,7 +126,7 @@ def long_run(binding: Binding) -> Iterator[Step]:
     yield from run.perform("clear", epoch=3)
 
 
-def _round(run: _Run, many: int) -> Iterator[Step]:
+def _round(run: _LongRun, many: int) -> Iterator[OperationDigest]:
     """Messages with a short life until the identifiers come round to those that have waited from before."""
     if many < MANY:
         return
@@ -152,7 +152,7 @@ REPLIES, LEAVES = ": replies ", ": leaves "
 """How a difference is told."""
 
 
-class Moment(NamedTuple):
+class CallInPlace(NamedTuple):
     """One call of a script and what surrounds it."""
 
     keyspace: int
@@ -166,7 +166,7 @@ class Moment(NamedTuple):
     args: tuple[bytes, ...]
 
 
-class Outcome(NamedTuple):
+class OriginalOutcome(NamedTuple):
     """What the original did."""
 
     reply: str
@@ -181,7 +181,7 @@ class NotingStore(MemoStore):
     """Notes every call of a script that it has not made before."""
 
     def __init__(self, binding: Binding, default_expiry_ms: int) -> None:
-        self.calls: dict[Moment, Outcome] = {}
+        self.calls: dict[CallInPlace, OriginalOutcome] = {}
         self._fields: Fields = {}
         super().__init__(binding, default_expiry_ms)
 
@@ -199,7 +199,7 @@ class NotingStore(MemoStore):
         before = self._number_of(self.kernel.held())
         reply = super().run(call)
         after = self._number_of(self.kernel.held())
-        moment = Moment(
+        moment = CallInPlace(
             before,
             self._now_ms,
             fault,
@@ -211,7 +211,7 @@ class NotingStore(MemoStore):
             call.args,
         )
         told = read(self.binding, call.operation, reply, self._fields)
-        self.calls[moment] = Outcome(shown(reply), after, self._fields, told)
+        self.calls[moment] = OriginalOutcome(shown(reply), after, self._fields, told)
         return reply
 
 
@@ -222,14 +222,14 @@ class Table:
     original: Binding
     binding: Binding
     """The same, scaled."""
-    calls: dict[Moment, Outcome]
+    calls: dict[CallInPlace, OriginalOutcome]
     keyspaces: list[FrozenKeyspace]
-    long: tuple[Step, ...]
+    long: tuple[OperationDigest, ...]
     scope: list[str] = field(default_factory=list)
     """What was explored how far, one sentence each."""
 
 
-class Comparison(NamedTuple):
+class BesideOriginal(NamedTuple):
     """A mutant beside the original."""
 
     calls: int
@@ -266,7 +266,7 @@ def tabulate(
             done = explore_scope(small, fitted(scope, small), findings, states=states_max)
             how_far = "all of it" if done.complete else f"to depth {done.depth}"
             said.append(f"scope {scope.name}: {done.space.count:,} states, {how_far}")
-    long: tuple[Step, ...] = ()
+    long: tuple[OperationDigest, ...] = ()
     if is_long:
         progress("the original: a long run")
         long = tuple(long_run(original))
@@ -279,7 +279,7 @@ def tabulate(
     return Table(original, small.binding, store.calls, keyspaces, long, said)
 
 
-def compare(table: Table, mutated: Binding, script: str) -> Comparison:
+def compare(table: Table, mutated: Binding, script: str) -> BesideOriginal:
     """Hold ``mutated`` (unscaled; it differs in the script ``script``) against the original's table."""
     scaled, _ = scale(mutated, table.binding.modulus)
     backend = KernelBackend()
@@ -293,18 +293,18 @@ def compare(table: Table, mutated: Binding, script: str) -> Comparison:
             count += 1
             found = _differs(backend, table, moment, outcome, sources[script].sha1)
             if found:
-                return Comparison(count, found)
+                return BesideOriginal(count, found)
         for at, (ours, theirs) in enumerate(_long_runs(table, mutated), 1):
             count += 1
             if ours != theirs:
                 what = REPLIES if ours.replies != theirs.replies else LEAVES + "keys "
-                return Comparison(count, f"the long run: operation {at} ({ours.operation}){what}otherwise")
+                return BesideOriginal(count, f"the long run: operation {at} ({ours.operation}){what}otherwise")
     except InputError as error:
-        return Comparison(count, str(error))
-    return Comparison(count)
+        return BesideOriginal(count, str(error))
+    return BesideOriginal(count)
 
 
-def _long_runs(table: Table, mutated: Binding) -> Iterator[tuple[Step, Step]]:
+def _long_runs(table: Table, mutated: Binding) -> Iterator[tuple[OperationDigest, OperationDigest]]:
     return zip(table.long, long_run(mutated) if table.long else (), strict=False)
 
 
@@ -320,7 +320,7 @@ def difference_in_replies(table: Table, mutated: Binding) -> str:
     return ""
 
 
-def _differs(backend: KernelBackend, table: Table, moment: Moment, outcome: Outcome, sha1: str) -> str:
+def _differs(backend: KernelBackend, table: Table, moment: CallInPlace, outcome: OriginalOutcome, sha1: str) -> str:
     shard = backend.shard
     shard.load(table.keyspaces[moment.keyspace])
     shard.now_ms = moment.now_ms
@@ -371,7 +371,7 @@ def code_of(error: bytes) -> str:
     return error.split(b" ", 1)[0].decode("latin-1")
 
 
-def _called(moment: Moment) -> str:
+def _called(moment: CallInPlace) -> str:
     trouble = f" while {moment.fault.kind}" if moment.fault else ""
     return f"{moment.script} {_words(moment.args)}{trouble}"
 
