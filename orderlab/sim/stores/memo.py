@@ -52,16 +52,18 @@ def valued(binding: Binding, limits: Limits | None) -> Valued:
 
 
 class MemoStore(BoundStore):
-    """``keyspace`` is the number of the keyspace that the store is in; assign it to go elsewhere."""
+    """``keyspace`` is the number of the keyspace that the store is in; assign it to go elsewhere. ``limits`` stop
+    scripts soon: then it does not matter how many have to be stopped."""
 
     def __init__(self, binding: Binding, default_expiry_ms: int, limits: Limits | None = None) -> None:
         self.kernel = valued(binding, limits)
         self._numbers: dict[Frozen, int] = {}
-        self._frozen: list[FrozenKeyspace] = []
+        self.keyspaces: list[FrozenKeyspace] = []
+        """By number."""
         self._operations: dict[Any, tuple[Result, int]] = {}
         self._listings: dict[tuple[int, int, bytes, str], Result] = {}
-        self._fault: Fault | None = None
-        """``limits`` that stop scripts soon: then it does not matter how many have to be stopped."""
+        self.struck_by: Fault | None = None
+        """What befalls the next operation."""
         self.has_lost_scripts = False
         """The next operation finds a node that knows none of the scripts."""
         self.carried_left = inf
@@ -70,26 +72,27 @@ class MemoStore(BoundStore):
         super().__init__(binding, self.kernel, default_expiry_ms)
         if limits is not None:
             self.endless_max = 1 << 31
-        self._at = self._number_of({})
+        self.place = self._number_of({})
 
     @property
     def keyspace(self) -> int:
         """The number of the keyspace that the store is in, and of the version that serves, where there are two."""
-        return self._at if len(self.versions) == 1 else 2 * self._at + (self.serving == NEW)
+        return self.place if len(self.versions) == 1 else 2 * self.place + (self.serving == NEW)
 
     @keyspace.setter
     def keyspace(self, number: int) -> None:
         if len(self.versions) > 1:
             self.serving = NEW if number % 2 else OLD
-        self._go(number // len(self.versions))
+        self.go_to(number // len(self.versions))
 
-    def _go(self, number: int) -> None:
-        self._at = number
-        self.kernel.value = self._frozen[number]
+    def go_to(self, number: int) -> None:
+        """Be in the keyspace of that number, whichever version serves."""
+        self.place = number
+        self.kernel.value = self.keyspaces[number]
 
     def frozen(self, number: int) -> FrozenKeyspace:
         """The keyspace of that number."""
-        return self._frozen[number // len(self.versions)]
+        return self.keyspaces[number // len(self.versions)]
 
     def _number_of(self, frozen: FrozenKeyspace) -> int:
         items = tuple(frozen.items())
@@ -100,15 +103,15 @@ class MemoStore(BoundStore):
                 self.carried_left -= size
                 if self.carried_left < 0:
                     raise BudgetExceeded
-            number = self._numbers[items] = len(self._frozen)
-            self._frozen.append(frozen)
+            number = self._numbers[items] = len(self.keyspaces)
+            self.keyspaces.append(frozen)
         return number
 
     def restart(self, now_ms: int) -> None:
         """An empty keyspace at the moment ``now_ms``."""
         self.serving = next(iter(self.versions))
         self.set_now(now_ms)
-        self._go(self._number_of({}))
+        self.go_to(self._number_of({}))
 
     def snapshot(self) -> int:
         """As of any store; a number is enough."""
@@ -123,13 +126,13 @@ class MemoStore(BoundStore):
 
         A server looks for a script before it runs anything, so once is enough.
         """
-        at = self._at
+        at = self.place
         for operation in sorted(self.operations):
             fields: Fields = {"limit": self.limit, "messages": (SAMPLE,)} if operation == "save" else {}
             outcomes = []
             for self.has_lost_scripts in (False, True):
-                outcomes.append((self.perform(operation, client, fields), self._at))
-                self._go(at)
+                outcomes.append((self.perform(operation, client, fields), self.place))
+                self.go_to(at)
             if outcomes[0] != outcomes[1]:
                 return False
         return True
@@ -141,43 +144,43 @@ class MemoStore(BoundStore):
 
     def redis_deadlines_ms(self) -> Collection[int]:
         """Deadlines that Redis itself keeps for keys."""
-        return [deadline for _, _, deadline in self._frozen[self._at].values() if deadline is not None]
+        return [deadline for _, _, deadline in self.keyspaces[self.place].values() if deadline is not None]
 
     def perform(self, operation: str, client: bytes, fields: Fields, between: Interruption | None = None) -> Result:
         """As on any store; an operation that others interrupt is carried out anew."""
         if between is not None:
             return self._interrupted(operation, client, fields, between)
         lost, self.has_lost_scripts = self.has_lost_scripts, False
-        asked = (self._at, self._now_ms, operation, client, tuple(fields.items()), self._fault, lost, self.serving)
+        asked = (self.place, self._now_ms, operation, client, tuple(fields.items()), self.struck_by, lost, self.serving)
         known = self._operations.get(asked)
         if known is None:
-            self.kernel.load(self._frozen[self._at])
+            self.kernel.load(self.keyspaces[self.place])
             if lost:
                 self.kernel.execute(b"SCRIPT", b"FLUSH")
-            with condition(self.kernel, self._fault) if self._fault else nullcontext():
+            with condition(self.kernel, self.struck_by) if self.struck_by else nullcontext():
                 result = super().perform(operation, client, fields)
             known = self._operations[asked] = result, self._number_of(self.kernel.held())
-        self._go(known[1])
+        self.go_to(known[1])
         return known[0]
 
     def _interrupted(self, operation: str, client: bytes, fields: Fields, between: Interruption) -> Result:
         kernel = self.kernel
 
         def away(calls: int) -> None:
-            self._go(self._number_of(kernel.held()))
+            self.go_to(self._number_of(kernel.held()))
             between(calls)
-            kernel.load(self._frozen[self._at])
+            kernel.load(self.keyspaces[self.place])
 
-        kernel.load(self._frozen[self._at])
+        kernel.load(self.keyspaces[self.place])
         result = super().perform(operation, client, fields, away)
-        self._go(self._number_of(kernel.held()))
+        self.go_to(self._number_of(kernel.held()))
         return result
 
     def keep_up(self, what: str) -> None:
         """As on any store."""
-        self.kernel.load(self._frozen[self._at])
+        self.kernel.load(self.keyspaces[self.place])
         self.kernel.keep_up(what)
-        self._go(self._number_of(self.kernel.held()))
+        self.go_to(self._number_of(self.kernel.held()))
 
     def acknowledge_all(self, client: bytes, fields: Sequence[Fields]) -> None:
         """Many acknowledgements, each remembered like any other."""
@@ -186,28 +189,28 @@ class MemoStore(BoundStore):
 
     def listing(self, client: bytes) -> Result:
         """A fetch of everything, after which the store is as it was."""
-        asked = (self._at, self._now_ms, client, self.serving)
+        asked = (self.place, self._now_ms, client, self.serving)
         listed = self._listings.get(asked)
         if listed is None:
-            before = self._at
+            before = self.place
             listed = self._listings[asked] = self.perform("fetch", client, {"count": EVERYTHING, "after": 0})
-            self._go(before)
+            self.go_to(before)
         return listed
 
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Whatever is done within leaves no trace."""
-        before = self._at
+        before = self.place
         try:
             yield
         finally:
-            self._go(before)
+            self.go_to(before)
 
     @contextmanager
     def under(self, fault: Fault, operation: str, client: bytes, fields: Fields) -> Iterator[None]:
         """Have the node, or the client, be as ``fault`` says within this context."""
-        self._fault = None if fault.kind == "client-dies" else fault
+        self.struck_by = None if fault.kind == "client-dies" else fault
         try:
             yield
         finally:
-            self._fault = None
+            self.struck_by = None

@@ -69,13 +69,13 @@ class ComparedStore(MemoStore):
     @property
     def keyspace(self) -> int:
         """The number of the pair of keyspaces that the two are in."""
-        return self._pairs.number((self._at, self.other._at))
+        return self._pairs.number((self.place, self.other.place))
 
     @keyspace.setter
     def keyspace(self, number: int) -> None:
         mine, theirs = self._pairs[number]
-        self._go(mine)
-        self.other._go(theirs)
+        self.go_to(mine)
+        self.other.go_to(theirs)
 
     def frozen(self, number: int) -> FrozenKeyspace:
         """The keyspace of this store in that pair."""
@@ -90,7 +90,7 @@ class ComparedStore(MemoStore):
         """The new store's result; what the old one does otherwise is noted."""
         other = self.other
         other.set_now(self._now_ms)
-        other._fault, other.has_lost_scripts = self._fault, self.has_lost_scripts
+        other.struck_by, other.has_lost_scripts = self.struck_by, self.has_lost_scripts
         were_alike = self._holds_alike()
         try:
             mine = super().perform(operation, client, fields, between)
@@ -106,11 +106,11 @@ class ComparedStore(MemoStore):
         return mine
 
     def _both_hold(self) -> tuple[FrozenKeyspace, FrozenKeyspace]:
-        return super().frozen(self._at), self.other.frozen(self.other._at)
+        return super().frozen(self.place), self.other.frozen(self.other.place)
 
     def _holds_alike(self) -> bool:
         """Whether no key differs between the two."""
-        pair = self._at, self.other._at
+        pair = self.place, self.other.place
         if pair not in self._alike:
             mine, theirs = self._both_hold()
             self._alike[pair] = mine == theirs

@@ -195,7 +195,7 @@ class NotingStore(MemoStore):
         if not isinstance(call, ScriptCall):
             return super().run(call)
         # A wrong type is in the keyspace already; other trouble is the node's.
-        fault = None if self._fault is None or self._fault.kind == "wrong-type" else self._fault
+        fault = None if self.struck_by is None or self.struck_by.kind == "wrong-type" else self.struck_by
         before = self._number_of(self.kernel.held())
         reply = super().run(call)
         after = self._number_of(self.kernel.held())
@@ -275,7 +275,7 @@ def tabulate(
         said.append(
             f"where the keys differ, replies alone: {beside.WALKS} walks, {beside.STATES_MAX:,} states of each scope"
         )
-    keyspaces = [store.frozen(at) for at in range(len(store._frozen))]
+    keyspaces = [store.frozen(at) for at in range(len(store.keyspaces))]
     return Table(original, small.binding, store.calls, keyspaces, long, said)
 
 
