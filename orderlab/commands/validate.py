@@ -245,12 +245,14 @@ def _unbound(plan: Plan, what: Unbound, work: float, server: Backend | None) -> 
     import tempfile
 
     from orderlab.properties.comparison.base import base_of
+    from orderlab.properties.draft.callers import with_callers
     from orderlab.properties.draft.contractless import first_verdict
     from orderlab.properties.draft.facts import facts_of
     from orderlab.properties.lint.subjects import scripts_at
     from orderlab.report.unbound import subject_of_scripts
 
-    found = first_verdict([facts_of(one) for one in what.scripts], work, what.read_only, server)
+    facts = [facts_of(one) for one in what.scripts]
+    found = first_verdict(with_callers(what.folder, facts) if what.folder else facts, work, what.read_only, server)
     before = None
     if plan.base is not None:
         with tempfile.TemporaryDirectory() as scratch:

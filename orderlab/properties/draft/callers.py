@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from orderlab.model.errors import InputError
-from orderlab.properties.draft.facts import Facts, Slot
+from orderlab.properties.draft.facts import DURATION_S, MOMENT_MS, MOMENT_S, Facts, Slot
 from orderlab.properties.lint.subjects import program_files
 from orderlab.sim.stores.binding.loader import PROGRAM_SIZE_MAX, read_text_file
 from orderlab.sim.stores.sources.calls import CallSite, Passed, calls_of
 from orderlab.sim.stores.sources.scripts import parsed
 
+_CALLS_MAX = 4
+"""Sets of keys with which one script is called that are told apart."""
 
-def hear_callers(folder: Path, facts: Sequence[Facts]) -> None:
-    """Note in ``facts`` what the first call of each script that is found in the folder's programs passes."""
+
+def with_callers(folder: Path, facts: Sequence[Facts]) -> list[Facts]:
+    """The facts, with what calls of each script in the folder's programs pass; once for each set of keys that a script
+    is called with."""
     by_name = {_stem(each.script.name): each for each in facts}
+    sites: dict[str, list[tuple[CallSite, str]]] = {}
     for file in program_files(folder):
         data = read_text_file(file, PROGRAM_SIZE_MAX)
         if not any(re.split(r"\.|::", name.removesuffix(".lua"))[-1].encode() in data for name in by_name):
@@ -25,14 +31,37 @@ def hear_callers(folder: Path, facts: Sequence[Facts]) -> None:
         inside = [each for each in facts if each.script.name.startswith(own)]
         known = {_stem(each.script.name): each for each in inside}
         try:
-            sites = calls_of(parsed(str(file), data, {}), [*{**by_name, **known}])
+            read = calls_of(parsed(str(file), data, {}), [*{**by_name, **known}])
         except InputError:
             continue  # what cannot be parsed is told where its scripts are looked for
-        for site in sites:
+        for site in read:
             heard = known.get(site.script) or by_name[site.script]
             place = f"{file.relative_to(folder).as_posix()}:{site.line}"
-            if not heard.is_called:
-                _note(heard, site, place)
+            sites.setdefault(heard.script.name, []).append((site, place))
+    return [heard for each in facts for heard in _called(each, sites.get(each.script.name, ()))]
+
+
+def _called(facts: Facts, sites: Sequence[tuple[CallSite, str]]) -> list[Facts]:
+    """One for each set of keys; one alone where the program's words do not tell whether two sets are the same."""
+    sets: dict[tuple[str, ...], tuple[CallSite, str]] = {}
+    for site, place in sites:
+        sets.setdefault(tuple(key.shape for key in site.keys), (site, place))
+    if not sets:
+        return [facts]
+    if len(sets) > _CALLS_MAX or not all(_is_telling(shape) for shapes in sets for shape in shapes):
+        sets = dict([*sets.items()][:1])
+    results = []
+    for shapes, (site, place) in sets.items():
+        keys = [replace(slot, types={*slot.types}, commands={*slot.commands}) for slot in facts.keys]
+        arguments = [replace(slot, units={*slot.units}) for slot in facts.arguments]
+        heard = replace(facts, keys=keys, arguments=arguments, called_on=", ".join(shapes) if len(sets) > 1 else "")
+        _note(heard, site, place)
+        results.append(heard)
+    return results
+
+
+def _is_telling(shape: str) -> bool:
+    return re.search(r"[A-Za-z]", shape) is not None
 
 
 def _stem(name: str) -> str:
@@ -46,19 +75,35 @@ def _note(heard: Facts, site: CallSite, place: str) -> None:
         names = _names(passed) if slots is heard.keys else [each.name for each in passed]
         taken = {slot.name for slot in slots}
         for slot, each, name in zip(slots, passed, names, strict=False):
-            slot.spelled, slot.place, slot.is_constant = each.text, place, each.is_constant
+            slot.spelled, slot.place, slot.is_constant, slot.moment = each.text, place, each.is_constant, each.moment
+            if slots is heard.keys and each.shape != "*":
+                slot.shape = each.shape
             if not slot.is_named and name and name not in taken:
                 slot.name, slot.is_named = name, True
                 taken.add(name)
+    moments = {slot.moment.unit for slot in heard.arguments if slot.moment is not None}
+    for slot in heard.arguments:
+        if slot.moment is not None and slot.moment.unit in ("s", "ms"):
+            slot.units.add(MOMENT_S if slot.moment.unit == "s" else MOMENT_MS)
+        elif moments == {"s"} and not slot.units and not slot.is_constant and _LASTS.search(slot.name.lower()):
+            slot.units.add(DURATION_S)  # what is added to a clock in seconds is in seconds
+
+
+_LASTS = re.compile(r"ttl|expir|lease|timeout|duration|window|interval|period|delay")
 
 
 def _names(passed: Iterable[Passed]) -> list[str]:
     """Names of keys: the last word that stands in the spelling as it is, else the program's."""
-    names = []
-    for each in passed:
-        words = re.findall(r"[A-Za-z]\w*", re.sub(r"\{.*?\}", "{}", each.text).rpartition("{}")[2])
-        names.append(words[-1] if words else each.name)
-    return names
+    return [name_of_shape(each.shape) or each.name for each in passed]
+
+
+def name_of_shape(shape: str) -> str:
+    """The last word behind a key's variable parts, or of the function that spells it; empty where there is none."""
+    called = re.fullmatch(r"(?:get|make|build)?_?(\w+?)_?(?:[Kk]ey)?\((?:.*[^\w])?(\w*)\)", shape)
+    if called is not None:
+        return called[2] or called[1][:1].lower() + called[1][1:]
+    words = re.findall(r"[A-Za-z]\w*", shape.rpartition("*")[2])
+    return words[-1] if words else ""
 
 
 def told_by_callers(slot: Slot) -> str:

@@ -48,6 +48,8 @@ RUNS_MAX, STATES_MAX, DEPTH_MAX, TOLD_MAX = 1500, 120, 4, 4
 ROUNDS = (8, 16, 32)
 """Calls of each script after which the commands of one call are counted."""
 DELETING = frozenset((b"del", b"unlink", b"getdel", b"persist", b"rename", b"restore", b"copy", b"renamenx"))
+COUNTING = frozenset((b"incr", b"incrby", b"hincrby"))
+"""Commands that take the next number."""
 WRONG_TYPE = "WRONGTYPE"
 UNREADABLE_ARGUMENT = ("nonexistent global", "Wrong number of args", "arguments must be strings or integers")
 """In errors that arguments which were only tried may be to blame for, besides those of commands that take one."""
@@ -347,6 +349,8 @@ class _Examination:
         if again.after == run.after and again.reply == run.reply:
             return
         wrote = [each for each in stopped.effects if each.changes]
+        if not again.error and all(_is_name_taken(each, run) for each in wrote):
+            return
         text = (
             f"{_command(wrote[-1])} has written when {_command(effect)} finds a value of another type under "
             f"{_named(key)}: what was written stays, and a second try does not put it right"
@@ -368,7 +372,7 @@ class _Examination:
                 try:
                     run = self.bench.run(call, state, now_ms)
                     if number in ROUNDS:
-                        counted.setdefault(probe.facts.script.name, []).append((len(run.effects), run))
+                        counted.setdefault(probe.facts.label, []).append((len(run.effects), run))
                 except InputError:
                     continue
                 if not run.error and probe.facts.writes and not _removes_only(run):
@@ -384,6 +388,13 @@ class _Examination:
                 rounds = ", ".join(map(str, ROUNDS))
                 text = f"a call of {run.call.script.name} makes {few}, {more}, {most} commands after {rounds} rounds"
                 self._break("bounded", text, _State(run.before, run.now_ms), run, effect)
+
+
+def _is_name_taken(effect: Effect, run: ProbeRun) -> bool:
+    """Whether a command takes the next number and later ones are given it: one that is passed over does no harm."""
+    later = run.effects[next((at for at, each in enumerate(run.effects) if each.argv == effect.argv), 0) + 1 :]
+    number = str(effect.reply).encode()
+    return effect.argv[0].lower() in COUNTING and any(number in each.argv[2:] for each in later)
 
 
 def _removes_only(run: ProbeRun) -> bool:

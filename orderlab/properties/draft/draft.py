@@ -5,17 +5,26 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from orderlab.properties.draft.callers import told_by_callers
-from orderlab.properties.draft.facts import DURATION_S, MOMENT_S, Facts, Slot
-from orderlab.properties.draft.guess import COMMON, OPERATIONS, TAGS, Guess, field_for, plain_name
+from orderlab.properties.draft.facts import DURATION_MS, DURATION_S, MOMENT_S, Facts, Slot
+from orderlab.properties.draft.guess import (
+    COMMON,
+    CREATES,
+    NAMELESS,
+    OPERATIONS,
+    TAGS,
+    WANTED,
+    Guess,
+    field_for,
+    plain_name,
+)
 from orderlab.properties.draft.probing import key_names
+from orderlab.properties.draft.promised import LATER_MS, TODO, message_table, promises, reply_of
 from orderlab.sim.stores.binding.schema import CONTRACTS
 from orderlab.sim.stores.binding.session import OPERATION_FIELDS
-
-TODO = "TODO"
-"""In a template it is a field that no contract has, so that validation names it."""
 
 
 def fields_of(contract: str) -> Mapping[str, Sequence[str]]:
@@ -52,79 +61,109 @@ def draft(
         choices = f"one of {', '.join(OPERATIONS)}, or FILE.py:Class"
         lines += [f'specification = "{TODO}"  # {TODO}: {guess.reason}; {choices}', ""]
     else:
-        lines += [f'specification = "{guess.contract}"  # a guess: {guess.reason}']
-        lines += [*_promises(facts, guess), ""]
-    keys = _key_names(facts)
-    lines += ["[keys]  # one hash tag: on a cluster a script's keys lie in one slot"]
-    tag = TAGS.get(guess.contract or "", "{store}")
-    for name, (types, scripts, callers) in keys.items():
-        kind = " or ".join(sorted(types)) or "of a type that the scripts do not tell"
-        advice = callers or "; spell it as your clients do"
-        lines.append(f'{_bare(name)} = "{tag}:{name}"  # {kind}, in {len(scripts)} scripts{advice}')
+        lines += [f'specification = "{guess.contract}"  # a guess: {guess.reason}', ""]
     known = fields_of(guess.contract) if guess.contract is not None else {}
+    written = set[str]().union(*(slot.written for each in facts for slot in each.arguments))
+    taken: dict[str, Sequence[str]] = {}
+    tables: list[str] = []
     for one, names in zip(facts, key_names(facts), strict=True):
-        operation = guess.operations.get(one.script.name)
+        operation = guess.operations.get(one.label)
         if own is not None:
-            operation, known = own[1][one.script.name][0], dict(own[1].values())
-        lines += ["", *_operation(one, names, operation, known.get(operation or "", ()), ran.get(one.script.name, ""))]
-    return "\n".join(lines) + "\n"
+            operation, known = own[1][one.label][0], dict(own[1].values())
+        fields = known.get(operation or "", ())
+        table, spoken = _operation(one, names, operation, fields, ran.get(one.script.name, ""))
+        if reply := reply_of(one, guess.contract, operation, written):
+            why = TODO if TODO in reply else "a guess"
+            table.append(f"reply = {reply}  # {why}: it returns {', '.join(one.replies)}")
+        elif (wanted := WANTED.get(guess.contract or "", {}).get(operation or "")) and {*one.replies} - {"text", "nil"}:
+            table.append(f"# {TODO}: reply: the contract's {operation} replies {wanted}")
+        taken[operation or one.label] = spoken
+        tables += ["", *table]
+    promised = [f"{line.text}  # a guess: {line.reason}" for line in promises(facts, guess, taken)]
+    lines += ["[promises]", *promised, ""] if promised else []
+    return (
+        "\n".join(
+            [
+                *lines,
+                *_keys(facts, TAGS.get(guess.contract or "", "{store}")),
+                "",
+                *message_table(facts, guess),
+                *tables[1:],
+            ]
+        )
+        + "\n"
+    )
 
 
-def _promises(facts: Sequence[Facts], guess: Guess) -> Iterator[str]:
-    """What the scripts tell of promises that their contract leaves open."""
-    by_operation = {guess.operations[one.script.name]: one for one in facts if one.script.name in guess.operations}
-    if guess.contract == "lock" and (acquire := by_operation.get("acquire")) is not None:
-        fields, taken = fields_of("lock")["acquire"], list[str]()
-        for slot in acquire.arguments:
-            _argument(slot, fields, taken)
-        if "token" in taken:
-            yield 'promises = { tokens = "caller" }  # a guess: acquire is given the token'
-    commands = set(by_operation["hit"].commands) if guess.contract == "limiter" and "hit" in by_operation else set()
-    if {"INCR", "INCRBY"} & commands and {"EXPIRE", "PEXPIRE"} & commands:
-        yield 'promises = { window = "from the first hit" }  # a guess: it counts up, and a deadline ends the count'
-
-
-def _key_names(facts: Sequence[Facts]) -> dict[str, tuple[set[str], list[str], str]]:
-    """Name of a key -> what it is taken for, by which scripts, and how a caller spells it."""
-    keys: dict[str, tuple[set[str], list[str], str]] = {}
+def _keys(facts: Sequence[Facts], tag: str) -> Iterator[str]:
+    """``[keys]``: as programs spell them, if all have a hash tag around what varies; else by one tag of their own."""
+    keys: dict[str, list[Slot]] = {}
+    scripts: dict[str, list[str]] = {}
     for script, names in zip(facts, key_names(facts), strict=True):
         for slot, name in zip(script.keys, names, strict=True):
-            types, scripts, callers = keys.get(name, (set(), [], ""))
-            keys[name] = (types | slot.types, [*scripts, script.script.name], callers or told_by_callers(slot))
-    return keys
+            keys.setdefault(name, []).append(slot)
+            scripts.setdefault(name, []).append(script.script.name)
+    spelled = {name: _SPELLED.fullmatch(slots[0].shape) for name, slots in keys.items()}
+    yield "[keys]  # one hash tag: on a cluster a script's keys lie in one slot"
+    for name, slots in keys.items():
+        kind = (
+            " or ".join(sorted(set().union(*(slot.types for slot in slots))))
+            or "of a type that the scripts do not tell"
+        )
+        callers = next(filter(None, map(told_by_callers, slots)), "; spell it as your clients do")
+        commands = set().union(*(slot.commands for slot in slots))
+        template, match = f"{tag}:{name}", spelled[name]
+        if match is not None and all(spelled.values()):
+            template = f"{match['before'].replace('*', 'store')}{tag}{match['behind']}"
+        gap = ""
+        if commands and not commands & CREATES:
+            gap = f"; {TODO}: no script here puts anything there: is it another of these keys?"
+            template = template if slots[0].shape else f"<{TODO} {name}>"
+        yield f'{_bare(name)} = "{template}"  # {kind}, in {len(set(scripts[name]))} scripts{callers}{gap}'
 
 
-def _operation(one: Facts, names: Sequence[str], operation: str | None, fields: Sequence[str], ran: str) -> list[str]:
+_SPELLED = re.compile(r"(?P<before>\*?[\w:./-]*)\{\*\}(?P<behind>[\w:./-]*)")
+
+
+def _operation(
+    one: Facts, names: Sequence[str], operation: str | None, fields: Sequence[str], ran: str
+) -> tuple[list[str], Sequence[str]]:
+    """The lines of an operation, and the fields that its arguments stand for."""
     does = "writes" if one.writes else "reads only"
-    head = f"# {one.script.name} {does}: {', '.join(one.commands) or 'no command'}; returns {', '.join(one.replies)}"
-    head += f"\n# {ran}" if ran else ""
+    head = [f"# {one.label} {does}: {', '.join(one.commands) or 'no command'}; returns {', '.join(one.replies)}"]
+    head += [f"# {ran}"] if ran else []
+    call, taken = _call(one, names, operation, fields)
     if operation is None:
-        left = [
-            head,
-            f"# {TODO}: none of the contract's operations is called like this; name one, or leave it out",
-            f"# [operations.{_bare(plain_name(one) or 'operation')}]",
-        ]
-        return left + [f"# {line}" for line in _call(one, names, fields)]
-    return [head, f"[operations.{operation}]", *_call(one, names, fields)]
+        head.append(f"# {TODO}: none of the contract's operations is called like this; name one, or leave it out")
+        head.append(f"# [operations.{_bare(plain_name(one) or 'operation')}]")
+        return head + [f"# {line}" for line in call], taken
+    return [*head, f"[operations.{operation}]", *call], taken
 
 
-def _call(one: Facts, names: Sequence[str], fields: Sequence[str]) -> list[str]:
+def _call(
+    one: Facts, names: Sequence[str], operation: str | None, fields: Sequence[str]
+) -> tuple[list[str], Sequence[str]]:
     lines = [f"script = {json.dumps(one.script.name)}"]
+    taken: list[str] = []
     if one.keys:
         lines.append(f"keys = {json.dumps([*names])}")
     if one.has_more_keys:
         lines.append(f"# {TODO}: more of KEYS are read, at places that the text does not tell")
     if one.arguments:
         lines.append("args = [")
-        taken: list[str] = []
         for slot in one.arguments:
+            name = NAMELESS.get(operation or "", {}).get(known_field(slot, fields, ()) or "")
+            if name is not None and not any(
+                known_field(other, (name,), ()) for other in one.arguments if other != slot
+            ):
+                slot = replace(slot, name=name, is_named=True)
             lines.append(f"  {_argument(slot, fields, taken)}")
         lines.append("]")
     if one.has_more_arguments:
         lines.append(f"# {TODO}: more of ARGV are read, at places that the text does not tell")
     if not one.writes:
         lines.append("read_only = true")
-    return lines
+    return lines, taken
 
 
 def known_field(slot: Slot, fields: Sequence[str], taken: Sequence[str]) -> str | None:
@@ -136,11 +175,15 @@ def known_field(slot: Slot, fields: Sequence[str], taken: Sequence[str]) -> str 
 
 
 def _argument(slot: Slot, fields: Sequence[str], taken: list[str]) -> str:
-    known = known_field(slot, fields, taken)
     read = " or ".join(sorted(slot.types)) or "text"
     if slot.members:
         read += f" with {', '.join(sorted(slot.members))}"
     read += "".join(f", a {unit}" for unit in sorted(slot.units)) + told_by_callers(slot)
+    if slot.moment is not None and "now_ms" not in fields and slot.moment.unit == "?":
+        return f'"<{TODO} {slot.name}>",  # {TODO}: {slot.name}, read as {read}; neither <now_ms> nor a sum with it'
+    if slot.moment is not None and (slot.moment.added or slot.moment.unit == "s"):
+        return _moment(slot, fields, taken, read)
+    known = known_field(slot, fields, taken)
     if known is None and slot.is_constant:
         return f"{json.dumps(slot.spelled.replace('<', '<<'))},  # {slot.name}, read as {read}"
     if known is None:
@@ -150,9 +193,36 @@ def _argument(slot: Slot, fields: Sequence[str], taken: list[str]) -> str:
         )
         return f'"<{TODO} {slot.name}>",  # {TODO}: {slot.name}, read as {read}{choices}'
     taken.append(known)
-    is_in_seconds = known.endswith("_ms") and slot.units & {DURATION_S, MOMENT_S}
-    scale = "|seconds|ceil" if is_in_seconds else ""
-    return f'"<{known}{scale}>",  # {slot.name}, read as {read}'
+    scale, guess = "", ""
+    if known.endswith("_ms") and slot.units & {DURATION_S, MOMENT_S}:
+        scale = "|seconds|floor" if known == "now_ms" else "|seconds|ceil"
+    elif known.endswith("_ms") and known != "now_ms" and not slot.units & {DURATION_MS}:
+        guess = "; a guess: in ms"
+    return f'"<{known}{scale}>",  # {slot.name}, read as {read}{guess}'
+
+
+def _moment(slot: Slot, fields: Sequence[str], taken: list[str], read: str) -> str:
+    """A moment that a program reads from its clock, and what it adds."""
+    assert slot.moment is not None
+    unit, added, is_whole = slot.moment
+    cut = "" if unit != "s" else "|seconds|floor" if is_whole else "|seconds"
+    guess = ""
+    if added.isdigit():
+        added = f"|add:{int(added) * (1000 if unit == 's' else 1)}"
+    elif added:
+        lasting = [name for name in fields if name.endswith("_ms") and name not in (*taken, "now_ms")]
+        word = re.findall(r"[A-Za-z]\w*", added)[-1]
+        known = field_for(word, lasting, [*taken, "now_ms"])
+        if known is None and len(lasting) != 1:
+            if lasting:
+                return f'"<{TODO} {slot.name}>",  # {TODO}: {slot.name}, read as {read}; <now_ms|add:...{cut}>'
+            known, guess = str(LATER_MS), "; a guess: this much later"
+        elif known is None:
+            known, guess = lasting[0], f"; a guess: {word} is {lasting[0]}"
+        taken += [known] if known in fields else []
+        added = f"|add:{known}"
+    taken.append("now_ms")
+    return f'"<now_ms{added}{cut}>",  # {slot.name}, read as {read}{guess}'
 
 
 def _bare(name: str) -> str:

@@ -15,6 +15,7 @@ from orderlab.properties.lint.scopes import enclosing
 from orderlab.properties.lint.values import ParsedScript, WrittenCall
 from orderlab.properties.syntax import arguments
 from orderlab.sim.stores.binding.results import Script
+from orderlab.sim.stores.sources.spelling import ClockReading
 
 _TYPES = {"l": "list", "r": "list", "h": "hash", "s": "set", "z": "sorted set", "x": "stream", "pf": "string"}
 _STRINGS = words(
@@ -36,6 +37,8 @@ _READERS = ("tonumber", "tostring", "cjson.decode", "cmsgpack.unpack", "math.flo
 """Functions through which an argument is read."""
 _ONE_NAMED = re.compile(r"\b(KEYS|ARGV)\s*\[\s*(\d+)\s*\][\s:=,-]*(?:the\s+|an?\s+)?[\"'`<(]*([A-Za-z][\w-]*)")
 """In a comment, ``KEYS[1]: queue`` and its like."""
+_TYPE_WORDS = ("sorted", "set", "zset", "hash", "list", "string", "stream")
+"""What a comment says of a key's type is not its name."""
 _ALL_NAMED = re.compile(r"\b(KEYS|ARGV)\s*:[ \t]*([^\n]+)")
 """``KEYS: queue, counter``."""
 
@@ -50,7 +53,8 @@ class Slot:
     types: set[str] = field(default_factory=set)
     """Of a key: what commands take it for. Of an argument: ``number``, ``json``, ``text``."""
     members: set[str] = field(default_factory=set)
-    """Members that are read of JSON."""
+    """Members that are read of JSON; ``written``: those that the script gives a value."""
+    written: set[str] = field(default_factory=set)
     units: set[str] = field(default_factory=set)
     """Of a time, as commands take it: ``duration in s``, ``duration in ms``, ``moment in s``, ``moment in ms``."""
     words: set[str] = field(default_factory=set)
@@ -59,6 +63,12 @@ class Slot:
     """As a program passes it, its own words in braces; ``place``: where it does."""
     place: str = ""
     is_constant: bool = False
+    shape: str = ""
+    """Of a key: the same wherever programs spell it, whatever their variables are called."""
+    commands: set[str] = field(default_factory=set)
+    """Of a key: what is done with it, as far as the text tells."""
+    moment: ClockReading | None = None
+    """Of an argument: what a program reads from its clock for it."""
 
 
 @dataclass
@@ -77,6 +87,13 @@ class Facts:
     """Kinds of replies: ``integer``, ``text``, ``nil``, ``status``, ``list``, ``anything``."""
     is_called: bool = False
     """Whether a program's call of it was read."""
+    called_on: str = ""
+    """The keys of this call, where programs call the script with several sets of them."""
+
+    @property
+    def label(self) -> str:
+        """The script, and the keys that it is called with where these are not always the same."""
+        return f"{self.script.name} on {self.called_on}" if self.called_on else self.script.name
 
     @property
     def is_library(self) -> bool:
@@ -115,9 +132,11 @@ def facts_of(script: Script) -> Facts:
     for call in parsed.calls:
         kind = _type_of(call.name)
         for key in parsed.keys_of(call):
-            at = _index_of(parsed, key)
-            if kind and at is not None:
-                slots["KEYS"].setdefault(at, Slot("", False)).types.add(kind)
+            if (at := _index_of(parsed, key)) is None:
+                continue
+            slots["KEYS"].setdefault(at, Slot("", False)).commands.add(call.name)
+            if kind:
+                slots["KEYS"][at].types.add(kind)
         for place, given in enumerate(call.command.arguments):
             unit = _unit_of(parsed, call, place)
             at = _index_of(parsed, given, "ARGV") if unit else None
@@ -142,12 +161,12 @@ def _name_by_comments(parsed: ParsedScript, slots: dict[str, dict[int, Slot]]) -
     for comment in map(parsed.text, parsed.chunk.nodes("comment")):
         named = [(array, int(number), name) for array, number, name in _ONE_NAMED.findall(comment)]
         for array, listed in _ALL_NAMED.findall(comment):
-            for number, told in enumerate(listed.split(","), 1):
-                if (name := re.match(r"\s*[\"'`<]*([A-Za-z][\w-]*)", told)) is not None:
+            for number, part in enumerate(re.sub(r"\([^)]*\)", "", listed).split(","), 1):
+                if (name := re.match(r"\s*[\"'`<]*([A-Za-z][\w-]*)", part)) is not None:
                     named.append((array, number, name[1]))
         for array, number, name in named:
             slot = slots[array].setdefault(number, Slot("", False)) if number <= max(slots[array], default=0) else None
-            if slot is not None and not slot.is_named:
+            if slot is not None and not slot.is_named and name.lower() not in _TYPE_WORDS:
                 slot.name, slot.is_named = name, True
 
 
@@ -217,7 +236,8 @@ def _note(parsed: ParsedScript, slot: Slot, use: Node, array: str) -> None:
             variable = parsed.scopes.variable(node.named_children[0])
             is_item = variable is not None and variable.kind == "loop"
             if (decoded and parsed.text(node.named_children[0]) == decoded) or is_item:
-                slot.members.add(parsed.text(node.named_children[1]))
+                is_written = node.parent is not None and node.parent.type == "variable_list"
+                (slot.written if is_written else slot.members).add(parsed.text(node.named_children[1]))
     elif callee == "cmsgpack.unpack":
         slot.types.add("msgpack")
 

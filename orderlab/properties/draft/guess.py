@@ -7,23 +7,32 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+from typing import Any
 
 from orderlab.properties.draft.facts import Facts
 from orderlab.properties.lint.rule import words
 
-_NAMES = tomllib.loads(Path(__file__).with_name("names.toml").read_text(encoding="utf-8"))
-OPERATIONS: Mapping[str, Mapping[str, Sequence[str]]] = _NAMES["operations"]
+TABLES: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("names.toml").read_text(encoding="utf-8"))
+OPERATIONS: Mapping[str, Mapping[str, Sequence[str]]] = TABLES["operations"]
 """Contract -> operation -> what scripts of that kind are called, letters alone, in small ones."""
-FIELDS: Mapping[str, Sequence[str]] = _NAMES["fields"]
+FIELDS: Mapping[str, Sequence[str]] = TABLES["fields"]
 """A contract's field -> words in names of variables that speak of it."""
-TAGS: Mapping[str, str] = _NAMES["tags"]
+KEYS: Mapping[str, Sequence[str]] = TABLES["keys"]
+"""Operation -> words in the first key of a script that more than one is carried out by."""
+WANTED: Mapping[str, Mapping[str, str]] = TABLES["wanted"]
+"""Contract -> operation -> what it replies, where a script hardly ever says it in the same words."""
+NAMELESS: Mapping[str, Mapping[str, str]] = TABLES["nameless"]
+"""Operation -> field that stands for the thing where it has no name of its own -> the name's field."""
+TAGS: Mapping[str, str] = TABLES["tags"]
 """Contract -> the hash tag of a store's keys, where that is not the store itself."""
-COMMON: Mapping[str, Sequence[str]] = _NAMES["common"]
+COMMON: Mapping[str, Sequence[str]] = TABLES["common"]
 """Contract -> fields that every operation has beside its own."""
 
 
 CREATING = frozenset(("acquire", "add", "post", "save", "hit"))
 """Operations that put something there."""
+REPLIES: Mapping[str, str] = TABLES["only"]
+"""Operations of which one kind of reply alone can be read."""
 CREATES = words(
     """SET SETNX SETEX PSETEX GETSET INCR INCRBY INCRBYFLOAT APPEND SETBIT MSET HSET HSETNX HMSET HINCRBY HINCRBYFLOAT
     RPUSH LPUSH LMOVE RPOPLPUSH SADD ZADD ZINCRBY XADD PFADD RENAME COPY EVAL"""
@@ -51,9 +60,11 @@ def guessed(facts: Sequence[Facts], wanted: str | None = None) -> Guess:
     count, operations, likeliest = best
     if wanted is not None:
         return Guess(wanted, operations, "as asked for")
-    if likeliest is None or count < min(2, len(facts)):
+    if likeliest is None or count < min(2, len(facts), len(OPERATIONS[likeliest])):
         return Guess(None, {}, "no contract has operations of these names")
-    return Guess(likeliest, operations, f"{count} of {len(facts)} scripts are called like operations of it")
+    names = {each.script.name for each in facts if each.label in operations}
+    scripts = {each.script.name for each in facts}
+    return Guess(likeliest, operations, f"{len(names)} of {len(scripts)} scripts are called like operations of it")
 
 
 def _fits(contract: str, facts: Sequence[Facts]) -> dict[str, str]:
@@ -64,17 +75,25 @@ def _fits(contract: str, facts: Sequence[Facts]) -> dict[str, str]:
         for operation, names in OPERATIONS[contract].items():
             if operation in CREATING and not CREATES & {*one.commands}:
                 continue
+            if operation in REPLIES and REPLIES[operation] not in one.replies:
+                continue
             if name == operation.replace("_", ""):
-                scored.append((0, one.script.name, operation))
+                scored.append((0, _far(one, operation), one.label, operation))
             elif name in names:
-                scored.append((1, one.script.name, operation))
+                scored.append((1, _far(one, operation), one.label, operation))
             elif any(name.startswith(word) or name.endswith(word) for word in names if len(word) > 2):
-                scored.append((2, one.script.name, operation))
+                scored.append((2, _far(one, operation), one.label, operation))
     fits: dict[str, str] = {}
-    for _, script, operation in sorted(scored, key=lambda each: each[0]):
+    for _, _, script, operation in sorted(scored, key=lambda each: each[:2]):
         if script not in fits and operation not in fits.values():
             fits[script] = operation
     return fits
+
+
+def _far(facts: Facts, operation: str) -> bool:
+    """Whether a script that is called with several sets of keys is called with others than those of an operation."""
+    spoken = KEYS.get(operation, ())
+    return bool(facts.called_on) and not any(word in facts.called_on.split(", ")[0].lower() for word in spoken)
 
 
 def plain_name(facts: Facts) -> str:

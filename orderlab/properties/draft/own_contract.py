@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orderlab.properties.draft.draft import TODO
-from orderlab.properties.draft.facts import Facts
+from orderlab.properties.draft.facts import Facts, Slot
 from orderlab.properties.draft.probing import choices
+from orderlab.properties.draft.promised import TODO
 from orderlab.properties.draft.questions import names_of_operations
 
 CONTRACT_FILE, CLASS = "contract.py", "Store"
@@ -25,14 +25,14 @@ def named_fields(facts: Sequence[Facts]) -> Mapping[str, tuple[str, Sequence[str
     for script_facts, operation in zip(facts, names_of_operations(facts), strict=True):
         fields: list[str] = []
         for slot in script_facts.arguments:
-            if slot.is_constant:
+            if not _is_field(slot):
                 continue
             name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|\W+", "_", slot.name).strip("_").lower() or "value"
             name = f"{name}_" if keyword.iskeyword(name) else name
             name = name if name not in fields else f"{name}_{len(fields) + 1}"
             slot.name, slot.is_named = name, True
             fields.append(name)
-        operations[script_facts.script.name] = (operation, fields)
+        operations[script_facts.label] = (operation, fields)
     return operations
 
 
@@ -61,7 +61,7 @@ def contract_text(facts: Sequence[Facts], operations: Mapping[str, tuple[str, Se
         "    def outcomes(self, state, call, now_ms):",
     ]
     for script_facts in facts:
-        name, fields = operations[script_facts.script.name]
+        name, fields = operations[script_facts.label]
         head += [
             f"        if call.name == {json.dumps(name)}:  "
             f"# {script_facts.script.name} returns {', '.join(script_facts.replies)}",
@@ -71,11 +71,16 @@ def contract_text(facts: Sequence[Facts], operations: Mapping[str, tuple[str, Se
         ]
     head += ["", "    def calls(self, client, seen):"]
     for script_facts in facts:
-        name, fields = operations[script_facts.script.name]
-        slots = [slot for slot in script_facts.arguments if not slot.is_constant]
+        name, fields = operations[script_facts.label]
+        slots = [slot for slot in script_facts.arguments if _is_field(slot)]
         given = [f"{field}={_value(choices(slot, NOW_MS))}" for field, slot in zip(fields, slots, strict=True)]
         head.append(f"        yield Call.of({', '.join([json.dumps(name), *given])})")
     return "\n".join(head) + "\n"
+
+
+def _is_field(slot: Slot) -> bool:
+    """Whether a caller chooses it: neither a constant nor read from the clock."""
+    return not slot.is_constant and (slot.moment is None or slot.moment.unit == "?")
 
 
 def _names(fields: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from orderlab.model.errors import InputError
+from orderlab.properties.draft.callers import name_of_shape
 from orderlab.properties.draft.facts import DURATION_S, MOMENT_MS, MOMENT_S, Facts, Slot
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.redis.conditions import ScriptTimeout
@@ -133,13 +134,20 @@ class Probed:
 
 
 def key_names(facts: Sequence[Facts]) -> list[list[str]]:
-    """What each script's keys are called. Scripts that take a key of one name for different types mean different
-    keys, unless the program says otherwise."""
+    """What each script's keys are called. Keys that programs spell alike are one key, whatever scripts call them; of
+    others, those of one name and of types that go together."""
+    by_shape = _names_of_shapes(facts)
     types: dict[str, list[tuple[set[str], str]]] = {}
+    for shape, name in by_shape.items():
+        alike = [slot for probe in facts for slot in probe.keys if slot.shape == shape]
+        types[name] = [(set().union(*(slot.types for slot in alike)), name)]
     results = []
     for probe in facts:
         names = []
         for slot in probe.keys:
+            if slot.shape:
+                names.append(by_shape[slot.shape])
+                continue
             groups = types.setdefault(slot.name, [])
             for number, (known, name_told) in enumerate(groups):
                 if not known or not slot.types or known & slot.types:
@@ -154,6 +162,19 @@ def key_names(facts: Sequence[Facts]) -> list[list[str]]:
                 names.append(name_told)
         results.append(names)
     return results
+
+
+def _names_of_shapes(facts: Sequence[Facts]) -> dict[str, str]:
+    """How programs spell keys -> what these are called: by the last word of it, else as a script calls them, else by
+    the first word; no two alike."""
+    by_shape: dict[str, str] = {}
+    for shape in dict.fromkeys(slot.shape for probe in facts for slot in probe.keys if slot.shape):
+        alike = [slot.name for probe in facts for slot in probe.keys if slot.shape == shape and slot.is_named]
+        words = re.findall(r"[A-Za-z]\w*", shape)
+        names = [name_of_shape(shape), *alike, *words[::-1], "_".join(words)]
+        free = [name for name in names if name and name not in by_shape.values()]
+        by_shape[shape] = free[0] if free else f"{names[-1]}{len(by_shape) + 1}"
+    return by_shape
 
 
 def probed(facts: Sequence[Facts], bench: Bench) -> list[Probed]:

@@ -29,15 +29,15 @@ def answered(facts: Sequence[Facts], guess: Guess, ask: Ask) -> Guess:
     fields = fields_of(guess.contract)
     guess = replace(guess, operations=dict(_operations(facts, guess, list(fields), ask)))
     for script_facts in facts:
-        if script_facts.script.name in guess.operations:
-            _arguments(script_facts, guess.operations[script_facts.script.name], fields, ask)
+        if script_facts.label in guess.operations:
+            _arguments(script_facts, guess.operations[script_facts.label], fields, ask)
     return guess
 
 
 def _operations(facts: Sequence[Facts], guess: Guess, all_of: Sequence[str], ask: Ask) -> Iterator[tuple[str, str]]:
     taken = set(guess.operations.values())
     for script_facts in facts:
-        operation = guess.operations.get(script_facts.script.name, "")
+        operation = guess.operations.get(script_facts.label, "")
         free = [name for name in all_of if name not in taken]
         if not operation and free:
             does = "writes" if script_facts.writes else "reads"
@@ -47,7 +47,7 @@ def _operations(facts: Sequence[Facts], guess: Guess, all_of: Sequence[str], ask
             )
         if operation:
             taken.add(operation)
-            yield script_facts.script.name, operation
+            yield script_facts.label, operation
 
 
 def _arguments(script_facts: Facts, operation: str, fields: Mapping[str, Sequence[str]], ask: Ask) -> None:

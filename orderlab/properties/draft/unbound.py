@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orderlab.model.errors import InputError
-from orderlab.properties.draft.draft import TODO
 from orderlab.properties.draft.own_contract import first_gap
+from orderlab.properties.draft.promised import TODO
 from orderlab.properties.lint.subjects import scripts_at
 from orderlab.sim.stores.binding.loader import FILE_NAME, WITHOUT_SCRIPTS, read_text_file
 from orderlab.sim.stores.binding.results import Script
@@ -27,6 +27,13 @@ class Unbound:
     """The first thing that is missing, with its cure."""
     read_only: frozenset[str]
     """Scripts that a draft says write nothing."""
+
+    @property
+    def folder(self) -> Path | None:
+        """That whose files these are; None of a single file."""
+        if self.path.is_dir():
+            return self.path
+        return self.path.parent if self.path.name == FILE_NAME else None
 
     @property
     def name(self) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from orderlab.model.errors import InputError
+from orderlab.sim.stores.binding.includes import composed
 from orderlab.sim.stores.binding.loader import FILE_NAME, PROGRAM_SIZE_MAX, Untrusted, load_binding, read_text_file
 from orderlab.sim.stores.binding.lua_text import check_syntax
 from orderlab.sim.stores.binding.results import Piece, Script
@@ -69,12 +70,34 @@ def _of_folder(folder: Path, left: list[str], trust_adapter: bool) -> Iterator[S
 
 
 def _files_below(folder: Path, left: list[str]) -> Iterator[Script]:
-    """The scripts of all files in a folder, called by their paths in it."""
+    """The scripts of all files in a folder, called by their paths in it, with what they include; files that others
+    include are no scripts."""
+    scripts: list[Script] = []
     for file in _files(folder):
         for script in _of_file(file, left):
             within = file.relative_to(folder).as_posix()
             name = f"{within}#{script.name.partition('#')[2]}" if script.pieces else within
-            yield replace(script, name=name, pieces=tuple(piece._replace(name=name) for piece in script.pieces))
+            scripts.append(
+                replace(script, name=name, pieces=tuple(piece._replace(name=name) for piece in script.pieces))
+            )
+    whole = [_whole(script, folder, left) for script in scripts]
+    included = {piece.path for script in whole for piece in script.pieces if piece.name != script.name}
+    yield from (script for script in whole if script.path not in included)
+
+
+def _whole(script: Script, folder: Path, left: list[str]) -> Script:
+    """A script with the files of the folder that it includes; as it is where one cannot be read, which is told."""
+
+    def reading(part: str, name: str, where: str) -> tuple[bytes, Path]:
+        if part:
+            raise InputError(f"{where}: unknown part <{part}>; give its folder under [includes] of a {FILE_NAME}")
+        return read_text_file(folder / name), folder / name
+
+    try:
+        return composed([script], reading)
+    except InputError as error:
+        left.append(str(error))
+        return script
 
 
 def program_files(folder: Path) -> Iterator[Path]:

@@ -71,7 +71,7 @@ def test_a_filled_draft_is_judged(tmp_path: Path) -> None:
     assert (
         'args = [\n  "<token>",  # token, read as text\n  "<ttl_ms>",  # ttl, read as text, a duration in ms\n]' in text
     )
-    assert 'promises = { tokens = "caller" }  # a guess' in text
+    assert '[promises]\ntokens = "caller"  # a guess' in text
     ended = orderlab("validate", str(tmp_path), "--effort", "0.05", "--backend", "kernel", "--json")
     assert ended.returncode == 0, ended.stdout + ended.stderr
 

@@ -10,7 +10,7 @@ Where the promises leave a choice open, so does the specification:
   be handed out before or after any other of its priority, but before none that is better, and where take itself moves
   it, after none that is worse;
 - its late holder may still complete it, as long as nobody else was given it;
-- in the very millisecond of a deadline both sides of it are right.
+- in the very millisecond of a deadline (and before it, within ``resolution_ms``) both sides of it are right.
 """
 
 from __future__ import annotations
@@ -88,10 +88,9 @@ class JobQueue(JobQueueLaws, JobQueueWorkload):
             yield from _OUTCOMES[call.name](self, each, call, now_ms)
 
     def _at(self, state: Queue, now_ms: int) -> Iterator[Queue]:
-        """The state, and those in which some deadlines of this very millisecond have passed."""
-        due = [
-            one for one in state.jobs if one.status in (DELAYED, LEASED) and not one.is_over and one.until_ms == now_ms
-        ]
+        """The state, and those in which some deadlines of this very millisecond (or second) have passed."""
+        timed = (job for job in state.jobs if job.status in (DELAYED, LEASED) and not job.is_over)
+        due = [job for job in timed if self._may_be_over(job, now_ms)]
         for count in range(len(due) + 1) if len(due) <= ENUMERATED_MAX else (0, len(due)):
             for passed in combinations(due, count):
                 found = state

@@ -26,14 +26,14 @@ class JobQueueLaws(PromisedQueue):
             return (
                 None
                 if job is None or job.status != LEASED
-                else (job.is_over or job.until_ms == now_ms) and self._is_given_up(job)
+                else self._may_be_over(job, now_ms) and self._is_given_up(job)
             )
         if call.name not in ("heartbeat", "complete", "fail") or (call.name == "fail" and self.promises.fails == "any"):
             return None
         job = self._holding(before, call)
         if job is None:
             return bool(reply == "lost")
-        return None if job.is_over or job.until_ms == now_ms else reply != "lost"
+        return None if self._may_be_over(job, now_ms) else reply != "lost"
 
     @law(
         "no-rerun",
@@ -64,7 +64,7 @@ class JobQueueLaws(PromisedQueue):
             if job is None or job.status not in (WAITING, DELAYED):
                 return None
             if job.status == DELAYED:
-                late = job if job.is_over else job._replace(is_over=job.until_ms == now_ms)
+                late = job._replace(is_over=self._may_be_over(job, now_ms))
                 return late.is_over and late in self._handed_out(before.with_job(late))
             others = len(before.of(WAITING)) > 1 or any(one.is_over for one in before.of(DELAYED))
             return job in self._handed_out(before) if others else None

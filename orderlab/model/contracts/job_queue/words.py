@@ -52,6 +52,8 @@ class Promises(BaseModel):
     """What take replies with, in this order; "token" may be missing where its caller chooses it."""
     lease_ms: int = Field(LEASE_MS, ge=10)
     """How long a lease is: of a store that fixes it, and does not take <lease_ms>."""
+    resolution_ms: int = Field(0, ge=0, le=1000)
+    """How much earlier than said a lease or a delay may end: 1000 of a store that keeps time in whole seconds."""
     backoff_ms: int = Field(0, ge=0)
     """What a job that failed waits before its second attempt."""
     backoff: Literal["fixed", "exponential"] = "fixed"
@@ -169,6 +171,10 @@ class PromisedQueue(Contract):
         nothing is promised of that."""
         is_dead = job.status == DEAD or (job.status == LEASED and job.is_over and self._is_spent(job))
         return is_dead and self.promises.dead_key != "held"
+
+    def _may_be_over(self, job: Job, now_ms: int) -> bool:
+        """Whether its lease or its delay is over, or both sides of its deadline are right."""
+        return job.is_over or job.until_ms - max(1, self.promises.resolution_ms) < now_ms
 
     def _told(self, reply: Reply) -> dict[str, Reply] | None:
         """What a reply of take tells by name, or None when it has another shape."""

@@ -40,10 +40,11 @@ class Window(NamedTuple):
 
 
 class LimiterStore(Contract):
-    """hit(limit, window_ms) -> 1 accepted, 0 refused. See the module's text."""
+    """hit(limit, window_ms, request) -> 1 accepted, 0 refused; no two hits have the same request. See the module's
+    text."""
 
-    operations: ClassVar = {"hit": ("limit", "window_ms")}
-    optional: ClassVar = {"hit": ("limit", "window_ms")}
+    operations: ClassVar = {"hit": ("limit", "window_ms", "request")}
+    optional: ClassVar = {"hit": ("limit", "window_ms", "request")}
     promises_table: ClassVar[type[Promises]] = Promises
     steps_per_client: ClassVar[int] = 4
 
@@ -85,7 +86,8 @@ class LimiterStore(Contract):
             yield within if self.promises.window == "sliding" else ()
 
     def calls(self, client: int, seen: Sequence[Exchange]) -> Iterator[Call]:
-        yield Call.of("hit", limit=self.promises.limit, window_ms=self.promises.window_ms)
+        request = f"r{client}.{len(seen)}"
+        yield Call.of("hit", limit=self.promises.limit, window_ms=self.promises.window_ms, request=request)
 
     @law("at-most-n", "no window holds more accepted hits than the limit")
     def at_most_n(self, before: Window, call: Call, reply: Reply, now_ms: int) -> bool | None:

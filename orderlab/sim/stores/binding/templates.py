@@ -398,7 +398,9 @@ def _filtered(inner: Evaluate, text: str, vocabulary: Vocabulary, place: str, na
 def find_filter(name: str, has_argument: bool, table: Mapping[str, Filter], place: str) -> Filter:
     """The filter called ``name``. Raises InputError when it is unknown or its argument is missing or too much."""
     if name not in table:
-        raise InputError(f'{place}: unknown filter "{name}"; {did_you_mean(name, tuple(table))}')
+        cure = did_you_mean(name, tuple(table))
+        cure = f"a gap that orderlab init left: say how the value is written; {cure}" if name == "TODO" else cure
+        raise InputError(f'{place}: unknown filter "{name}"; {cure}')
     if has_argument != (name in TAKES_ARGUMENT):
         cure = f"needs an argument, {name}:..." if name in TAKES_ARGUMENT else "takes no argument"
         raise InputError(f'{place}: filter "{name}" {cure}')

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
-from orderlab.model.errors import InputError
 from orderlab.sim.stores.sources.constants import Constants
+from orderlab.sim.stores.sources.functions import own_calls
 from orderlab.sim.stores.sources.program import CALLS, LISTS, PATHS, Program, plain, walk
-from orderlab.sim.stores.sources.text import ProgramString
+from orderlab.sim.stores.sources.spelling import HOLE, ClockReading, Spelling, moment_of
 
-HOLE = re.compile("\x01(.*?)\x02", re.DOTALL)
 _LISTING = frozenset(
     ("singletonList", "asList", "of", "listOf", "arrayOf", "List", "Arrays", "mutableListOf", "singleton", "concat")
 )
@@ -34,6 +33,8 @@ SPREADS = ("spread_element", "list_splat", "splat_argument", "variadic_unpacking
 _COUNTED = re.compile(r"^(?:len\((?P<inner>[\w.]+)\)|(?P<path>[\w.$>-]+?)(?:\.|->)(?:length|size)(?:\(\))?)$")
 """How many a list has: ``keys.length``, ``len(keys)``."""
 _NUMBER_OF_KEYS = ("numberOfKeys", "number_of_keys", "NUMBER_OF_KEYS")
+_FILE = re.compile(r"([\w.-]+)\.lua\b")
+"""A file that a program loads a script from."""
 _MADE = ("object_creation_expression", "new_expression", "expression_list", "arguments", "argument_list")
 """What an object that stands for a script is made by, beside calls; the last two of commands that are registered."""
 _PAIRS = ("keyword_argument", "pair", "named_argument", "argument")
@@ -42,24 +43,7 @@ _PAIRS = ("keyword_argument", "pair", "named_argument", "argument")
 _NO_NAMES = frozenset(("this", "self", "String", "valueOf", "toString", "str", "int", "string", "Long", "if", "else"))
 
 
-_CLOCK = re.compile(
-    r"time\.time\(|currentTimeMillis|Date\.now|time\.Now|microtime|Time\.now|Unix(?:Milli)?\(|Instant\.now"
-)
 _PATH = re.compile(r"[\w.$@>:()?!&\[\]-]*")
-
-
-class Spelling(Constants):
-    """The texts of expressions, with the program's own words where a value is known only when it runs."""
-
-    def _hole_named(self, name: str, node: Node) -> ProgramString:
-        return ProgramString.on(f"\x01{name}\x02", self.program.line(node))
-
-    def spelled(self, node: Node) -> str:
-        """The text of an expression; what is not constant stands between marks."""
-        try:
-            return self.value(node).characters
-        except InputError:
-            return f"\x01{' '.join(self.program.text(node).split())}\x02"
 
 
 @dataclass(frozen=True)
@@ -71,6 +55,11 @@ class Passed:
     name: str
     """A name that the program has for it; empty where it has none."""
     is_constant: bool
+    moment: ClockReading | None = None
+    """Of a time that is read from a clock."""
+
+    shape: str = ""
+    """The same wherever the program spells this key, whatever its variables are called: ``*`` for a variable."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +76,8 @@ class CallSite:
 
 
 def calls_of(constants: Constants, scripts: Collection[str]) -> list[CallSite]:
-    """The calls of scripts in a program. ``scripts``: names that lead to one, or stems of Lua files."""
+    """The calls of scripts in a program. ``scripts``: names that lead to one, or stems of Lua files. A function that
+    hands on what it is given stands for each of its own calls."""
     program = constants.program
     spelling = Spelling(program, constants.holes)
     by_last = {re.split(r"\.|::", re.sub(r"\[\d+\]$|(?<=\w)\.lua$", "", name))[-1]: name for name in scripts}
@@ -99,9 +89,27 @@ def calls_of(constants: Constants, scripts: Collection[str]) -> list[CallSite]:
             continue
         near = {name: [one for at, one in given if at < node.start_byte][-1:] for name, given in aliases.items()}
         names = {**by_last, **{name: nearest[0] for name, nearest in near.items() if nearest}}
-        if (site := _site(spelling, node, names, counts)) is not None:
-            results.append(site)
+        for inside in _spellings(spelling, node):
+            if (site := _site(inside, node, names, counts)) is not None and site not in results:
+                results.append(site)
     return results
+
+
+_HANDED_ON_MAX = 3
+"""Functions that hand a key on to one another."""
+_CALLERS_MAX = 8
+
+
+def _spellings(spelling: Spelling, node: Node, depth: int = 0) -> list[Spelling]:
+    """How the parameters of the function around a call are spelled, for each call of that function in the program."""
+    function = spelling.function_around(node)
+    if function is None or not function.parameters or depth == _HANDED_ON_MAX:
+        return [spelling]
+    results = []
+    for call, name, given in own_calls(spelling.program):
+        if name == function.name and given and spelling.function_around(call) is not function:
+            results += [outer.within(function, given) for outer in _spellings(spelling, call, depth + 1)]
+    return results if 0 < len(results) <= _CALLERS_MAX else [spelling]
 
 
 def _last(text: str) -> str:
@@ -116,7 +124,8 @@ def _aliases(program: Program, names: dict[str, str]) -> dict[str, list[tuple[in
     for path, value in program.definitions:
         if value.type in CALLS or value.type in _MADE:
             words = {_last(program.text(part)) for part in walk(value) if part.type in NAMED}
-            led = {names[word] for word in words if word in names}
+            files = {match for part in walk(value) if not part.children for match in _FILE.findall(program.text(part))}
+            led = {names[word] for word in (files or words) if word in names}
             if len(led) == 1:
                 results.setdefault(path[-1], []).append((value.start_byte, led.pop()))
     return results
@@ -261,9 +270,21 @@ def _passed(spelling: Spelling, node: Node) -> Passed:
     holes = HOLE.findall(text)
     words = re.findall(r"[A-Za-z_]\w*", holes[-1] if holes else "")
     words = [word for word in words if word not in _NO_NAMES]
-    if holes and _CLOCK.search(holes[-1]):
+    moment = moment_of(holes[0]) if len(holes) == 1 and text == f"\x01{holes[0]}\x02" else None
+    if moment is not None and not moment.added:
         words = ["now"]
     elif not holes or not _PATH.fullmatch(holes[-1]):
         words = []  # what an expression makes of a value is not what its name says
     name = words[-1] if words else ""
-    return Passed(HOLE.sub(lambda match: "{" + match[1] + "}", text), name.lstrip("_"), not holes)
+    shape = HOLE.sub(lambda match: _shape(match[1]), text)
+    return Passed(HOLE.sub(lambda match: "{" + match[1] + "}", text), name.lstrip("_"), not holes, moment, shape)
+
+
+def _shape(hole: str) -> str:
+    """A call by its function and the texts that it is given; ``*`` for anything else."""
+    match = _CALL_OF.match(hole)
+    return "*" if match is None else f"{match[1]}({','.join(re.findall(_QUOTED, hole))})"
+
+
+_CALL_OF = re.compile(r"(?:[\w$]+(?:\.|->|::))*(\w+)\(")
+_QUOTED = r"(?<=[\"'`])[\w:.-]+(?=[\"'`])"

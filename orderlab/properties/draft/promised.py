@@ -1,0 +1,99 @@
+"""What scripts tell of the promises that their contract leaves open, and of what their replies mean to it: guesses by
+the tables of ``names.toml``, each with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from orderlab.properties.draft.facts import MOMENT_S, Facts, Slot
+from orderlab.properties.draft.guess import TABLES, Guess, field_for
+from orderlab.properties.lint.rule import words
+
+TODO = "TODO"
+"""In a template it is a field that no contract has, so that validation names it."""
+LATER_MS = 10_000
+"""What is tried where a program passes a moment that is later by some time: so long that a second is no matter."""
+_LOOKS = words("EXISTS HEXISTS SISMEMBER ZSCORE HGET GET HSETNX SETNX LPOS")
+_Rule = Mapping[str, Any]
+
+
+class PromiseLine(NamedTuple):
+    """One promise, as a line of TOML, and why it is guessed."""
+
+    text: str
+    reason: str
+
+
+def promises(facts: Sequence[Facts], guess: Guess, taken: Mapping[str, Collection[str]]) -> Iterator[PromiseLine]:
+    """The lines of ``[promises]``. ``taken``: the fields that each operation's arguments stand for."""
+    bound = {guess.operations[each.label]: each for each in facts if each.label in guess.operations}
+    for rule in TABLES["promised"].get(guess.contract, ()):
+        if not _applies(rule, bound, taken):
+            continue
+        for slot in _constants(rule, bound) if "constant" in rule else [None]:
+            yield PromiseLine(rule["line"].format("" if slot is None else slot.spelled), rule["reason"])
+    if guess.contract in TABLES["clocks"] and any("now_ms" in names for names in taken.values()):
+        yield PromiseLine('clocks = "agree"', "callers pass their own clock; take it out if those may differ")
+
+
+def _applies(rule: _Rule, bound: Mapping[str, Facts], taken: Mapping[str, Collection[str]]) -> bool:
+    facts = bound.get(rule["operation"])
+    if facts is None:
+        return False
+    spoken = {name for names in taken.values() for name in names}
+    moments = [slot for each in bound.values() for slot in each.arguments if MOMENT_S in slot.units]
+    checks: Mapping[str, Callable[[Any], bool]] = {
+        "given": lambda field: field in taken.get(rule["operation"], ()),
+        "nobody_given": lambda field: field not in spoken,
+        "commands": lambda groups: all({*group} & {*facts.commands} for group in groups),
+        "looks_for_doubles": lambda wanted: looks_for_doubles(facts) == wanted,
+        "in_seconds": lambda wanted: bool(moments) == wanted,
+        "later": lambda wanted: any(slot.moment and slot.moment.added for slot in facts.arguments) == wanted,
+    }
+    return all(checks[name](value) for name, value in rule.items() if name in checks)
+
+
+def _constants(rule: _Rule, bound: Mapping[str, Facts]) -> Iterator[Slot]:
+    for slot in bound[rule["operation"]].arguments:
+        if slot.is_constant and slot.spelled.isdigit() and rule["constant"] in slot.name.lower():
+            yield slot
+
+
+def looks_for_doubles(facts: Facts) -> bool:
+    """Whether a script looks for what is there already."""
+    return bool(_LOOKS & {*facts.commands}) or b"NX" in facts.script.source.upper()
+
+
+def reply_of(facts: Facts, contract: str | None, operation: str | None, written: Collection[str]) -> str:
+    """How the reply of an operation is read, as TOML; empty where it is as the contract's, or nothing is known.
+    ``written``: members that the scripts give to messages."""
+    kinds = {*facts.replies} - {"error"}
+    for rule in TABLES["replies"].get(contract, ()):
+        is_meant = operation in rule["operations"] and ("kinds" not in rule or kinds <= {*rule["kinds"]})
+        if is_meant and rule.get("looks_for_doubles", looks_for_doubles(facts)) == looks_for_doubles(facts):
+            return str(rule["reply"])
+    if operation == TABLES["messages"].get(contract, {}).get("page"):
+        names = {field_for(name, TABLES["messages"][contract]["told"], ()): name for name in sorted(written)}
+        fields = ", ".join(f'{field} = "{name}"' for field, name in names.items() if field)
+        return f'{{ shape = "messages", fields = {{ payload = "payload|{TODO}", {fields} }} }}' if fields else ""
+    return ""
+
+
+def message_table(facts: Sequence[Facts], guess: Guess) -> Iterator[str]:
+    """``[message]`` of a store whose messages are JSON: what the script reads of one, and a gap for the rest."""
+    table = TABLES["messages"].get(guess.contract)
+    if table is None:
+        return
+    adding = [each for each in facts if guess.operations.get(each.label) == table["batch"]]
+    batch = next((slot for each in adding for slot in each.arguments if slot.members), None)
+    if batch is None:
+        return
+    known = {member: field_for(member, table["fields"], ()) for member in sorted(batch.members - batch.written)}
+    fields = [f'{member} = "<{field or f"{TODO} {member}"}>"' for member, field in known.items()]
+    if "payload" not in known.values():
+        fields.append(f'payload = "<{TODO} payload>"')
+    yield f"[message]  # {TODO}: one message as the program writes it; scripts read {', '.join(known) or 'nothing'}"
+    yield 'format = "json"'
+    yield f"fields = {{ {', '.join(fields)} }}  # such as <payload|base64>, <expiry_ms|seconds>, <topic>"
+    yield ""

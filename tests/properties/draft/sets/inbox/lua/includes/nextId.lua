@@ -1,0 +1,3 @@
+local function nextId(counterKey)
+  return redis.call("INCR", counterKey)
+end
