@@ -56,6 +56,12 @@ class Scope(NamedTuple):
         return self.operations == SMALLEST and not self.faults and not self.waits
 
     @property
+    def is_core(self) -> bool:
+        """Whether no law holds unless all its runs of so few operations were seen: everything that is smaller than what
+        may stop."""
+        return self.is_smallest or (self.operations is not None and bool(self.faults or self.waits))
+
+    @property
     def present(self) -> int:
         """Clients that there are: those of the opening may do nothing more."""
         steps = self.opening.steps if self.opening is not None else ()
@@ -137,14 +143,24 @@ class SequentialTerms:
         of trouble under one client; with more effort under two, and time that passes."""
         for one in begins:
             where = "" if one is None else f", {one.name}"
-            operations, share = (3, 2.4) if one is None else (2, 2.4 / len(begins))
+            operations, share = (SMALLEST + 1, 2.4) if one is None else (SMALLEST, 2.4 / len(begins))
             name = f"one client, {operations} operations, a trouble{where}"
             yield Scope(name, 1, operations, 0, 1, share, one, operations)
         for one in begins:
             where = "" if one is None else f", {one.name}"
             for waits, faults, what in ((0, 1, "a trouble"), (1, 0, "a wait")):
                 name = f"2 clients, 2 operations, {what}{where}"
-                yield Scope(name, 2, 2, waits, faults, 1.2 / len(begins), one, 2, AT_LENGTH)
+                yield Scope(
+                    name,
+                    2,
+                    SMALLEST,
+                    waits,
+                    faults,
+                    1.2 / len(begins),
+                    one,
+                    SMALLEST,
+                    0.0 if one is None else AT_LENGTH,
+                )
 
     def reads(self, data: Mapping[str, Any]) -> bool:
         """Whether the JSON is a trace of this kind: it names its contract."""

@@ -48,8 +48,8 @@ CUT = (
 )
 STEPS = 6_000
 """Steps of the exhaustive scopes for each unit of effort (``orderlab.properties.validation.effort``)."""
-SMALLEST_STEPS = 4_000
-"""Of one of the smallest scopes, whatever the effort: many times what two operations take."""
+CORE_STEPS = 4_000
+"""At least, of a scope without which no law holds, whatever the effort: many times what two operations take."""
 WAITS_MAX = 8
 """Moments that are visited from one state."""
 REFUSALS = (OUT_OF_MEMORY, READ_ONLY)
@@ -323,6 +323,17 @@ class Interleavings:
         for ms in waits:
             self.reach(at, Wait(ms), node.waits + 1, node.troubled)
 
+    @property
+    def operations_seen(self) -> int:
+        """All runs of so many operations were seen: whatever is left to carry on begins a further one."""
+        if self.cut:
+            return 0
+        left = [self.nodes[at].state.clients for at in self.queue]
+        return min(
+            (sum(one.begun for one in clients) - any(one.pending is not None for one in clients) for clients in left),
+            default=0,
+        )
+
     def _is_followed(self, node: Node, step: Begin | Resume) -> bool:
         """Whether anything comes after the step's operation that could show what befell it: nobody hears its reply."""
         scope, clients = self.scope, node.state.clients[: self.scope.clients]
@@ -338,17 +349,19 @@ def explore(run: ContractRun, scope: Scope, search: Search, effort: float) -> No
     """Every interleaving of ``scope``. Work is counted in steps carried out; beyond what ``effort`` allows the rest is
     left out, which the gaps tell. Raises BudgetExceeded once what was found is noted."""
     name, findings = f"every interleaving of {scope.name}", search.findings
-    steps_max = SMALLEST_STEPS if scope.is_smallest else int(STEPS * effort * scope.share)
+    steps_max = max(int(STEPS * effort * scope.share), CORE_STEPS if scope.is_core else 0)
     opening = opened(run, scope.opening, lambda way, report: search.note(way, report, name))
     if opening is None:
-        findings.explored.append(Explored(scope.level, True, 0))
+        findings.explored.append(Explored(scope.level, True, 0, scope.is_core))
         return
     part = Interleavings(run, scope, search, opening)
     while part.queue and part.steps < steps_max and not search.budget.is_past:
         part.carry_on(part.queue.popleft())
     findings.work["states"] += len(part.nodes)
     search.count_tests(run, part.steps)
-    findings.explored.append(Explored(scope.level, not (part.queue or part.cut), part.steps))
+    findings.explored.append(
+        Explored(scope.level, not (part.queue or part.cut), part.steps, scope.is_core, part.operations_seen)
+    )
     if part.cut:
         findings.gaps.append(CUT.format(name, part.cut))
     if part.queue:

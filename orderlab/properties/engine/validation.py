@@ -8,7 +8,7 @@ from math import inf
 from typing import Any
 
 from orderlab.model.contracts.contract import ALL_OR_NOTHING, Contract, Discrepancy
-from orderlab.model.contracts.sequential import BOUNDED, NO_RESIDUE, WAKE_UP, Scope, SequentialTerms
+from orderlab.model.contracts.sequential import BOUNDED, NO_RESIDUE, SMALLEST, WAKE_UP, Scope, SequentialTerms
 from orderlab.model.contracts.steps import ContractTrace
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
@@ -373,23 +373,27 @@ class ContractJudge(Judge):
 
 
 def looked_at(scopes: Sequence[Scope], explored: Sequence[Explored]) -> tuple[str, bool]:
-    """Which scopes were explored to their end and where others stopped, in one line; and whether the smallest all came
-    to theirs, without which no law holds."""
-    told = []
+    """Which scopes were explored to their end, and where others stopped and how far they had come, in one line; and
+    whether all runs of two operations were seen wherever a scope begins, in trouble as well, without which no law
+    holds."""
+    lines = []
     for level in dict.fromkeys(scope.level for scope in scopes):
         wanted = sum(scope.level == level for scope in scopes)
         known = [one for one in explored if one.level == level]
         stopped = [one for one in known if not one.is_exhausted]
         if len(known) - len(stopped) == wanted:
-            told.append(f"all runs of {level}")
+            lines.append(f"all runs of {level}")
         else:
-            begun = f"in {len(known) - len(stopped)} of {wanted} situations, else " if wanted > 1 else ""
-            told.append(f"{level}: {begun}stopped after {sum(one.steps for one in stopped):,} steps")
+            ended = f"in {len(known) - len(stopped)} of {wanted} situations, else " if wanted > 1 else ""
+            few = min((one.operations for one in stopped), default=0)
+            seen = f"all runs of {few}, " if few else ""
+            lines.append(f"{level}: {ended}{seen}stopped after {sum(one.steps for one in stopped):,} steps")
     for one in explored:
         if one.level == ONE_BY_ONE:
-            told.append(f"{ONE_BY_ONE}: {'all' if one.is_exhausted else f'{one.steps:,} steps'}")
-    levels = [scope.level for scope in scopes if scope.is_smallest]
-    return "; ".join(told), sum(one.is_exhausted for one in explored if one.level in levels) == len(levels)
+            lines.append(f"{ONE_BY_ONE}: {'all' if one.is_exhausted else f'{one.steps:,} steps'}")
+    core = [one for one in explored if one.is_core]
+    is_enough = all(one.is_exhausted or one.operations >= SMALLEST for one in core)
+    return "; ".join(lines), is_enough and len(core) == sum(scope.is_core for scope in scopes)
 
 
 def is_counted(finding: Finding) -> bool:

@@ -95,6 +95,10 @@ class Explored(NamedTuple):
     """How much of it, wherever it begins."""
     is_exhausted: bool
     steps: int
+    is_core: bool = False
+    """No law holds unless all its runs of few operations were seen."""
+    operations: int = 0
+    """Of one that stopped: all runs of so many operations were seen, of all clients together."""
 
 
 @dataclass

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from orderlab.model.contracts.sequential import Scope
 from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.sequential.kind import judge_mutant
 from orderlab.properties.engine import search
-from orderlab.properties.engine.validation import validate_contract
+from orderlab.properties.engine.validation import run_of, validate_contract
+from orderlab.properties.engine.witness import ContractReruns
+from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.order import WorkOrder
 from orderlab.properties.witness.witness import story_lines
 from orderlab.sim.stores.binding.binding import Binding
@@ -177,14 +181,35 @@ def test_nothing_holds_where_the_smallest_scopes_did_not_come_to_their_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     binding = store_of(tmp_path, "lock", COUNTING, COUNTED)
-    laws = ["mutual-exclusion"]
-    (kept,) = validate_contract(binding, WorkOrder(0.01, laws=laws)).results
+    order = WorkOrder(0.01, laws=["mutual-exclusion"])
+    (kept,) = validate_contract(binding, order).results
     assert (kept.outcome, kept.because.partition("; ")[0]) == (Outcome.HOLDS, "all runs of 2 clients, 2 operations")
-    assert "1 client, 2 operations, 1 trouble: in 0 of 3 situations, else stopped after " in kept.because
-    monkeypatch.setattr(search, "SMALLEST_STEPS", 10)
-    (cut,) = validate_contract(binding, WorkOrder(0.01, laws=laws)).results
+    assert "all runs of 1 client, 2 operations, 1 trouble" in kept.because
+    monkeypatch.setattr(search, "CORE_STEPS", 60)  # enough for two operations without trouble
+    (cut,) = validate_contract(binding, order).results
     assert cut.outcome is Outcome.UNKNOWN
-    assert "2 clients, 2 operations: in 0 of 4 situations, else stopped after " in cut.because
+    assert "all runs of 2 clients, 2 operations; " in cut.because
+    assert re.search(r"2 clients, 2 operations, 1 trouble: (all runs of 1, )?stopped after ", cut.because)
+    monkeypatch.setattr(search, "CORE_STEPS", 10)
+    (cut,) = validate_contract(binding, order).results
+    assert cut.outcome is Outcome.UNKNOWN
+    assert re.search(
+        r" 2 clients, 2 operations: in 0 of 4 situations, else (all runs of 1, )?stopped after ", cut.because
+    )
+
+
+def test_a_scope_that_stopped_says_of_how_many_operations_it_saw_every_run(tmp_path: Path) -> None:
+    run = run_of(store_of(tmp_path, "lock", COUNTING, COUNTED))
+    scope = Scope("2 clients, 3 operations", 2, 3, 0, 1, opening=None, operations=3)
+    part = search.Interleavings(run, scope, search.Search(ContractReruns(lambda: run), Findings(frozenset())), ())
+    seen = [part.operations_seen]
+    while part.queue:
+        begun = {sum(one.begun for one in part.nodes[at].state.clients) for at in part.queue}
+        assert part.operations_seen <= min(begun)  # one that is left has begun no more
+        part.carry_on(part.queue.popleft())
+        seen.append(part.operations_seen)
+    assert seen[:-1] == sorted(seen[:-1])
+    assert set(seen[:-1]) == {0, 1, 2}
 
 
 @pytest.mark.parametrize(("edit", "is_ahead"), [(("0", "0"), True), ((">= 2", "> 2"), False)])
