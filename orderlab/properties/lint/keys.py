@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Set
 
 from tree_sitter import Node
 
-from orderlab.properties.lint.rule import WARNING, LintSettings, Mention, rule
+from orderlab.properties.lint.rule import NOTE, WARNING, LintSettings, Mention, rule
 from orderlab.properties.lint.scopes import enclosing
 from orderlab.properties.lint.values import ARGV, DATA, KEYS, LITERAL, OPEN, ParsedScript, WrittenCall
 from orderlab.sim.redis.hash_slots import hash_slot
@@ -21,23 +22,53 @@ DEADLINES = frozenset((b"EX", b"PX", b"EXAT", b"PXAT", b"KEEPTTL"))
 @rule(
     "undeclared-key",
     WARNING,
-    "A key is not made of KEYS.",
+    "A key is written in the script or made of what keys hold, or of arguments where there are no KEYS.",
     why="A cluster sends a script to the node of its KEYS; any other key may lie elsewhere, and the script is refused. "
     "Dragonfly refuses keys that are not declared whatever the node.",
     bad="return redis.call('INCR', 'requests:' .. ARGV[1])",
     good="return redis.call('INCR', KEYS[1])",
 )
 def undeclared_key(script: ParsedScript, settings: LintSettings) -> Iterator[Mention]:
-    told = set()
+    for key, origins in _beside_keys(script):
+        if ARGV not in origins or not _is_given_keys(script):
+            yield Mention(key, f"{script.text(key)} is made of {_made_of(origins)}, and of none of KEYS")
+
+
+@rule(
+    "key-beside-keys",
+    NOTE,
+    "A key is made of arguments, beside those that are declared.",
+    why="A cluster knows nothing of it. That is sound where callers put the hash tag of KEYS into what they pass; "
+    "Dragonfly refuses it all the same.",
+    bad="local job = redis.call('LPOP', KEYS[1])\nreturn job and redis.call('HGETALL', ARGV[1] .. job)",
+    good="local job = redis.call('LPOP', KEYS[1])\nreturn job and redis.call('HGETALL', KEYS[1] .. job)",
+)
+def key_beside_keys(script: ParsedScript, settings: LintSettings) -> Iterator[Mention]:
+    if _is_given_keys(script):
+        for key, origins in _beside_keys(script):
+            if ARGV in origins:
+                yield Mention(key, f"{script.text(key)} is made of {_made_of(origins)}: it needs the hash tag of KEYS")
+
+
+def _beside_keys(script: ParsedScript) -> Iterator[tuple[Node, Set[str]]]:
+    """Keys that are made of none of KEYS, each once, with what they are made of."""
+    seen = set()
     for call in script.calls:
         for key in script.keys_of(call):
             origins = script.origins(key)
-            if origins & {KEYS, OPEN} or script.text(key) in told:
-                continue
-            told.add(script.text(key))
-            made = {ARGV: "arguments", DATA: "what keys hold", LITERAL: "text"}
-            where = " and ".join(words for origin, words in made.items() if origin in origins)
-            yield Mention(key, f"{script.text(key)} is made of {where}, and of none of KEYS")
+            if not origins & {KEYS, OPEN} and script.text(key) not in seen:
+                seen.add(script.text(key))
+                yield key, origins
+
+
+def _is_given_keys(script: ParsedScript) -> bool:
+    """Whether a script uses KEYS, or says in a comment what they are: a key may be there for the cluster alone."""
+    return re.search(rb"\bKEYS\b", script.chunk.source) is not None
+
+
+def _made_of(origins: Set[str]) -> str:
+    made = {ARGV: "arguments", DATA: "what keys hold", LITERAL: "text"}
+    return " and ".join(words for origin, words in made.items() if origin in origins)
 
 
 @rule(
@@ -110,8 +141,8 @@ def deadline_apart(script: ParsedScript, settings: LintSettings) -> Iterator[Men
 
 
 def _is_there(script: ParsedScript, call: WrittenCall, key: str) -> bool:
-    """Whether a call stands in a branch that asks if the key is there."""
-    for branch in enclosing(call.node, "if_statement"):
+    """Whether a call stands in a branch that asks if the key is there; one that asks for an option is meant so."""
+    for branch in [*enclosing(call.node, "if_statement")][:1]:
         condition = branch.child_by_field_name("condition")
         waiting = [condition] if condition is not None else []
         while waiting:

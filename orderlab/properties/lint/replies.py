@@ -245,7 +245,7 @@ def reply_ends_at_nil(script: ParsedScript, settings: LintSettings) -> Iterator[
                 if part.type == "field" and part.child_by_field_name("name") is None
                 if (value := part.child_by_field_name("value")) is not None
             ]
-            for value in values[:-1]:
+            for value in values[:-1] if any(value.type != "nil" for value in values) else ():
                 within = _within_tonumber(script, value)
                 if value.type == "nil":
                     yield Mention(value, "the reply ends before this nil: put false, or a text")

@@ -110,6 +110,18 @@ SOUND = {
         local ok = redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[1], '$', 'MKSTREAM')
         if type(ok) == 'table' and ok.err and not string.find(ok.err, 'BUSYGROUP') then return ok end
         return 1""",
+    "a prefix beside keys, and a deadline by an option": """
+        local options = cjson.decode(ARGV[2])
+        local key = ARGV[1] .. 'de:' .. options.id
+        if redis.call('GET', key) then
+          if options.keep then
+            redis.call('SET', key, KEYS[1])
+          else
+            redis.call('SET', key, KEYS[1], 'PX', options.ttl)
+          end
+        end
+        if not options.ttl then return {nil, nil} end
+        return {1, 2}""",
     "pages of a set": """
         local cursor, taken = '0', 0
         repeat
