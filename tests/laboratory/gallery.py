@@ -11,6 +11,7 @@ import difflib
 import subprocess
 import sys
 import tempfile
+import textwrap
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -148,7 +149,7 @@ def part_of(defect: Defect, verdict: Sequence[str]) -> str:
     script, repair = shown(defect.specimen)
     told = "\n".join(verdict)
     return (
-        f"## {defect.title}\n\n{defect.lesson}\n\n```lua\n{script}\n```\n\n"
+        f"## {defect.title}\n\n{textwrap.fill(defect.lesson, 100)}\n\n```lua\n{script}\n```\n\n"
         f"```console\n$ orderlab validate lua/specimens/{defect.specimen} --law {defect.law} --effort {defect.effort} "
         f"--trust-adapter\n{told}\n```\n\n"
         f"![The steps that break {defect.law}](gallery/{defect.specimen}.svg)\n\n"
@@ -160,9 +161,9 @@ def page(parts: Sequence[str]) -> str:
     """The whole page."""
     head = (
         "# Ten classes of defect\n\n"
-        "Each is a script that looks right, what `orderlab` says of it, the steps that break it, and its repair. The\n"
-        "scripts are in `lua/specimens/`, each beside its sound neighbour; `orderlab explain LAW` says what a law "
-        "asks.\n"
+        "Each is a script that looks right, what `orderlab` says of it, the steps that break it, and its repair.\n"
+        "The scripts are in `lua/specimens/`, each beside its sound neighbour; `orderlab explain LAW` says\n"
+        "what a law asks.\n"
     )
     return f"{head}\n{BEGIN}\n\n{chr(10).join(parts).strip()}\n\n{END}\n"
 

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations, product
 from typing import NamedTuple
 
 from orderlab.model.errors import InputError
@@ -30,6 +31,8 @@ COUNT = re.compile(r"limit|max|count|batch|size|number|^n$|capacity|rate|burst|c
 LASTING_MS, COUNTED = 5000, 3
 TURNS = 3
 """Times that each argument is tried again, as what one means may depend on another."""
+PAIRS_MAX = 400
+"""Pairs of values of two arguments that are tried where no single one does."""
 MORE_KEYS = ("more1", "more2")
 """Keys beyond those that the text names, likewise."""
 MORE_ARGUMENTS = 4
@@ -226,12 +229,31 @@ def _climb(probe: Probed, bench: Bench, state: FrozenKeyspace) -> None:
                         best, chosen = run, tried
             if best.score == before:
                 break
+        if best.error and not best.is_endless:
+            best = _with_two(probe, bench, state, best, options)
     except InputError as error:
         probe.why_not = str(error)
         return
     if probe.best is None or best.score > probe.best.score:
         probe.best = best
         probe.why_not = best.error
+
+
+def _with_two(
+    probe: Probed, bench: Bench, state: FrozenKeyspace, best: ProbeRun, options: Sequence[Sequence[bytes]]
+) -> ProbeRun:
+    """What two arguments at once bring where no single one brings the script to its end."""
+    chosen, tried = best.call.arguments, 0
+    for first, second in combinations(range(len(options)), 2):
+        for value, other in product(options[first], options[second]):
+            if (tried := tried + 1) > PAIRS_MAX:
+                return best
+            values = [*chosen]
+            values[first], values[second] = value, other
+            run = bench.run(best.call._replace(arguments=tuple(values)), state, best.now_ms)
+            if not run.error:
+                return run
+    return best
 
 
 def _is_number(value: bytes) -> bool:

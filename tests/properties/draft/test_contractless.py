@@ -112,6 +112,17 @@ def test_arguments_are_found_that_a_script_takes() -> None:
     assert shape_of(found.best.reply) == "integer"
 
 
+def test_two_arguments_that_are_needed_at_once_are_found() -> None:
+    text = """
+        if ARGV[1] ~= 'add' or ARGV[2] ~= 'last' then return redis.error_reply('ERR how?') end
+        return redis.call('RPUSH', KEYS[1], ARGV[3])
+    """
+    (found,) = probed([facts_of(Script("put.lua", text.encode(), Path("put.lua")))], Bench())
+    assert found.is_run
+    assert found.best is not None
+    assert found.best.call.arguments[:2] == (b"add", b"last")
+
+
 def test_a_batch_that_is_too_large_is_found() -> None:
     text = "return redis.call('RPUSH', KEYS[1], unpack(cjson.decode(ARGV[1])))"
     (found,) = probed([facts_of(Script("add.lua", text.encode(), Path("add.lua")))], Bench())

@@ -147,6 +147,16 @@ def test_a_job_is_marked_first_and_then_brought_back() -> None:
     assert [one.status for one in state.jobs] == [WAITING]
 
 
+@pytest.mark.parametrize(("now_ms", "ends"), [(8999, False), (9001, True), (10_000, True)])
+def test_in_whole_seconds_a_lease_may_end_up_to_a_second_early(now_ms: int, ends: bool) -> None:
+    contract = JobQueue(Promises(recovers="recover", tokens="none", tells=("job",), resolution_ms=1000))
+    state = Queue((Job("j1", LEASED, until_ms=10_000, token="", attempts=1),))
+    call = Call.of("complete", job="j1", token="")
+    assert ("lost" in [reply for reply, _ in contract.outcomes(state, call, now_ms)]) == ends
+    law = next(law for law in contract.laws if law.name == "exclusive-lease")
+    assert (law.check(contract, state, call, "lost", now_ms) is False) != ends
+
+
 @pytest.mark.parametrize(
     "text", ['tokens = "none"\ntells = ["job", "token"]', "recovers_after = 2", 'recovers = "take"\nstalls_max = 1']
 )
