@@ -37,6 +37,8 @@ _READERS = ("tonumber", "tostring", "cjson.decode", "cmsgpack.unpack", "math.flo
 """Functions through which an argument is read."""
 _ONE_NAMED = re.compile(r"\b(KEYS|ARGV)\s*\[\s*(\d+)\s*\][\s:=,-]*(?:the\s+|an?\s+)?[\"'`<(]*([A-Za-z][\w-]*)")
 """In a comment, ``KEYS[1]: queue`` and its like."""
+_COUNTS = words("INCR INCRBY HINCRBY ZCARD SCARD")
+"""Commands whose reply is a number that grows, and says neither yes nor no."""
 _TYPE_WORDS = ("sorted", "set", "zset", "hash", "list", "string", "stream")
 """What a comment says of a key's type is not its name."""
 _ALL_NAMED = re.compile(r"\b(KEYS|ARGV)\s*:[ \t]*([^\n]+)")
@@ -84,7 +86,7 @@ class Facts:
     writes: bool
     commands: tuple[str, ...]
     replies: tuple[str, ...]
-    """Kinds of replies: ``integer``, ``text``, ``nil``, ``status``, ``list``, ``anything``."""
+    """Kinds of replies: ``integer``, ``count``, ``text``, ``nil``, ``status``, ``list``, ``anything``."""
     is_called: bool = False
     """Whether a program's call of it was read."""
     called_on: str = ""
@@ -304,6 +306,8 @@ def _reply(parsed: ParsedScript, node: Node) -> str:
         name = parsed.text(node.named_children[0])
         call = parsed.call_of(node)
         if call is not None:
+            if call.name in _COUNTS:
+                return "count"
             return "integer" if call.name in INTEGER else "text" if call.name in NIL_OR_TEXT else "anything"
         if name == "tonumber":
             return "integer"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from orderlab.properties.draft.facts import MOMENT_S, Facts, Slot
+from orderlab.properties.draft.facts import DURATION_MS, DURATION_S, MOMENT_S, Facts
 from orderlab.properties.draft.guess import TABLES, Guess, field_for
 from orderlab.properties.lint.rule import words
 
@@ -31,8 +31,8 @@ def promises(facts: Sequence[Facts], guess: Guess, taken: Mapping[str, Collectio
     for rule in TABLES["promised"].get(guess.contract, ()):
         if not _applies(rule, bound, taken):
             continue
-        for slot in _constants(rule, bound) if "constant" in rule else [None]:
-            yield PromiseLine(rule["line"].format("" if slot is None else slot.spelled), rule["reason"])
+        for value in _constants(rule, bound) if "constant" in rule else [""]:
+            yield PromiseLine(rule["line"].format(value), rule["reason"])
     if guess.contract in TABLES["clocks"] and any("now_ms" in names for names in taken.values()):
         yield PromiseLine('clocks = "agree"', "callers pass their own clock; take it out if those may differ")
 
@@ -54,10 +54,17 @@ def _applies(rule: _Rule, bound: Mapping[str, Facts], taken: Mapping[str, Collec
     return all(checks[name](value) for name, value in rule.items() if name in checks)
 
 
-def _constants(rule: _Rule, bound: Mapping[str, Facts]) -> Iterator[Slot]:
+def _constants(rule: _Rule, bound: Mapping[str, Facts]) -> Iterator[str]:
+    """What the program always passes: under a name, or, of ``time``, how long something lasts, in ms."""
     for slot in bound[rule["operation"]].arguments:
-        if slot.is_constant and slot.spelled.isdigit() and rule["constant"] in slot.name.lower():
-            yield slot
+        is_number = slot.is_constant and slot.spelled.isdigit()
+        if rule["constant"] != "time":
+            if is_number and rule["constant"] in slot.name.lower():
+                yield slot.spelled
+        elif is_number and slot.units & {DURATION_S, DURATION_MS}:
+            yield str(int(slot.spelled) * (1000 if DURATION_S in slot.units else 1))
+        elif slot.moment is not None and slot.moment.added.isdigit():
+            yield str(int(slot.moment.added) * (1000 if slot.moment.unit == "s" else 1))
 
 
 def looks_for_doubles(facts: Facts) -> bool:

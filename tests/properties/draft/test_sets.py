@@ -133,6 +133,16 @@ def test_a_java_class(tmp_path: Path) -> None:
     assert verdict(store, "store-order") == {"store-order": "violated"}
 
 
+def test_a_limiter_that_replies_with_a_count_is_not_taken_for_one_that_says_yes(tmp_path: Path) -> None:
+    lua = "local n = redis.call('INCR', KEYS[1]) if n == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end return n"
+    (tmp_path / "hit.py").write_text(f'HIT = "{lua}"\nallowed = c.eval(HIT, 1, f"hits:{{user}}", 7000) <= 2\n')
+    assert json.loads(orderlab("init", str(tmp_path), "--json").stdout)["specification"] == "limiter"
+    assert binding_of(tmp_path)["promises"]["window_ms"] == 7000
+    assert verdict(tmp_path, "at-most-n", "refusal-when-full") == {"at-most-n": "holds", "refusal-when-full": "holds"}
+    spoil(tmp_path / "hit.py", "if n == 1 then", "if n > 0 then")
+    assert "violated" in verdict(tmp_path, "at-most-n", "refusal-when-full").values()
+
+
 @pytest.mark.parametrize(
     ("clock", "template"),
     [
@@ -147,4 +157,6 @@ def test_a_clock_is_read_in_its_own_unit(clock: str, template: str, tmp_path: Pa
     lua = "redis.call('ZADD', KEYS[1], ARGV[1], ARGV[2]) return 1"
     (tmp_path / "acquire.py").write_text(f'ACQUIRE = "{lua}"\nc.eval(ACQUIRE, 1, "leases", {clock}, token)\n')
     orderlab("init", str(tmp_path), "--specification", "lock")
-    assert template in (tmp_path / "store.toml").read_text()
+    text = (tmp_path / "store.toml").read_text()
+    assert template in text
+    assert ("ttl_ms = 60000" in text) == ("60" in clock)
