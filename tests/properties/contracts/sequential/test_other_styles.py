@@ -53,7 +53,7 @@ def broken_laws(binding: Binding, effort: float) -> set[str]:
 
 
 def test_the_styles_have_slips_of_their_own() -> None:
-    assert len(STYLES) == 17
+    assert len(STYLES) == 23
     assert len(SLIPS) == len(set(SLIPS)) >= 120
 
 
