@@ -134,6 +134,10 @@ class JobQueueWorkload(PromisedQueue):
             ),
             Opening("with a job that is leased", taken),
             Opening("with a lease that has lapsed", (*taken, lease_ms + 1)),
+            Opening(
+                "with a lease that was renewed and would be over",
+                (*taken, lease_ms // 2, (0, "heartbeat", {}), lease_ms // 2 + 1),
+            ),
             *(
                 [
                     Opening(

@@ -373,6 +373,21 @@ def test_nothing_of_a_job_that_was_cleaned_is_left(key: str, laws: set[str]) -> 
 
 
 @pytest.mark.parametrize(
+    ("store", "laws"), [("specimens/job-renews-beside-the-score", {"exclusive-lease"}), ("job_queue", set())]
+)
+def test_one_call_shows_a_lease_that_was_renewed_for_nothing(store: str, laws: set[str]) -> None:
+    run = run_of(load_binding(LUA / store))
+    (renewed,) = (one for one in run.contract.openings() if "was renewed" in one.name)
+    assert opened(run, renewed, lambda way, report: None) is not None
+    then, broken = run.state, set[str]()
+    for call in run.contract.calls(0, run.clients[0].seen):
+        run.go_to(then)
+        violation = run.perform(Begin(0, call)).violation
+        broken |= set() if violation is None else set(violation.laws)
+    assert broken == laws
+
+
+@pytest.mark.parametrize(
     ("waits", "due", "promotes", "handed_out"),
     [
         (0, 1, "take", {"waits"}),  # a job that comes back is not better for it
