@@ -22,6 +22,9 @@ NEW_OBJECTS = 50_000
 """Between two collections; Python's own 700 would look at every batch of messages under way again and again."""
 KEPT_BYTES = 64 << 20
 MAPPED_BYTES = 4 << 20
+GROWN_BYTES = 64 << 20
+_held_bytes: int | None = None
+"""How much memory was in use after the last collection of all; None: there was no run yet."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Of ``malloc.h``."""
 
@@ -60,20 +63,52 @@ def keep_freed_memory() -> None:
             library.mallopt(option, size)
 
 
+def give_back_freed_memory() -> None:
+    """Give back the pages of the heap's holes, which glibc keeps otherwise."""
+    import ctypes
+
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def collect_when_grown() -> None:
+    """Free what runs before have left in cycles, if this process has grown by 64 MiB since that was done last: to look
+    at all objects takes as long as a short run. Where nobody tells how much memory is in use, each time."""
+    global _held_bytes
+    held = _resident_bytes()
+    is_first = _held_bytes is None
+    if not is_first and (held is None or held > (_held_bytes or 0) + GROWN_BYTES):
+        gc.collect()
+        give_back_freed_memory()
+    elif not is_first:
+        return
+    _held_bytes = _resident_bytes() or 0
+
+
+def _resident_bytes() -> int | None:
+    with suppress(OSError), open("/proc/self/statm", encoding="ascii") as pages:
+        return int(pages.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return None
+
+
 @contextmanager
 def rare_collections() -> Iterator[None]:
     """Let Python's cyclic garbage collector pass over what exists now until the end, and look at what comes less often:
     millions of objects stay to the end of a run or a search, and few cycles come up. From here on freed memory stays
-    with the process. Within another one it changes nothing."""
+    with the process. Within another one it changes nothing, and what somebody has frozen for good stays so: a child
+    of a sweep looks at what its own runs left alone."""
     if gc.get_threshold()[0] >= NEW_OBJECTS:
         yield
         return
     keep_freed_memory()
     thresholds = gc.get_threshold()
-    gc.freeze()
+    is_frozen = gc.get_freeze_count() > 0
+    if not is_frozen:
+        gc.freeze()
     gc.set_threshold(NEW_OBJECTS, *thresholds[1:])
     try:
         yield
     finally:
         gc.set_threshold(*thresholds)
-        gc.unfreeze()
+        if not is_frozen:
+            gc.unfreeze()

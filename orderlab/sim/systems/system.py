@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from orderlab.model.history.events import EventBatch, EventKind, Names, NameTable
-from orderlab.platform import rare_collections
+from orderlab.platform import collect_when_grown, rare_collections
 from orderlab.sim.engine.clock import Clock, Waits, call_at
 from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.engine.recorder import HistoryRecorder
@@ -66,6 +66,7 @@ class AssembledSystem(Generic[T]):
         sinks: list[Callable[[EventBatch], None]],
         slack_us: int = 4 * TICK_US,
     ) -> None:
+        collect_when_grown()
         self.settings, self.seed = settings, seed
         self.env = Clock()
         self.streams = RandomStreams(seed)
