@@ -6,7 +6,6 @@ import json
 import re
 import stat
 import sys
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -227,6 +226,7 @@ def _insist_on_text(file: Path) -> None:
 
 
 def _judge_parts(folder: Path, question: Question, master: str) -> tuple[list[Verdict], int]:
+    from orderlab.model.files import scratch_folder
     from orderlab.spark_sweeps.histories import check_each, check_folder
     from orderlab.spark_sweeps.spark.session import start_session
 
@@ -234,8 +234,8 @@ def _judge_parts(folder: Path, question: Question, master: str) -> tuple[list[Ve
         raise InputError("--budget: not kept on Spark; leave it out, or check one file without --master")
     if not folder.exists():
         raise InputError(f"{folder}: No such file or directory")
-    with tempfile.TemporaryDirectory() as scratch:
-        log = Path(scratch) / "spark.log"
+    with scratch_folder() as scratch:
+        log = scratch / "spark.log"
         session = start_session(master, log)
         try:
             is_of_sweep = folder.name == "histories" and (folder.parent / "sweep.json").is_file()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -375,7 +374,7 @@ def _run(
     line: ProgressLine,
 ) -> _RunOutcome:
     from orderlab.model.checkers.beside import JudgedBeside
-    from orderlab.model.files import write_whole
+    from orderlab.model.files import scratch_folder, write_whole
     from orderlab.model.history.disk import HistoryWriter
     from orderlab.properties.simulation import located
     from orderlab.report.progress import COMPILING
@@ -386,7 +385,7 @@ def _run(
     with ExitStack() as stack:
         path = history
         if path is None:  # judged from a file, so that memory does not grow with the run
-            path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "history.parquet"
+            path = stack.enter_context(scratch_folder()) / "history.parquet"
         sinks: list[Callable[[EventBatch], None]] = []
         assembled = entry(system).assemble(chosen, seed, sinks)
         tracer = None if window is None else Tracer(*window)

@@ -125,6 +125,36 @@ def _remove_abandoned(folder: Path) -> None:
                 os.unlink(entry.path)
 
 
+SCRATCH = "orderlab-scratch-"
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder for what is needed until the end of the block. What a process that was killed left of its own goes with
+    the next one that is made."""
+    base = Path(tempfile.gettempdir())
+    _remove_abandoned_folders(base)
+    while True:
+        with (
+            tempfile.TemporaryDirectory(prefix=SCRATCH, dir=base, ignore_cleanup_errors=True) as made,
+            open(os.path.join(made, ".lock"), "wb") as lock,
+        ):
+            if flock is None or _is_kept(lock.fileno()):
+                yield Path(made)
+                return
+
+
+@cache
+def _remove_abandoned_folders(base: Path) -> None:
+    """Remove the scratch folders of processes that are gone: nobody has locked them any more."""
+    if flock is None:
+        return
+    for folder in base.glob(f"{SCRATCH}*"):
+        with contextlib.suppress(OSError), open(folder / ".lock", "rb") as lock:
+            flock(lock.fileno(), LOCK_EX | LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file as ``WholeFile`` does. Raises InputError where that cannot be done."""
     out = WholeFile(path)

@@ -12,7 +12,16 @@ from pathlib import Path
 import pytest
 
 from orderlab.model.errors import InputError, did_you_mean
-from orderlab.model.files import WholeFile, _remove_abandoned, checked_place, read_json, read_toml, write_whole
+from orderlab.model.files import (
+    WholeFile,
+    _remove_abandoned,
+    _remove_abandoned_folders,
+    checked_place,
+    read_json,
+    read_toml,
+    scratch_folder,
+    write_whole,
+)
 from orderlab.model.history.disk import HistoryWriter
 from orderlab.model.history.events import Names
 
@@ -152,3 +161,25 @@ def test_json_that_cannot_be_read_is_one_line(tmp_path: Path, content: bytes, sa
 def test_characters_that_do_not_show_are_shown() -> None:
     assert "'shape\\u200b'" in did_you_mean("shape\u200b", ["shape"])
     assert did_you_mean("shpae", ["shape"]) == 'did you mean "shape"?'
+
+
+KILLED_IN_SCRATCH = """
+import os, signal
+from orderlab.model.files import scratch_folder
+with scratch_folder() as folder:
+    (folder / "history.parquet").write_bytes(b"rows")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_scratch_folder_of_a_killed_process_goes_and_that_of_a_live_one_stays(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    _remove_abandoned_folders.cache_clear()
+    with scratch_folder() as mine:
+        environment = os.environ | {"TMPDIR": str(tmp_path)}
+        subprocess.run([sys.executable, "-c", KILLED_IN_SCRATCH], env=environment, check=False)
+        assert len(list(tmp_path.iterdir())) == 2
+        _remove_abandoned_folders.cache_clear()
+        with scratch_folder() as other:
+            assert set(tmp_path.iterdir()) == {mine, other}
+    assert not list(tmp_path.iterdir())

@@ -17,6 +17,7 @@ from orderlab.sim.mqtt.clients import Pattern, parse_shares
 from orderlab.sim.mqtt.connections import UNLIMITED
 from orderlab.sim.mqtt.topics import RETAINED_FROM
 
+GC_EVERY_MIN_S = 0.001
 RATE_MIN = 1e-6
 """Messages per second and publisher: one in eleven days. Far below it the microseconds between two are no number that a
 machine counts."""
@@ -272,6 +273,13 @@ class DeviceSettings(ClientSettings):
     def may_fill(self) -> bool:
         """Whether a session may reach its limit in a run, were every message of its publisher saved twice."""
         return self.limit < 2 * (self.rate * (self.warm_up_s + self.duration_s) + 2)
+
+    @field_validator("gc_every_s")
+    @classmethod
+    def _leaves_time(cls, given: float) -> float:
+        if 0 < given < GC_EVERY_MIN_S:
+            raise ValueError(f"pauses leave a broker no time; set {GC_EVERY_MIN_S:g} at least, or 0 for none")
+        return given
 
     @model_validator(mode="after")
     def _sockets_are_bounded_once(self) -> DeviceSettings:

@@ -326,3 +326,9 @@ def test_pauses_of_the_collector_are_drawn_and_make_messages_late():
 def test_what_kafka_would_refuse_is_refused(given, cure):
     with pytest.raises(InputError, match=cure):
         settings_of("tbmq-p2p", given)
+
+
+def test_pauses_that_leave_a_broker_no_time_are_refused():
+    with pytest.raises(ValueError, match="pauses leave a broker no time"):
+        P2PSettings(gc_every_s=1e-9)
+    assert P2PSettings(gc_every_s=0.001).gc_every_s == 0.001
