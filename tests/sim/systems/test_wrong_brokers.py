@@ -559,8 +559,13 @@ def test_windows_of_publishers_keep_order():
     windows = PublishWindows(2)
     assert windows.admit(np.array([0, 1, 10, 20, 30]), 10).tolist() == [0, 1, 10]
     assert windows.admit(np.array([40]), 10).tolist() == []
-    assert windows.answered([0, 1]) == [20]
-    assert windows.answered([0, 0]) == [30, 40]
+    windows.answered([0, 1])
+    assert windows.going([0, 1]) == [20]
+    assert windows.going([0]) == []
+    windows.answered([0, 0])
+    assert windows.going([1]) == []
+    assert windows.are_full
+    assert windows.going([0]) == [30, 40]
     assert not windows.are_full
 
 
