@@ -31,9 +31,16 @@ class BigNumber(bytes):
 
 
 class Verbatim(bytes):
-    """A verbatim string of RESP3, without its format (DEBUG alone sends one, "txt")."""
+    """A verbatim string of RESP3, without its format, which commands leave at "txt" and scripts choose."""
 
-    __slots__ = ()
+    format = b"txt"
+
+    @classmethod
+    def of(cls, text: bytes, kind: bytes) -> Verbatim:
+        """With a format: as a server sends it, three bytes of a C string, filled up with blanks."""
+        reply = cls(text)
+        reply.format = kind.split(b"\0")[0][:3].ljust(3)
+        return reply
 
 
 class RepeatedKeys(list[Any]):

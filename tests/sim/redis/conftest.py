@@ -9,7 +9,7 @@ import pytest
 
 from orderlab.sim.live import ServerProcess
 from orderlab.sim.redis.client import Client
-from orderlab.sim.redis.replies import Reply
+from orderlab.sim.redis.replies import Reply, Verbatim
 from orderlab.sim.redis.shard import Shard
 from orderlab.sim.redis.wire import Connection
 
@@ -18,7 +18,7 @@ Command = Sequence[bytes]
 
 def same(one: Reply, other: Reply) -> bool:
     """Equal in value and in type, all the way down."""
-    if type(one) is not type(other):
+    if type(one) is not type(other) or (isinstance(one, Verbatim) and one.format != other.format):
         return False
     if isinstance(one, list):
         return len(one) == len(other) and all(map(same, one, other))

@@ -192,7 +192,7 @@ class ResultReader:
             if code == b"]":
                 reply = self._container(*open_containers.pop())
             elif code == b"=":
-                reply = Verbatim(parts[at + 1]) if self._resp == 3 else parts[at + 1]
+                reply = Verbatim.of(parts[at + 1], value) if self._resp == 3 else parts[at + 1]
                 at += 2
             else:
                 reply = self.scalar(code, value)

@@ -68,7 +68,8 @@ class ReplyParser:
         if kind == b",":
             return math.nan if rest.lower().lstrip(b"-") == b"nan" else float(rest)
         if kind == b"=":
-            return Verbatim(self._bulk(int(rest), 4) or b"")
+            text = self._bulk(int(rest), 0) or b""
+            return Verbatim.of(text[4:], text[:3])
         if kind == b"(":
             return BigNumber(rest)
         if kind == b"%":

@@ -75,8 +75,8 @@ def _of_float(value: float, resp: int) -> bytes:
     return b",%b\r\n" % text if resp == 3 else _of_bytes(text, resp)
 
 
-def _of_verbatim(value: bytes, resp: int) -> bytes:
-    return b"=%d\r\ntxt:%b\r\n" % (len(value) + 4, value) if resp == 3 else _of_bytes(value, resp)
+def _of_verbatim(value: Verbatim, resp: int) -> bytes:
+    return b"=%d\r\n%b:%b\r\n" % (len(value) + 4, value.format, value) if resp == 3 else _of_bytes(value, resp)
 
 
 def _of_big_number(value: bytes, resp: int) -> bytes:

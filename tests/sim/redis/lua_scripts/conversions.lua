@@ -37,6 +37,8 @@ return {big_number='-123456789012345678901234567890'}
 return {big_number=5}
 return {verbatim_string={string='x',format='txt'}}
 return {verbatim_string={string='x',format='long'}}
+return {{verbatim_string={string='a:b',format='mkd'}},{verbatim_string={string='x',format=''}}}
+return {verbatim_string={string='x',format='a\0bc'}}
 return {verbatim_string={string='x'}}
 return {verbatim_string={format='txt'}}
 return {verbatim_string={format='a',string=5}}
