@@ -424,7 +424,7 @@ class Broker:
             self.struck(session.name, session.inflight.pop(skipped).copy.message)
         session.resend = deque(identifier for _, identifier in sorted(releases))
         session.resend.extend(order)
-        if self.strikes("duplicate"):
+        if self.strikes("duplicate", 0.9):  # few have begun at QoS 2 when their connection ends
             twice = [
                 identifier
                 for identifier in order
