@@ -62,6 +62,8 @@ class Config(EncodingLimits):
     busy_reply_threshold: int = 5000
     """Milliseconds after which a running script makes the node BUSY."""
     databases: int = 16
+    notify_keyspace_events: str = ""
+    """The classes of events that are published, once ``notifications.follow`` has been told."""
 
 
 class SettingError(Exception):
@@ -118,6 +120,19 @@ def _policy(text: bytes) -> Setting:
     return word
 
 
+EVERY_EVENT = "g$lshzxetd"
+"""Classes that ``A`` stands for."""
+EVENT_FLAGS = EVERY_EVENT + "nKEm"
+
+
+def _event_classes(text: bytes) -> Setting:
+    flags = text.split(b"\0")[0].decode("latin1")
+    if not set(flags) <= {"A", *EVENT_FLAGS}:
+        raise SettingError("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")
+    flags += EVERY_EVENT if "A" in flags else ""
+    return "".join(flag for flag in EVENT_FLAGS if flag in flags)
+
+
 def _immutable(text: bytes) -> Setting:
     raise SettingError("can't set immutable config")
 
@@ -135,6 +150,8 @@ class Directive:
         value: Setting = getattr(config, self.attribute)
         if isinstance(value, bool):
             return b"yes" if value else b"no"
+        if isinstance(value, str) and value.startswith(EVERY_EVENT):
+            value = "A" + value.removeprefix(EVERY_EVENT).removeprefix("n")
         return str(value).encode()
 
 
@@ -154,6 +171,7 @@ def _table() -> dict[bytes, Directive]:
         "proto-max-bulk-len": _integer(1 << 20, INTEGER_MAX, is_memory=True),
         "busy-reply-threshold": _integer(0, INTEGER_MAX),
         "databases": _immutable,
+        "notify-keyspace-events": _event_classes,
         "hash-max-listpack-entries": size,
         "hash-max-listpack-value": _integer(0, INTEGER_MAX, is_memory=True),
         "zset-max-listpack-entries": size,

@@ -64,6 +64,10 @@ def admit(node: NodeState, argv: Sequence[bytes], client: Client) -> Command:
         # way above.
         if client.queue is not None and "no_multi" in command.flags:
             raise ErrorReply(b"ERR Command not allowed inside a transaction")
+        if node.users is not None:
+            refusal = node.users.refusal(client, command, argv)
+            if refusal is not None:
+                raise ErrorReply(refusal)
         if node.slots is not None and not client.is_master:
             _check_slot(node, command, argv, client)
         flags = _flags_of_call(node, command, argv, client)
@@ -178,13 +182,16 @@ def _check_conditions(node: NodeState, command: Command, flags: CallFlags, clien
 
 def carry_out(node: NodeState, command: Command, argv: Sequence[bytes]) -> Reply:
     """Carry out ``command`` after the checks of its caller (client, EXEC or script). Raises ErrorReply."""
-    if node.effects is None:
+    effects = node.effects
+    if effects is None:
         return command.handler(node, argv)
     # EVAL and EXEC carry commands out within themselves: what the inner ones changed counts for the outer one too.
     outer, node.changed = node.changed, []
     reached, node.reached = node.reached, []
     node.observe_changes()
     before, database = node.dirty, node.database
+    notifier = node.notifier
+    noted = None if notifier is None else notifier.begin(command, argv)
     reply: Reply = None
     try:
         reply = command.handler(node, argv)
@@ -194,7 +201,7 @@ def carry_out(node: NodeState, command: Command, argv: Sequence[bytes]) -> Reply
     finally:
         keys = (*[name_in(database, key) for key in command.find_keys(argv)], *node.reached)
         node.reached = reached
-        changed = tuple(dict.fromkeys(node.changed))
+        every, changed = node.changed, tuple(dict.fromkeys(node.changed))
         node.changed = outer
         if outer is not None:
             outer.extend(changed)
@@ -202,5 +209,8 @@ def carry_out(node: NodeState, command: Command, argv: Sequence[bytes]) -> Reply
             node.observe_changes()
         line, changes = node.script_line, node.dirty - before
         told, node.rewritten = node.rewritten or tuple(argv), None
-        node.effects.append(Effect(told, keys, changed, command.is_write, changes, reply, line, database))
+        if notifier is None or effects is not notifier.unkept:
+            effects.append(Effect(told, keys, changed, command.is_write, changes, reply, line, database))
+        if notifier is not None and noted is not None:
+            notifier.end(command, argv, noted, every, reply)
     return reply

@@ -411,7 +411,7 @@ def make_room(node: NodeState) -> bool:
         if node.evicted is not None:
             node.evicted.append(name)
         if node.on_vanished is not None:
-            node.on_vanished(key)
+            node.note_eviction(key)
         node.use(selected)
     return True
 

@@ -82,6 +82,40 @@ class LuaStates(Protocol):
         ...
 
 
+class Notifies(Protocol):
+    """What a node knows of who publishes what happens to its keys (``notifications``)."""
+
+    unkept: list[Effect]
+
+    def begin(self, command: Any, argv: Sequence[bytes]) -> Any:
+        """Before a command that is carried out; None for one that carries others out."""
+        ...
+
+    def end(self, command: Any, argv: Sequence[bytes], before: Any, changed: Sequence[bytes], reply: Reply) -> None:
+        """After it."""
+        ...
+
+    def lost(self, name: bytes, is_evicted: bool) -> None:
+        """A key has lapsed, or was evicted."""
+        ...
+
+    def want(self, flags: str) -> None:
+        """Publish these classes from now on."""
+        ...
+
+
+class Users(Protocol):
+    """What a node knows of its users (``acl``)."""
+
+    def refusal(self, client: Client, command: Any, argv: Sequence[bytes], in_exec: bool = False) -> bytes | None:
+        """Why a client may not call this, as it is told; None if it may."""
+        ...
+
+    def refusal_of_script(self, client: Client, command: Any, argv: Sequence[bytes]) -> bytes | None:
+        """The same as a script of the client's is told."""
+        ...
+
+
 class EvictionPool:
     """The best candidates for eviction seen so far, best last, by their names among the keys of all databases."""
 
@@ -122,6 +156,10 @@ class NodeState(Keyspace):
         self.rewritten: tuple[bytes, ...] | None = None
         """While effects are recorded, what a command tells replicas instead of its own line (the identifier that XADD
         chose)."""
+        self.notifier: Notifies | None = None
+        """Publishes what happens to keys (``notifications``), while somebody has asked for it."""
+        self.users: Users | None = None
+        """Its users (``acl``); None while there is none but ``default``, who may do everything."""
         self.interrupt: Interrupt | None = None
         """Asked before every call of a script (``abort``)."""
         self.lua_host: ScriptHost | None = None
@@ -177,6 +215,7 @@ class NodeState(Keyspace):
             and self.busy is None
             and not self.is_replica
             and not self.scripts_may_call_all
+            and self.users is None
         )
 
     def write_disk_error(self) -> DiskError | None:
@@ -288,9 +327,9 @@ class NodeState(Keyspace):
 
     def observe_changes(self) -> None:
         """Listen to changes if there is anyone to tell: nobody pays for it otherwise."""
-        wanted = self.changed is not None or bool(self.watches) or self.memory is not None
+        wanted = self.changed is not None or bool(self.watches) or self.memory is not None or self.notifier is not None
         self.on_modified = self._note_change if wanted else None
-        self.on_vanished = self._note_loss if wanted else None
+        self.on_vanished = self._note_lapse if wanted else None
 
     def altered(self, key: bytes, changes: int = 1) -> None:
         """As ``modified`` where the server does not break WATCH (what XACK and its kin change)."""
@@ -304,6 +343,17 @@ class NodeState(Keyspace):
         if self.changed is not None:
             self.changed.append(name_in(self.database, key))
         self._note_loss(key)
+
+    def _note_lapse(self, key: bytes) -> None:
+        self._note_loss(key)
+        if self.notifier is not None:
+            self.notifier.lost(name_in(self.database, key), False)
+
+    def note_eviction(self, key: bytes) -> None:
+        """A key of the selected database was given up."""
+        self._note_loss(key)
+        if self.notifier is not None:
+            self.notifier.lost(name_in(self.database, key), True)
 
     def _note_loss(self, key: bytes) -> None:
         name = name_in(self.database, key)

@@ -151,3 +151,8 @@ def as_key(reply: Reply, levels: int = KEY_LEVELS_MAX) -> Reply:
     if isinstance(reply, set | frozenset):
         return frozenset([as_key(item, levels - 1) for item in reply])
     return frozenset([(as_key(key, levels - 1), as_key(value, levels - 1)) for key, value in reply.items()])
+
+
+def decimals(value: float) -> bytes:
+    """A double with up to 17 decimals and no exponent, as commands about places spell it."""
+    return (b"%.17f" % value).rstrip(b"0").rstrip(b".")

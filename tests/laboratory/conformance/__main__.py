@@ -10,7 +10,7 @@ import argparse
 import os
 
 from orderlab.sim.live import ServerProcess
-from tests.laboratory.conformance import contention, waits
+from tests.laboratory.conformance import contention, notified, waits
 from tests.laboratory.conformance.judge import render
 from tests.laboratory.conformance.run import NOT_GENERATED, Report, gaps, run_in_processes
 
@@ -55,6 +55,16 @@ def compare_waits(count: int, seed: int) -> int:
     return 1 if partings else 0
 
 
+def compare_notified(count: int, seed: int) -> int:
+    """Keyspace notifications."""
+    with ServerProcess() as server:
+        compared, events, partings = notified.run(server.host, server.port, count, seed)
+    print(f"{compared:,} commands compared, {events:,} events; disagreements: {len(partings)}")
+    for found in partings[:20]:
+        print(f"\n{found.shown()}")
+    return 1 if partings else 0
+
+
 def main() -> int:
     """Parse the command line, run, print."""
     parser = argparse.ArgumentParser(prog="python -m tests.laboratory.conformance", description=__doc__)
@@ -76,7 +86,15 @@ def main() -> int:
         default=0,
         help="compare the contention of feeds, so many requests of each producer, and nothing else",
     )
+    parser.add_argument(
+        "--notified",
+        type=int,
+        default=0,
+        help="compare the keyspace notifications of so many commands, and nothing else",
+    )
     options = parser.parse_args()
+    if options.notified:
+        return compare_notified(options.notified, options.seed)
     if options.contention:
         return contention.compare(options.contention)
     if options.waits:

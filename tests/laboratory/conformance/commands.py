@@ -251,6 +251,38 @@ MULTI ; XREAD BLOCK 1 STREAMS stream_key $ ; XREADGROUP GROUP group consumer BLO
 XADD stream_key new_id field value ; XGROUP CREATE @1 group 0 ; XREADGROUP GROUP group consumer STREAMS @1 > ; XDEL @1 old_id ; XREADGROUP GROUP group consumer STREAMS @1 0
 """  # noqa: E501
 
+GEO_FORMS = """
+GEOADD geo_key (longitude latitude member)...
+GEOADD geo_key (longitude latitude member)...
+GEOADD geo_key (longitude latitude member)...
+GEOADD geo_key [NX|XX] [CH] (longitude latitude member)...
+GEODIST geo_key member member [unit]
+GEOHASH geo_key member...
+GEOPOS geo_key member...
+GEOSEARCH geo_key {FROMMEMBER member|FROMLONLAT longitude latitude} {BYRADIUS radius unit|BYBOX radius radius unit} {ASC|DESC} [COUNT natural [ANY]] [WITHCOORD] [WITHDIST] [WITHHASH]
+GEOSEARCH geo_key {FROMMEMBER member|FROMLONLAT longitude latitude} {BYRADIUS radius unit|BYBOX radius radius unit} [COUNT natural ANY] [WITHCOORD] [WITHDIST] [WITHHASH]
+GEOSEARCHSTORE zset_key geo_key FROMLONLAT longitude latitude {BYRADIUS radius unit|BYBOX radius radius unit} [STOREDIST] [ASC|DESC]
+GEORADIUS geo_key longitude latitude radius unit [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT natural ANY]
+GEORADIUS geo_key longitude latitude radius unit {STORE|STOREDIST} zset_key
+GEORADIUS_RO geo_key longitude latitude radius unit [WITHCOORD] [WITHDIST] [WITHHASH]
+GEORADIUSBYMEMBER geo_key member radius unit [WITHDIST] [STORE zset_key]
+GEORADIUSBYMEMBER_RO geo_key member radius unit [WITHDIST] [ASC|DESC]
+"""  # noqa: E501
+
+HYPERLOGLOG_FORMS = """
+PFADD loglog_key element...
+PFADD loglog_key element...
+PFADD loglog_key element... ; PFADD @1 element... ; PFADD @1 element... ; PFCOUNT @1 ; GET @1
+PFADD loglog_key
+PFCOUNT loglog_key...
+PFCOUNT loglog_key
+PFMERGE loglog_key loglog_key...
+GET loglog_key
+STRLEN loglog_key
+OBJECT ENCODING loglog_key
+SETRANGE loglog_key 4 header ; PFADD @1 value ; PFCOUNT @1 ; DEL @1
+"""
+
 DATABASE_FORMS = """
 SELECT database
 SELECT database
@@ -295,6 +327,8 @@ TABLE = {
     "sorted sets": ZSET_FORMS,
     "lexical ranges": LEX_FORMS,
     "streams": STREAM_FORMS,
+    "places": GEO_FORMS,
+    "hyperloglogs": HYPERLOGLOG_FORMS,
     "databases": DATABASE_FORMS,
     "connections": CONNECTION_FORMS,
     "relative times": RELATIVE_TIME_FORMS,

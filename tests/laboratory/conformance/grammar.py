@@ -205,6 +205,8 @@ STREAMS = (b"x1", b"x2")
 LATE_STREAMS = (b"w1", b"w2")
 """Streams whose last identifier lies in the far future, so that the next one is known; no other kind of key gives their
 names."""
+PLACES = (b"g1", b"g2")
+LOGLOGS = (b"p1", b"p2")
 KEYS = STRINGS + HASHES + LISTS + SETS + ZSETS + STREAMS
 MEMBERS = (b"a", b"b", b"c", b"d", b"e", b"1", b"2", b"3", b"-7", b"100", b"", b"\xff\x00", b"aa", b"ab", b"B")
 TEXTS = (*MEMBERS, b"hello world", b"3.0e3", b"9223372036854775807", b" 1", b"0", b"x" * 70)
@@ -348,6 +350,11 @@ def key_of(own: Sequence[bytes]) -> ArgumentKind:
     return mostly(own, KEYS, 0.08)
 
 
+def element(draw: Draw) -> bytes:
+    """Something to be counted: seldom twice the same."""
+    return b"%d" % draw.randrange(100_000)
+
+
 KINDS: dict[str, ArgumentKind] = {
     "key": choice(KEYS),
     "string_key": key_of(STRINGS),
@@ -390,5 +397,15 @@ KINDS: dict[str, ArgumentKind] = {
     "cursor": mostly((b"0",), (b"x", b"-1", b"18446744073709551616", b"1.5"), 0.04),
     "type": mostly((b"string", b"hash", b"list", b"set", b"zset", b"stream"), (b"STRING", b"nosuch"), 0.1),
     "database": mostly((b"0", b"0", b"1", b"2"), (b"15", b"16", b"-1", b"2147483648", b"01", b"x", b""), 0.05),
+    "geo_key": key_of(PLACES + PLACES + ZSETS),
+    "longitude": mostly(
+        (b"13.361389", b"15.087269", b"-122.4", b"0", b"179.99", b"-180", b"180", b"0.001"), ODD_FLOATS
+    ),
+    "latitude": mostly((b"38.115556", b"37.502669", b"0", b"-33.9", b"85.05", b"-85.05112878", b"0.002"), ODD_FLOATS),
+    "radius": mostly((b"0", b"1", b"200", b"166274", b"5000", b"1e7", b"3.5"), ODD_FLOATS),
+    "unit": mostly((b"m", b"km", b"ft", b"mi", b"KM"), (b"x", b""), 0.05),
+    "loglog_key": key_of(LOGLOGS),
+    "element": element,
+    "header": choice((b"\x00", b"\x01\x00", b"\x02", b"\x01" + bytes(11) + b"\x7f")),
     "junk": choice(JUNK),
 }

@@ -21,6 +21,8 @@ WEIGHTS = {
     "sorted sets": 8,
     "streams": 8,
     "lexical ranges": 3,
+    "places": 3,
+    "hyperloglogs": 2,
     "databases": 2,
     "connections": 2,
     "times": 5,

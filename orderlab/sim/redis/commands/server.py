@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from orderlab.sim.redis import config
+from orderlab.sim.redis import config, notifications
 from orderlab.sim.redis.arguments import integer, option
 from orderlab.sim.redis.commands.connection import VERSION
 from orderlab.sim.redis.conditions import DiskError
@@ -91,6 +91,8 @@ def config_set(node: NodeState, argv: Sequence[bytes]) -> Reply:
         config.set_all(node.config, of_kernel)
     except config.SettingError as error:
         raise ErrorReply(b"ERR " + str(error).encode("latin1")) from None
+    if any(name.lower() == b"notify-keyspace-events" for name, _ in of_kernel):
+        notifications.follow(node)
     for set_ in of_server.values():
         set_()
     return OK

@@ -19,6 +19,7 @@ from orderlab.sim.redis.replies import (
     Reply,
     Status,
     Verbatim,
+    decimals,
 )
 
 NULL_BULK: Final = b"$-1\r\n"
@@ -161,6 +162,8 @@ def encode_transaction(replies: Sequence[Reply], queue: Sequence[Sequence[bytes]
 def encode_reply(reply: Reply, argv: Sequence[bytes], resp: int, has_waited: bool = False) -> bytes:
     """The reply of one command."""
     if resp == 3:
+        if type(reply) is list and argv[0][:3].lower() == b"geo":
+            return _with_decimals(reply)
         return encode(reply, 3)
     if reply is None:
         return null_of(argv, has_waited)
@@ -171,6 +174,13 @@ def encode_reply(reply: Reply, argv: Sequence[bytes], resp: int, has_waited: boo
         if name == b"xpending" and len(argv) == 3 and reply[-1] is None:
             return b"*4\r\n:0\r\n$-1\r\n$-1\r\n*-1\r\n"
     return encode(reply, 2)
+
+
+def _with_decimals(reply: Reply) -> bytes:
+    """Doubles as commands about places send them."""
+    if type(reply) is list:
+        return b"".join((b"*%d\r\n" % len(reply), *map(_with_decimals, reply)))
+    return b",%b\r\n" % decimals(reply) if type(reply) is float else encode(reply, 3)
 
 
 def _with_null_arrays(reply: Reply) -> bytes:

@@ -328,8 +328,10 @@ class ServedNode:
         self._show_effects()
 
     def _show_effects(self) -> None:
-        if bool(self._monitors) != (self.shard.effects is not None):
-            self.shard.effects = [] if self._monitors else None
+        notifier, effects = self.shard.notifier, self.shard.effects
+        unkept = None if notifier is None else notifier.unkept
+        if bool(self._monitors) != (effects is not unkept):
+            self.shard.effects = [] if self._monitors else unkept
 
     def _note_push(self, client: Client) -> None:
         self._pushed_to[client] = None
