@@ -115,9 +115,10 @@ class Meanwhile:
             data = b""
         if data:
             connection.data_received(data)
-        elif connection in self._bare:
+        else:
             connection.abort()
-        # The end of a connection of the loop is seen by the loop, when it goes on.
+            if connection not in self._bare:  # the loop would tell the node when it goes on
+                connection.node.forget(connection)
 
     def end(self) -> None:
         """The script is over: the loop takes what was taken in."""
