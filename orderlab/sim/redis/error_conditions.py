@@ -153,7 +153,7 @@ ABORTS = {KILLED.name: Abort.KILL, CRASHED.name: Abort.CRASH}
 
 _UNTYPED = frozenset(
     b"""del unlink exists touch type expire pexpire expireat pexpireat ttl pttl expiretime pexpiretime persist rename
-    renamenx copy watch set setex psetex setnx mset msetnx mget randomkey restore dump migrate move spublish ssubscribe sunsubscribe
+    renamenx copy watch set setex psetex setnx mset msetnx mget randomkey restore restore-asking dump migrate move spublish ssubscribe sunsubscribe
     memory|usage object|encoding object|freq object|idletime object|refcount eval evalsha eval_ro evalsha_ro fcall
     fcall_ro""".split()  # noqa: E501
 )

@@ -105,7 +105,7 @@ _REFUSED_TO_SCRIPTS = b"""
     acl|cat:-2 acl|deluser:-3 acl|dryrun:-4 acl|genpass:-2 acl|getuser:3 acl|list:2 acl|load:2 acl|log:-2
     acl|save:2 acl|setuser:-3 acl|users:2 acl|whoami:2 bgrewriteaof:1 bgsave:-1 client|caching:3
     client|getredir:2 client|tracking:-3 client|trackinginfo:2 cluster|reset:-2
-    config|rewrite:2 failover:-1 function|dump:2 function|restore:-3 latency|doctor:2 latency|graph:3
+    config|rewrite:2 failover:-1 latency|doctor:2 latency|graph:3
     latency|histogram:-2 latency|history:3 latency|latest:2 latency|reset:-2 module|list:2 module|load:-3
     module|loadex:-3 module|unload:3 psync:-3 replconf:-1
     replicaof:3 save:1 shutdown:-1 slaveof:3 sync:1
