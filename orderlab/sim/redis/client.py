@@ -42,8 +42,6 @@ class Client:
     """What was sent to it without being asked for, in order: confirmations and messages of subscriptions."""
     subscriptions: dict[tuple[bytes, bytes], None] = field(default_factory=dict)
     """(kind, channel or pattern); see ``subscriptions``."""
-    user: Any = None
-    """Who it is, where a node has users (``acl``); None: the user ``default``."""
     is_master: bool = False
     """The stream of a replica's master: its writes are obeyed, and nothing expires under it."""
 

@@ -64,10 +64,6 @@ def admit(node: NodeState, argv: Sequence[bytes], client: Client) -> Command:
         # way above.
         if client.queue is not None and "no_multi" in command.flags:
             raise ErrorReply(b"ERR Command not allowed inside a transaction")
-        if node.users is not None:
-            refusal = node.users.refusal(client, command, argv)
-            if refusal is not None:
-                raise ErrorReply(refusal)
         if node.slots is not None and not client.is_master:
             _check_slot(node, command, argv, client)
         flags = _flags_of_call(node, command, argv, client)

@@ -104,18 +104,6 @@ class Notifies(Protocol):
         ...
 
 
-class Users(Protocol):
-    """What a node knows of its users (``acl``)."""
-
-    def refusal(self, client: Client, command: Any, argv: Sequence[bytes], in_exec: bool = False) -> bytes | None:
-        """Why a client may not call this, as it is told; None if it may."""
-        ...
-
-    def refusal_of_script(self, client: Client, command: Any, argv: Sequence[bytes]) -> bytes | None:
-        """The same as a script of the client's is told."""
-        ...
-
-
 class EvictionPool:
     """The best candidates for eviction seen so far, best last, by their names among the keys of all databases."""
 
@@ -158,8 +146,6 @@ class NodeState(Keyspace):
         chose)."""
         self.notifier: Notifies | None = None
         """Publishes what happens to keys (``notifications``), while somebody has asked for it."""
-        self.users: Users | None = None
-        """Its users (``acl``); None while there is none but ``default``, who may do everything."""
         self.interrupt: Interrupt | None = None
         """Asked before every call of a script (``abort``)."""
         self.lua_host: ScriptHost | None = None
@@ -215,7 +201,6 @@ class NodeState(Keyspace):
             and self.busy is None
             and not self.is_replica
             and not self.scripts_may_call_all
-            and self.users is None
         )
 
     def write_disk_error(self) -> DiskError | None:

@@ -55,7 +55,7 @@ def _forget(node: NodeState, client: Client) -> None:
     leave_transaction(node, client)
     node.subscribers.drop(client)
     client.resp, client.name, client.asking, client.reads_replicas = 2, b"", False, False
-    client.database, client.user = 0, None
+    client.database = 0
     node.use(0)
     node.resp = 2
 
@@ -202,13 +202,8 @@ def exec_(node: NodeState, argv: Sequence[bytes]) -> Reply:
     try:
         for arguments in queue:
             node.resp = client.resp
-            queued = found(arguments)
             try:
-                if node.users is not None:
-                    refusal = node.users.refusal(client, queued, arguments, True)
-                    if refusal is not None:
-                        raise ErrorReply(refusal)
-                replies.append(carry_out(node, queued, arguments))
+                replies.append(carry_out(node, found(arguments), arguments))
             except ErrorReply as error:
                 replies.append(error)
     finally:

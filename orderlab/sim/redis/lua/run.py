@@ -84,7 +84,7 @@ class ScriptRun:
         self.node = node
         self.client = node.caller
         self.read_only = read_only
-        self.watched = node.interrupt is not None or node.slots is not None or node.users is not None
+        self.watched = node.interrupt is not None or node.slots is not None
         """Whether a call needs more than the plain checks."""
 
     @classmethod
@@ -173,10 +173,6 @@ class ScriptRun:
         command = self._resolve(argv)
         if not command.admits(len(argv)):
             raise ErrorReply(WRONG_ARGUMENT_COUNT)
-        if node.users is not None:
-            refusal = node.users.refusal_of_script(self.client, command, argv)
-            if refusal is not None:
-                raise ErrorReply(refusal)
         if command.is_write:
             if not self.wrote:
                 self._check_first_write(command)
