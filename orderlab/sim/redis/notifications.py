@@ -8,7 +8,7 @@ which of them are there afterwards. While nobody wants them nothing is paid.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -127,7 +127,7 @@ def follow(node: NodeState) -> None:
 
 
 @dataclass(slots=True)
-class Before:
+class KeysBefore:
     """What is to be known from before a command."""
 
     there: dict[bytes, bool]
@@ -146,7 +146,7 @@ class Notifier:
     def __init__(self, node: NodeState) -> None:
         self._node = node
         self._flags = ""
-        self._now: Before | None = None
+        self._now: KeysBefore | None = None
         self.unkept: list[Effect] = []
         """The node's list of effects while nobody but this wants them; it stays empty."""
 
@@ -160,13 +160,13 @@ class Notifier:
             node.effects = None
         node.observe_changes()
 
-    def begin(self, command: Command, argv: Sequence[bytes]) -> Before | None:
+    def begin(self, command: Command, argv: Sequence[bytes]) -> KeysBefore | None:
         """Before a command that is carried out; None for one that carries others out."""
         if command.name in _CONTAINERS:
             return None
         node, index = self._node, self._node.database
         keys = command.find_keys(argv)
-        before = Before({name_in(index, key): self._is_there(key) for key in keys})
+        before = KeysBefore({name_in(index, key): self._is_there(key) for key in keys})
         if command.name == b"xadd":
             before.size = len(node.data.get(argv[1], b"") or b"")
         elif command.name in _MAKE_CONSUMERS:
@@ -175,7 +175,7 @@ class Notifier:
         return before
 
     def end(
-        self, command: Command, argv: Sequence[bytes], before: Before, changed: Sequence[bytes], reply: Reply
+        self, command: Command, argv: Sequence[bytes], before: KeysBefore, changed: Sequence[bytes], reply: Reply
     ) -> None:
         """After it: ``changed`` names keys in their order."""
         self._now = None
@@ -191,8 +191,8 @@ class Notifier:
         if not changed and command.name not in _MAKE_CONSUMERS:
             return
         special = _SPECIAL.get(command.name)
-        events = (
-            special(self, command, argv, before, changed)
+        events: Told = (
+            getattr(self, special)(command, argv, before, changed)
             if special is not None
             else self._usual(command.name, before, changed)
         )
@@ -230,7 +230,7 @@ class Notifier:
         database, key = self._node.home_of(name)
         return key in database.data
 
-    def _missed(self, command: Command, argv: Sequence[bytes], before: Before, reply: Reply) -> Iterator[bytes]:
+    def _missed(self, command: Command, argv: Sequence[bytes], before: KeysBefore, reply: Reply) -> Iterator[bytes]:
         """Keys that it looked for, as a reader does, and did not find."""
         name, message = command.name, reply.message if isinstance(reply, ErrorReply) else b""
         is_read = name in (b"xread", b"xreadgroup")
@@ -270,14 +270,14 @@ class Notifier:
             return isinstance(value, Stream) and argv[at] in value.groups
         return name == b"lcs" or type(value) in _TAKES.get(name[0], ())
 
-    def _usual(self, name: bytes, before: Before, changed: Sequence[bytes]) -> Told:
+    def _usual(self, name: bytes, before: KeysBefore, changed: Sequence[bytes]) -> Told:
         if name not in EVENTS:
             return
         kind, event = EVENTS[name]
         for key in dict.fromkeys(changed) if name.startswith(b"xgroup") else changed:
             yield from self.one(name, kind, event, key, before)
 
-    def one(self, command: bytes, kind: str, event: bytes, name: bytes, before: Before) -> Told:
+    def one(self, command: bytes, kind: str, event: bytes, name: bytes, before: KeysBefore) -> Told:
         """What is told of one key that was changed."""
         is_there, was_there = self.exists(name), before.there.get(name, False)
         if is_there and (not was_there or command in _DELETES_FIRST):
@@ -297,18 +297,18 @@ class Notifier:
             for consumer in of_group.consumers
         )
 
-    def _set(self, command: Command, argv: Sequence[bytes], before: Before, changed: Sequence[bytes]) -> Told:
+    def _set(self, command: Command, argv: Sequence[bytes], before: KeysBefore, changed: Sequence[bytes]) -> Told:
         for name in changed:
             yield from self.one(command.name, "$", b"set", name, before)
             if command.name != b"set" or {b"EX", b"PX", b"EXAT", b"PXAT"} & {word.upper() for word in argv[3:]}:
                 yield "g", b"expire", name
 
-    def _getex(self, command: Command, argv: Sequence[bytes], before: Before, changed: Sequence[bytes]) -> Told:
+    def _getex(self, command: Command, argv: Sequence[bytes], before: KeysBefore, changed: Sequence[bytes]) -> Told:
         event = b"persist" if argv[2].upper() == b"PERSIST" else b"expire"
         for name in changed:
             yield from self.one(command.name, "g", event, name, before)
 
-    def _pair(self, command: Command, argv: Sequence[bytes], before: Before, changed: Sequence[bytes]) -> Told:
+    def _pair(self, command: Command, argv: Sequence[bytes], before: KeysBefore, changed: Sequence[bytes]) -> Told:
         """RENAME, MOVE and COPY."""
         name, here = command.name, self._node.database
         word = name.removesuffix(b"nx")
@@ -321,7 +321,7 @@ class Notifier:
             yield "g", word + b"_from", source
         yield "g", word + b"_to", target
 
-    def _pop_many(self, command: Command, argv: Sequence[bytes], before: Before, changed: Sequence[bytes]) -> Told:
+    def _pop_many(self, command: Command, argv: Sequence[bytes], before: KeysBefore, changed: Sequence[bytes]) -> Told:
         at = 1 if command.name.startswith(b"b") else 0
         where = argv[at + 2 + int(argv[at + 1])].upper()
         kind = "z" if b"z" in command.name else "l"
@@ -329,7 +329,9 @@ class Notifier:
         for name in changed:
             yield from self.one(command.name, kind, event, name, before)
 
-    def _move_element(self, command: Command, argv: Sequence[bytes], before: Before, changed: Sequence[bytes]) -> Told:
+    def _move_element(
+        self, command: Command, argv: Sequence[bytes], before: KeysBefore, changed: Sequence[bytes]
+    ) -> Told:
         here, name = self._node.database, command.name
         source, target = name_in(here, argv[1]), name_in(here, argv[2])
         sides = (argv[3].upper(), argv[4].upper()) if name in (b"lmove", b"blmove") else (b"RIGHT", b"LEFT")
@@ -337,26 +339,26 @@ class Notifier:
         yield from self.one(name, "l", push, target, before)
         yield from self.one(name, "l", pop, source, before)
 
-    def _smove(self, command: Command, argv: Sequence[bytes], before: Before, changed: Sequence[bytes]) -> Told:
+    def _smove(self, command: Command, argv: Sequence[bytes], before: KeysBefore, changed: Sequence[bytes]) -> Told:
         source, target = (name_in(self._node.database, key) for key in argv[1:3])
         if source in changed:
             yield from self.one(command.name, "s", b"srem", source, before)
         if target in changed:
             yield from self.one(command.name, "s", b"sadd", target, before)
 
-    def _zadd(self, command: Command, argv: Sequence[bytes], before: Before, changed: Sequence[bytes]) -> Told:
+    def _zadd(self, command: Command, argv: Sequence[bytes], before: KeysBefore, changed: Sequence[bytes]) -> Told:
         event = b"zincr" if b"INCR" in map(bytes.upper, argv[2:7]) else b"zadd"
         for name in changed:
             yield from self.one(command.name, "z", event, name, before)
 
-    def _xadd(self, command: Command, argv: Sequence[bytes], before: Before, changed: Sequence[bytes]) -> Told:
+    def _xadd(self, command: Command, argv: Sequence[bytes], before: KeysBefore, changed: Sequence[bytes]) -> Told:
         for name in changed:
             yield from self.one(command.name, "t", b"xadd", name, before)
             stream: Any = self._node.data[argv[1]]
             if len(stream) <= before.size:
                 yield "t", b"xtrim", name
 
-    def _made(self, command: Command, argv: Sequence[bytes], before: Before, changed: Sequence[bytes]) -> Told:
+    def _made(self, command: Command, argv: Sequence[bytes], before: KeysBefore, changed: Sequence[bytes]) -> Told:
         """Commands that may make a consumer on their way."""
         keys = command.find_keys(argv)
         made = self._consumers(keys) - before.consumers
@@ -366,16 +368,16 @@ class Notifier:
 
 
 _MAKE_CONSUMERS: Final = frozenset((b"xreadgroup", b"xclaim", b"xautoclaim"))
-_SPECIAL: Final[dict[bytes, Callable[..., Told]]] = {
-    b"set": Notifier._set,
-    b"setex": Notifier._set,
-    b"psetex": Notifier._set,
-    b"getex": Notifier._getex,
-    **dict.fromkeys((b"rename", b"renamenx", b"move", b"copy"), Notifier._pair),
-    **dict.fromkeys((b"lmpop", b"blmpop", b"zmpop", b"bzmpop"), Notifier._pop_many),
-    **dict.fromkeys((b"lmove", b"blmove", b"rpoplpush", b"brpoplpush"), Notifier._move_element),
-    b"smove": Notifier._smove,
-    b"zadd": Notifier._zadd,
-    b"xadd": Notifier._xadd,
-    **dict.fromkeys(_MAKE_CONSUMERS, Notifier._made),
+_SPECIAL: Final[dict[bytes, str]] = {
+    b"set": "_set",
+    b"setex": "_set",
+    b"psetex": "_set",
+    b"getex": "_getex",
+    **dict.fromkeys((b"rename", b"renamenx", b"move", b"copy"), "_pair"),
+    **dict.fromkeys((b"lmpop", b"blmpop", b"zmpop", b"bzmpop"), "_pop_many"),
+    **dict.fromkeys((b"lmove", b"blmove", b"rpoplpush", b"brpoplpush"), "_move_element"),
+    b"smove": "_smove",
+    b"zadd": "_zadd",
+    b"xadd": "_xadd",
+    **dict.fromkeys(_MAKE_CONSUMERS, "_made"),
 }

@@ -110,7 +110,7 @@ def function_body(code: bytes) -> bytes:
 # -- reading -------------------------------------------------------------------------------------------------
 
 
-class Reader:
+class PayloadReader:
     """Reads a payload from its beginning on. Raises BadFormat."""
 
     def __init__(self, data: bytes, grow: Grow) -> None:
@@ -259,7 +259,7 @@ def _pairs(flat: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
 def decoded(body: bytes, limits: EncodingLimits, grow: Grow) -> Value | None:
     """The value that a body holds, in the encoding that a server loads it in; None for a type that is not read here.
     Raises BadFormat."""
-    reader = Reader(body, grow)
+    reader = PayloadReader(body, grow)
     kind = reader.byte()
     if kind == _STRING:
         return reader.string()
@@ -292,7 +292,7 @@ def _distinct(members: Sequence[bytes]) -> set[bytes]:
     return distinct
 
 
-def _list_elements(reader: Reader, kind: int) -> list[bytes]:
+def _list_elements(reader: PayloadReader, kind: int) -> list[bytes]:
     count = reader.length()
     if kind == _LIST:
         return reader.strings(count)
@@ -316,7 +316,7 @@ def _hash(pairs: list[tuple[bytes, bytes]], limits: EncodingLimits) -> Hash:
     return value
 
 
-def _scores(reader: Reader, kind: int) -> dict[bytes, float]:
+def _scores(reader: PayloadReader, kind: int) -> dict[bytes, float]:
     if kind == _ZSET_LISTPACK:
         pairs = _pairs(list(_listpack(reader.string())))
         read = [(member, parse_double(text)) for member, text in pairs]
@@ -332,7 +332,7 @@ def _scores(reader: Reader, kind: int) -> dict[bytes, float]:
     return scores
 
 
-def _old_double(reader: Reader) -> float | None:
+def _old_double(reader: PayloadReader) -> float | None:
     length = reader.byte()
     if length >= 254:
         return math.inf if length == 254 else -math.inf

@@ -117,7 +117,7 @@ def function_restore(node: NodeState, argv: Sequence[bytes]) -> Reply:
         )
     if policy not in (b"FLUSH", b"APPEND", b"REPLACE"):
         raise ErrorReply(b"ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.")
-    reader, codes = rdb.Reader(_opened(node, argv[2]), node.grow), []
+    reader, codes = rdb.PayloadReader(_opened(node, argv[2]), node.grow), []
     try:
         while not reader.is_over():
             if reader.byte() != rdb.FUNCTION:

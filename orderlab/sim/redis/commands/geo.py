@@ -145,7 +145,7 @@ def _moved(bits: int, steps: int, east: int, north: int) -> int:
 
 
 @dataclass(slots=True)
-class _Shape:
+class _SearchArea:
     """What is searched: a circle, or a box whose sides run north and east."""
 
     centre: Place = (0.0, 0.0)
@@ -200,7 +200,7 @@ _AROUND: Final = ((0, 0), (0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (-1, 1), (1,
 """East and north, in the order in which a server looks."""
 
 
-def _squares(shape: _Shape) -> Iterator[tuple[int, int]]:
+def _squares(shape: _SearchArea) -> Iterator[tuple[int, int]]:
     """The squares that may hold what is searched, with their steps (``geohashCalculateAreasByShapeWGS84``)."""
     min_longitude, max_longitude, min_latitude, max_latitude = shape.bounds()
     steps = _steps_for(shape.reach_m(), shape.centre[1])
@@ -232,16 +232,16 @@ def _squares(shape: _Shape) -> Iterator[tuple[int, int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _PlaceFound:
     member: bytes
     score: float
     place: Place
     distance_m: float
 
 
-def _search(node: NodeState, value: SortedSet, shape: _Shape, limit: int) -> list[_Found]:
+def _search(node: NodeState, value: SortedSet, shape: _SearchArea, limit: int) -> list[_PlaceFound]:
     """What lies within, in the order of squares; no more than ``limit``, unless that is 0."""
-    found: list[_Found] = []
+    found: list[_PlaceFound] = []
     for square, steps in _squares(shape):
         if limit and len(found) >= limit:
             break
@@ -254,7 +254,7 @@ def _search(node: NodeState, value: SortedSet, shape: _Shape, limit: int) -> lis
             place = place_of(score)
             distance = shape.distance_within(place)
             if distance is not None:
-                found.append(_Found(value.order_members[at], score, place, distance))
+                found.append(_PlaceFound(value.order_members[at], score, place, distance))
                 if limit and len(found) >= limit:
                     break
     return found
@@ -285,10 +285,10 @@ def _member_place(value: SortedSet, member: bytes) -> Place:
 
 
 @dataclass(slots=True)
-class _Query:
+class _PlaceSearch:
     """A search as it was asked for."""
 
-    shape: _Shape
+    shape: _SearchArea
     name: bytes
     is_search: bool
     may_store: bool
@@ -423,7 +423,7 @@ def _around_place(may_store: bool) -> Callable[[NodeState, Sequence[bytes]], Rep
     def georadius(node: NodeState, argv: Sequence[bytes]) -> Reply:
         """GEORADIUS key longitude latitude radius unit [option ...]."""
         value = node.lookup_as(argv[1], SortedSet)
-        query = _Query(_Shape(_place(argv[2], argv[3])), argv[0], False, may_store)
+        query = _PlaceSearch(_SearchArea(_place(argv[2], argv[3])), argv[0], False, may_store)
         query.read_radius(argv[4:])
         query.read_options(argv[6:], value)
         return query.answer(node, value)
@@ -435,7 +435,7 @@ def _around_member(may_store: bool) -> Callable[[NodeState, Sequence[bytes]], Re
     def georadiusbymember(node: NodeState, argv: Sequence[bytes]) -> Reply:
         """GEORADIUSBYMEMBER key member radius unit [option ...]."""
         value = node.lookup_as(argv[1], SortedSet)
-        query = _Query(_Shape(), argv[0], False, may_store)
+        query = _PlaceSearch(_SearchArea(), argv[0], False, may_store)
         if value is not None:
             query.shape.centre = _member_place(value, argv[2])
             query.read_radius(argv[3:])
@@ -456,7 +456,7 @@ def geosearch(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """GEOSEARCH key FROMMEMBER member | FROMLONLAT longitude latitude BYRADIUS radius unit | BYBOX width height unit
     [ASC | DESC] [COUNT count [ANY]] [WITHCOORD] [WITHDIST] [WITHHASH]."""
     value = node.lookup_as(argv[1], SortedSet)
-    query = _Query(_Shape(), argv[0], True, False)
+    query = _PlaceSearch(_SearchArea(), argv[0], True, False)
     query.read_options(argv[2:], value)
     return query.answer(node, value)
 
@@ -465,7 +465,7 @@ def geosearch(node: NodeState, argv: Sequence[bytes]) -> Reply:
 def geosearchstore(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """GEOSEARCHSTORE destination source FROMMEMBER ... [STOREDIST]."""
     value = node.lookup_as(argv[2], SortedSet)
-    query = _Query(_Shape(), argv[0], True, True, argv[1])
+    query = _PlaceSearch(_SearchArea(), argv[0], True, True, argv[1])
     query.read_options(argv[3:], value)
     return query.answer(node, value)
 
