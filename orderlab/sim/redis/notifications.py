@@ -253,7 +253,7 @@ class Notifier:
             elif message.startswith(b"ERR"):
                 special = b"$" if name == b"xread" else b">"
                 ids = enumerate(argv[-len(keys) :])
-                first_bad = next((at for at, one in ids if one != special and not _ID.fullmatch(one)), len(keys))
+                first_bad = next((at for at, word in ids if word != special and not _ID.fullmatch(word)), len(keys))
                 keys = keys[: first_bad + 1]
         for key in keys:
             if not before.there[name_in(self._node.database, key)]:
@@ -314,7 +314,7 @@ class Notifier:
         word = name.removesuffix(b"nx")
         source, target = name_in(here, argv[1]), changed[-1]
         target = (
-            name_in(here, argv[2]) if word == b"rename" else next((one for one in changed if one != source), target)
+            name_in(here, argv[2]) if word == b"rename" else next((each for each in changed if each != source), target)
         )
         yield "n", b"new", target
         if word != b"copy":
@@ -363,7 +363,7 @@ class Notifier:
         keys = command.find_keys(argv)
         made = self._consumers(keys) - before.consumers
         for key in dict.fromkeys(keys):
-            for _ in [one for one in made if one[0] == key]:
+            for _ in [each for each in made if each[0] == key]:
                 yield "t", b"xgroup-createconsumer", name_in(self._node.database, key)
 
 

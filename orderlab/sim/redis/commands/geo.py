@@ -49,19 +49,19 @@ def _over(value: float, divisor: float) -> float:
     return value / divisor if divisor else math.nan if not value else math.copysign(math.inf, value)
 
 
-def distance_m(one: Place, other: Place) -> float:
+def distance_m(start: Place, other: Place) -> float:
     """Metres along a great circle (haversine)."""
-    v = math.sin((_radians(other[0]) - _radians(one[0])) / 2)
+    v = math.sin((_radians(other[0]) - _radians(start[0])) / 2)
     if v == 0.0:
-        return _latitude_distance_m(one[1], other[1])
-    first, second = _radians(one[1]), _radians(other[1])
+        return _latitude_distance_m(start[1], other[1])
+    first, second = _radians(start[1]), _radians(other[1])
     u = math.sin((second - first) / 2)
     a = u * u + math.cos(first) * math.cos(second) * v * v
     return 2.0 * _EARTH_RADIUS_M * math.asin(math.sqrt(a)) if a <= 1 else math.nan
 
 
-def _latitude_distance_m(one: float, other: float) -> float:
-    return _EARTH_RADIUS_M * abs(_radians(other) - _radians(one))
+def _latitude_distance_m(start: float, other: float) -> float:
+    return _EARTH_RADIUS_M * abs(_radians(other) - _radians(start))
 
 
 # -- geohashes -----------------------------------------------------------------------------------------------
@@ -241,9 +241,9 @@ class _PlaceFound:
 
 def _search(node: NodeState, value: SortedSet, shape: _SearchArea, limit: int) -> list[_PlaceFound]:
     """What lies within, in the order of squares; no more than ``limit``, unless that is 0."""
-    found: list[_PlaceFound] = []
+    places: list[_PlaceFound] = []
     for square, steps in _squares(shape):
-        if limit and len(found) >= limit:
+        if limit and len(places) >= limit:
             break
         shift = 52 - 2 * steps
         first = value.position(float(square << shift), b"")
@@ -254,10 +254,10 @@ def _search(node: NodeState, value: SortedSet, shape: _SearchArea, limit: int) -
             place = place_of(score)
             distance = shape.distance_within(place)
             if distance is not None:
-                found.append(_PlaceFound(value.order_members[at], score, place, distance))
-                if limit and len(found) >= limit:
+                places.append(_PlaceFound(value.order_members[at], score, place, distance))
+                if limit and len(places) >= limit:
                     break
-    return found
+    return places
 
 
 # -- arguments -----------------------------------------------------------------------------------------------
@@ -384,20 +384,20 @@ class _PlaceSearch:
     def answer(self, node: NodeState, value: SortedSet | None) -> Reply:
         """Search, and reply or store."""
         self.check()
-        found = [] if value is None else _search(node, value, self.shape, self.count if self.any else 0)
+        places = [] if value is None else _search(node, value, self.shape, self.count if self.any else 0)
         if self.order or (self.count and not self.any):
-            node.spend(_FOUND_WORK * len(found))
-            found.sort(key=lambda each: each.distance_m, reverse=self.order < 0)
+            node.spend(_FOUND_WORK * len(places))
+            places.sort(key=lambda each: each.distance_m, reverse=self.order < 0)
         if self.count:
-            found = found[: self.count]
+            places = places[: self.count]
         unit_m = self.shape.unit_m
         if self.store is not None:
-            scores = {each.member: each.distance_m / unit_m if self.stores_distance else each.score for each in found}
+            scores = {each.member: each.distance_m / unit_m if self.stores_distance else each.score for each in places}
             return store_result(node, self.store, SortedSet.of(scores, node.encoding_limits))
         if not (self.with_distance or self.with_hash or self.with_place):
-            return [each.member for each in found]
+            return [each.member for each in places]
         rows: list[Reply] = []
-        for each in found:
+        for each in places:
             row: list[Reply] = [each.member]
             if self.with_distance:
                 row.append(b"%.4f" % (each.distance_m / unit_m))
@@ -497,8 +497,8 @@ def geodist(node: NodeState, argv: Sequence[bytes]) -> Reply:
     scores = [] if value is None else [value.scores.get(member) for member in argv[2:4]]
     if None in scores or not scores:
         return None
-    one, other = map(place_of, scores)
-    return b"%.4f" % (distance_m(one, other) / unit_m)
+    start, other = map(place_of, scores)
+    return b"%.4f" % (distance_m(start, other) / unit_m)
 
 
 @command("geohash", -2, "readonly", (1, 1, 1))
