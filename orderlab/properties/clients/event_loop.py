@@ -26,7 +26,7 @@ from orderlab.properties.clients.footprints import PUBSUB
 from orderlab.properties.clients.gate import encoded, parts
 from orderlab.properties.clients.lanes import Execution, Lane, Op
 from orderlab.properties.clients.places import place_of
-from orderlab.properties.clients.wiring import Argv, ShardLink, carry, converted, decoder, has_data
+from orderlab.properties.clients.wiring import Argv, ShardLink, carry, converted, decoder, has_data, port_of
 from orderlab.sim.redis.blocking import Waiting
 
 SPINS_MAX: Final = 1_000
@@ -162,7 +162,7 @@ async def _linked(connection: Any) -> ShardLink:
     execution = lanes.current.execution
     if type(link) is ShardLink and link.execution is execution:
         return link
-    link = ShardLink(execution, int(connection.db or 0), int(connection.protocol or 2))
+    link = ShardLink(execution, int(connection.db or 0), int(connection.protocol or 2), port_of(connection))
     setattr(connection, WRITER, link)
     setattr(connection, READER, link)
     if connection.client_name:

@@ -13,13 +13,14 @@ import threading
 from asyncio import _set_running_loop
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import greenlet
 
 from orderlab.properties.clients.footprints import SCRIPTS, StepFootprint, Touched
+from orderlab.properties.clients.nodes import Nodes
 from orderlab.properties.clients.places import place_of
-from orderlab.properties.clients.troubles import PAUSES, RESTART, can_befall
+from orderlab.properties.clients.troubles import MIGRATIONS, MOVED, PAUSES, RESTART, can_befall
 from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.keyspace import FrozenKeyspace
@@ -172,9 +173,12 @@ class Execution:
     """One run of a scenario from its beginning, along the choices of a chooser."""
 
     def __init__(
-        self, seed: int = 0, troubles: Sequence[str] = (), budget: int = 0, recording: bool = False, folder: str = ""
-    ) -> None:
-        self.shard = Shard(_scripts)
+        self, seed: int = 0, troubles: Sequence[str] = (), budget: int = 0, recording: bool = False, folder: str = "",
+        masters: int = 0,
+    ) -> None:  # fmt: skip
+        """``masters``: of a cluster; 0: one node that is none."""
+        self.nodes = Nodes(masters, _scripts) if masters else None
+        self.shard = cast(Shard, self.nodes) if masters else Shard(_scripts)
         self.shard.now_ms = FIRST_MS
         self.now_us = FIRST_MS * 1000
         self.effects: list[Effect] = []
@@ -322,7 +326,8 @@ class Execution:
 
     def command(self, client: Client, argv: Sequence[bytes]) -> Reply:
         """Carry out one command, as a part of the step that is being made."""
-        shard, effects, touched = self.shard, self.effects, self.touched
+        shard = self.shard if self.nodes is None else self.nodes.of(client)
+        effects, touched = self.effects, self.touched
         effects.clear()
         name = argv[0].upper()
         if name == b"EXEC":
@@ -441,13 +446,18 @@ class Execution:
         trouble = choice[1]
         self.used.append(choice)
         self.touched.writes.add(("trouble",))
-        if trouble == "scripts-flushed":
-            self.command(Client(), (b"SCRIPT", b"FLUSH"))
+        if self.nodes is not None and trouble in MIGRATIONS:
+            what = self.lanes[choice[0]].op.what
+            self.nodes.migrate(what if isinstance(what[0], tuple) else (what,), trouble == MOVED)
+            self.touched.is_whole = True
+            lane.trouble = ""
+        elif trouble == "scripts-flushed":
+            self._flush_scripts()
             self.touched.writes.add(SCRIPTS)
             lane.trouble = ""
         elif trouble == RESTART:
             self.shard.load(self.synced)
-            self.command(Client(), (b"SCRIPT", b"FLUSH"))
+            self._flush_scripts()
             self.touched.is_whole = True
             self.restarts += 1
             lane.trouble = ""
@@ -455,6 +465,10 @@ class Execution:
             self.shard.load(self.last_write or {})
             self.touched.is_whole = True
             lane.trouble = ""
+
+    def _flush_scripts(self) -> None:
+        for shard in [self.shard] if self.nodes is None else self.nodes.shards:
+            shard.execute((b"SCRIPT", b"FLUSH"), Client())
 
     def _count(self, lane: Lane, op: Op) -> None:
         """Notice lanes that only ask again what they asked before."""

@@ -23,6 +23,7 @@ ORDERS_MAX = 5_040
 _TELLING: Final = (
     *("ConnectionError", "TimeoutError", "ReadOnlyError", "OutOfMemoryError", "MovedError", "AskError"),
     *("TryAgainError", "ClusterDownError", "ClusterCrossSlotError"),
+    *("RedisClusterException", "ClusterError", "SlotNotCoveredError"),
 )
 _TROUBLED = ("killed", *(f"raised {name}" for name in _TELLING))
 

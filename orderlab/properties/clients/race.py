@@ -79,6 +79,8 @@ class RaceVerdict:
         }
 
 
+REPLY_SHOWN: Final = 160
+"""Characters of a reply that a schedule shows."""
 STATEMENTS: Final = {
     "serializable": "what clients return and leave behind is that of some order of whole clients, one after the other",
     "no-deadlock": "no client waits for ever",
@@ -119,7 +121,8 @@ def told_reply(step: LaneStep) -> str:
     """What a command was answered; of one that waits, that it does."""
     if step.kind != "command":
         return ""
-    return "waits" if isinstance(step.reply, Waiting) else repr(step.reply)
+    text = "waits" if isinstance(step.reply, Waiting) else repr(step.reply)
+    return text if len(text) <= REPLY_SHOWN else f"{text[:REPLY_SHOWN]}..."
 
 
 def lines_of(verdict: RaceVerdict, with_keys: bool = False) -> Iterator[str]:

@@ -31,6 +31,8 @@ def gated_steps(scenario: Scenario, verdict: RaceVerdict) -> list[ScheduledStep]
     for function in (*scenario.clients, scenario.setup, scenario.finally_):
         if inspect.iscoroutinefunction(function):
             raise InputError(f"{who}: {function.__name__} is async; make it again on the kernel (--backend kernel)")
+    if scenario.cluster:
+        raise InputError(f"{who}: it is on a cluster; make it again on the kernel (--backend kernel)")
     if scenario.contract is not None:
         raise InputError(f"{who}: contracts are judged on the kernel (--backend kernel)")
     steps: list[ScheduledStep] = []

@@ -34,6 +34,7 @@ def race(
     serial: bool | None = None,
     oracle: Any = None,
     promises: Mapping[str, Any] | None = None,
+    cluster: int = 0,
 ) -> Callable[[Callable[..., Any]], Test]: ...
 
 
@@ -49,6 +50,7 @@ def race(
     serial: bool | None = None,
     oracle: Any = None,
     promises: Mapping[str, Any] | None = None,
+    cluster: int = 0,
 ) -> RaceVerdict | Callable[[Callable[..., Any]], Test]:
     """Judge a scenario; with ``clients``, a decorator that makes a pytest test of a scenario's function.
 
@@ -59,7 +61,9 @@ def race(
         return judge(scenario, effort, trouble, seed, faults)
 
     def decorate(function: Callable[..., Any]) -> Test:
-        known = declare(clients, setup=setup, serial=serial, oracle=oracle, promises=promises)(function)
+        known = declare(clients, setup=setup, serial=serial, oracle=oracle, promises=promises, cluster=cluster)(
+            function
+        )
 
         def test(request: Any) -> None:
             _assert_holds(judge(known, effort, trouble, seed, faults), function, request)

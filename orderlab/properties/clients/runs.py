@@ -14,15 +14,18 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Final
 
+import redis
 import redis.asyncio
 
 from orderlab.model.errors import InputError
 from orderlab.properties.clients import event_loop, executors, lanes, straight, virtual, wiring
 from orderlab.properties.clients.lanes import Choice, Chooser, Execution, Killed
 from orderlab.properties.clients.marks import ClientMarks, Marks, MarkViolation
+from orderlab.properties.clients.nodes import HOST
 from orderlab.properties.clients.places import place_of
 from orderlab.properties.clients.scenario import Scenario, called
 from orderlab.properties.clients.straight import fresh_client
+from orderlab.sim.redis.cluster import FIRST_PORT
 
 _CLOCK: Final = re.compile(r"\b17000\d{5}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b")
 """What the virtual clock says, in seconds or finer: outcomes do not differ by it."""
@@ -138,7 +141,7 @@ def carried_out(
     **how: Any,
 ) -> FinishedRun:
     """Carry a scenario out once, along ``prefix`` to begin with."""
-    execution = Execution(troubles=troubles, budget=budget, folder=scenario.folder, **how)
+    execution = Execution(troubles=troubles, budget=budget, folder=scenario.folder, masters=scenario.cluster, **how)
     marks = Marks(execution, scenario.contract)
     if scenario.setup is not None:
         _alone(execution, partial(_completed, scenario.setup, ClientMarks(marks, -1)))
@@ -166,9 +169,14 @@ def carried_out(
 
 def _completed(function: Callable[..., Any], at: ClientMarks | None) -> Any:
     """What a function of a scenario returns; of one that is ``async def``, what its event loop brings about."""
-    if not _is_async(function):
-        return called(function, fresh_client(), at)
-    return asyncio.run(called(function, redis.asyncio.Redis(), at))
+    execution = lanes.current.execution
+    if execution.nodes is not None:
+        kind: Any = redis.asyncio.RedisCluster if _is_async(function) else redis.RedisCluster
+        client = kind(host=HOST, port=FIRST_PORT)
+    else:
+        client = redis.asyncio.Redis() if _is_async(function) else fresh_client()
+    result = called(function, client, at)
+    return asyncio.run(result) if _is_async(function) else result
 
 
 @lru_cache(maxsize=256)

@@ -14,6 +14,7 @@ from typing import Any
 
 from orderlab.model.contracts.contract import Contract
 from orderlab.model.errors import InputError
+from orderlab.properties.clients.nodes import MASTERS_MAX
 
 OF_A_TEST = "orderlab_scenario"
 """Where a test that ``@race`` makes keeps its scenario."""
@@ -34,6 +35,8 @@ class Scenario:
     finally_: Callable[..., Any] | None = None
     contract: Contract | None = None
     """What ``at.does`` is judged by."""
+    cluster: int = 0
+    """Masters of the cluster that clients call; 0: one node that is none."""
 
     @cached_property
     def folder(self) -> str:
@@ -55,13 +58,14 @@ def scenario(
     serial: bool | None = None,
     oracle: Any = None,
     promises: Mapping[str, Any] | None = None,
+    cluster: int = 0,
 ) -> Callable[[Callable[..., Any]], Scenario]:
     """Make a scenario of a function that ``clients`` clients run at once. With a list of functions those are the
     clients, and what is decorated is called at the end with a client of its own, to look at what is left.
 
     A client's function takes ``redis``, ``at``, both or none. ``oracle``: the contract that operations (``at.does``)
     are judged by: lock, limiter, feed, job-queue, the folder of a store, or a Contract; ``promises``: as in a
-    ``store.toml``.
+    ``store.toml``. ``cluster``: masters of a cluster on ports from 7000 on, whose client (RedisCluster) is handed.
     """
     contract = None
     if oracle is not None:
@@ -72,10 +76,13 @@ def scenario(
     if count < 1:
         raise InputError("scenario: clients: at least one is needed")
 
+    if not 0 <= cluster <= MASTERS_MAX:
+        raise InputError(f"scenario: cluster: {cluster} masters; write 1 to {MASTERS_MAX}, or leave it out")
+
     def declare(function: Callable[..., Any]) -> Scenario:
         if isinstance(clients, int):
-            return Scenario(function.__name__, (function,) * clients, setup, serial, None, contract)
-        return Scenario(function.__name__, tuple(clients), setup, serial, function, contract)
+            return Scenario(function.__name__, (function,) * clients, setup, serial, None, contract, cluster)
+        return Scenario(function.__name__, tuple(clients), setup, serial, function, contract, cluster)
 
     return declare
 

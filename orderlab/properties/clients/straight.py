@@ -106,6 +106,8 @@ def _kind_of(name: Any) -> int:
 def _way_of(execution: Execution, client: Any) -> ShortWay | None:
     """The short way of a client, or None where its pool, its connections or its class are none of redis-py's usual."""
     pool = client.connection_pool
+    if execution.nodes is not None:
+        return None
     known = type(pool) is redis.ConnectionPool and pool.connection_class in _CONNECTIONS
     if not known or client.connection is not None or pool.max_connections < CONNECTIONS_MIN:
         return None

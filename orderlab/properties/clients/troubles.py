@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final
 
+from orderlab.properties.clients.nodes import keys_of
 from orderlab.sim.redis.error_conditions import (
     BUSY,
     OUT_OF_MEMORY,
@@ -48,6 +49,9 @@ ALL_TROUBLES: Final = TROUBLES | {
 """The others strike where they are named by ``--fault``."""
 
 
+MIGRATIONS: Final = (MOVED, SLOT_MIGRATES.name)
+"""In a scenario on a cluster these are no refusal: the slot, or the command's keys of it, go to the next node."""
+
 PAUSES: Final = {"paused": 0, "paused-longer": 1_000_000}
 """Faults in which a client stands still, and for how many microseconds past the deadline: who waits for it by asking
 from time to time asks once more meanwhile."""
@@ -62,6 +66,8 @@ def can_befall(execution: Any, op: Any, trouble: str) -> bool:
         return bool(execution.last_write is not None)
     if trouble == RESTART:
         return bool(is_command and shard.dirty != execution.synced_at)
+    if execution.nodes is not None and trouble in MIGRATIONS:
+        return is_command and bool(keys_of(op.what if isinstance(op.what[0], tuple) else (op.what,)))
     if is_condition(trouble):
         return is_command and can_refuse(trouble, op.what if isinstance(op.what[0], tuple) else (op.what,))
     return bool(trouble == "killed" or is_command)

@@ -35,10 +35,12 @@ class ShardLink:
 
     __slots__ = ("client", "error", "execution", "replies", "restarts")
 
-    def __init__(self, execution: Execution, database: int, resp: int) -> None:
+    def __init__(self, execution: Execution, database: int, resp: int, port: int = 0) -> None:
         self.execution = execution
         execution.connections += 1
         self.client = Client(id=execution.connections, may_wait=True, resp=resp, database=database)
+        if execution.nodes is not None:
+            execution.nodes.admit(self.client, port)
         self.replies: deque[Any] = deque()
         self.error: Exception | None = None
         self.restarts = execution.restarts
@@ -73,7 +75,7 @@ def linked(connection: Any) -> ShardLink:
     execution = lanes.current.execution
     if type(link) is ShardLink and link.execution is execution:
         return link
-    link = ShardLink(execution, int(connection.db or 0), int(connection.protocol or 2))
+    link = ShardLink(execution, int(connection.db or 0), int(connection.protocol or 2), port_of(connection))
     setattr(connection, SOCKET, link)
     if connection.client_name:
         link.client.name = str(connection.client_name).encode()
@@ -82,6 +84,11 @@ def linked(connection: Any) -> ShardLink:
         if callback is not None:
             callback(connection)
     return link
+
+
+def port_of(connection: Any) -> int:
+    """The port that a connection of redis-py was told; 0: none."""
+    return int(getattr(connection, "port", 0) or 0)
 
 
 def send(connection: Any, commands: Sequence[Argv]) -> None:
@@ -115,7 +122,8 @@ def carry(execution: Execution, lane: Lane, link: ShardLink, part: Sequence[Argv
     if trouble == "refused" or link.is_broken:
         link.error = link.error or RedisConnectionError("Connection reset by peer")
         return
-    with befallen(execution.shard, trouble):
+    node = execution.shard if execution.nodes is None else execution.nodes.of(link.client)
+    with befallen(node, trouble):
         replies = [execution.command(link.client, argv) for argv in part]
     execution.reply = replies[-1]
     if trouble == "reply-lost":
