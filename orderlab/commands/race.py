@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 
 def race(
-    named: Annotated[str, typer.Argument(metavar="PATH[:NAME]", help="A Python file with scenarios, or one of them.")],
+    named: Annotated[
+        str | None, typer.Argument(metavar="PATH[:NAME]", help="A Python file with scenarios, or one of them.")
+    ] = None,
     effort: Annotated[str, typer.Option(help="quick, normal or thorough: executions at most.")] = "normal",
     trouble: Annotated[int, typer.Option(min=0, max=3, help="Faults in one execution at most.")] = 0,
     fault: Annotated[list[str] | None, typer.Option(help="Only this fault may strike; may be repeated.")] = None,
@@ -35,6 +37,11 @@ def race(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     report: Annotated[list[str] | None, typer.Option(metavar="FORM=FILE", help=REPORT_HELP)] = None,
     export: Annotated[list[str] | None, typer.Option(metavar="FORM=FILE", help=EXPORT_HELP)] = None,
+    command: Annotated[
+        str | None,
+        typer.Option(metavar="WORDS", help="In place of PATH: a program of any language, of which each client is one."),
+    ] = None,
+    clients: Annotated[int, typer.Option(min=1, max=4, help="With --command: processes.")] = 2,
     expect: Expect = "broken",
 ) -> None:
     """Run client code on the kernel in every order of its commands, and judge what comes of it.
@@ -55,6 +62,13 @@ def race(
         raise InputError(f"--effort {effort}: unknown; choose {', '.join(EFFORTS)}")
     if fault and not trouble:
         raise InputError(f"--fault {fault[0]}: no fault may strike; add --trouble 1")
+    if (command is None) == (named is None):
+        raise InputError("race: write a Python file with scenarios, or --command with a program, one of the two")
+    if named is None:
+        if trouble or fault or schedule or report or export:
+            raise InputError("--command: takes --clients, --effort and --json alone; leave the other options out")
+        _race_processes(command or "", clients, effort, as_json)
+    assert named is not None
     failed: list[Exception] = []
     wanted, exports = wanted_reports(report), wanted_files("--export", export, RACE_EXPORTS)
     path = named.partition(".py:")[0].removesuffix(".py") + ".py"
@@ -85,6 +99,22 @@ def race(
     if failed:
         raise failed[0]
     raise typer.Exit(EXIT[outcome])
+
+
+def _race_processes(command: str, clients: int, effort: str, as_json: bool) -> None:
+    from orderlab.properties.clients.processes import race_processes
+
+    verdict = race_processes(command, clients, effort)
+    if as_json:
+        print(json.dumps({"command": command, **verdict.to_json()}))
+    else:
+        print(f"{command}: {verdict.outcome}" + (f" ({verdict.law})" if verdict.law else ""))
+        if verdict.law:
+            print(f"  {verdict.what}")
+        print(f"  {verdict.how_far}")
+        for number, step in enumerate(verdict.steps, 1):
+            print(f"  {number:3}. {step}")
+    raise typer.Exit(EXIT[verdict.outcome])
 
 
 def _judged(

@@ -65,6 +65,12 @@ def _kind(argv: Sequence[bytes]) -> int:
     return _LOCALLY if name in _LOCAL or name in (b"exec", b"script|load") else _OF_KEYS
 
 
+def is_local(argv: Sequence[bytes]) -> bool:
+    """Whether a command concerns its connection alone, or what nobody changes."""
+    command = find(argv)
+    return command is None or command.name in _LOCAL
+
+
 def is_of_one_key(command: Command) -> bool:
     """Whether a command touches its first argument and no other key, whatever else it is told."""
     at_first = command.positions == (1, 1, 1) and not command.subcommands
