@@ -56,19 +56,15 @@ def race(
     from orderlab.properties.clients.orders import EFFORTS
     from orderlab.properties.clients.runs import controlled
     from orderlab.properties.clients.scenario import load
-    from orderlab.report.output import made_report, wanted_files, wanted_reports, write_reports
+    from orderlab.report.output import wanted_files, wanted_reports
 
     if effort not in EFFORTS:
         raise InputError(f"--effort {effort}: unknown; choose {', '.join(EFFORTS)}")
     if fault and not trouble:
         raise InputError(f"--fault {fault[0]}: no fault may strike; add --trouble 1")
-    if (command is None) == (named is None):
-        raise InputError("race: write a Python file with scenarios, or --command with a program, one of the two")
-    if named is None:
-        if trouble or fault or schedule or report or export:
-            raise InputError("--command: takes --clients, --effort and --json alone; leave the other options out")
-        _race_processes(command or "", clients, effort, as_json)
-    assert named is not None
+    if command is not None or named is None:
+        others = named or trouble or fault or schedule or report or export
+        raise typer.Exit(_race_processes(command, clients, effort, as_json, bool(others)))
     failed: list[Exception] = []
     wanted, exports = wanted_reports(report), wanted_files("--export", export, RACE_EXPORTS)
     path = named.partition(".py:")[0].removesuffix(".py") + ".py"
@@ -82,18 +78,14 @@ def race(
         scenarios, verdicts, failed = _judged(scenarios, effort, trouble, seed, tuple(fault or ()))
     outcome = worst(verdict.outcome for verdict in verdicts)
     if wanted:
-        from orderlab.report.races import subject_of_race
-
-        subjects = [subject_of_race(verdict, path) for verdict in verdicts]
-        write_reports(made_report("race", outcome, subjects, seed, effort), wanted)
+        _report(verdicts, path, seed, effort, wanted)
     if exports:
         _export(scenarios, verdicts, Path(path), exports, expect)
     if as_json:
         print(json.dumps({"seed": seed, "file": path, "verdicts": [verdict.to_json() for verdict in verdicts]}))
     else:
-        for verdict in verdicts:
-            print("\n".join(engine.lines_of(verdict, schedule is not None)))
-        print(f"seed {seed}")
+        lines = [line for verdict in verdicts for line in engine.lines_of(verdict, schedule is not None)]
+        print("\n".join([*lines, f"seed {seed}"]))
     for error in failed[1:]:
         tell("orderlab race", str(error))
     if failed:
@@ -101,9 +93,24 @@ def race(
     raise typer.Exit(EXIT[outcome])
 
 
-def _race_processes(command: str, clients: int, effort: str, as_json: bool) -> None:
+def _report(verdicts: Sequence[RaceVerdict], path: str, seed: int, effort: str, wanted: Sequence[Wanted]) -> None:
+    from orderlab.model.verdict import worst
+    from orderlab.report.output import made_report, write_reports
+    from orderlab.report.races import subject_of_race
+
+    subjects = [subject_of_race(verdict, path) for verdict in verdicts]
+    outcome = worst(verdict.outcome for verdict in verdicts)
+    write_reports(made_report("race", outcome, subjects, seed, effort), wanted)
+
+
+def _race_processes(command: str | None, clients: int, effort: str, as_json: bool, has_others: bool) -> int:
+    from orderlab.model.errors import InputError
     from orderlab.properties.clients.processes import race_processes
 
+    if command is None:
+        raise InputError("race: write a Python file with scenarios, or --command with a program")
+    if has_others:
+        raise InputError("--command: takes --clients, --effort and --json alone; leave the rest out")
     verdict = race_processes(command, clients, effort)
     if as_json:
         print(json.dumps({"command": command, **verdict.to_json()}))
@@ -114,7 +121,7 @@ def _race_processes(command: str, clients: int, effort: str, as_json: bool) -> N
         print(f"  {verdict.how_far}")
         for number, step in enumerate(verdict.steps, 1):
             print(f"  {number:3}. {step}")
-    raise typer.Exit(EXIT[verdict.outcome])
+    return EXIT[verdict.outcome]
 
 
 def _judged(

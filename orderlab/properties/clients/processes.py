@@ -32,7 +32,7 @@ LONGEST_S: Final = 60.0
 
 
 @dataclass(frozen=True)
-class Ended:
+class ProcessesEnded:
     """What is seen of one execution."""
 
     ends: tuple[str, ...]
@@ -58,7 +58,7 @@ class _Process:
 class ProcessRun:
     """One execution: who made each step, what it was and what it touched."""
 
-    ended: Ended | None = None
+    ended: ProcessesEnded | None = None
     choices: list[int] = field(default_factory=list)
     enabled: list[tuple[int, ...]] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
@@ -181,7 +181,7 @@ class ProcessExecution:
             (repr(key), repr((str(kind), value, at is not None)))
             for key, (kind, value, at) in sorted(self.node.shard.freeze().items())
         )
-        self.run.ended = Ended(ends, keys)
+        self.run.ended = ProcessesEnded(ends, keys)
 
     def _note_touched(self, argv: Sequence[bytes], had_waits: bool, drawn: int) -> None:
         shard, touched = self.node.shard, self.touched
@@ -236,7 +236,7 @@ def _in_order(order: Sequence[int]) -> Callable[[int, Sequence[int]], int]:
 
 
 @dataclass
-class _Place:
+class _ProcessPlace:
     enabled: tuple[int, ...]
     asleep: dict[int, StepFootprint]
     done: dict[int, StepFootprint] = field(default_factory=dict)
@@ -256,7 +256,7 @@ def race_processes(command: str, clients: int, effort: str) -> ProcessVerdict:
         )  # fmt: skip
     is_timed = any(run.is_timed for run in serial)
     prefix: list[int] = []
-    path: list[_Place] = []
+    path: list[_ProcessPlace] = []
     orders = 0
     while orders < most:
         run = _carried_out(command, clients, partial(_next, tuple(prefix), path))
@@ -286,18 +286,18 @@ def race_processes(command: str, clients: int, effort: str) -> ProcessVerdict:
     return ProcessVerdict(Outcome.UNKNOWN, "", "", text, (), count + orders)
 
 
-def _open(place: _Place) -> list[int]:
+def _open(place: _ProcessPlace) -> list[int]:
     return [each for each in place.enabled if each not in place.done and each not in place.asleep]
 
 
-def _next(prefix: Sequence[int], path: Sequence[_Place], at: int, enabled: Sequence[int]) -> int:
+def _next(prefix: Sequence[int], path: Sequence[_ProcessPlace], at: int, enabled: Sequence[int]) -> int:
     if at < len(prefix):
         return prefix[at] if prefix[at] in enabled else enabled[0]
     left = _open(path[at]) if at < len(path) else []
     return next((each for each in left if each in enabled), enabled[0])
 
 
-def _note(path: list[_Place], run: ProcessRun) -> None:
+def _note(path: list[_ProcessPlace], run: ProcessRun) -> None:
     """Add the places that a run came by, and what its steps touched there."""
     for at, (chosen, footprint) in enumerate(zip(run.choices, run.footprints, strict=True)):
         if at >= len(path):
@@ -307,7 +307,7 @@ def _note(path: list[_Place], run: ProcessRun) -> None:
                 for other, touched in (*before.asleep.items(), *before.done.items()):
                     if other != run.choices[at - 1] and touched.commutes_with(last):
                         asleep[other] = touched
-            path.append(_Place(run.enabled[at], asleep))
+            path.append(_ProcessPlace(run.enabled[at], asleep))
         path[at].done[chosen] = footprint
 
 

@@ -70,5 +70,5 @@ def test_every_order_that_differs_is_visited(tmp_path: Path) -> None:
 
 def test_what_cannot_be_is_told() -> None:
     assert "cannot be started" in orderlab("race", "--command", "/nowhere/worker").stderr
-    assert "one of the two" in orderlab("race").stderr
-    assert "leave the other options out" in orderlab("race", "--command", "true", "--trouble", "1").stderr
+    assert "or --command with a program" in orderlab("race").stderr
+    assert "leave the rest out" in orderlab("race", "--command", "true", "--trouble", "1").stderr
