@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -96,18 +95,6 @@ def test_a_script_of_two_keys_ends_in_an_exception_while_its_slot_is_open_and_th
 
 def test_a_write_that_a_failover_loses_is_found() -> None:
     assert race(scenario(clients=2, cluster=3)(counts), trouble=1, faults=("failover",)).law == "serializable"
-
-
-@pytest.mark.skipif(int(redis_py.__version__.split(".")[0]) < 8, reason="what redis-py 8.1 does")
-def test_asking_of_redis_py_goes_by_another_connection_than_its_command() -> None:
-    """notes/findings/redis-py-cluster-asking.md."""
-
-    async def at_once(redis: Any) -> None:
-        await redis.initialize()
-        await asyncio.gather(redis.incr("n"), redis.get("n"))
-
-    verdict = race(scenario(clients=1, cluster=3, setup=filled)(at_once), trouble=1, faults=("slot-migrates",))
-    assert verdict.law in ("serializable", "no-foreign-exception"), verdict
 
 
 def test_slots_go_whole_or_by_keys() -> None:
