@@ -55,9 +55,9 @@ def test_a_store_that_cannot_be_run_is_one_error(tmp_path: Path, script: str | N
 
 
 def test_a_command_that_the_kernel_lacks_is_named_with_a_cure_that_exists(tmp_path: Path) -> None:
-    path = store(tmp_path / "mine", "return redis.call('RESTORE', KEYS[1], 0, ARGV[1])")
+    path = store(tmp_path / "mine", "return redis.call('PFDEBUG', 'ENCODING', KEYS[1])")
     found = run_pytest(tmp_path, "--orderlab-store", str(path), "--orderlab-law", "no-loss")
-    assert "its scripts call RESTORE, which the kernel does not implement" in found.stdout
+    assert "its scripts call PFDEBUG, which the kernel does not implement" in found.stdout
     assert "--backend" not in found.stdout
 
 
