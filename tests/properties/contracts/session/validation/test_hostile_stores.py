@@ -140,8 +140,8 @@ def test_a_flush_is_found_as_work_on_everybodys_keys() -> None:
 @pytest.mark.parametrize(
     ("code", "named"),
     [
-        ("redis.call('RESTORE', KEYS[1], 0, 'b')", "RESTORE"),
-        ("redis.pcall('DUMP', KEYS[1])", "DUMP"),
+        ("redis.call('PFDEBUG', 'ENCODING', KEYS[1])", "PFDEBUG"),
+        ("redis.pcall('PFSELFTEST')", "PFSELFTEST"),
     ],
 )
 def test_a_command_that_the_kernel_lacks_is_named_and_nobody_is_accused(code: str, named: str) -> None:
