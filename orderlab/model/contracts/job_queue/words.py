@@ -174,7 +174,8 @@ class PromisedQueue(Contract):
 
     def _may_be_over(self, job: Job, now_ms: int) -> bool:
         """Whether its lease or its delay is over, or both sides of its deadline are right."""
-        return job.is_over or job.until_ms - max(1, self.promises.resolution_ms) < now_ms
+        early_ms = max(1, self.promises.resolution_ms)
+        return job.is_over or job.until_ms - early_ms < now_ms <= job.until_ms
 
     def _told(self, reply: Reply) -> dict[str, Reply] | None:
         """What a reply of take tells by name, or None when it has another shape."""
