@@ -48,7 +48,7 @@ CUT = (
 )
 STEPS = 6_000
 """Steps of the exhaustive scopes for each unit of effort (``orderlab.properties.validation.effort``)."""
-CORE_STEPS = 4_000
+CORE_STEPS = 20_000
 """At least, of a scope without which no law holds, whatever the effort: many times what two operations take."""
 WAITS_MAX = 8
 """Moments that are visited from one state."""
