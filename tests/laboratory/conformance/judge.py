@@ -313,7 +313,8 @@ def shrink(found: Disagreement, compare: Compare, attempts_max: int = 3000) -> D
 
     ``compare`` must be repeatable. Stops after ``attempts_max`` comparisons with the best so far.
     """
-    search = _Search(found, compare, attempts_max)
+    search = _Search(_out_of_transaction(found, compare), compare, attempts_max)
+    found = search.best
     if not search.accepts_steps(found.sequence.steps[: found.index + 1]):
         return found
     search.accepts(replace(search.best.sequence, resp=2, has_small_encodings=False))
@@ -322,6 +323,13 @@ def shrink(found: Disagreement, compare: Compare, attempts_max: int = 3000) -> D
         search.leave_out_steps()
         search.simplify_arguments()
     return search.best
+
+
+def _out_of_transaction(found: Disagreement, compare: Compare) -> Disagreement:
+    """What EXEC shows, shown by the queued command itself; the disagreement as it is where that shows nothing."""
+    steps = found.sequence.steps[: found.index + 1]
+    alone = tuple(step for step in steps if isinstance(step, int) or step[0].upper() not in (b"MULTI", b"EXEC"))
+    return (compare(replace(found.sequence, steps=alone)) if len(alone) < len(steps) else None) or found
 
 
 def _size(step: Step) -> int:
