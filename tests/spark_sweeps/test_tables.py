@@ -197,6 +197,8 @@ def test_a_row_without_a_column_leaves_its_cell_empty():
         notes=[],
         commands=[],
         drawing=None,
+        curves=[],
+        rows_hidden=0,
         asked=[{"": "x", "value": "y"}],
         axes=[],
         fixed=[{"parameter": "p", "value": "1"}],

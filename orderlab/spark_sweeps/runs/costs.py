@@ -19,13 +19,15 @@ import numpy.typing as npt
 from orderlab.model.errors import InputError
 from orderlab.spark_sweeps.results.folder import ResultFolder, read_rows
 from orderlab.spark_sweeps.results.rows import PREFIX
-from orderlab.spark_sweeps.sweep_file.plan import Plan, Run
+from orderlab.spark_sweeps.sweep_file.plan import LEAST_COST, Plan, Run
 
 FloatArray = npt.NDArray[np.float64]
 RIDGE = 0.3
 ROWS_MAX = 5000
 SECONDS_MIN = 1e-4
 BLOCK_RUNS = 1 << 18
+COST_MAX = 1e30
+"""Costs are kept in four bytes."""
 
 
 class CostModel:
@@ -99,11 +101,11 @@ def estimated(
     """
     known_runs = [(run, second) for number, second in measured if (run := _whole(plan, number)) is not None]
     if plan.has_cost:
-        stated = _by_point(plan, runs, plan.stated_costs)
-        known = [plan.stated_cost(run) for run, _ in known_runs]
-        return stated * (
-            sum(second for _, second in known_runs) / sum(known) if known else 1 / max(stated.mean(), 1e-12)
-        )
+        unit = float(plan.stated_costs(runs[:1] // plan.sweep.replications.count).max(initial=LEAST_COST))
+        stated = _by_point(plan, runs, lambda points: plan.stated_costs(points) / unit)
+        known = [plan.stated_cost(run) / unit for run, _ in known_runs]
+        mean = max(float(stated.mean(dtype=np.float64)), LEAST_COST)
+        return stated * np.float32(sum(second for _, second in known_runs) / sum(known) if known else 1 / mean)
     rows = [(run.parameters, second) for run, second in known_runs]
     model = earlier if earlier is not None and len(rows) < 3 else CostModel(rows)
     return _by_point(plan, runs, lambda points: model.seconds_of(plan.columns(points), len(points)))
@@ -124,7 +126,7 @@ def _by_point(plan: Plan, runs: np.ndarray, costs_of: Callable[[np.ndarray], np.
         points, places = np.unique(
             runs[begin : begin + BLOCK_RUNS] // plan.sweep.replications.count, return_inverse=True
         )
-        costs[begin : begin + BLOCK_RUNS] = costs_of(points)[places]
+        costs[begin : begin + BLOCK_RUNS] = np.minimum(costs_of(points)[places], COST_MAX)
     return costs
 
 
