@@ -16,15 +16,18 @@ import re
 import select
 import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.platform import ENDING, UNSUPPORTED, is_supported
+
+T = TypeVar("T")
 
 
 class ExitCode(IntEnum):
@@ -58,6 +61,37 @@ SIGPIPE = 13
 class Terminated(BaseException):
     """SIGTERM or SIGHUP asks this process to end, and what is half-written goes with it. The argument is the signal's
     number."""
+
+
+def run_asynchronously(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end. Raises Terminated where SIGTERM or SIGHUP asks: what a handler of a signal raises
+    within a callback of the event loop would be lost there."""
+    import asyncio
+
+    async def until_asked() -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
+        asked: list[int] = []
+
+        def ask(number: int) -> None:
+            asked.append(number)
+            task.cancel()
+
+        for number in before:
+            loop.add_signal_handler(number, ask, number)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if asked:
+                raise Terminated(asked[0]) from None
+            raise
+
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.getsignal(number) for number in ENDING if is_main}
+    try:
+        return asyncio.run(until_asked())
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def interrupted_by(error: KeyboardInterrupt | Terminated) -> int:

@@ -41,8 +41,7 @@ def serve(
 
     Faults are asked for by the command ORDERLAB of any connection (ORDERLAB stall 300), or by a file.
     """
-    import asyncio
-
+    from orderlab.program import run_asynchronously
     from orderlab.sim.redis.wire.served_faults import read_schedule
     from orderlab.sim.redis.wire.served_node import ServeSettings
 
@@ -52,7 +51,7 @@ def serve(
     settings = ServeSettings(host, port, clock is ServedClock.VIRTUAL, password.encode())
     settings.check()
     schedule = read_schedule(faults) if faults is not None else []
-    asyncio.run(_serve(settings, cluster, schedule))
+    run_asynchronously(_serve(settings, cluster, schedule))
 
 
 async def _serve(settings: ServeSettings, masters: int, schedule: list[tuple[float, list[str]]]) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
+from orderlab.program import run_asynchronously
 from orderlab.properties.clients.footprints import SCRIPTS, StepFootprint, Touched, is_local
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.node_state import Effect
@@ -228,7 +229,7 @@ def _carried_out(command: str, clients: int, choose: Callable[[int, Sequence[int
     async def live() -> ProcessRun:
         return await ProcessExecution(command, clients).carried_out(choose)
 
-    return asyncio.run(live())
+    return run_asynchronously(live())
 
 
 def _in_order(order: Sequence[int]) -> Callable[[int, Sequence[int]], int]:
