@@ -35,7 +35,8 @@ from orderlab.report.words import cell, counted, harmless
 from orderlab.sim.engine.few_runs import NOMINAL, Evidence, mean_at
 from orderlab.sim.engine.statistics import Interval
 from orderlab.spark_sweeps.questions.asking import unsettled_line
-from orderlab.spark_sweeps.results.folder import Counts, ResultFolder
+from orderlab.spark_sweeps.results.committed import Counts
+from orderlab.spark_sweeps.results.folder import ResultFolder
 from orderlab.spark_sweeps.results.rows import (
     TWO_DIGITS,
     PointColumns,

@@ -9,7 +9,7 @@ from rich.console import Console
 from orderlab.model.verdict import Outcome
 from orderlab.report.sweep import SAID_MAX, print_answer, print_preview, print_run, print_summary, said
 from orderlab.spark_sweeps.questions.answer import Answer
-from orderlab.spark_sweeps.results.folder import Counts
+from orderlab.spark_sweeps.results.committed import Counts
 from orderlab.spark_sweeps.runs.job import Preview, Summary
 from orderlab.spark_sweeps.sweep_file.plan import Plan
 from orderlab.spark_sweeps.sweep_file.specification import sweep_of

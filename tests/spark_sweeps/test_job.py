@@ -46,6 +46,17 @@ def test_hostile_runs_are_rows_with_their_error_and_a_command(engine, request, s
     assert len(summary.failures) == len(FATES)
 
 
+def test_a_sweep_whose_files_are_merged_as_they_come_is_the_same_sweep(pool, sweep_file, tmp_path, monkeypatch):
+    lawful = f'system = "{SUBJECTS}:lawful"\n[axes]\na = [1, 2, 3]\nword = ["x"]\n[replications]\ncount = 20\n'
+    path = sweep_file(lawful)
+    plain = run_sweep(path, pool, SweepOptions(output=str(tmp_path / "a")))
+    monkeypatch.setattr("orderlab.spark_sweeps.results.committed.MERGED_FILES", 2)
+    merged = run_sweep(path, pool, SweepOptions(output=str(tmp_path / "b")))
+    assert len(ResultFolder(merged.folder).files()) < len(ResultFolder(plain.folder).files())
+    assert (merged.digest, merged.counts) == (plain.digest, plain.counts)
+    assert all_rows(merged.folder, 60) == all_rows(plain.folder, 60)
+
+
 @pytest.mark.xdist_group("spark")
 def test_both_engines_make_the_same_rows(pool, on_spark, sweep_file, tmp_path):
     path = sweep_file(

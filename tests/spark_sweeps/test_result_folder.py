@@ -4,7 +4,7 @@ import errno
 import io
 import os
 import random
-from types import SimpleNamespace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from orderlab.model.errors import InputError
-from orderlab.spark_sweeps.results.folder import _NAME, Counts, QuestionFolder, ResultFolder, identity_of
+from orderlab.spark_sweeps.results.committed import MERGED_FILES, CommittedName, Counts
+from orderlab.spark_sweeps.results.folder import QuestionFolder, ResultFolder, identity_of
 from orderlab.spark_sweeps.sweep_file.specification import digest_of
 
 MANIFEST = {"sweep": {"axes": {"a": [1]}}, "code": "c"}
@@ -195,11 +196,8 @@ def test_rows_of_another_sweep_are_named(table, folder):
 
 def test_progress_is_counted_on_and_counted_afresh_where_files_are_gone(folder, monkeypatch):
     parsed = []
-    pattern = _NAME
-    monkeypatch.setattr(
-        "orderlab.spark_sweeps.results.folder._NAME",
-        SimpleNamespace(fullmatch=lambda name: parsed.append(name) or pattern.fullmatch(name)),
-    )
+    of = CommittedName.of
+    monkeypatch.setattr(CommittedName, "of", lambda name: parsed.append(name) or of(name))
     for number in range(5):
         folder.commit(rows([number], outcome="violated" if number == 3 else "holds"))
         assert folder.counts() == Counts(number + 1, 0, int(number >= 3))
@@ -208,10 +206,77 @@ def test_progress_is_counted_on_and_counted_afresh_where_files_are_gone(folder, 
     assert folder.counts().rows == 4
 
 
+def committed_one_by_one(folder, runs):
+    for number in runs:
+        failed = number % 5 == 0
+        outcome = None if failed else "violated" if number % 7 == 0 else "holds"
+        folder.commit(rows([number], status="error" if failed else "ok", outcome=outcome))
+
+
+def test_files_are_merged_and_say_the_same_as_before(folder):
+    committed_one_by_one(folder, range(2 * MERGED_FILES + 1))
+    before = pa.concat_tables(folder.tables(200)).sort_by("run")
+    counts = folder.counts()
+    assert [folder.merge_files() for _ in range(3)] == [True, True, False]
+    assert len(folder.files()) == 3
+    assert pa.concat_tables(folder.tables(200)).sort_by("run").equals(before)
+    assert folder.counts() == folder.standing(200).counts == counts
+
+
+def test_what_two_workers_committed_is_merged_once(folder):
+    committed_one_by_one(folder, range(MERGED_FILES - 1))
+    folder.commit(rows([0], outcome="holds"))
+    folder.counts()
+    assert folder.merge_files()
+    assert folder.counts().rows == MERGED_FILES - 1
+    assert folder.standing(64).counts.rows == MERGED_FILES - 1
+
+
+def test_attempts_are_not_merged_with_each_other(folder):
+    committed_one_by_one(folder, range(MERGED_FILES - 1))
+    folder.commit(rows([0], attempt=2))
+    folder.counts()
+    assert not folder.merge_files()
+
+
+def test_a_driver_that_was_killed_between_merging_and_removing_counts_nothing_twice(folder, monkeypatch):
+    committed_one_by_one(folder, range(MERGED_FILES))
+    counts = folder.counts()
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            folder.merge_files()
+    assert len(folder.files()) == MERGED_FILES + 1
+    assert folder.standing(64).counts == counts
+    assert sum(table.num_rows for table in folder.tables(64)) == MERGED_FILES
+    folder.close()
+    folder.open(MANIFEST)
+    assert len(folder.files()) == 1
+    assert folder.counts() == folder.standing(64).counts == counts
+
+
+def test_who_reads_while_files_are_merged_reads_each_run(folder):
+    committed_one_by_one(folder, range(MERGED_FILES))
+    folder.counts()
+    reading = folder.tables(64)
+    first = next(reading)
+    assert folder.merge_files()
+    assert sorted(pa.concat_tables([first, *reading]).column("run").to_pylist()) == list(range(MERGED_FILES))
+
+
+def test_a_damaged_file_is_not_merged(folder):
+    committed_one_by_one(folder, range(MERGED_FILES))
+    folder.counts()
+    folder.files()[5].write_bytes(b"PAR1")
+    with pytest.raises(InputError, match="remove it: its runs are then done again"):
+        folder.merge_files()
+    assert len(folder.files()) == MERGED_FILES
+
+
 def test_who_asks_all_the_time_is_told_what_was_seen_a_moment_ago(folder, monkeypatch):
     now = [0.0]
     listing = folder._listing
-    monkeypatch.setattr("orderlab.spark_sweeps.results.folder.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("orderlab.spark_sweeps.results.committed.time.perf_counter", lambda: now[0])
     folder.commit(rows([0]))
     assert folder.counts_lately().rows == 1
     listing._took_s = 0.1  # a folder of very many files

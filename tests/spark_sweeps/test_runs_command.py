@@ -167,6 +167,18 @@ def test_a_sweep_is_seen_as_it_goes(lawful, tmp_path):
     assert "greatest" in page(folder, look)
 
 
+def test_a_row_is_seen_once_though_its_file_was_merged(lawful, tmp_path, monkeypatch):
+    monkeypatch.setattr("orderlab.spark_sweeps.results.committed.MERGED_FILES", 2)
+    folder = ResultFolder(shutil.copytree(lawful, tmp_path / "out"))
+    watch = FolderWatch(folder.path)
+    before = watch.look()
+    assert folder.counts().rows == 16
+    assert folder.merge_files()
+    for look in (watch.look(), FolderWatch(folder.path).look()):
+        assert (look.counts, look.metrics, look.is_done) == (before.counts, before.metrics, True)
+        assert sorted(slow.wall_s for slow in look.slowest) == sorted(slow.wall_s for slow in before.slowest)
+
+
 def test_a_question_is_done_when_its_answer_is_newer_than_its_rows(lawful, tmp_path):
     shutil.copytree(lawful, tmp_path / "batch-0000")
     watch = FolderWatch(tmp_path, is_question=True)

@@ -1,23 +1,20 @@
 """The folder of a sweep's results: a manifest, and rows in Parquet files that workers commit on their own.
 
-A file appears whole (temporary name, fsync, rename) and its name says what it holds, so that progress and counts need
-no file to be opened: ``rows/<attempt>-<digest of the runs>.<rows>-<failed>-<violated>.<digest of the
-content>.parquet``; who opens one compares the last of them, so that a file that was edited or damaged gives no figure.
-A run that was committed twice, by a worker that outlived its driver, counts once: readers keep the first of equal
-attempts. Renaming needs a POSIX file system (a local disk, NFS); an object store does not rename atomically.
+A file appears whole (temporary name, fsync, rename) and its name says what it holds (`committed`). The driver merges
+files as they come: the merged file first, then its sources go; where it was killed between the two, the next start
+removes them. A run that was committed twice, by a worker that outlived its driver or in that moment, counts once:
+readers keep the first of equal attempts. Renaming needs a POSIX file system (a local disk, NFS); an object store does
+not rename atomically.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import io
 import json
-import math
 import os
-import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,23 +26,20 @@ import pyarrow.parquet as pq
 
 from orderlab.model.errors import InputError
 from orderlab.model.files import json_of, write_whole
+from orderlab.spark_sweeps.results.committed import (
+    FOREIGN,
+    SOURCES,
+    CommittedName,
+    Counts,
+    Listing,
+    content_digest,
+    read_rows,
+    sources_of,
+)
 from orderlab.spark_sweeps.sweep_file.specification import MANIFEST, digest_of
 
-_FOREIGN = "not rows of this sweep; remove it: its runs are then done again"
-LISTING_SHARE = 0.02
-"""Of the driver's time that goes into looking at names while a sweep runs."""
 SWEEP_DIGEST = "sweep_digest"
 """The column in which each row says to which sweep it belongs (`identity_of`)."""
-_NAME = re.compile(r"(\d+)-([0-9a-f]{32})\.(\d+)-(\d+)-(\d+)\.([0-9a-f]{16})\.parquet")
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Counts of committed rows."""
-
-    rows: int = 0
-    failed: int = 0
-    violated: int = 0
 
 
 def identity_of(manifest: Mapping[str, Any]) -> str:
@@ -143,7 +137,7 @@ class QuestionFolder(OwnedFolder):
     manifest_name = "question.json"
     owner = "question"
 
-    @contextmanager
+    @contextlib.contextmanager
     def held(self, manifest: dict[str, Any]) -> Iterator[None]:
         """Within it no other start of a question or a sweep writes here. Raises InputError."""
         self.open(manifest)
@@ -162,7 +156,7 @@ class ResultFolder(OwnedFolder):
         super().__init__(path)
         self.rows_path = self.path / "rows"
         self.histories = self.path / "histories"
-        self._listing = _Listing(self.rows_path)
+        self._listing = Listing(self.rows_path)
 
     @property
     def identity(self) -> str:
@@ -172,14 +166,23 @@ class ResultFolder(OwnedFolder):
         return self._identity
 
     def _remove_left_overs(self) -> None:
-        """What workers that were killed were at."""
+        """What workers that were killed were at, and what was merged before a driver was."""
         for left_over in self.rows_path.glob(".[0-9]*"):
             left_over.unlink(missing_ok=True)
+        for merged in self.rows_path.glob("*.merged.parquet"):
+            sources = [self.rows_path / name for name in sources_of(merged)]
+            if any(source.exists() for source in sources):
+                read_rows(merged, ["run"])  # whole, so that nothing is lost with them
+            for source in sources:
+                source.unlink(missing_ok=True)
 
     # -- the workers' side ---------------------------------------------------------------------------------
 
     def commit(self, table: pa.Table) -> None:
         """Add rows of one attempt, all or none. Raises InputError where the disk is full or gone."""
+        self._commit(table, is_merged=False)
+
+    def _commit(self, table: pa.Table, is_merged: bool) -> Path:
         runs = table.column("run").to_numpy()
         attempt = table.column("attempt")[0].as_py()
         status, outcome = table.column("status").to_pylist(), table.column("outcome").to_pylist()
@@ -189,11 +192,32 @@ class ResultFolder(OwnedFolder):
         packed = io.BytesIO()
         pq.write_table(table, packed, compression="zstd")
         content = packed.getvalue()
-        name = f"{attempt}-{digest}.{len(runs)}-{failed}-{violated}.{_content_digest(content)}.parquet"
+        counts = Counts(len(runs), failed, violated)
+        place = self.rows_path / str(CommittedName(attempt, digest, counts, content_digest(content), is_merged))
         try:
-            write_whole(self.rows_path / name, content)
+            write_whole(place, content)
         except InputError as error:
             raise InputError(f"{error}; what is committed is kept: run the same command again") from None
+        return place
+
+    # -- the driver's side ---------------------------------------------------------------------------------
+
+    def merge_files(self) -> bool:
+        """Merge some files into one; whether there were so many. For the driver alone, which holds the lock. Raises
+        InputError."""
+        names = self._listing.mergeable()
+        if not names:
+            return False
+        places = [self.rows_path / name for name in names]
+        tables = [self._own_rows(place, None) for place in places]
+        merged = pa.concat_tables(tables).replace_schema_metadata({SOURCES: json.dumps(names)})
+        newest = max(place.stat().st_mtime_ns for place in places)
+        place = self._commit(_once_each(merged), is_merged=True)
+        os.utime(place, ns=(newest, newest))  # when its rows came, for who watches
+        for source in places:
+            source.unlink()
+        self._listing.look()
+        return True
 
     # -- reading -------------------------------------------------------------------------------------------
 
@@ -201,7 +225,7 @@ class ResultFolder(OwnedFolder):
         """The committed files, in the order of their names."""
         if not self.rows_path.is_dir():
             raise InputError(f"{self.path}: no results of a sweep here; run orderlab sweep first")
-        found = sorted(path for path in self.rows_path.iterdir() if _NAME.fullmatch(path.name))
+        found = sorted(path for path in self.rows_path.iterdir() if CommittedName.of(path.name))
         return [path for path in found if attempt is None or int(path.name.partition("-")[0]) == attempt]
 
     def manifest(self) -> dict[str, Any]:
@@ -229,10 +253,9 @@ class ResultFolder(OwnedFolder):
         """Which runs have a row, and how that row ended."""
         attempt = np.zeros(runs, np.int32)
         failed, violated = np.zeros(runs, np.bool_), np.zeros(runs, np.bool_)
-        for path in self.files():
-            table = self._own_rows(path, ["run", "attempt", "status", "outcome"])
+        for path, table in self.committed(["run", "attempt", "status", "outcome"]):
             if table.num_rows and not 0 <= pc.min(table["run"]).as_py() <= pc.max(table["run"]).as_py() < runs:
-                raise InputError(f"{path}: {_FOREIGN}")
+                raise InputError(f"{path}: {FOREIGN}")
             number, tried = table.column("run").to_numpy(), table.column("attempt").to_numpy()
             newer = tried > attempt[number]
             number = number[newer]
@@ -246,13 +269,21 @@ class ResultFolder(OwnedFolder):
         attempt = self.standing(runs).attempt
         seen = np.zeros(runs, np.bool_)
         wanted = None if columns is None else [*dict.fromkeys(["run", "attempt", *columns])]
-        for path in self.files():
-            table = self._own_rows(path, wanted)
+        for _, table in self.committed(wanted):
             number, tried = table.column("run").to_numpy(), table.column("attempt").to_numpy()
             keep = (tried == attempt[number]) & ~seen[number]
             seen[number[keep]] = True
             if keep.any():
                 yield table.filter(pa.array(keep))
+
+    def committed(self, columns: Sequence[str] | None = None) -> Iterator[tuple[Path, pa.Table]]:
+        """Each committed file with its rows; where some were merged meanwhile, what they became. Raises InputError."""
+        read: set[Path] = set()
+        while left := [path for path in self.files() if path not in read]:
+            with contextlib.suppress(FileNotFoundError):
+                for path in left:
+                    yield path, self._own_rows(path, columns)
+                    read.add(path)
 
     def _own_rows(self, path: Path, columns: Sequence[str] | None) -> pa.Table:
         """One committed file, if every row of it belongs here. Raises InputError."""
@@ -262,54 +293,6 @@ class ResultFolder(OwnedFolder):
         if told is None or told.null_count or not pc.all(pc.equal(told, self.identity)).as_py():
             raise InputError(f"{path}: rows of another sweep; remove it: its runs are then done again")
         return table if columns is None else table.drop_columns([SWEEP_DIGEST])
-
-
-def _content_digest(content: bytes) -> str:
-    return digest_of(content)[:16]
-
-
-class _Listing:
-    """What the names in a folder of rows add up to; a name that was seen is not parsed again. The same runs committed
-    by two workers count once.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._seen: set[str] = set()
-        self._counted: set[str] = set()
-        self._by_attempt: dict[int, np.ndarray] = {}
-        self._took_s = 0.0
-        self._at = -math.inf
-
-    def look(self) -> None:
-        """List the folder."""
-        begun = time.perf_counter()
-        with os.scandir(self._path) as entries:
-            names = {entry.name for entry in entries}
-        if not self._seen <= names:  # files were removed: count afresh
-            self._seen, self._counted, self._by_attempt = set(), set(), {}
-        for name in names - self._seen:
-            match = _NAME.fullmatch(name)
-            if match is not None:
-                self._seen.add(name)
-                whose = name.partition(".")[0]
-                if whose in self._counted:
-                    continue
-                self._counted.add(whose)
-                total = self._by_attempt.setdefault(int(match[1]), np.zeros(3, np.int64))
-                total += [int(match[3]), int(match[4]), int(match[5])]
-        self._at = time.perf_counter()
-        self._took_s = self._at - begun
-
-    def look_if_cheap(self) -> None:
-        """List the folder, unless that would take more than LISTING_SHARE of the time."""
-        if time.perf_counter() - self._at >= self._took_s / LISTING_SHARE:
-            self.look()
-
-    def counts(self, attempt: int | None) -> Counts:
-        """Counts of one attempt, or of all."""
-        told = [total for number, total in self._by_attempt.items() if attempt in (None, number)]
-        return Counts(*(int(one) for one in sum(told, np.zeros(3, np.int64))))
 
 
 @dataclass(frozen=True)
@@ -326,19 +309,10 @@ class Standing:
         return Counts(int((self.attempt > 0).sum()), int(self.failed.sum()), int(self.violated.sum()))
 
 
-def read_rows(path: Path, columns: Sequence[str] | None) -> pa.Table:
-    """One committed file. Raises InputError."""
-    try:
-        content, named = path.read_bytes(), _NAME.fullmatch(path.name)
-        if named is not None and named[6] != _content_digest(content):
-            raise OSError("not what a worker wrote: edited or damaged since")
-        table = pq.ParquetFile(pa.BufferReader(content)).read(columns=columns, use_threads=False)
-        if set(columns or ()) <= set(table.column_names):
-            return table
-        raise InputError(f"{path}: {_FOREIGN}")
-    except (OSError, pa.ArrowException) as error:
-        line = " ".join(str(error).split())[:120]
-        raise InputError(f"{path}: unreadable ({line}); remove it: its runs are then done again") from None
+def _once_each(table: pa.Table) -> pa.Table:
+    """The first row of each run: two workers may have committed the same one."""
+    _, first = np.unique(table.column("run").to_numpy(), return_index=True)
+    return table if len(first) == table.num_rows else table.take(np.sort(first))
 
 
 def _difference(found: dict[str, Any], wanted: dict[str, Any]) -> str:

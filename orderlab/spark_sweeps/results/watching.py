@@ -1,12 +1,14 @@
 """A sweep that runs, as its committed files show it: how far it is, how fast, what failed, what it shows so far.
 
 Nothing is asked of the process that runs it, which may be the driver of a cluster: whoever reads the folder can look.
-A file of rows is opened once, when it is new. Rows that two workers committed, or that were tried again, count as often
-as they were written; the summary at the end of a sweep counts each run once.
+A file of rows is opened once, when it is new. A row of the same attempt counts once, though two workers committed it,
+or its file was merged with others; runs that were tried again count with each attempt, and once in the summary at the
+end of a sweep.
 """
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import json
 import math
@@ -17,8 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from orderlab.model.errors import InputError
-from orderlab.spark_sweeps.results.folder import Counts, read_rows
+from orderlab.spark_sweeps.results.committed import FOREIGN, Counts, read_rows
 from orderlab.spark_sweeps.results.rows import PREFIX, kind_of_failure, rank_of, wanted_runs
 from orderlab.spark_sweeps.results.run_table import Round, rounds_of
 
@@ -81,6 +86,8 @@ class FolderWatch:
     _failures: Counter[str] = field(default_factory=Counter)
     _slowest: list[tuple[float, str, dict[str, Any]]] = field(default_factory=list)
     _sums: dict[str, dict[tuple[str, int], list[float]]] = field(default_factory=dict)
+    _counted: dict[tuple[str, int], np.ndarray] = field(default_factory=dict)
+    """Whether each run of a round has been seen, by round and attempt."""
     _points: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
     _begun: float = field(default_factory=time.time)
 
@@ -96,8 +103,9 @@ class FolderWatch:
                 continue
             for path in each.folder.files():
                 if path not in self._seen:
+                    with contextlib.suppress(FileNotFoundError):  # merged a moment ago
+                        self._take(each, path)
                     self._seen.add(path)
-                    self._take(each, path)
             counted.append((each.name, each.folder.counts()))
         counts = Counts(*(sum(getattr(one, name) for _, one in counted) for name in ("rows", "failed", "violated")))
         wanted = self._wanted(rounds)
@@ -121,8 +129,11 @@ class FolderWatch:
         return all(at <= made for at, _ in self._times)
 
     def _take(self, of: Round, path: Path) -> None:
-        table = read_rows(path, None)
-        self._times.append((path.stat().st_mtime, table.num_rows))
+        changed_at = path.stat().st_mtime
+        table = self._new_rows(of, read_rows(path, None))
+        if not table.num_rows:
+            return
+        self._times.append((changed_at, table.num_rows))
         parameters = [name for name in table.column_names if name.startswith(PREFIX)]
         columns = ["run", "point", "status", "error", "wall_s", "metrics", *parameters]
         for row in table.select(columns).to_pylist():
@@ -142,6 +153,19 @@ class FolderWatch:
                     so_far[0] += value
                     so_far[1] += 1
 
+    def _new_rows(self, of: Round, table: pa.Table) -> pa.Table:
+        """The rows that were not seen in another file. Raises InputError."""
+        runs, attempts = table.column("run").to_numpy(), table.column("attempt").to_numpy()
+        if len(runs) and not 0 <= runs.min() <= runs.max() < len(of.plan):
+            raise InputError(f"{of.folder.rows_path}: {FOREIGN}")
+        is_new = np.zeros(len(runs), np.bool_)
+        for attempt in np.unique(attempts).tolist():
+            counted = self._counted.setdefault((of.name, attempt), np.zeros(len(of.plan), np.bool_))
+            here = attempts == attempt
+            is_new[here] = ~counted[runs[here]]
+            counted[runs[here]] = True
+        return table.filter(pa.array(is_new))
+
     def _rate(self) -> float | None:
         """Of the files of late; the oldest of them begins the time, and its rows do not count."""
         if len(self._times) < 2:
@@ -156,7 +180,8 @@ class FolderWatch:
         extremes = {}
         for metric in sorted(self._sums, key=lambda name: (rank_of(name), name)):
             means = {point: (total / runs, int(runs)) for point, (total, runs) in self._sums[metric].items()}
-            least, greatest = min(means, key=lambda one: means[one][0]), max(means, key=lambda one: means[one][0])
+            ordered = sorted(means, key=lambda point: (means[point][0], point))  # whatever files came first
+            least, greatest = ordered[0], ordered[-1]
             if means[least][0] < means[greatest][0]:
                 extremes[metric] = (
                     Extreme(*means[least], self._points[least]),

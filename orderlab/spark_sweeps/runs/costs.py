@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orderlab.model.errors import InputError
-from orderlab.spark_sweeps.results.folder import ResultFolder, read_rows
+from orderlab.spark_sweeps.results.folder import ResultFolder
 from orderlab.spark_sweeps.results.rows import PREFIX
 from orderlab.spark_sweeps.sweep_file.plan import LEAST_COST, Plan, Run
 
@@ -147,8 +147,7 @@ def _feature(column: np.ndarray | None, kind: str, length: int) -> np.ndarray:
 def measured_rows(folder: ResultFolder) -> list[tuple[int, float]]:
     """(run, seconds) of at most ROWS_MAX committed rows."""
     found: list[tuple[int, float]] = []
-    for path in folder.files():
-        table = read_rows(path, ["run", "wall_s"])
+    for _, table in folder.committed(["run", "wall_s"]):
         found += zip(table.column("run").to_pylist(), table.column("wall_s").to_pylist(), strict=True)
         if len(found) >= ROWS_MAX:
             break
@@ -160,8 +159,8 @@ def model_of_earlier(path: str) -> CostModel:
     folder = ResultFolder(path)
     folder.manifest()
     rows: list[tuple[Mapping[str, Any], float]] = []
-    for file in folder.files():
-        for row in read_rows(file, None).to_pylist():
+    for _, table in folder.committed():
+        for row in table.to_pylist():
             given = {name.removeprefix(PREFIX): value for name, value in row.items() if name.startswith(PREFIX)}
             rows.append((given, row["wall_s"]))
         if len(rows) >= ROWS_MAX:

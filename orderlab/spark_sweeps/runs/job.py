@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from orderlab.model.errors import InputError
-from orderlab.spark_sweeps.results.folder import Counts, ResultFolder
+from orderlab.spark_sweeps.results.committed import Counts
+from orderlab.spark_sweeps.results.folder import ResultFolder
 from orderlab.spark_sweeps.results.rows import combined, kind_of_failure, wanted_runs
 from orderlab.spark_sweeps.runs.costs import (
     CostModel,
@@ -196,6 +197,9 @@ class _Sweeping:
                     self._look_again()
             finally:
                 engine.close()
+            self.folder.counts()
+            while self.folder.merge_files():
+                pass
         return self._summary()
 
     def _look_again(self) -> None:
@@ -247,6 +251,7 @@ class _Sweeping:
 
     def _tick(self) -> bool:
         counts = self._obey_stop_rules()
+        self.folder.merge_files()
         if self.on_progress is not None:
             self.on_progress(
                 RunsProgress(int(self.wanted.sum()), self.before, counts, time.perf_counter() - self.begun)
