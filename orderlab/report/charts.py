@@ -2,7 +2,8 @@
 
 Each curve is told by its name at its end, and has a dash and a marker of its own, so that no colour has to be told from
 another. Charts are as wide as a telephone unless told otherwise, so that several stand beside each other on a screen;
-marks lead to their row of the page's table.
+marks lead to their row of the page's table. What a panel draws lies in an inner picture, which cuts what leaves it, so
+that the page's script can stretch it along x (`data-zoom`); without a script it is whole.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ LINES_MAX = len(DASHES)
 LOG_FROM = 30
 """From this ratio of the greatest to the least on an axis counts in powers of ten."""
 TICKS_MAX = 6
+MARGIN = 7.0
+"""Pixels around what lies between the axes, for markers."""
 DRAWN_MAX = 1e290
 """Beyond it differences of two numbers overflow."""
 
@@ -170,21 +173,33 @@ def panel(
             parts.append(_line(left, at(0, value)[1], right, at(0, value)[1], "limit"))
             parts.append(_text(right - 2, at(0, value)[1] - 3, words, "end"))
     ends = []
+    drawn: list[str] = []
     for place, one in enumerate(curves):
         if not one.marks:
             continue
         number = place if one.style is None else one.style
         colour, placed = COLOURS[number % LINES_MAX], [at(mark.x, mark.y) for mark in one.marks]
         if not one.is_cloud and len(placed) > 1:
-            parts.append(
+            drawn.append(
                 f'<path class="curve" d="{_path(placed, one.is_step)}" stroke="{colour}" '
                 f'stroke-dasharray="{DASHES[number % LINES_MAX] or "none"}"/>'
             )
         for mark, (px, py) in zip(one.marks, placed, strict=True):
-            parts.append(_mark(mark, px, py, number, [at(mark.x, end)[1] for end in _ends(mark)], upright=True))
+            drawn.append(_mark(mark, px, py, number, [at(mark.x, end)[1] for end in _ends(mark)], upright=True))
         ends.append((placed[-1], one.name, number))
+    parts.append(_plot(drawn, left, right, top, bottom))
     parts += _names(ends, right, top, bottom)
-    return _svg(title, parts, HEIGHT, width)
+    kind = "log" if x.scale.is_log else "linear"
+    zoom = f"{kind} {x.scale.low!r} {x.scale.high!r} {left:.1f} {right:.1f} {bottom:.1f}"
+    return _svg(title, parts, HEIGHT, width, f' data-zoom="{zoom}"')
+
+
+def _plot(parts: Iterable[str], left: float, right: float, top: float, bottom: float) -> str:
+    """What lies between the axes, with room for markers at their ends."""
+    box = (left - MARGIN, top - MARGIN, right - left + 2 * MARGIN, bottom - top + 2 * MARGIN)
+    x, y, width, height = (f"{one:.1f}" for one in box)
+    frame = f'x="{x}" y="{y}" width="{width}" height="{height}" viewBox="{x} {y} {width} {height}"'
+    return f'<svg class="plot" {frame}>{"".join(parts)}</svg>'
 
 
 def rows_of_intervals(title: str, rows: Sequence[Row], x: ChartAxis, limits: Sequence[tuple[float, str]] = ()) -> str:
@@ -242,6 +257,7 @@ def _ends(mark: Mark) -> list[float]:
 def _below(x: ChartAxis, left: float, right: float, bottom: float, width: int) -> Iterator[str]:
     """The axis below a chart."""
     yield _line(left, bottom, right, bottom, "base")
+    yield '<g class="ticks">'
     free = -math.inf
     for tick in x.ticks:
         place, text = left + x.scale.place(tick) * (right - left), figure(tick)
@@ -251,6 +267,7 @@ def _below(x: ChartAxis, left: float, right: float, bottom: float, width: int) -
             shift = min(0.0, width - 2 - place - half)
             yield _text(place + shift, bottom + 15, text, "middle")
             free = place + half + 5
+    yield "</g>"
     yield _text((left + right) / 2, bottom + 30, x.name, "axis middle")
 
 
@@ -327,5 +344,6 @@ def _text(x: float, y: float, text: str, style: str, whole: str = "") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" class="{style}"{tip}>{escape(text)}</text>'
 
 
-def _svg(title: str, parts: Iterable[str], height: int, width: int) -> str:
-    return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}">{"".join(parts)}</svg>'
+def _svg(title: str, parts: Iterable[str], height: int, width: int, more: str = "") -> str:
+    head = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}"{more}>'
+    return f"{head}{''.join(parts)}</svg>"

@@ -40,6 +40,17 @@ window.probe = () => {
   for (const box of document.querySelectorAll("[data-filter]")) { box.value = "no such thing"; box.dispatchEvent(new Event("input")); }
   told.filtered = [...document.querySelectorAll(".filter output")].map(one => one.textContent);
   for (const box of document.querySelectorAll("[data-filter]")) { box.value = ""; box.dispatchEvent(new Event("input")); }
+  const chart = document.querySelector("svg[data-zoom]");
+  if (chart) {
+    const box = chart.getBoundingClientRect(), ticks = () => [...chart.querySelectorAll(".ticks text")].map(one => one.textContent).join(" ");
+    const point = (kind, share) => chart.dispatchEvent(new PointerEvent(kind, { clientX: box.left + share * box.width, clientY: box.top + 40, button: 0, bubbles: true }));
+    chart.setPointerCapture = () => {};
+    told.ticks = [ticks()];
+    point("pointerdown", 0.4); point("pointermove", 0.5); point("pointermove", 0.6); point("pointerup", 0.6);
+    told.ticks.push(ticks());
+    chart.dispatchEvent(new MouseEvent("dblclick"));
+    told.ticks.push(ticks());
+  }
   const tipped = document.querySelector("[data-tip]");
   if (tipped) { tipped.dispatchEvent(new PointerEvent("pointerover", { bubbles: true })); told.tip = document.getElementById("tip").textContent; }
   const reached = [...document.querySelectorAll("summary, button, input")].filter(one => one.checkVisibility());
@@ -205,6 +216,15 @@ def test_a_page_is_sorted_filtered_and_hovered_over(told: dict[str, dict[str, An
     assert told[f"sweep-{WIDE}"]["filtered"] == ["0 of 20"]
     assert "orderlab sweep s.toml --only 1" in told[f"sweep-{WIDE}"]["tip"]
     assert told[f"findings-{WIDE}"]["filtered"][0].startswith("0 of ")
+
+
+def test_a_range_drawn_over_a_chart_fills_it_until_a_double_click(told: dict[str, dict[str, Any]]) -> None:
+    for width in (NARROW, WIDE):
+        whole, zoomed, again = told[f"sweep-{width}"]["ticks"]
+        assert whole == again == "0 1 2 3 4"
+        low, high = (float(zoomed.split()[end]) for end in (0, -1))
+        assert 0 < low < high < 4
+        assert high - low < 2
 
 
 def test_a_page_that_is_wrong_is_seen(told: dict[str, dict[str, Any]]) -> None:
