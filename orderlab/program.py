@@ -34,13 +34,13 @@ class ExitCode(IntEnum):
     """How a command ended. What was judged decides between 0, 1 and 3; nothing else may end with one of these."""
 
     HOLDS = 0
-    """Every law held and was put to the test; or what was asked for was done, where nothing is judged."""
+    """Every law held and was tested; or what was asked for was done, where nothing is judged."""
     VIOLATED = 1
     """A law is violated."""
     UNUSABLE = 2
     """The input is unusable: one line on standard error says what, where, and the cure; nothing is written."""
     UNKNOWN = 3
-    """Undecided within the budget, or nothing was put to the test."""
+    """Undecided within the budget, or nothing was tested."""
     INTERNAL = 70
     """A defect of orderlab itself (EX_SOFTWARE of sysexits.h)."""
 

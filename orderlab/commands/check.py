@@ -65,8 +65,8 @@ def check(
     """Judge histories: order, loss, duplicates, phantoms, retransmission, expiry, packets in flight, agreement,
     linearizability, and the anomalies of queues and of logs with offsets and transactions.
 
-    Exit code 0: every law that was put to the test holds; 1: one is violated; 2: the input is unusable; 3: the budget
-    did not suffice, or vacuous: no law was put to the test, or not one that --law names. Of several files the worst: 1,
+    Exit code 0: every law that was tested holds; 1: one is violated; 2: the input is unusable; 3: the budget
+    did not suffice, or vacuous: no law was tested, or not one that --law names. Of several files the worst: 1,
     2, 3, 0.
     """
     from orderlab.model.checkers.judge import Question

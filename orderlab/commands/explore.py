@@ -29,7 +29,7 @@ CATALOGUES = ("orderlab.model.classics.catalogue", "orderlab.properties.contract
 """Modules with a `CATALOGUE` of entries; a room that offers specifications adds its own."""
 
 CONSTRAINT_HELP = "A predicate that a state must meet to be gone on from (may be repeated)."
-ALLOW_VACUOUS_HELP = "Exit 0, not 3, where a law was not put to the test."
+ALLOW_VACUOUS_HELP = "Exit 0, not 3, where a law was not tested."
 GROUP = "streams"
 """All specifications whose names begin so can be explored together, by this name."""
 
@@ -166,7 +166,7 @@ def explore(
     """Visit every state of a specification: laws, goals, liveness, deadlock, coverage.
 
     Exit code 0: every law holds; 1: one is violated; 2: the input is unusable; 3: the budget did not suffice, or a law
-    is vacuous: it was not put to the test. How to write a specification: notes/specifications.md.
+    is vacuous: it was not tested. How to write a specification: notes/specifications.md.
     """
     plan = Plan(**locals())
     if plan.template:

@@ -22,10 +22,8 @@ def _known_expectation(expect: str) -> str:
 
 
 TrustAdapter = Annotated[bool, typer.Option(help="Run the Python that a store names: its adapter, its contract.")]
-AllowVacuous = Annotated[bool, typer.Option("--allow-vacuous", help="Exit 0, not 3, where no law was put to the test.")]
-EveryLaw = Annotated[
-    bool, typer.Option("--verbose", "-v", help="List every law, and how often it was put to the test.")
-]
+AllowVacuous = Annotated[bool, typer.Option("--allow-vacuous", help="Exit 0, not 3, where no law was tested.")]
+EveryLaw = Annotated[bool, typer.Option("--verbose", "-v", help="List every law, and how often it was tested.")]
 Expect = Annotated[
     str,
     typer.Option(

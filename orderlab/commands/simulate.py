@@ -212,8 +212,8 @@ def simulate(
 ) -> None:
     """Simulate a broker system: throughput, latency, utilisation, and the verdict of every pipeline law.
 
-    Exit code 0: every law that was put to the test held; 1: one was violated; 2: the input is unusable; 3: unknown, or
-    vacuous: no law was put to the test, or not the one that was asked for (`drain`, by its bound).
+    Exit code 0: every law that was tested held; 1: one was violated; 2: the input is unusable; 3: unknown, or
+    vacuous: no law was tested, or not the one that was asked for (`drain`, by its bound).
     """
     plan = Plan(**locals())
     if plan.list_them:

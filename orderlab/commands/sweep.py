@@ -44,7 +44,7 @@ def sweep(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and about how long.")] = False,
     only: Annotated[int | None, typer.Option(min=0, help="Do this one run here, now, and print its row.")] = None,
     allow_vacuous: Annotated[
-        bool, typer.Option("--allow-vacuous", help="Exit 0, not 3, where runs put no law to the test, or have none.")
+        bool, typer.Option("--allow-vacuous", help="Exit 0, not 3, where runs tested no law, or have none.")
     ] = False,
     seed: Annotated[int | None, typer.Option(min=0, help="Instead of the file's own; printed.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -54,7 +54,7 @@ def sweep(
     A file with a table `question` is answered: capacity, sensitivity, risk, rare-event, cheapest, best, comparison
     (notes/questions.md). The same command goes on where it was stopped. Exit code 0: every run came to its end and held
     every law; 1: a run violates one; 2: the input is unusable; 3: runs failed, were not done, or left their laws
-    unknown (none was put to the test, or there is none: --allow-vacuous); 130: interrupted. With a question 1: its
+    unknown (none was tested, or there is none: --allow-vacuous); 130: interrupted. With a question 1: its
     target is missed; 3: it stayed open.
     """
     from orderlab.extras import find
@@ -142,7 +142,7 @@ def _print_runs(summary: Summary, report: bool, allow_vacuous: bool, as_json: bo
         print_summary(Console(), summary, outcome)
     if outcome is Outcome.UNKNOWN and outcome_of(summary, allow_vacuous=True) is Outcome.HOLDS:
         typer.echo(
-            f"vacuous: {summary.vacuous:,} runs put no law to the test (a function has none unless it returns "
+            f"vacuous: {summary.vacuous:,} runs tested no law (a function has none unless it returns "
             "verdicts), so the outcome is unknown (exit code 3); --allow-vacuous makes it 0",
             err=as_json,
         )
@@ -150,7 +150,7 @@ def _print_runs(summary: Summary, report: bool, allow_vacuous: bool, as_json: bo
 
 
 def outcome_of(summary: Summary, allow_vacuous: bool = False) -> Outcome:
-    """Of a sweep as a whole. `allow_vacuous` forgives runs of which no law was put to the test, or which have none."""
+    """Of a sweep as a whole. `allow_vacuous` forgives runs of which no law was tested, or which have none."""
     if summary.counts.violated:
         return Outcome.VIOLATED
     unknown = summary.unknown - (summary.vacuous if allow_vacuous else 0)

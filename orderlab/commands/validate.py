@@ -122,7 +122,7 @@ def validate(
     Scripts without a binding, or with a draft of one, are judged by the laws that need no contract; then 0 is never
     the exit code. The text of scripts is linted besides, which changes no exit code.
 
-    Exit code 0: every law holds; 1: one is violated; 2: the input is unusable; 3: unknown, or not put to the test.
+    Exit code 0: every law holds; 1: one is violated; 2: the input is unusable; 3: unknown, or not tested.
     """
     asked = {**locals(), "effort": effort or ("quick" if watch else "standard")}
     del asked["watch"]

@@ -45,7 +45,7 @@ class Verdict:
 
     @property
     def vacuous(self) -> bool:
-        """True if the law was never put to the test: its antecedent was counted and never met, to the very end."""
+        """True if the law was never tested: its antecedent was counted and never met, to the very end."""
         ended = self.outcome is not Outcome.VIOLATED and not self.work.get(UNFINISHED)
         return ended and self.work.get("antecedents") == 0
 
@@ -74,7 +74,7 @@ def worst(outcomes: Iterable[Outcome]) -> Outcome:
 def overall(verdicts: Iterable[Verdict], named: Collection[str] = (), allow_vacuous: bool = False) -> Outcome:
     """The outcome of laws that were judged together, in one run or in several: one rule for whoever judges histories.
 
-    Violated if one is; unknown if one is undecided, or nothing was put to the test, or a law of `named` (asked for by
+    Violated if one is; unknown if one is undecided, or nothing was tested, or a law of `named` (asked for by
     name) never was. A law that nobody asked for by name and that the history has nothing of (no QoS 2, no reconnect)
     stays `unknown`, vacuous, itself and does not stand in the way of the others. `allow_vacuous` forgives all that.
     """
@@ -86,7 +86,7 @@ def overall(verdicts: Iterable[Verdict], named: Collection[str] = (), allow_vacu
 
 
 def joint_verdicts(runs: Sequence[tuple[int, Sequence[Verdict]]]) -> list[dict[str, Any]]:
-    """Per law the worst outcome over the runs that put it to the test, how often each came ("vacuous" where it was
+    """Per law the worst outcome over the runs that test it, how often each came ("vacuous" where it was
     not), and the first run that has that outcome, unless it holds, by its seed. A law that no run tests is unknown,
     vacuous.
     """

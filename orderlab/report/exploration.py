@@ -39,7 +39,7 @@ def exploration_lines(found: Exploration, subject: Subject) -> list[str]:
     lines += [f"note: {note}" for note in found.notes]
     if found.outcome is Outcome.UNKNOWN and (untested := [one.law for one in found.verdicts if one.vacuous]):
         lines.append(
-            f"vacuous, not put to the test: {', '.join(untested)}; so the outcome is unknown (exit code 3),"
+            f"vacuous, not tested: {', '.join(untested)}; so the outcome is unknown (exit code 3),"
             " and --allow-vacuous leaves it out of account"
         )
     run = found.run

@@ -164,7 +164,7 @@ class JudgedLaw(_ReportPart):
     clauses: tuple[str, ...] = ()
     outcome: Outcome
     tested: int | None = None
-    """How often it was put to the test; None where that is not counted."""
+    """How often it was tested; None where that is not counted."""
     because: str = ""
     """Why the outcome is unknown, or the law not applicable; else how it was decided, where that is otherwise than
     asked for."""
@@ -222,9 +222,9 @@ class Subject(_ReportPart):
             text = _told(unknown, judged, "undecided")
         elif holding:
             text = f"{holding[0]} holds" if judged == 1 else f"all {judged} laws hold"
-            text += "; not every law that was asked for was put to the test" if self.outcome is Outcome.UNKNOWN else ""
+            text += "; not every law that was asked for was tested" if self.outcome is Outcome.UNKNOWN else ""
         else:
-            text = "no law was put to the test"
+            text = "no law was tested"
         return f"{self.name}: {text}"
 
     @property

@@ -345,7 +345,7 @@ def joint_answer(result: Mapping[str, Any]) -> str:
         if named[Outcome.HOLDS]
         else ""
     )
-    return f"{result['system']}: {'; '.join(filter(None, (*told, held))) or 'no law was put to the test'}{seed}"
+    return f"{result['system']}: {'; '.join(filter(None, (*told, held))) or 'no law was tested'}{seed}"
 
 
 def latency_table(latencies: Mapping[str, Mapping[str, Any]]) -> Table:

@@ -95,7 +95,7 @@ def swept(summary: Summary) -> str:
         else "",
         f"{counts.failed:,} failed" if counts.failed else "",
         f"{summary.runs - counts.rows:,} are not done" if counts.rows < summary.runs else "",
-        f"{summary.vacuous:,} put no law to the test" if summary.vacuous else "",
+        f"{summary.vacuous:,} tested no law" if summary.vacuous else "",
         f"{held:,} kept every law" if held and held < summary.runs else "",
     ]
     if held == summary.runs:

@@ -67,7 +67,7 @@ def summary(subject: Subject) -> Iterator[tuple[str, str]]:
         yield f"  {holds}", "green"
     vacuous, apart = untested(subject)
     if vacuous:
-        yield f"  vacuous, not put to the test: {', '.join(vacuous)}", "dim"
+        yield f"  vacuous, not tested: {', '.join(vacuous)}", "dim"
         for because, names in why_untested(subject).items():
             yield f"    {', '.join(names)}: {because}", "dim"
     for because, names in as_before(subject).items():
@@ -149,9 +149,9 @@ def _keys(keys: dict[str, str], changed: set[str]) -> Iterator[tuple[str, str]]:
 
 
 def law_table(subject: Subject) -> Table:
-    """One row a law: verdict, and how often it was put to the test."""
+    """One row a law: verdict, and how often it was tested."""
     table = Table(title=Text(one_line(f"{subject.name}  ({subject.path})")), title_justify="left")
-    for heading in ("law", "verdict", "put to the test"):
+    for heading in ("law", "verdict", "tested"):
         table.add_column(heading, no_wrap=True, justify="right" if "test" in heading else "left")
     for law in subject.laws:
         told = str(law.outcome) if law.is_applicable else f"{law.outcome} before" if AS_BEFORE in law.because else ""

@@ -34,8 +34,7 @@ PANELS = (
 
 @dataclass(frozen=True)
 class VerdictsShown:
-    """What the laws say of the run, or of all: the outcome, the answer in a sentence, a row for each law that was put
-    to the test."""
+    """What the laws say of the run, or of all: the outcome, the answer in a sentence, a row for each tested law."""
 
     outcome: str
     answer: str
@@ -53,7 +52,7 @@ def _law_row(verdict: Verdict) -> dict[str, Any]:
     return {
         "law": verdict.law,
         "verdict": str(verdict.outcome),
-        "put to the test": verdict.work.get("antecedents"),
+        "tested": verdict.work.get("antecedents"),
         "violated": verdict.work.get("violations") or None,
         "first at, s": broken[0] / 1e6 if broken else None,
         "how": witness.get("why"),
@@ -232,7 +231,7 @@ def laws_changed(now: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str,
     )
 
 
-UNTESTED = "not put to the test"
+UNTESTED = "not tested"
 
 
 def _said_of(verdict: Mapping[str, Any]) -> str:

@@ -75,7 +75,7 @@ def _judged(law: str, outcome: Outcome, verdict: FirstVerdict) -> JudgedLaw:
     if outcome is Outcome.UNKNOWN:
         names = [probe.facts.script.name for probe in verdict.not_run]
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        because = f"{', '.join(names[:3])}{more} could not be run" if names else "vacuous: no call put it to the test"
+        because = f"{', '.join(names[:3])}{more} could not be run" if names else "vacuous: no call tested it"
     return JudgedLaw(
         law=law, statement=LAWS[law], outcome=outcome, tested=tested, because=because,
         is_applicable=outcome is not Outcome.UNKNOWN or bool(tested),

@@ -33,7 +33,7 @@ def print_verdicts(
         _print_table(console, title, verdicts)
     else:
         console.print(
-            f"{escape(printable(title))}; -v lists how often each law was put to the test",
+            f"{escape(printable(title))}; -v lists how often each law was tested",
             highlight=False,
             soft_wrap=True,
         )
@@ -86,7 +86,7 @@ def why_vacuous(verdicts: Sequence[Verdict], outcome: Outcome, named: Collection
         return None
     tested = {verdict.law for verdict in verdicts if not verdict.vacuous}
     missed = ", ".join(law for law in dict.fromkeys(verdict.law for verdict in verdicts) if law in set(named) - tested)
-    told = f"{missed}, asked for by name, was not put to the test" if missed else "no law was put to the test"
+    told = f"{missed}, asked for by name, was not tested" if missed else "no law was tested"
     return f"vacuous: {told}, so the outcome is unknown (exit code 3); --allow-vacuous makes it 0"
 
 

@@ -124,17 +124,17 @@ def as_before(subject: Subject) -> dict[str, list[str]]:
 
 
 def untested(subject: Subject) -> tuple[list[str], list[tuple[str, str]]]:
-    """Laws that nothing put to the test, and those that do not apply, with the reason."""
+    """Laws that nothing tested, and those that do not apply, with the reason."""
     apart = [law for law in subject.laws if not law.is_applicable and AS_BEFORE not in law.because]
     vacuous = [law.law for law in apart if law.because.startswith("vacuous")]
     return vacuous, [(law.law, law.because) for law in apart if law.law not in vacuous]
 
 
 def why_untested(subject: Subject) -> dict[str, list[str]]:
-    """Why laws were not put to the test, where their verdicts say it: reason → laws."""
+    """Why laws were not tested, where their verdicts say it: reason → laws."""
     found: dict[str, list[str]] = {}
     for law in subject.laws:
-        _, _, because = law.because.partition("; ")[0].partition("puts the law to the test: ")
+        _, _, because = law.because.partition("; ")[0].partition("tests the law: ")
         if because and not law.is_applicable:
             found.setdefault(because, []).append(law.law)
     return found

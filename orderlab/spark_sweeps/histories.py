@@ -461,7 +461,7 @@ def _over_all(law: str, found: list[tuple[str, list[Verdict], int]]) -> Verdict:
     notes = dict.fromkeys(n for _, one in mine for n in one.not_covered if not n.startswith(VACUOUS))
     if untested := sum(verdict.vacuous for _, verdict in mine):
         all_of_them = untested == len(mine)
-        notes[VACUOUS if all_of_them else f"{untested} of {len(mine)} histories do not put the law to the test"] = None
+        notes[VACUOUS if all_of_them else f"{untested} of {len(mine)} histories do not test the law"] = None
     witness = {"history": violated[0][0], **to_plain(violated[0][1].witness)} if violated else None
     return Verdict(law, outcome, witness, work, tuple(notes))
 

@@ -1,4 +1,4 @@
-"""The outcome of several laws together: what was not put to the test neither holds nor stands in the way of what
+"""The outcome of several laws together: what was not tested neither holds nor stands in the way of what
 was."""
 
 import pytest

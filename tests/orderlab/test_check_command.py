@@ -73,7 +73,7 @@ def test_where_no_law_is_put_to_the_test_the_exit_code_is_3(tmp_path, line):
     file = history(tmp_path, line)
     result = check(file)
     assert result.exit_code == 3
-    assert "vacuous: no law was put to the test" in result.stdout
+    assert "vacuous: no law was tested" in result.stdout
     found = check(file, "--json")
     assert (found.exit_code, json.loads(found.stdout)["vacuous"]) == (3, True)
     assert check(file, "--allow-vacuous").exit_code == 0
@@ -83,10 +83,10 @@ def test_a_law_asked_for_by_name_has_to_be_put_to_the_test(tmp_path):
     file = history(tmp_path, GOOD)
     result = check(file)
     assert result.exit_code == 0
-    assert "vacuous, not put to the test: exactly-once" in result.stdout
+    assert "vacuous, not tested: exactly-once" in result.stdout
     named = check(file, "--law", "fifo", "--law", "exactly-once")
     assert named.exit_code == 3
-    assert "vacuous: exactly-once, asked for by name, was not put to the test" in named.stdout
+    assert "vacuous: exactly-once, asked for by name, was not tested" in named.stdout
     assert check(file, "--law", "fifo", "--law", "exactly-once", "--allow-vacuous").exit_code == 0
     assert check(file, "--drain-bound-ms", 5).exit_code == 3  # nothing has healed
     assert (
@@ -206,7 +206,7 @@ def test_a_value_may_be_nested_and_not_without_end(tmp_path, depth):
     for file in (edn, lines):
         result = check(file)
         if depth < 100:
-            assert result.exit_code == 3  # a write alone puts nothing to the test
+            assert result.exit_code == 3  # a write alone tests nothing
         else:
             assert isinstance(result.exception, InputError)
             assert "nested" in str(result.exception)

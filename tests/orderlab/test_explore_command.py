@@ -42,7 +42,7 @@ def test_a_broken_variant_tells_its_story_and_exits_1() -> None:
         "expanded, to depth 4",
         "  undecided: coverage: stopped at the violation of no-lost-update: 13 states were seen, 10 of them "
         "expanded, to depth 4; everyone-writes"
-        " was not decided, and so not put to the test",
+        " was not decided, and so not tested",
         "",
         "no-lost-update is violated",
         "    law: The counter is the number of threads that have written.",
@@ -176,7 +176,7 @@ def test_a_law_that_was_not_put_to_the_test_exits_3_and_says_vacuous(tmp_path: P
     untested, allowed = explore(str(file)), explore(str(file), "--allow-vacuous")
     assert (untested.returncode, allowed.returncode) == (3, 0)
     assert "vacuous: its antecedent was never met" in untested.stdout
-    assert "vacuous, not put to the test: small, coverage" in untested.stdout
+    assert "vacuous, not tested: small, coverage" in untested.stdout
     file.write_text(VACUOUS.replace("LIMIT", "1"))
     assert explore(str(file)).returncode == 0
 

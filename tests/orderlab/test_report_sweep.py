@@ -80,7 +80,7 @@ def test_what_a_run_said_is_one_printable_line():
     [
         ((4, 0, 0), 0, 0, "all 4 runs kept every law"),
         ((4, 0, 1), 0, 0, "1 of 4 runs violates a law, 3 kept every law"),
-        ((3, 1, 0), 2, 2, "1 failed, 1 are not done, 2 put no law to the test"),
+        ((3, 1, 0), 2, 2, "1 failed, 1 are not done, 2 tested no law"),
     ],
 )
 def test_a_sweep_begins_with_what_became_of_its_runs(counts, unknown, vacuous, told):

@@ -107,7 +107,7 @@ def test_the_answer_comes_first_and_tells_the_plainest_finding(report: Report) -
         ("uuuh", "a, b and c are undecided, 3 of 4 laws"),
         ("vvvvh", "4 of 5 laws are violated"),
         ("uuuu", "all 4 laws are undecided"),
-        ("", "no law was put to the test"),
+        ("", "no law was tested"),
     ],
 )
 def test_the_answer_names_few_laws_and_counts_many(outcomes: str, told: str) -> None:

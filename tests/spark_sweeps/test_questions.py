@@ -446,7 +446,7 @@ def test_a_risk_question_is_not_answered_by_runs_that_judge_nothing():
         "batch": 8,
     }
     for outcome in (None, "unknown"):
-        with pytest.raises(InputError, match="none of the first 8 runs put a law to the test"):
+        with pytest.raises(InputError, match="none of the first 8 runs tested a law"):
             risk(Risk.model_validate(given), {}, asker(lambda p, r, outcome=outcome: ({}, outcome, "ok"), []), 4)
     partly = risk(Risk.model_validate(given), {}, asker(lambda p, r: ({}, r.choice(["holds", "unknown"]), "ok"), []), 4)
     assert partly.failed == partly.violations > 0  # what stayed unknown did not hold

@@ -46,7 +46,7 @@ class TimeBudget:
 
 EVENTS_SHOWN = 12
 FAULTS_SHOWN = 3
-VACUOUS = "vacuous: nothing in this history puts the law to the test"
+VACUOUS = "vacuous: nothing in this history tests the law"
 
 
 class Shows(Enum):

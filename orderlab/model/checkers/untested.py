@@ -1,4 +1,4 @@
-"""Why a history does not put a law to the test: rows or columns that the law needs are not there, or what it speaks of
+"""Why a history does not test a law: rows or columns that the law needs are not there, or what it speaks of
 never happened."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Need(NamedTuple):
 
 
 class Antecedent(NamedTuple):
-    """What puts a law to the test: the rows that it takes, and what has to happen in them."""
+    """What tests a law: the rows that it takes, and what has to happen in them."""
 
     needs: tuple[Need, ...]
     happens: str
@@ -137,7 +137,7 @@ class RowsSeen:
 
 
 def with_reasons(verdicts: Iterable[Verdict], seen: RowsSeen | None = None) -> list[Verdict]:
-    """The verdicts, where a law was not put to the test with the reason. ``seen``: of histories with rows; None: of
+    """The verdicts, where a law was not tested with the reason. ``seen``: of histories with rows; None: of
     logs of operations."""
     return [
         replace(one, not_covered=tuple(_because(one, seen) if note == VACUOUS else note for note in one.not_covered))

@@ -196,7 +196,7 @@ class ContractLaw:
     name: str
     statement: str
     check: LawCheck
-    """``check(contract, before, call, reply, now_ms)``: None when the reply does not put the law to the test."""
+    """``check(contract, before, call, reply, now_ms)``: None when the reply does not test the law."""
     needs: tuple[str, ...] = ()
     """Operations of which a store must have one."""
 
@@ -394,7 +394,7 @@ class AnyTrace(Protocol):
 
 
 class Terms(Protocol):
-    """What a kind of store says of itself without any store: its laws, what puts them to the test, its steps in JSON
+    """What a kind of store says of itself without any store: its laws, what tests them, its steps in JSON
     and in words, what is explored in small scopes. ``orderlab.properties.contracts.kind.Kind`` adds what takes a store
     to try."""
 
@@ -408,7 +408,7 @@ class Terms(Protocol):
 
     @property
     def situations(self) -> Mapping[str, Sequence[Situation]]:
-        """Law -> what must come about before it has been put to the test; none for a law that counts its tests
+        """Law -> what must come about before it has been tested; none for a law that counts its tests
         itself."""
         ...
 

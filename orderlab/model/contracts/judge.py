@@ -75,7 +75,7 @@ class Judge:
         self._quiet_ms = now_ms
         self.under_way: dict[int, Call] = {}
         self.tested: dict[str, int] = {one.name: 0 for one in self.laws}
-        """How often a reply put each law to the test."""
+        """How often a reply tested each law."""
         self.explained = 0
         """Replies that some state explained."""
         self._left: dict[Hashable, tuple[State, ...]] = {}

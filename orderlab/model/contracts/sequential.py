@@ -98,7 +98,7 @@ class SequentialTerms:
 
     @property
     def situations(self) -> Mapping[str, Sequence[Situation]]:
-        """None: a law counts by itself the replies that put it to the test."""
+        """None: a law counts by itself the replies that test it."""
         return {}
 
     @property

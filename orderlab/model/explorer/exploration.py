@@ -1,9 +1,9 @@
 """An exploration: every law of a system decided, with witnesses, coverage, and what was left out.
 
-Coverage and vacuity: a law that was never put to the test, or an action that never happened, is a failure. A
+Coverage and vacuity: a law that was never tested, or an action that never happened, is a failure. A
 specification whose guard can never be met satisfies every invariant. So a complete exploration in which an action never
 fired or an antecedent never held is vacuous in that respect, and vacuous is not held: `coverage` is unknown, names
-them, and so is each law that was not put to the test.
+them, and so is each law that was not tested.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ def coverage_verdict(
     work = {"actions": len(declared), "actions_fired": len(declared) - len(silent)}
     if not silent and not untested and not undecided:
         return Verdict(COVERAGE, Outcome.HOLDS, work=work)
-    open_ = tuple(f"{law} was not decided, and so not put to the test" for law in undecided)
+    open_ = tuple(f"{law} was not decided, and so not tested" for law in undecided)
     if unfinished is not None:
         missing = tuple(f"action {name} has not fired" for name in silent)
-        missing += tuple(f"{law} has not been put to the test" for law in untested)
+        missing += tuple(f"{law} has not been tested" for law in untested)
         return Verdict(COVERAGE, Outcome.UNKNOWN, work=work, not_covered=(unfinished, *missing, *open_))
     gaps = tuple(f"vacuous: action {name} never fired" for name in silent)
-    gaps += tuple(f"vacuous: {law} was never put to the test" for law in untested)
+    gaps += tuple(f"vacuous: {law} was never tested" for law in untested)
     if gaps:
         work = {**work, "antecedents": 0}
     return Verdict(COVERAGE, Outcome.UNKNOWN, work=work, not_covered=(*gaps, *open_))
@@ -100,7 +100,7 @@ class Exploration:
 
     @property
     def outcome(self) -> Outcome:
-        """The worst of the verdicts; with `allow_vacuous`, of those that were put to the test."""
+        """The worst of the verdicts; with `allow_vacuous`, of those that were tested."""
         return worst(one.outcome for one in self.verdicts if not (self.allow_vacuous and one.vacuous))
 
     def to_json(self) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def explore(
 
     Every law gets a verdict: invariants, step invariants, absence of deadlock, goals, liveness, and `coverage`. After a
     violation the search ends with that level (unless `options.keep_going`), and laws that were not violated by then are
-    unknown. So is a law that was not put to the test (unless `options.allow_vacuous`).
+    unknown. So is a law that was not tested (unless `options.allow_vacuous`).
     Raises InputError as `search` does and where the system does not keep what it claims
     (`orderlab.model.explorer.audit`), SpecificationError when the text of a specification is wrong, Defect when an
     engine is.
@@ -256,7 +256,7 @@ class _Judge:
         return Verdict(law, Outcome.UNKNOWN, work={**self.work, "antecedents": 0}, not_covered=(f"vacuous: {reason}",))
 
     def _why_untested(self, name: str, law: Law | None) -> str | None:
-        """Why a law that nothing broke was not put to the test either."""
+        """Why a law that nothing broke was not tested either."""
         if not self.run.space.count:
             return "there is no initial state"
         if name in self.run.chosen.unbound:

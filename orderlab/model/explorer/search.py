@@ -100,9 +100,8 @@ class Options:
     """`max_depth` stops after so many steps from the initial states.
 
     `keep_going` searches on after a violation; `laws` are the only ones to be judged (empty: all), `constraints` names
-    predicates of the system that a state must meet to be gone on from; `allow_vacuous` lets a law hold that was not put
-    to the test. `seed` draws the states on which what the system claims is checked. `workers` processes share the
-    search.
+    predicates of the system that a state must meet to be gone on from; `allow_vacuous` lets a law hold that was not
+    tested. `seed` draws the states on which what the system claims is checked. `workers` processes share the search.
     """
 
     budget: Budget = field(default_factory=Budget)

@@ -71,7 +71,7 @@ class OperationHistory:
         """Nothing after a violation can be judged."""
 
     def laws(self) -> set[str]:
-        """Those that replies have put to the test."""
+        """Those that replies have tested."""
         return {law for law, count in self.judge.tested.items() if count} | ({SPECIFICATION} if self.count else set())
 
     def does(

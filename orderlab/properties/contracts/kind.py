@@ -119,7 +119,7 @@ class Kind(Protocol):
         ...
 
     def tester(self, binding: Binding, profile: Profile, order: WorkOrder, examples: Any) -> Callable[[str], LawRun]:
-        """Puts one of the laws to the test at a time, as far as the profile goes. ``examples``: Hypothesis's
+        """Tests one of the laws at a time, as far as the profile goes. ``examples``: Hypothesis's
         database."""
         ...
 

@@ -3,8 +3,8 @@
 A certificate holds every state as a step from another, so that each is reached by real steps from the empty store, with
 the digest of its canonical form. To check one, each state is made again, its digest compared, and every step that is
 possible in it taken: each reply must break no law, and lead into a state whose digest is there. Nothing is looked for,
-and nothing of ``orderlab.properties.engine.closing`` is used. How the equivalences of the canonical form were put to
-the test stands in the file and is not repeated.
+and nothing of ``orderlab.properties.engine.closing`` is used. How the equivalences of the canonical form were tested
+stands in the file and is not repeated.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ side, and one operation after the other may meet with trouble once it is known h
 concrete, reached by real steps from the empty store; their canonical form (``orderlab.properties.engine.canonical``)
 only decides whether one was met before.
 
-Each equivalence of that form is put to the test on the scripts, in two ways. Of pairs of states that were merged some
+Each equivalence of that form is tested on the scripts, in two ways. Of pairs of states that were merged some
 are drawn, and a step that is drawn is taken from both. And states are changed as the equivalence allows (all moments
 shifted by days, numbers that only grow made greater by every number that stands in the scripts, by powers of ten) and
 each step of theirs is taken as well. Reply and successor must be the same in canonical form. An equivalence that fails
@@ -63,7 +63,7 @@ NAMES_MAX = 12
 GROWS_FROM = 6
 """Different numbers in one place, each greater than all before, that make it a counter."""
 PAIRS = 600
-"""Merged pairs that are put to the test for one exploration."""
+"""Merged pairs that are tested for one exploration."""
 DRAWN, FEW = 12, 3
 """States that each change is tried on; the second where there are many changes."""
 NUMBER = re.compile(rb"(?<![\w.])(\d{1,15})(?![\w.])")
@@ -77,7 +77,7 @@ DAY_MS = 86_400_000
 
 @dataclass
 class Checked:
-    """How one equivalence was put to the test."""
+    """How one equivalence was tested."""
 
     pairs: int = 0
     """Pairs of merged states from which a step was taken."""

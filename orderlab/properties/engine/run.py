@@ -176,7 +176,7 @@ class Remembered(NamedTuple):
     begun: int
     """Operations that its client has begun with it."""
     tested: tuple[tuple[str, int], ...]
-    """How often each law was put to the test by it."""
+    """How often each law was tested by it."""
     explained: int
 
 

@@ -103,7 +103,7 @@ class Search:
             self.findings.examples.setdefault(f"{operation} uses a key that is not in KEYS, such as ", example)
 
     def count_tests(self, run: ContractRun, steps: int) -> None:
-        """Of so many steps of ``run``, what each law was put to the test by."""
+        """Of so many steps of ``run``, what each law was tested by."""
         findings = self.findings
         findings.work["steps"] += steps
         findings.coverage[BOUNDED] += steps

@@ -193,7 +193,7 @@ def closed_scope(
 
 
 def note_what_cannot_be(findings: Findings, binding: Binding, contract: Contract) -> None:
-    """Laws that say nothing about this store, for nothing ever put them to the test."""
+    """Laws that say nothing about this store, for nothing ever tested them."""
     if WAKE_UP in findings.wanted and not findings.coverage[WAKE_UP]:
         findings.not_applicable[WAKE_UP] = "no client waited without a timeout"
     for one in contract.laws:
@@ -284,7 +284,7 @@ class ContractJudge(Judge):
         """What scripts do with their arguments."""
 
     def note_growth(self, growth: Growth | None) -> None:
-        """What grows, and which laws nothing ever puts to the test."""
+        """What grows, and which laws nothing ever tests."""
         self.growth = growth if growth is not None else self.growth
         note_what_cannot_be(self.findings, self.binding, contract_of(self.binding))
 

@@ -1,4 +1,4 @@
-"""What a state machine did: how often each rule fired, each step was carried out, each law was put to the test.
+"""What a state machine did: how often each rule fired, each step was carried out, each law was tested.
 
 A green run proves nothing about a rule that never fired. Tests assert on a tally that the rare ones are reached; the
 pytest plugin prints it (``--orderlab-statistics``).
@@ -66,7 +66,7 @@ class Tally:
         yield f"{self.examples:,} examples" + (
             f", {self.cut_off:,} cut off: scripts did not end" if self.cut_off else ""
         )
-        for name, counts in (("rules", self.rules), ("carried out", self.steps), ("put to the test", self.coverage)):
+        for name, counts in (("rules", self.rules), ("carried out", self.steps), ("tested", self.coverage)):
             told = ", ".join(
                 f"{key} {count:,}" for key, count in sorted(counts.items(), key=lambda one: (-one[1], one[0]))
             )

@@ -81,7 +81,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Markers, Hypothesis's profiles if one is asked for, and the session if a store is."""
     config.addinivalue_line("markers", "orderlab: a law of a store, collected by --orderlab-store")
     config.addinivalue_line("markers", "orderlab_redis(cluster, password, virtual_clock): what the fixture serves")
-    config.addinivalue_line("markers", "orderlab_law(name): the law that a test puts to the test; noted in JUnit files")
+    config.addinivalue_line("markers", "orderlab_law(name): the law that a test judges; noted in JUnit files")
     if str(config.getoption("--hypothesis-profile", None) or "").startswith("orderlab-"):
         import orderlab.properties.profiles  # noqa: F401 - registers them
     if _use_settings(config) or config.getini("orderlab_stores"):

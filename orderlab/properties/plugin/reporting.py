@@ -16,7 +16,7 @@ from orderlab.properties.machines.tally import Tally
 
 
 def print_summary(terminal: pytest.TerminalReporter, how: str, seed: int) -> None:
-    """Each law of each store: verdict, how often it was put to the test, seconds, reason."""
+    """Each law of each store: verdict, how often it was tested, seconds, reason."""
     rows = [(nodeid, told["summary"]) for nodeid, told in _told(terminal) if "summary" in told]
     if not rows:
         return
@@ -30,7 +30,7 @@ def print_summary(terminal: pytest.TerminalReporter, how: str, seed: int) -> Non
 
 
 def print_statistics(terminal: pytest.TerminalReporter) -> None:
-    """How often each rule fired, each step was carried out and each law was put to the test, by machine."""
+    """How often each rule fired, each step was carried out and each law was tested, by machine."""
     tallies: dict[str, Tally] = {}
     for _, told in _told(terminal):
         for name, data in told["statistics"].items():

@@ -71,7 +71,7 @@ class LawSession:
             }
 
     def tester_of(self, binding: Binding, examples: Any) -> Callable[[str], LawRun]:
-        """What puts the laws of a store to the test, one at a time; the same for all of them."""
+        """What tests the laws of a store, one at a time; the same for all of them."""
         if binding.path not in self._testers:
             laws = self.laws_of[binding.path / FILE_NAME]
             kind, order = kind_of(binding), WorkOrder(seed=self.seed, laws=laws)

@@ -1,4 +1,4 @@
-"""What the analyses find: for each law the shortest traces that break it, and how often it was put to the test."""
+"""What the analyses find: for each law the shortest traces that break it, and how often it was tested."""
 
 from __future__ import annotations
 
@@ -111,12 +111,12 @@ class Findings:
     work: Counter[str] = field(default_factory=Counter)
     """Numbers by name with their unit: states, transitions, examples, steps, operations."""
     coverage: Counter[str] = field(default_factory=Counter)
-    """How often each situation that a law speaks of came about (``Terms.situations``), or a law was put to the test
+    """How often each situation that a law speaks of came about (``Terms.situations``), or a law was tested
     that counts that itself."""
     broken: Counter[str] = field(default_factory=Counter)
     """How many steps were seen to break each law."""
     untested: dict[str, str] = field(default_factory=dict)
-    """Why a law could not be put to the test."""
+    """Why a law could not be tested."""
     not_applicable: dict[str, str] = field(default_factory=dict)
     """Why a law says nothing about this store."""
     notes: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What became of one law of one store, put to the test by itself."""
+"""What became of one law of one store, tested by itself."""
 
 from __future__ import annotations
 

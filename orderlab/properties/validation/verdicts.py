@@ -54,7 +54,7 @@ class LawResult:
 
     @property
     def tested(self) -> int:
-        """How often it was put to the test."""
+        """How often it was tested."""
         return int(self.verdict.work.get("antecedents", 0))
 
     @property
@@ -308,8 +308,8 @@ class Judge:
             return LawResult(Verdict(law, Outcome.UNKNOWN, None, work, (*gaps, findings.interrupted)))
         unmet = [name for name, times in met.items() if not times]
         if unmet:
-            never = "no reply put it to the test" if situations is None else f"never came about: {'; '.join(unmet)}"
-            gaps.append(findings.untested.get(law) or f"vacuous, not put to the test: {never}")
+            never = "no reply tested it" if situations is None else f"never came about: {'; '.join(unmet)}"
+            gaps.append(findings.untested.get(law) or f"vacuous, not tested: {never}")
             return LawResult(Verdict(law, Outcome.UNKNOWN, None, work, tuple(gaps)))
         one_sided = self.terms.one_sided(law)
         return LawResult(Verdict(law, Outcome.HOLDS, None, work, (*gaps, one_sided) if one_sided else tuple(gaps)))

@@ -31,7 +31,7 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
 
 class P2PSettings(RedisSettings):
     """The knobs of the measurement, by the names of the published tables. By default the load of the row 200k comes of
-    fewer publishers, who publish more than once in a short run: else it would put no order to the test."""
+    fewer publishers, who publish more than once in a short run: else it would test no order."""
 
     publishers: int = Field(default=10_000, ge=1, le=2_000_000)
     rate: float = Field(default=10.0, ge=RATE_MIN, le=1000, allow_inf_nan=False)

@@ -48,7 +48,7 @@ class AnsweredRun:
 
     @property
     def tells_nothing(self) -> bool:
-        """Whether it failed, or its laws stayed unknown or were not put to the test: nobody knows what it would have
+        """Whether it failed, or its laws stayed unknown or were not tested: nobody knows what it would have
         shown."""
         return self.status != "ok" or self.outcome not in ("holds", "violated")
 
@@ -120,11 +120,10 @@ def on_one_line(error: str) -> str:
 
 
 def insist_on_judgement(found: Sequence[AnsweredRun]) -> None:
-    """Raise InputError where no run put a law to the test: how often one breaks cannot be learned there."""
+    """Raise InputError where no run tested a law: how often one breaks cannot be learned there."""
     if found and not any(run.outcome in ("holds", "violated") for run in found if run.status == "ok"):
         raise InputError(
-            f"question: none of the first {len(found)} runs put a law to the test; return verdicts, or see: "
-            f"{found[0].replay}"
+            f"question: none of the first {len(found)} runs tested a law; return verdicts, or see: {found[0].replay}"
         )
 
 

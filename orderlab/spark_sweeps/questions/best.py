@@ -366,7 +366,7 @@ def _notes(asked: Best, search: Search) -> list[str]:
         notes.append(_stopped_line(asked.short, list(search.tried.values()), stopped))
     if unmeasured:
         notes.append(f"{unmeasured:,} configurations were not measured, and are no answer: a run failed, or showed no "
-                     "finite number, or put no law to the test.")  # fmt: skip
+                     "finite number, or tested no law.")  # fmt: skip
     for metric, parts in search.importance.items():
         shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in parts.items())
         notes.append(

@@ -320,7 +320,7 @@ def of_rare_event(asked: RareEvent, found: RareAnswer) -> AnswerTable:
         )
     if found.failed:
         notes.append(
-            f"{found.failed} runs that failed or put no law to the test are counted as the event: nobody knows what "
+            f"{found.failed} runs that failed or tested no law are counted as the event: nobody knows what "
             "they would have shown."
         )
     if found.agrees is False:

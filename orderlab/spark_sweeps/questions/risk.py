@@ -185,7 +185,7 @@ def of_risk(asked: Risk, found: Likelihood) -> AnswerTable:
     ]
     if found.failed:
         notes.append(
-            f"{found.failed} runs that failed or put no law to the test are counted as violations: nobody knows what "
+            f"{found.failed} runs that failed or tested no law are counted as violations: nobody knows what "
             "they would have shown."
         )
     if found.violations == 0:

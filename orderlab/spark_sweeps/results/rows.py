@@ -52,7 +52,7 @@ SCHEMA_TAIL = [
     pa.field("status", pa.string(), nullable=False),  # ok, error, timeout, memory, killed
     pa.field("error", pa.string()),
     pa.field("outcome", pa.string()),  # holds, violated, unknown; null where nothing was judged
-    pa.field("vacuous", pa.bool_()),  # no law was put to the test, and nothing else is unknown
+    pa.field("vacuous", pa.bool_()),  # no law was tested, and nothing else is unknown
     pa.field("settled", pa.bool_()),  # whether its warm-up had ended when measurement began; null where nobody knows
     pa.field("verdicts", pa.map_(pa.string(), pa.string())),
     pa.field("witnesses", pa.string()),  # JSON by law

@@ -84,9 +84,9 @@ class Summary:
     failures: list[dict[str, Any]]
     violations: list[dict[str, Any]]
     unknown: int = 0
-    """Runs that came to their end without a verdict on their laws: undecided, or not one was put to the test."""
+    """Runs that came to their end without a verdict on their laws: undecided, or not one was tested."""
     vacuous: int = 0
-    """Those of them of which no law was put to the test, or which have none."""
+    """Those of them of which no law was tested, or which have none."""
     unsettled: int = 0
     """Runs whose warm-up had not ended when measurement began."""
     failure_kinds: Mapping[str, int] = field(default_factory=dict)

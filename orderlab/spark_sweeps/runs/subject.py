@@ -33,10 +33,10 @@ class Observed:
     history_rows: int | None = None
     history_file: str | None = None
     overall: str | None = None
-    """The outcome of all laws together, from who knows which were put to the test."""
+    """The outcome of all laws together, from who knows which were tested."""
 
     vacuous: bool = False
-    """Whether nothing but that no law was put to the test stands in the way of ``holds``."""
+    """Whether nothing but that no law was tested stands in the way of ``holds``."""
 
     settled: bool | None = None
     """Whether the warm-up had ended when measurement began; None where nobody knows."""

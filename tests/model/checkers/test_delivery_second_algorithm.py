@@ -352,7 +352,7 @@ class Slow:
         return set(self.receivers(fifo))
 
     def tested(self):
-        """How often `at-least-once` and `agreement` are put to the test."""
+        """How often `at-least-once` and `agreement` are tested."""
         owed, kinds = 0, (EventKind.DELIVER, EventKind.TRIM, EventKind.EXPIRE)
         for fifo, subscriber, since in self.pairs():
             old = self.published_up_to(fifo, since) if since >= 0 else -1

@@ -76,7 +76,7 @@ def histories(draw):
 
 
 class SlowJudge:
-    """Looks at every instant. `broken` and `met`: the rows that break each law, and that put it to the test."""
+    """Looks at every instant. `broken` and `met`: the rows that break each law, and that test it."""
 
     def __init__(self, history):
         batch, names = history.joined(), history.names

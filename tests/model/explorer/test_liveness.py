@@ -141,7 +141,7 @@ def test_agrees_with_enumeration(
 
 
 HELD = {False: Outcome.HOLDS, True: Outcome.UNKNOWN}
-"""What a law is that nothing breaks, by whether it was not put to the test."""
+"""What a law is that nothing breaks, by whether it was not tested."""
 
 
 def test_a_strongly_fair_step_that_is_enabled_now_and_then_is_taken() -> None:
@@ -234,7 +234,7 @@ def law(system: TransitionSystem[tuple[int, ...]], name: str) -> Verdict:
 
 
 def test_coverage_does_not_speak_of_a_law_that_was_not_decided() -> None:
-    """Another law is violated first, and every action has fired by then; to the end, the law is put to the test."""
+    """Another law is violated first, and every action has fired by then; to the end, the law is tested."""
     broken = Increment(lock=False)
     assert law(broken, "everyone-writes").outcome is law(broken, "coverage").outcome is Outcome.UNKNOWN
     assert "everyone-writes was not decided" in law(broken, "coverage").not_covered[-1]

@@ -85,7 +85,7 @@ def test_two_processes_write_one_junit_file(tmp_path: Path) -> None:
         told = {one.get("name"): one.get("value") for one in case.iter("property")}
         cases[told["orderlab-law"]] = (told["orderlab-seed"], told["orderlab-profile"], told["orderlab-outcome"])
     assert cases == {"expiry": ("5", "dev", "violated"), "store-order": ("5", "dev", "holds")}
-    assert re.search(r"put to the test: .*several messages live \d", found.stdout)
+    assert re.search(r"tested: .*several messages live \d", found.stdout)
     assert re.search(r"rules: \w", found.stdout)
 
 

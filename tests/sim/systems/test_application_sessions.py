@@ -28,7 +28,7 @@ SMALL = {
 
 
 def run(seed=1, **more):
-    """(system, counts, violated laws, what put them to the test, columns of the history)."""
+    """(system, counts, violated laws, what tested them, columns of the history)."""
     batches = []
     system = SYSTEMS["tbmq-application"].assemble(
         settings_of("tbmq-application", {**SMALL, **more}), seed, [batches.append]

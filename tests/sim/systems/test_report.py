@@ -45,9 +45,7 @@ def test_all_that_was_owed_is_delivered_or_trimmed_or_expired_or_waits_or_is_los
     went = ("first_deliveries", "pending", "excused", "taken_as_expired", "violations")
     published = report["counts"]["published"]
     assert sum(work[name] for name in went) == published
-    assert work["antecedents"] == published - work["pending"] - work["taken_as_expired"], (
-        "these put nothing to the test"
-    )
+    assert work["antecedents"] == published - work["pending"] - work["taken_as_expired"], "these test nothing"
     assert work[where] > 0
 
 

@@ -18,7 +18,7 @@ SMALL = {
 
 
 def run(seed=0, kind=P2PSettings, system=P2PSystem, before=lambda system: None, **settings):
-    """(counts, violated laws, what put them to the test, batches)."""
+    """(counts, violated laws, what tested them, batches)."""
     batches = []
     ran = system(kind(**{**SMALL, **settings}), seed, [batches.append])
     before(ran)

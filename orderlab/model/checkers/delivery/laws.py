@@ -106,7 +106,7 @@ class DeliveryChecker:
         missing = Missing.of(done, lanes, delivered)
         acknowledged = done.acknowledged.intervals()
         found = missing.count(pairs, acknowledged)
-        undecided = int(found[:, 2].sum() + found[:, 3].sum())  # pending, or taken as expired: not put to the test
+        undecided = int(found[:, 2].sum() + found[:, 3].sum())  # pending, or taken as expired: not tested
         tally.meets("at-least-once", _owed_count(pairs, acknowledged) - undecided)
         tally.counts["pending"] = int(found[:, 2].sum())
         tally.counts["taken_as_expired"] = int(found[:, 3].sum())

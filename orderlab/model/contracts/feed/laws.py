@@ -7,7 +7,7 @@ from orderlab.model.contracts.feed.words import Feed, Page, PromisedFeed, payloa
 
 
 class FeedLaws(PromisedFeed):
-    """None where a reply does not put the law to the test."""
+    """None where a reply does not test the law."""
 
     def _listing(self, before: Feed, call: Call, reply: Reply) -> tuple[list[str], Page] | None:
         """What a reader ought to see next and what it was told."""

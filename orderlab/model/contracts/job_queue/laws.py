@@ -7,7 +7,7 @@ from orderlab.model.contracts.job_queue.words import COMPLETED, DEAD, DELAYED, L
 
 
 class JobQueueLaws(PromisedQueue):
-    """None where a reply does not put the law to the test."""
+    """None where a reply does not test the law."""
 
     @law("no-loss", "a job that was accepted is handed out, or is told where it is, until it ends")
     def no_loss(self, before: Queue, call: Call, reply: Reply, now_ms: int) -> bool | None:

@@ -359,7 +359,7 @@ class SessionTerms:
 
     @property
     def situations(self) -> Mapping[str, Sequence[Situation]]:
-        """Law -> what must come about before it has been put to the test."""
+        """Law -> what must come about before it has been tested."""
         return BY_LAW
 
     @property

@@ -1,4 +1,4 @@
-"""A few runs that put every law to the test before the searches begin: none may hold because nothing happened."""
+"""A few runs that test every law before the searches begin: none may hold because nothing happened."""
 
 from __future__ import annotations
 

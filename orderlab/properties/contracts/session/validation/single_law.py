@@ -34,7 +34,7 @@ from orderlab.sim.stores.bound import BudgetExceeded
 def run_law(
     binding: Binding, law: str, profile: Profile, number: int, database: ExampleDatabase | None = None
 ) -> LawRun:
-    """Put one law of a store to the test. ``number`` is the seed. Raises InputError for a store that cannot be run."""
+    """Test one law of a store. ``number`` is the seed. Raises InputError for a store that cannot be run."""
     began = time.monotonic()
     found = LawRun(str(binding.path), law, number)
     subject, findings = Subject(binding, number), Findings(frozenset([law]))
