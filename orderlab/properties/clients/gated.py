@@ -60,7 +60,7 @@ def carried_out(
     run.is_free = True
     if "stuck" not in ends:
         for item, count in run.counts["produced"].items():
-            if run.counts["consumed"] and run.counts["consumed"][item] < count:
+            if run.counts["consumed"][item] < count:
                 run.violate("no-loss", f"{item} was produced, and nobody consumed it")
         for check in [*run.at_end.values(), *([scenario.finally_] if scenario.finally_ else [])]:
             run.ask("finally", check)

@@ -11,6 +11,7 @@ import random
 import sys
 import threading
 from asyncio import _set_running_loop
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -20,7 +21,7 @@ import greenlet
 from orderlab.properties.clients.footprints import SCRIPTS, StepFootprint, Touched
 from orderlab.properties.clients.nodes import Nodes
 from orderlab.properties.clients.places import place_of
-from orderlab.properties.clients.troubles import MIGRATIONS, MOVED, PAUSES, RESTART, can_befall
+from orderlab.properties.clients.troubles import LATE, LATE_MAX, MIGRATIONS, MOVED, PAUSES, RESTART, can_befall
 from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.keyspace import FrozenKeyspace
@@ -189,6 +190,10 @@ class Execution:
         self.touched = Touched()
         self.troubles, self.budget = tuple(troubles), budget
         self.used: list[tuple[str, str]] = []
+        self.begun: set[str] = set()
+        """Clients that have made a step."""
+        self.late: Counter[str] = Counter()
+        """Client -> moments that it has let go by before it came."""
         self.choices: list[Choice] = []
         self.idle = 0
         self.is_stuck = False
@@ -295,6 +300,10 @@ class Execution:
             lane.trouble = ""
             self.pend(Op("sleep", "paused", _never, self._past_deadline_us() + longer_us))
             self.pend(op)
+        elif lane.trouble == LATE:
+            op, lane.trouble = lane.op, ""
+            self.pend(Op("sleep", LATE, _never, self._next_moment_us()))
+            self.pend(op)
 
     def _die(self, lane: Lane) -> None:
         lane.kills += 1
@@ -316,6 +325,27 @@ class Execution:
     def _past_deadline_us(self) -> int:
         ahead = [ms for ms in self.shard.all_deadlines_ms() if ms >= self.shard.now_ms]
         return (min(ahead) + 1) * 1000 if ahead else self.now_us + 1_000_000
+
+    def _next_moment_us(self) -> int | None:
+        """When a key ends or a client that has begun goes on by itself; None where none of them does."""
+        begun = [lane for lane in self.lanes.values() if lane.client in self.begun and not lane.is_done]
+        moments = [lane.op.until_us for lane in begun if lane.op.until_us is not None]
+        timeout_ms = self.shard.waits.next_timeout_ms() if self.shard.waits else None
+        moments += [timeout_ms * 1000] if timeout_ms is not None else []
+        ends = [(ms + 1) * 1000 for ms in self.shard.all_deadlines_ms() if ms >= self.shard.now_ms]
+        return min((*moments, *ends)) if moments else None
+
+    def _late_ones(self, gathered: Sequence[Choice]) -> list[Choice]:
+        """The clients that may come later, where those that have begun sleep or wait for a while: time goes by for no
+        other."""
+        clients = [self.lanes[name].client for name, _ in gathered]
+        if not self.begun or self.begun.intersection(clients) or self._next_moment_us() is None:
+            return []
+        return [
+            (name, LATE)
+            for (name, _), client in zip(gathered, clients, strict=True)
+            if self.lanes[name].op.kind in ("command", "mark") and self.late[client] < LATE_MAX
+        ]
 
     def random(self) -> random.Random:
         """The draws of the lane that runs."""
@@ -385,8 +415,10 @@ class Execution:
                 self.polls_cut = True
             else:
                 gathered = polling
-        if gathered and len(self.used) < self.budget:
-            for name, _ in tuple(gathered):
+        plain = tuple(gathered)
+        gathered += self._late_ones(plain)
+        if len(self.used) < self.budget:
+            for name, _ in plain:
                 lane = self.lanes[name]
                 if lane.op.kind in ("command", "mark"):
                     gathered += [(name, trouble) for trouble in self.troubles if can_befall(self, lane.op, trouble)]
@@ -400,8 +432,13 @@ class Execution:
         self.choices.append(choice)
         before = shard.freeze() if self.recording or self.keeps_last_write else {}
         lane.trouble = trouble
-        if trouble:
+        if trouble == LATE:
+            self.late[lane.client] += 1
+            self.touched.is_whole = True  # who comes when: time goes by
+        elif trouble:
             self._befall(lane, choice)
+        if op.kind != "start" and op.what != LATE and trouble != LATE:
+            self.begun.add(lane.client)
         where = self._where(lane) if self.recording else ("", "")
         self.reply = None
         dirty = shard.dirty

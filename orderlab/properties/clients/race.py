@@ -24,7 +24,7 @@ from orderlab.properties.clients.orders import (
 )
 from orderlab.properties.clients.runs import FinishedRun, carried_out, controlled
 from orderlab.properties.clients.scenario import Scenario
-from orderlab.properties.clients.troubles import ALL_TROUBLES, TROUBLES
+from orderlab.properties.clients.troubles import ALL_TROUBLES, LATE, TROUBLES
 from orderlab.properties.harness.keyspace import shown_keyspace
 from orderlab.sim.redis.blocking import Waiting
 
@@ -112,6 +112,8 @@ def told_step(step: LaneStep) -> str:
     if step.kind == "command":
         commands = step.what if step.what and isinstance(step.what[0], tuple) else (step.what,)
         return "; ".join(" ".join(_word(argument) for argument in command) for command in commands)
+    if step.what == LATE:
+        return "comes late"
     return (
         f"sleeps {step.what:g} s" if isinstance(step.what, (int, float)) else f"{step.kind} {step.what or ''}".strip()
     )
@@ -132,7 +134,7 @@ def lines_of(verdict: RaceVerdict, with_keys: bool = False) -> Iterator[str]:
         yield f"  {verdict.what}"
     yield f"  {verdict.how_far}"
     for number, step in enumerate(verdict.steps, 1):
-        if step.kind == "start":
+        if step.kind == "start" or step.trouble == LATE:
             continue
         trouble = f" [{step.trouble}]" if step.trouble else ""
         reply = f" -> {told_reply(step)}" if step.kind == "command" else ""
@@ -177,7 +179,7 @@ def replayed(scenario: Scenario, schedule: str) -> RaceVerdict:
     choices: list[Choice] = []
     for word in schedule.split(",") if schedule else ():
         name, _, fault = word.strip().partition("!")
-        if not name or (fault and fault not in ALL_TROUBLES):
+        if not name or (fault and fault not in (*ALL_TROUBLES, LATE)):
             known = did_you_mean(fault, tuple(ALL_TROUBLES)) if fault else "write 0,1,0!reply-lost"
             raise InputError(f"--schedule: {word!r} is no step; {known}")
         choices.append((name, fault))

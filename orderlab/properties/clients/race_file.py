@@ -14,14 +14,14 @@ from orderlab.properties.clients import gate, gated
 from orderlab.properties.clients.gate import ScheduledStep
 from orderlab.properties.clients.race import RaceVerdict, told_reply, told_step
 from orderlab.properties.clients.scenario import Scenario
-from orderlab.properties.clients.troubles import PAUSES
+from orderlab.properties.clients.troubles import LATE, PAUSES
 from orderlab.properties.export.transcript import Move, Transcript, shown_keys
 from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.redis.blocking import Waiting
 
 LONGEST_MS: Final = 60_000
 """Virtual time of a schedule up to which a server replay waits."""
-ON_SERVER: Final = ("reply-lost", "refused", "timeout", "killed", *PAUSES, "scripts-flushed")
+ON_SERVER: Final = ("reply-lost", "refused", "timeout", "killed", *PAUSES, LATE, "scripts-flushed")
 """Faults that a gate can bring about between a client and a server that is well."""
 
 
@@ -43,7 +43,8 @@ def gated_steps(scenario: Scenario, verdict: RaceVerdict) -> list[ScheduledStep]
             raise InputError(
                 f"{who}: no gate makes a server show {step.trouble}; make it again on the kernel (--backend kernel)"
             )
-        if client in dead or step.kind in ("start", "wait") or step.trouble in PAUSES or step.what == "paused":
+        is_still = step.trouble in (*PAUSES, LATE) or step.what in ("paused", LATE)
+        if client in dead or step.kind in ("start", "wait") or is_still:
             continue
         name = ""
         if step.kind == "command":
@@ -61,7 +62,7 @@ def gated_steps(scenario: Scenario, verdict: RaceVerdict) -> list[ScheduledStep]
 
 def transcript_of_race(verdict: RaceVerdict) -> Transcript:
     """The schedule step by step, with the keys after each."""
-    steps = [step for step in verdict.steps if step.kind != "start"]
+    steps = [step for step in verdict.steps if step.kind != "start" and step.trouble != LATE]
     moves = [
         Move(
             f"client {step.lane}",

@@ -242,7 +242,7 @@ def _judge(execution: Execution, marks: Marks, law: str, check: Callable[..., An
 
 def _at_the_end(scenario: Scenario, execution: Execution, marks: Marks) -> None:
     for item in marks.produced:
-        if marks.violation is None and marks.consumed and marks.consumed[item] < marks.produced[item]:
+        if marks.violation is None and marks.consumed[item] < marks.produced[item]:
             marks.violate("no-loss", f"{item} was produced, and nobody consumed it")
     if marks.violation is not None:
         return

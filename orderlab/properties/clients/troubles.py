@@ -52,6 +52,11 @@ ALL_TROUBLES: Final = TROUBLES | {
 MIGRATIONS: Final = (MOVED, SLOT_MIGRATES.name)
 """In a scenario on a cluster these are no refusal: the slot, or the command's keys of it, go to the next node."""
 
+LATE: Final = "late"
+"""No fault, and free: while those that have begun sleep or wait, a client comes after the next moment at which one of
+them goes on or a key ends. Nobody has promised when it comes."""
+LATE_MAX: Final = 2
+"""Moments that one client lets go by before it comes."""
 PAUSES: Final = {"paused": 0, "paused-longer": 1_000_000}
 """Faults in which a client stands still, and for how many microseconds past the deadline: who waits for it by asking
 from time to time asks once more meanwhile."""

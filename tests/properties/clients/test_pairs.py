@@ -33,6 +33,10 @@ class Pair:
 PAIRS: list[Pair] = []
 
 
+def nothing(redis: Any) -> None:
+    """What a scenario is called with at the end, where nothing is asked."""
+
+
 def pair(name: str, law: str, right: Any, flawed: Any, trouble: int = 0) -> None:
     PAIRS.append(Pair(name, right, flawed, law, trouble))
 
@@ -123,6 +127,55 @@ def expiring_flawed(redis: Any, at: Any) -> None:
 pair(
     "limiter that dies", "finally", scenario(clients=2)(expiring_right), scenario(clients=2)(expiring_flawed), trouble=1
 )
+
+
+# -- a lease that ends while its holder works: who comes then gets the lock ----------------------
+
+
+def working(redis: Any, at: Any, lease_ms: int) -> None:
+    if redis.set("lock", at.client, nx=True, px=lease_ms):
+        with at("critical", most=1):
+            at.sleep(2)
+
+
+def long_lease(redis: Any, at: Any) -> None:
+    working(redis, at, 2_500)
+
+
+def short_lease(redis: Any, at: Any) -> None:
+    working(redis, at, 1_500)
+
+
+pair("lease that ends", "at-most-1", scenario(clients=2)(long_lease), scenario(clients=2)(short_lease))
+
+
+# -- a message to whoever listens: who comes late hears nothing ----------------------
+
+
+def tells(redis: Any, at: Any) -> None:
+    at.produced("m")
+    redis.rpush("letters", "m")
+
+
+def shouts(redis: Any, at: Any) -> None:
+    at.produced("m")
+    redis.publish("letters", "m")
+
+
+def reads(redis: Any, at: Any) -> None:
+    at.consumed(redis.blpop("letters", timeout=0)[1].decode())
+
+
+def listens(redis: Any, at: Any) -> None:
+    channel = redis.pubsub()
+    channel.subscribe("letters")
+    channel.get_message(timeout=1)
+    message = channel.get_message(timeout=1)
+    if message is not None:
+        at.consumed(message["data"].decode())
+
+
+pair("message", "no-loss", scenario(clients=[tells, reads])(nothing), scenario(clients=[shouts, listens])(nothing))
 
 
 # -- a queue with leases: a job that is nobody's goes back --------------------------------------------------------
