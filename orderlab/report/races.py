@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 
 from orderlab.model.verdict import Outcome
-from orderlab.properties.clients.lanes import LaneStep
+from orderlab.properties.clients.lane import LaneStep
 from orderlab.properties.clients.race import RaceVerdict, schedule_of, statement_of, told_reply, told_step
 from orderlab.properties.harness.keyspace import shown_keyspace
 from orderlab.report.report import Finding, JudgedLaw, Line, Step, Subject, fingerprint_of

@@ -24,7 +24,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from orderlab.properties.clients import lanes
 from orderlab.properties.clients.footprints import PUBSUB
 from orderlab.properties.clients.gate import encoded, parts
-from orderlab.properties.clients.lanes import Execution, Lane, Op
+from orderlab.properties.clients.lane import Lane, Op
+from orderlab.properties.clients.lanes import Execution
 from orderlab.properties.clients.places import place_of
 from orderlab.properties.clients.wiring import Argv, ShardLink, carry, converted, decoder, has_data, port_of
 from orderlab.sim.redis.blocking import Waiting

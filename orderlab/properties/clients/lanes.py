@@ -13,12 +13,12 @@ import threading
 from asyncio import _set_running_loop
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import greenlet
 
 from orderlab.properties.clients.footprints import SCRIPTS, StepFootprint, Touched
+from orderlab.properties.clients.lane import Choice, Killed, Lane, LaneStep, Op, Unstable
 from orderlab.properties.clients.nodes import Nodes
 from orderlab.properties.clients.places import place_of
 from orderlab.properties.clients.troubles import LATE, LATE_MAX, MIGRATIONS, MOVED, PAUSES, RESTART, can_befall
@@ -30,101 +30,12 @@ from orderlab.sim.redis.node_state import Effect
 from orderlab.sim.redis.replies import Reply
 from orderlab.sim.redis.shard import Shard
 
-Choice = tuple[str, str]
-"""A lane by its name, and what befalls its step (nothing: empty)."""
-
 STEPS_MAX: Final = 2_000
 """Steps of one execution; one that takes more is cut off, and told."""
 IDLE_STEPS_MAX: Final = 200
 """Steps in a row that changed nothing, with no deadline of a key ahead: who still waits then waits for ever."""
 POLLS_MAX: Final = 6
 """Equal steps of one lane in a row, after which another lane comes first."""
-
-
-class Killed(BaseException):
-    """Raised in a lane that ends before its code does."""
-
-
-class Cut(Exception):
-    """The execution is not worth going on with: what it would show is shown elsewhere, or it is too long."""
-
-
-class Unstable(Exception):
-    """The same choices led elsewhere: the step at which they did."""
-
-
-@dataclass(slots=True)
-class Op:
-    """What a lane will do next."""
-
-    kind: str
-    """``start``, ``command``, ``sleep``, ``wait`` or ``mark``."""
-    what: Any = None
-    """The command with its arguments, or a word."""
-    ready: Callable[[], bool] | None = None
-    """Whether it can be done; None: now."""
-    until_us: int | None = None
-    """When it can be done in any case."""
-
-
-@dataclass(frozen=True, slots=True)
-class LaneStep:
-    """One step as a witness shows it."""
-
-    lane: str
-    trouble: str
-    kind: str
-    what: Any
-    reply: Any
-    now_ms: int
-    line: str
-    """Where in the user's file."""
-    beneath: str
-    """Where in the library beneath, where that is another file."""
-    before: FrozenKeyspace
-    after: FrozenKeyspace
-
-
-class Lane:
-    """A client, or a thread of one."""
-
-    def __init__(self, name: str, client: str, run: Callable[[], Any], daemon: bool = False) -> None:
-        self.name = name
-        self.client = client
-        self.run = run
-        self.daemon = daemon
-        self.op = Op("start")
-        self.trouble = ""
-        self.sent: tuple[Sequence[bytes], Reply] | None = None
-        """A command whose step has been made, and its reply if there is one: it is on its way through redis-py."""
-        self.is_done = False
-        self.is_killed = False
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self.children = 0
-        self.polls = 0
-        self.last: Any = None
-        self.kills = 0
-        self.choice: Choice = (name, "")
-        self.seed: str = name
-        self._rng: random.Random | None = None
-        self.greenlet: Any = None
-        self.loop: Any = None
-        """Its event loop, if one runs in it."""
-        self.place: tuple[str, str] | None = None
-        """Where in its files it was asked for its step, if not by itself."""
-        self.follower: Lane | None = None
-        """Who goes on within the same step, if that lets it."""
-        self.locals: dict[int, dict[str, Any]] = {}
-        self.opens: Callable[[], None] | None = None
-        """Called when its next step is made: an operation of a contract begins."""
-
-    @property
-    def rng(self) -> random.Random:
-        """Its draws."""
-        if self._rng is None:
-            self._rng = random.Random(self.seed)
-        return self._rng
 
 
 class Current(threading.local):

@@ -14,7 +14,8 @@ from itertools import pairwise
 from typing import Final
 
 from orderlab.properties.clients.footprints import StepFootprint
-from orderlab.properties.clients.lanes import Choice, Execution, Unstable
+from orderlab.properties.clients.lane import Choice, Unstable
+from orderlab.properties.clients.lanes import Execution
 from orderlab.properties.clients.runs import FinishedRun, carried_out
 from orderlab.properties.clients.scenario import Scenario
 

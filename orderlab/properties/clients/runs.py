@@ -19,7 +19,8 @@ import redis.asyncio
 
 from orderlab.model.errors import InputError
 from orderlab.properties.clients import event_loop, executors, lanes, straight, virtual, wiring
-from orderlab.properties.clients.lanes import Choice, Chooser, Execution, Killed
+from orderlab.properties.clients.lane import Choice, Killed
+from orderlab.properties.clients.lanes import Chooser, Execution
 from orderlab.properties.clients.marks import ClientMarks, Marks, MarkViolation
 from orderlab.properties.clients.nodes import HOST
 from orderlab.properties.clients.places import place_of

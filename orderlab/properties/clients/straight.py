@@ -19,7 +19,8 @@ from redis.exceptions import ResponseError
 
 from orderlab.properties.clients import lanes
 from orderlab.properties.clients.footprints import is_of_one_key
-from orderlab.properties.clients.lanes import Execution, Op
+from orderlab.properties.clients.lane import Op
+from orderlab.properties.clients.lanes import Execution
 from orderlab.properties.clients.wiring import ShardLink, converted
 from orderlab.sim.redis.registry import find
 from orderlab.sim.redis.replies import ErrorReply, Status

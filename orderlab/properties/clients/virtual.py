@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from orderlab.model.errors import InputError
 from orderlab.properties.clients import lanes
-from orderlab.properties.clients.lanes import Op
+from orderlab.properties.clients.lane import Op
 
 _real_time, _real_sleep = time.time, time.sleep
 _RealDatetime: Any = datetime.datetime

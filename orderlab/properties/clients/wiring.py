@@ -19,7 +19,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from orderlab.properties.clients import lanes
 from orderlab.properties.clients.footprints import PUBSUB
 from orderlab.properties.clients.gate import encoded, parts
-from orderlab.properties.clients.lanes import Execution, Lane, Op
+from orderlab.properties.clients.lane import Lane, Op
+from orderlab.properties.clients.lanes import Execution
 from orderlab.properties.clients.troubles import befallen
 from orderlab.sim.redis.blocking import Waiting
 from orderlab.sim.redis.client import Client
