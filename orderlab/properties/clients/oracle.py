@@ -97,7 +97,7 @@ def judged(scenario: Scenario, run: FinishedRun, expected: Serial) -> tuple[str,
     if run.execution.is_stuck and not (expected.is_stuck and not expected.outcomes):
         stuck = [f"client {at}" for at, end in enumerate(outcome.ends) if end == "stuck"]
         if stuck:
-            return "no-deadlock", f"{', '.join(stuck)} waits for ever"
+            return "no-deadlock", f"{', '.join(stuck)} {'waits' if len(stuck) == 1 else 'wait'} for ever"
     for number, end in enumerate(outcome.ends):
         if not end.startswith("raised"):
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -79,6 +80,8 @@ class RaceVerdict:
         }
 
 
+IDLE_SHOWN: Final = 4
+"""Of the steps in a row that change nothing before an execution is given up: how many of each client are shown."""
 REPLY_SHOWN: Final = 160
 """Characters of a reply that a schedule shows."""
 STATEMENTS: Final = {
@@ -297,9 +300,23 @@ def _violated(
     return RaceVerdict(
         scenario.name, Decision.VIOLATED, *text,
         f"found in {work.executions:,} executions" if work.executions else "one client after the other",
-        tuple(shown.execution.steps), tuple(shown.execution.choices), work.executions, work.orders,
+        _without_idle_ones(shown), tuple(shown.execution.choices), work.executions, work.orders,
         _laws_of(scenario, expected),
     )  # fmt: skip
+
+
+def _without_idle_ones(run: FinishedRun) -> tuple[LaneStep, ...]:
+    """Its steps; where no client got on at the end, only the first in which each asks in vain."""
+    steps = tuple(run.execution.steps)
+    if not run.execution.is_stuck:
+        return steps
+    last = max((at for at, step in enumerate(steps) if step.before != step.after or step.trouble), default=-1)
+    shown: Counter[str] = Counter()
+    kept = []
+    for step in steps[last + 1 :]:
+        shown[step.lane] += 1
+        kept += [step] if shown[step.lane] <= IDLE_SHOWN else []
+    return (*steps[: last + 1], *kept)
 
 
 def _shorter(

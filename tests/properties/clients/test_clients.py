@@ -29,6 +29,7 @@ from orderlab.clients import race, scenario
 from orderlab.model.errors import InputError
 from orderlab.properties.clients import virtual
 from orderlab.properties.clients.orders import OrderSearch
+from orderlab.properties.clients.race import replayed, schedule_of
 from orderlab.properties.clients.runs import Ending, controlled
 from orderlab.properties.clients.scenario import Scenario
 
@@ -466,3 +467,21 @@ def test_a_signal_ends_the_run_whatever_a_client_catches(tmp_path: Path) -> None
         running.send_signal(number)
         assert running.wait(20) == 128 + number
         began.unlink()
+
+
+def locks_both(first: str, second: str) -> Callable[[Any], None]:
+    def client(redis: Any) -> None:
+        for name in (first, second):
+            while not redis.set(name, "1", nx=True):
+                time.sleep(0.1)
+        redis.delete(first, second)
+
+    return client
+
+
+def test_clients_that_wait_for_each_other_are_shown_asking_a_few_times() -> None:
+    crossed = scenario(clients=[locks_both("a", "b"), locks_both("b", "a")])(lambda redis: None)
+    verdict = race(crossed)
+    assert (verdict.law, verdict.what) == ("no-deadlock", "client 0, client 1 wait for ever")
+    assert len(verdict.steps) < 20
+    assert replayed(crossed, schedule_of(verdict)).law == "no-deadlock"
