@@ -34,6 +34,15 @@ def test_every_bundled_store_validates(validator: Any) -> None:
     assert {path: errors for path, errors in wrong.items() if errors} == {}
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_store_is_written_as_json_without_a_warning() -> None:
+    """Its digest is taken of that: a form that pydantic does not know again warns the user."""
+    for name in WHOLE:
+        content = tomllib.loads((ROOT / "orderlab" / "lua" / name / "store.toml").read_text())
+        store = check_store(content, name)
+        assert json.loads(store.model_dump_json())["operations"]
+
+
 def damaged(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The content of a file with one mistake in each."""
 

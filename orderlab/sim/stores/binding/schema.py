@@ -49,9 +49,13 @@ class MsgpackArgument(Table):
 
 
 def _kind_of_item(item: Any) -> str:
+    """Which of the forms an item has: a part of a TOML file, or what has been made of one."""
     if isinstance(item, dict):
         return next((kind for kind in ("json", "msgpack") if kind in item), "repeated")
-    return "template"
+    return KINDS.get(type(item), "template")
+
+
+KINDS: dict[type, str] = {Repeated: "repeated", JsonArgument: "json", MsgpackArgument: "msgpack"}
 
 
 Argument = Annotated[
