@@ -31,7 +31,7 @@ def init(
     from orderlab.properties.draft.callers import with_callers
     from orderlab.properties.draft.contractless import first_verdict, runs_told
     from orderlab.properties.draft.draft import draft
-    from orderlab.properties.draft.facts import facts_of
+    from orderlab.properties.draft.facts import all_facts
     from orderlab.properties.draft.guess import OPERATIONS, Guess, guessed
     from orderlab.properties.draft.own_contract import CONTRACT_FILE, SPECIFICATION, contract_text, named_fields
     from orderlab.properties.draft.promised import TODO
@@ -49,7 +49,7 @@ def init(
     scripts, left = scripts_at([path], is_binding_ignored=True)
     if not scripts:
         raise InputError(f"{path}: no Lua file and no string that is a script{': ' + left[0] if left else ''}")
-    facts = with_callers(path, [facts_of(script) for script in scripts])
+    facts = with_callers(path, all_facts(scripts))
     guess = guessed(facts, specification) if specification != OWN else Guess(None, {}, "as asked for")
     if not as_json and specification != OWN and sys.stdin.isatty() and sys.stdout.isatty():
         guess = answered(facts, guess, asked_on_terminal)

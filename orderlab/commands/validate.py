@@ -247,17 +247,17 @@ def _unbound(plan: Plan, what: Unbound, work: float, server: Backend | None) -> 
     from orderlab.properties.comparison.base import base_of
     from orderlab.properties.draft.callers import with_callers
     from orderlab.properties.draft.contractless import first_verdict
-    from orderlab.properties.draft.facts import facts_of
+    from orderlab.properties.draft.facts import all_facts
     from orderlab.properties.lint.subjects import scripts_at
     from orderlab.report.unbound import subject_of_scripts
 
-    facts = [facts_of(one) for one in what.scripts]
+    facts = all_facts(what.scripts)
     found = first_verdict(with_callers(what.folder, facts) if what.folder else facts, work, what.read_only, server)
     before = None
     if plan.base is not None:
         with tempfile.TemporaryDirectory() as scratch:
             old, _ = scripts_at([base_of(what.path, plan.base, Path(scratch), is_store=False)], is_binding_ignored=True)
-            before = first_verdict([facts_of(one) for one in old], work, what.read_only)
+            before = first_verdict(all_facts(old), work, what.read_only)
     subject = subject_of_scripts(
         what, found, plan.law or (), _lint(plan, what.path, what.scripts), before, plan.strict
     )  # fmt: skip

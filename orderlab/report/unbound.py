@@ -51,7 +51,7 @@ def subject_of_scripts(
         laws=tuple(judged),
         findings=tuple(findings),
         notes=(*verdict.remarks, *(f"not read: {line}" for line in what.not_read), f"next: {what.gap}"),
-        not_covered=tuple(f"{probe.facts.script.name} was not run: {probe.why_not}" for probe in verdict.not_run),
+        not_covered=tuple(f"{probe.facts.label} was not run: {probe.why_not}" for probe in verdict.not_run),
         scope=(f"{counted(verdict.runs, 'call')} that were tried, from {counted(verdict.states, 'state')}",),
         verdict=_answer(sorted(broken), [probe for probe in judged if probe.is_applicable], verdict),
         lint=tuple(lint),
@@ -73,7 +73,7 @@ def _judged(law: str, outcome: Outcome, verdict: FirstVerdict) -> JudgedLaw:
     tested = verdict.tested[law]
     because = ""
     if outcome is Outcome.UNKNOWN:
-        names = [probe.facts.script.name for probe in verdict.not_run]
+        names = [probe.facts.label for probe in verdict.not_run]
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         because = f"{', '.join(names[:3])}{more} could not be run" if names else "vacuous: no call tested it"
     return JudgedLaw(
@@ -84,7 +84,7 @@ def _judged(law: str, outcome: Outcome, verdict: FirstVerdict) -> JudgedLaw:
 
 def _identity(violation: Breach) -> tuple[str, str, str]:
     source = violation.run.call.script.text_of(violation.effect.line or 0) if violation.effect is not None else ""
-    return violation.law, violation.run.call.script.name, source
+    return violation.law, violation.run.call.name, source
 
 
 def _finding(violation: Breach, name: str, change: Change) -> Finding:
@@ -105,7 +105,7 @@ def _finding(violation: Breach, name: str, change: Change) -> Finding:
     return Finding(
         law=violation.law,
         headline=violation.headline,
-        cause="\0".join((violation.law, script.name, str(effect.line if effect is not None else ""))),
+        cause="\0".join((violation.law, run.call.name, str(effect.line if effect is not None else ""))),
         fingerprint=fingerprint_of(name, *_identity(violation)),
         steps=tuple(steps),
         before=shown_keyspace(run.before),

@@ -27,6 +27,7 @@ from orderlab.properties.draft.probing import (
     probed,
     renewed,
     shape_of,
+    source_run,
     variants,
 )
 from orderlab.sim.redis.backends import Backend
@@ -121,13 +122,13 @@ def runs_told(verdict: FirstVerdict) -> dict[str, str]:
     lines = {}
     for probe in verdict.probes:
         if not probe.is_run or probe.best is None:
-            lines[probe.facts.script.name] = f"not run: {' '.join(probe.why_not.split())[:160]}"
+            lines[probe.facts.label] = f"not run: {' '.join(probe.why_not.split())[:160]}"
             continue
         text = f"run as {probe.best.call.told[:160]}: replies {' or '.join(sorted(probe.replies)) or 'nothing'}"
         if probe.batch_max is not None:
             place, most = probe.batch_max
             text += f"; ARGV[{place + 1}] with {most} items works, with {most * 10} it fails"
-        lines[probe.facts.script.name] = " ".join(text.split())
+        lines[probe.facts.label] = " ".join(text.split())
     return lines
 
 
@@ -241,14 +242,14 @@ class _Examination:
         for other in self.verdict.violations:
             at = other.effect.line if other.effect is not None else None
             is_alike = at == line or (foreign is not None and other.foreign is not None)
-            if other.law == law and other.run.call.script == run.call.script and is_alike:
+            if other.law == law and other.run.call.name == run.call.name and is_alike:
                 return
         breach = Breach(law, headline, (*state.calls, run.call), run, effect, foreign)
         self.verdict.violations.append(replace(breach, confirmation=confirmed(breach, self.server)))
 
     def _ends(self, run: ProbeRun, state: _State) -> None:
         if run.is_endless:
-            self._break("bounded", f"{run.call.script.name} does not end: {run.error}", state, run, _last(run))
+            self._break("bounded", f"{run.call.name} does not end: {run.error}", state, run, _last(run))
 
     def _slots(self, run: ProbeRun, state: _State) -> None:
         if not run.call.keys:
@@ -262,13 +263,11 @@ class _Examination:
                 given = [value for value in run.call.arguments if value and value in key]
                 if given:
                     self.verdict.remarks += [
-                        f"one-slot is not judged of {_named(key)}, which {run.call.script.name} makes of an argument: "
+                        f"one-slot is not judged of {_named(key)}, which {run.call.name} makes of an argument: "
                         "callers must see to its hash tag"
-                    ] * (
-                        not any(run.call.script.name in probe and "one-slot" in probe for probe in self.verdict.remarks)
-                    )
+                    ] * (not any(run.call.name in probe and "one-slot" in probe for probe in self.verdict.remarks))
                 else:
-                    text = f"{run.call.script.name} touches {_named(key)}, which may lie on another node than its KEYS"
+                    text = f"{run.call.name} touches {_named(key)}, which may lie on another node than its KEYS"
                     self._break("one-slot", text, state, run, effect)
 
     def _deadlines(self, run: ProbeRun, state: _State) -> None:
@@ -282,12 +281,12 @@ class _Examination:
                 self._break("deadlines", text, state, run, touching[-1] if touching else None)
 
     def _reads(self, probe: Probed, run: ProbeRun, state: _State) -> None:
-        if not probe.facts.promises_no_writes and run.call.script.name not in self.read_only:
+        if not probe.facts.promises_no_writes and run.call.name not in self.read_only:
             return
         self.verdict.tested["read-only"] += 1
         writes = [effect for effect in run.effects if effect.changes or effect.is_write]
         if writes or "read-only script" in run.error:
-            text = f"{run.call.script.name} says that it only reads, and writes"
+            text = f"{run.call.name} says that it only reads, and writes"
             self._break("read-only", text, state, run, writes[0] if writes else None)
 
     def _types(self, run: ProbeRun, state: _State) -> None:
@@ -318,7 +317,7 @@ class _Examination:
         again = self.bench.run(run.call, run.after, run.now_ms)
         if run.after == run.before or not again.error:
             return
-        text = f"{run.call.script.name} fails after {_command(wrote[-1])} has written: {_first_words(run.error)}"
+        text = f"{run.call.name} fails after {_command(wrote[-1])} has written: {_first_words(run.error)}"
         self._break("all-or-nothing", text, state, run, wrote[-1])
 
     def _foreign_values(self, run: ProbeRun, state: _State) -> None:
@@ -330,7 +329,7 @@ class _Examination:
         for number in range(first + 1, len(run.effects)):
             effect = run.effects[number]
             earlier = {key for each in run.effects[:number] for key in each.keys}
-            mark = (run.call.script.name, effect.line, effect.argv[0].lower())
+            mark = (run.call.name, effect.line, effect.argv[0].lower())
             if len(effect.keys) != 1 or effect.keys[0] in earlier or mark in self.stopped:
                 continue
             if effect.keys[0] in run.before or not strikes(WRONG_TYPE_FOUND, effect.argv, wrote=True):
@@ -386,7 +385,7 @@ class _Examination:
                 common = Counter(each.line for each in run.effects).most_common(1)[0][0]
                 effect = next(each for each in run.effects if each.line == common)
                 rounds = ", ".join(map(str, ROUNDS))
-                text = f"a call of {run.call.script.name} makes {few}, {more}, {most} commands after {rounds} rounds"
+                text = f"a call of {run.call.name} makes {few}, {more}, {most} commands after {rounds} rounds"
                 self._break("bounded", text, _State(run.before, run.now_ms), run, effect)
 
 
@@ -434,7 +433,9 @@ def confirmed(violation: Breach, server: Backend | None) -> str:
         if is_last and violation.foreign is not None:
             key, kind = violation.foreign
             server.execute(b"SET" if kind == "string" else b"RPUSH", key, b"planted")
-        reply = server.eval(call.script.source, call.keys, call.arguments)
+        if call.function:
+            server.execute(b"FUNCTION", b"LOAD", b"REPLACE", source_run(call.script))
+        reply = server.execute(*call.argv)
     server.flush()
     known = violation.run.reply
     same = shape_of(reply) == shape_of(known) and (not isinstance(known, bytes | int) or known == reply)

@@ -71,7 +71,7 @@ def draft(
         if own is not None:
             operation, known = own[1][one.label][0], dict(own[1].values())
         fields = known.get(operation or "", ())
-        table, spoken = _operation(one, names, operation, fields, ran.get(one.script.name, ""))
+        table, spoken = _operation(one, names, operation, fields, ran.get(one.label, ""))
         if reply := reply_of(one, guess.contract, operation, written):
             why = TODO if TODO in reply else "a guess"
             table.append(f"reply = {reply}  # {why}: it returns {', '.join(one.replies)}")
@@ -144,6 +144,7 @@ def _call(
     one: Facts, names: Sequence[str], operation: str | None, fields: Sequence[str]
 ) -> tuple[list[str], Sequence[str]]:
     lines = [f"script = {json.dumps(one.script.name)}"]
+    lines += [f"function = {json.dumps(one.function)}"] if one.function else []
     taken: list[str] = []
     if one.keys:
         lines.append(f"keys = {json.dumps([*names])}")

@@ -4,11 +4,13 @@ what it may reply, whether it writes."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from tree_sitter import Node
 
+from orderlab.properties.draft.functions import Registered, reached, registered
 from orderlab.properties.lint.replies import INTEGER, NIL_OR_TEXT
 from orderlab.properties.lint.rule import words
 from orderlab.properties.lint.scopes import enclosing
@@ -91,33 +93,86 @@ class Facts:
     """Whether a program's call of it was read."""
     called_on: str = ""
     """The keys of this call, where programs call the script with several sets of them."""
+    function: str = ""
+    """Of a library the function that this is about."""
+    promises_no_writes: bool = False
+    """Whether its flags say that it writes nothing, so that a server refuses it a write."""
 
     @property
     def label(self) -> str:
-        """The script, and the keys that it is called with where these are not always the same."""
-        return f"{self.script.name} on {self.called_on}" if self.called_on else self.script.name
+        """The script or function, and the keys that it is called with where these are not always the same."""
+        name = f"{self.script.name}:{self.function}" if self.function else self.script.name
+        return f"{name} on {self.called_on}" if self.called_on else name
 
     @property
     def is_library(self) -> bool:
-        """Whether it registers functions instead of being called itself."""
-        return b"name=" in self.script.source.split(b"\n", 1)[0] and self.script.source.startswith(b"#!")
+        """Whether it registers functions, of which none is known."""
+        return is_library(self.script) and not self.function
+
+
+def is_library(script: Script) -> bool:
+    """Whether it registers functions instead of being called itself."""
+    first = script.source.split(b"\n", 1)[0]
+    return first.startswith(b"#!") and b"name=" in first
+
+
+def _has_flag(script: Script) -> bool:
+    first = script.source.split(b"\n", 1)[0]
+    return first.startswith(b"#!") and b"no-writes" in first
+
+
+class _Called(ParsedScript):
+    """A script, or one function of a library."""
+
+    function: Node | None = None
+
+    def array(self, node: Node) -> str:
+        """``KEYS`` or ``ARGV`` for a name that means it, of a function its first parameter or its second."""
+        variable = self.scopes.variable(node)
+        if variable is None:
+            return ""
+        if self.function is None:
+            name = self.text(node)
+            return name if name in ("KEYS", "ARGV") and variable.kind == "global" else ""
+        is_own = variable.kind == "parameter" and variable.function == self.function and variable.place < 2
+        return ("KEYS", "ARGV")[variable.place] if is_own else ""
+
+    @cached_property
+    def reached(self) -> list[Node]:
+        """The function with those that it calls; of a script all of it."""
+        return [self.chunk.root] if self.function is None else reached(self, self.function)
 
     @property
-    def promises_no_writes(self) -> bool:
-        """Whether its first line says that it writes nothing, so that a server refuses it a write."""
-        first = self.script.source.split(b"\n", 1)[0]
-        return first.startswith(b"#!") and b"no-writes" in first
+    def calls_made(self) -> list[WrittenCall]:
+        """Calls of commands in what is reached."""
+        return [call for call in self.calls if any(_is_in(call.node, part) for part in self.reached)]
 
 
-def facts_of(script: Script) -> Facts:
-    """The facts of a script. Raises InputError where it cannot be parsed."""
-    parsed = ParsedScript(script.source, str(script.path))
+def _is_in(node: Node, part: Node) -> bool:
+    return part.start_byte <= node.start_byte < part.end_byte
+
+
+def all_facts(scripts: Iterable[Script]) -> list[Facts]:
+    """Those of each script, and of a library those of each of its functions. Raises InputError as ``facts_of``."""
+    result = []
+    for script in scripts:
+        functions: list[Registered] = []
+        if is_library(script):
+            functions = list(registered(ParsedScript(script.source, str(script.path))))
+        result += [facts_of(script, each) for each in functions if each.body is not None] or [facts_of(script)]
+    return result
+
+
+def facts_of(script: Script, function: Registered | None = None) -> Facts:
+    """The facts of a script, or of a ``function`` of a library. Raises InputError where it cannot be parsed."""
+    parsed = _Called(script.source, str(script.path))
+    if function is not None:
+        parsed.function = next(each.body for each in registered(parsed) if each.name == function.name)
     slots: dict[str, dict[int, Slot]] = {"KEYS": {}, "ARGV": {}}
     more = {"KEYS": False, "ARGV": False}
     for node in parsed.chunk.nodes("identifier"):
-        array = parsed.text(node)
-        variable = parsed.scopes.variable(node)
-        if array not in slots or variable is None or variable.kind != "global":
+        array = parsed.array(node)
+        if not array or _is_parameter(node):
             continue
         above = node.parent
         number = None
@@ -131,7 +186,7 @@ def facts_of(script: Script) -> Facts:
             slot.name, slot.is_named = name, True
         for use in _uses(parsed, above):
             _note(parsed, slot, use, array)
-    for call in parsed.calls:
+    for call in parsed.calls_made:
         kind = _type_of(call.name)
         for key in parsed.keys_of(call):
             if (at := _index_of(parsed, key)) is None:
@@ -152,15 +207,23 @@ def facts_of(script: Script) -> Facts:
         filled["ARGV"],
         more["KEYS"],
         more["ARGV"],
-        any(call.entry is not None and call.entry.is_write for call in parsed.calls),
-        tuple(dict.fromkeys(call.name for call in parsed.calls)),
+        any(call.entry is not None and call.entry.is_write for call in parsed.calls_made),
+        tuple(dict.fromkeys(call.name for call in parsed.calls_made)),
         tuple(dict.fromkeys(_replies(parsed))),
+        function=function.name if function is not None else "",
+        promises_no_writes=_has_flag(script) if function is None else function.promises_no_writes,
     )
 
 
-def _name_by_comments(parsed: ParsedScript, slots: dict[str, dict[int, Slot]]) -> None:
+def _is_parameter(node: Node) -> bool:
+    """Whether it is the name in the head of a function."""
+    return node.parent is not None and node.parent.type == "parameters"
+
+
+def _name_by_comments(parsed: _Called, slots: dict[str, dict[int, Slot]]) -> None:
     """What comments call the elements, where no variable does, up to the last that is read."""
-    for comment in map(parsed.text, parsed.chunk.nodes("comment")):
+    nodes = parsed.chunk.nodes("comment")
+    for comment in [parsed.text(node) for node in nodes if any(_is_in(node, part) for part in parsed.reached)]:
         named = [(array, int(number), name) for array, number, name in _ONE_NAMED.findall(comment)]
         for array, listed in _ALL_NAMED.findall(comment):
             for number, part in enumerate(re.sub(r"\([^)]*\)", "", listed).split(","), 1):
@@ -260,12 +323,12 @@ def _unit_of(parsed: ParsedScript, call: WrittenCall, place: int) -> str:
     return _UNITS.get(before.decode("utf-8", "replace").upper(), "")
 
 
-def _index_of(parsed: ParsedScript, node: Node, array: str = "KEYS") -> int | None:
+def _index_of(parsed: _Called, node: Node, array: str = "KEYS") -> int | None:
     """The place in an array that an expression is, be it through tonumber."""
     node = parsed.only_value(node)
     while node.type == "function_call" and parsed.text(node.named_children[0]) in _READERS and arguments(node):
         node = parsed.only_value(arguments(node)[0])
-    if node.type != "bracket_index_expression" or parsed.text(node.named_children[0]) != array:
+    if node.type != "bracket_index_expression" or parsed.array(node.named_children[0]) != array:
         return None
     number = parsed.number(node.named_children[-1])
     return None if number is None or number < 1 else int(number)
@@ -280,11 +343,11 @@ def _type_of(command: str) -> str:
     return _TYPES[match[0].lower()] if match else ""
 
 
-def _replies(parsed: ParsedScript) -> Iterator[str]:
+def _replies(parsed: _Called) -> Iterator[str]:
     """Kinds of what a script returns at its end, not of what its functions do."""
     found = False
     for node in parsed.chunk.nodes("return_statement"):
-        if next(enclosing(node, "function_declaration", "function_definition"), None) is not None:
+        if next(enclosing(node, "function_declaration", "function_definition"), None) != parsed.function:
             continue
         found = True
         values = [part for listed in node.named_children for part in listed.named_children]

@@ -62,8 +62,8 @@ def guessed(facts: Sequence[Facts], wanted: str | None = None) -> Guess:
         return Guess(wanted, operations, "as asked for")
     if likeliest is None or count < min(2, len(facts), len(OPERATIONS[likeliest])):
         return Guess(None, {}, "no contract has operations of these names")
-    names = {each.script.name for each in facts if each.label in operations}
-    scripts = {each.script.name for each in facts}
+    names = {(each.script.name, each.function) for each in facts if each.label in operations}
+    scripts = {(each.script.name, each.function) for each in facts}
     return Guess(likeliest, operations, f"{len(names)} of {len(scripts)} scripts are called like operations of it")
 
 
@@ -100,6 +100,7 @@ def plain_name(facts: Facts) -> str:
     """What a script is called, letters alone: its file's stem, or the name in its program."""
     file, _, inner = facts.script.name.partition("#")
     told = inner.removesuffix(".lua").split(".")[-1] if inner else PurePath(file).stem
+    told = facts.function or told
     told = re.sub(r"\[\d+\]", "", told)
     name = re.sub(r"[^a-z]", "", told.lower())
     return re.sub(r"^(?:lua|script)|(?:lua|script|job|sha)$", "", name) or name

@@ -45,12 +45,37 @@ class ProbeCall(NamedTuple):
     script: Script
     keys: tuple[bytes, ...]
     arguments: tuple[bytes, ...]
+    function: str = ""
+    """Of a library, which the script is then."""
+
+    @property
+    def name(self) -> str:
+        """What is called."""
+        return self.function or self.script.name
+
+    @property
+    def argv(self) -> tuple[bytes, ...]:
+        """The command of a client; of a function once its library is loaded."""
+        what = (b"FCALL", self.function.encode()) if self.function else (b"EVAL", source_run(self.script))
+        return (*what, b"%d" % len(self.keys), *self.keys, *self.arguments)
 
     @property
     def told(self) -> str:
         """The call in words."""
         keys, arguments = (", ".join(map(_shown, part)) for part in (self.keys, self.arguments))
-        return f"{self.script.name}({'; '.join(part for part in (keys, arguments) if part)})"
+        return f"{self.name}({'; '.join(part for part in (keys, arguments) if part)})"
+
+
+_OF_VALKEY = re.compile(rb"\bserver\s*\.\s*(?:p?call|register_function|\w+_reply)\b")
+
+
+def source_run(script: Script) -> bytes:
+    """The text that runs: where it names Valkey's ``server``, that is what a Redis calls ``redis``. Lines stay."""
+    source = script.source
+    if not _OF_VALKEY.search(source):
+        return source
+    head, newline, rest = source.partition(b"\n") if source.startswith(b"#!") else (b"", b"", source)
+    return head + newline + b"local server = redis; " + rest
 
 
 class Foreign(NamedTuple):
@@ -87,6 +112,17 @@ class Bench:
 
     backend: KernelBackend = field(default_factory=KernelBackend)
     runs: int = 0
+    loaded: bytes = b""
+    """The library that was loaded last."""
+
+    def _load(self, call: ProbeCall) -> None:
+        library = source_run(call.script) if call.function else self.loaded
+        if library != self.loaded:
+            self.backend.execute(b"FUNCTION", b"FLUSH")
+            reply = self.backend.execute(b"FUNCTION", b"LOAD", library)
+            if isinstance(reply, ErrorReply):
+                raise InputError(reply.message.decode("utf-8", "replace"))
+            self.loaded = library
 
     def run(self, call: ProbeCall, before: FrozenKeyspace, now_ms: int, foreign: Foreign | None = None) -> ProbeRun:
         """What a call does; with ``foreign`` that key holds a value of another type meanwhile.
@@ -94,9 +130,10 @@ class Bench:
         Raises InputError for what the kernel lacks."""
         backend, effects = self.backend, list[Effect]()
         self.runs += 1
+        self._load(call)
         backend.set_now(now_ms)
         backend.load(before)
-        argv = (b"EVAL", call.script.source, b"%d" % len(call.keys), *call.keys, *call.arguments)
+        argv = call.argv
         reply: Reply = None
         error, is_endless = "", False
         try:
@@ -188,7 +225,7 @@ def probed(facts: Sequence[Facts], bench: Bench) -> list[Probed]:
     ]
     for probe in results:
         if probe.facts.is_library:
-            probe.why_not = "a library of functions, which is called by names that only a binding tells"
+            probe.why_not = "a library of functions whose names its text does not tell"
             continue
         _climb(probe, bench, {})
     left = [probe.best.after for probe in results if probe.best is not None and probe.best.after]
@@ -213,7 +250,10 @@ def _climb(probe: Probed, bench: Bench, state: FrozenKeyspace) -> None:
     if probe.best is not None:
         begins = [list(probe.best.call.arguments)]
     try:
-        tries = [bench.run(ProbeCall(probe.facts.script, probe.keys, tuple(each)), state, now_ms) for each in begins]
+        tries = [
+            bench.run(ProbeCall(probe.facts.script, probe.keys, tuple(each), probe.facts.function), state, now_ms)
+            for each in begins
+        ]
         best = max(tries, key=lambda run: run.score)
         chosen = list(best.call.arguments)
         for _ in range(0 if best.is_endless else TURNS):
@@ -224,7 +264,7 @@ def _climb(probe: Probed, bench: Bench, state: FrozenKeyspace) -> None:
                     continue
                 for value in each:
                     tried = [*chosen[:place], value, *chosen[place + 1 :]]
-                    run = bench.run(ProbeCall(probe.facts.script, probe.keys, tuple(tried)), state, now_ms)
+                    run = bench.run(tries[0].call._replace(arguments=tuple(tried)), state, now_ms)
                     if run.score > best.score:
                         best, chosen = run, tried
             if best.score == before:
@@ -317,7 +357,7 @@ def _largest_batch(probe: Probed, bench: Bench) -> tuple[int, int] | None:
         done = 0
         for count in (1, 10, 100, 1000, 10_000):
             given = [*call.arguments[:place], json.dumps([items[0]] * count).encode(), *call.arguments[place + 1 :]]
-            run = bench.run(ProbeCall(call.script, call.keys, tuple(given)), probe.best.before, probe.best.now_ms)
+            run = bench.run(call._replace(arguments=tuple(given)), probe.best.before, probe.best.now_ms)
             if run.error:
                 return (place, done) if done else None
             done = count

@@ -9,7 +9,7 @@ import pytest
 
 from orderlab.model.verdict import Outcome
 from orderlab.properties.draft.contractless import LAWS, first_verdict
-from orderlab.properties.draft.facts import facts_of
+from orderlab.properties.draft.facts import all_facts, facts_of
 from orderlab.properties.draft.probing import Bench, probed, shape_of
 from orderlab.sim.stores.binding.results import Script
 from tests.in_process import orderlab
@@ -69,9 +69,50 @@ PAIRS: dict[str, list[tuple[str, str]]] = {
 
 
 def verdict_of(*sources: str) -> dict[str, Outcome]:
-    facts = [facts_of(Script(f"s{n}.lua", text.encode(), Path(f"s{n}.lua"))) for n, text in enumerate(sources)]
+    facts = all_facts(Script(f"s{n}.lua", text.encode(), Path(f"s{n}.lua")) for n, text in enumerate(sources))
     found = first_verdict(facts, 0.2)
     return {law: found.outcome_of(law) for law in LAWS}
+
+
+LIBRARY = """#!lua name=queue
+local function size_of(key) return redis.call('LLEN', key) end
+local function put(keys, args)
+  local jobs, payload = keys[1], args[1]
+  COUNT
+  return redis.call('RPUSH', jobs, payload)
+end
+redis.register_function('put', put)
+redis.register_function{function_name='size', callback=function(keys) return size_of(keys[1]) end, flags={'no-writes'}}
+local function take(keys) return redis.call(TAKE) end
+redis.register_function{function_name='take', callback=take, flags={FLAG}}
+"""
+
+
+def library(
+    count: str = "redis.call('LLEN', jobs) redis.call('INCR', keys[2])", take: str = "'LPOP', keys[1]", flag: str = ""
+) -> str:
+    return LIBRARY.replace("COUNT", count).replace("TAKE", take).replace("FLAG", flag)
+
+
+PAIRS["all-or-nothing"] += [  # functions of a library, and what Valkey alone calls so
+    (library("redis.call('INCR', keys[2])"), library()),
+    *[
+        (bad.replace("redis.", "server."), good.replace("redis.", "server."))
+        for bad, good in PAIRS["all-or-nothing"][:1]
+    ],
+]
+PAIRS["read-only"] += [(library(flag="'no-writes'"), library(take="'LINDEX', keys[1], 0", flag="'no-writes'"))]
+
+
+def test_each_function_of_a_library_has_facts_of_its_own() -> None:
+    source = library().encode()
+    put, size, take = all_facts([Script("queue.lua", source, Path("queue.lua"))])
+    assert [slot.name for slot in put.keys] == ["jobs", "key2"]
+    assert [slot.name for slot in put.arguments] == ["payload"]
+    assert (put.writes, size.writes, take.writes) == (True, False, True)
+    assert (size.promises_no_writes, take.promises_no_writes) == (True, False)
+    assert size.commands == ("LLEN",)
+    assert not size.arguments
 
 
 @pytest.mark.parametrize(("law", "bad", "good"), [(law, *pair) for law, pairs in PAIRS.items() for pair in pairs])
