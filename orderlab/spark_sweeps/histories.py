@@ -36,7 +36,7 @@ from orderlab.model.checkers.witness_rows import ROWS_WHOLE, complete, joined, l
 from orderlab.model.errors import InputError
 from orderlab.model.files import read_json, write_whole
 from orderlab.model.history.decoding import ArrowDecoder
-from orderlab.model.history.disk import HistoryFile, HistoryWriter, open_history, to_arrow
+from orderlab.model.history.disk import HistoryFile, HistoryWriter, metadata_of, open_history, to_arrow
 from orderlab.model.history.events import STORE_KINDS, EventBatch, EventKind, IntArray, Names
 from orderlab.model.verdict import UNFINISHED, Outcome, Verdict, overall, to_plain
 from orderlab.spark_sweeps.spark.session import explained
@@ -82,7 +82,7 @@ def history_parts(folder: Path) -> HistoryParts:
     rows, ends, has_packet_ids, filled = 0, [], False, []
     for file in files:
         try:
-            metadata = pq.ParquetFile(file).metadata
+            metadata = metadata_of(pq.ParquetFile(file))
         except (OSError, ValueError) as error:
             raise InputError(f"{file}: truncated or not Parquet ({' '.join(str(error).split())[:100]})") from None
         if metadata.num_rows == 0:

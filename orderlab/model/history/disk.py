@@ -62,17 +62,17 @@ class ParquetReader:
             texts = [column for column in schema if column.name in COLUMNS and COLUMNS[column.name].names is not None]
             flat = [column.name for column in texts if not pa.types.is_nested(column.type)]
             self._file = pq.ParquetFile(path, read_dictionary=flat, memory_map=True)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise InputError(f"{path}: truncated or not Parquet ({_one_line(error)}); record it again") from error
         self._decoder = ArrowDecoder(self._place, self._file.schema_arrow, is_inspected)
         self.names = self._decoder.names
 
     def __iter__(self) -> Iterator[EventBatch]:
         try:
-            self._filled = _filled_columns(self._file.metadata)
+            self._filled = _filled_columns(metadata_of(self._file))
             for record_batch in self._file.iter_batches(self._rows_per_batch, columns=self._filled, use_threads=False):
                 yield self._decoder.decode(record_batch)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise InputError(
                 f"{self._place}: unreadable after row {self._decoder.rows} ({_one_line(error)}); record it again"
             ) from error
@@ -106,6 +106,16 @@ class ParquetReader:
             if len(mine):
                 batches.append(self._decoder.decode_again(mine))
         return History(tuple(batches), self.names).joined()
+
+
+def metadata_of(file: pq.ParquetFile) -> pq.FileMetaData:
+    """What the footer says, once the columns of each row group were opened: that tells a damaged one by an OSError,
+    where to ask for its statistics would end the process."""
+    metadata = file.metadata
+    columns = list(range(metadata.num_columns))
+    for group in range(metadata.num_row_groups):
+        next(file.reader.iter_batches(0, row_groups=[group], column_indices=columns, use_threads=False), None)
+    return metadata
 
 
 def _filled_columns(metadata: pq.FileMetaData) -> list[str]:

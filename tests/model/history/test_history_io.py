@@ -361,6 +361,29 @@ def test_a_truncated_parquet_file_is_one_line_wherever_it_ends(tmp_path):
             read_history(path)
 
 
+@pytest.mark.parametrize(
+    ("text", "damaged", "message"),
+    [
+        (
+            b"\x25\x02\x18\x03qos",
+            b"\x25\x00\x18\x03qos",
+            "unreadable after row 0 .* size mismatch",
+        ),  # optional: required
+        (b"topic", b"topi\xcb", "truncated or not Parquet .*utf-8"),
+    ],
+)
+def test_a_damaged_footer_of_a_parquet_file_is_one_line(tmp_path, text, damaged, message):
+    """Where the first one's statistics are asked for, the process would end."""
+    path = tmp_path / "h.parquet"
+    history = parse_history("P1 D1")
+    pq.write_table(pa.Table.from_batches([to_arrow(history.joined(), history.names)]), path)
+    whole = path.read_bytes()
+    assert text in whole
+    path.write_bytes(whole.replace(text, damaged, 1))
+    with pytest.raises(InputError, match=message):
+        read_history(path)
+
+
 def test_a_column_of_the_wrong_type_is_named(tmp_path):
     path = tmp_path / "h.parquet"
     pq.write_table(pa.table({"event_id": [1.5], "time_us": [1], "kind": ["heal"]}), path)
