@@ -35,6 +35,8 @@ _BY_VERSION = {
     (6, 2): "COPY GETDEL GETEX LMOVE BLMOVE SMISMEMBER ZMSCORE ZRANGESTORE ZDIFF ZDIFFSTORE ZINTER ZUNION HRANDFIELD "
     "ZRANDMEMBER XAUTOCLAIM GEOSEARCH GEOSEARCHSTORE",
     (7, 0): "EXPIRETIME PEXPIRETIME LMPOP ZMPOP SINTERCARD ZINTERCARD LCS SPUBLISH FCALL SORT_RO",
+    (7, 2): "WAITAOF",
+    (7, 4): "HEXPIRE HEXPIREAT HPEXPIRE HPEXPIREAT HTTL HPTTL HEXPIRETIME HPEXPIRETIME HPERSIST",
 }
 SINCE = {name: version for version, names in _BY_VERSION.items() for name in names.split()}
 """Commands -> the first version of Redis that has them, where that is later than 3.0."""
@@ -53,7 +55,16 @@ OPTION_SINCE = {
         for name in ("EXPIRE", "PEXPIRE", "EXPIREAT", "PEXPIREAT")
         for b in (b"NX", b"XX", b"GT", b"LT")
     },
+    ("BITCOUNT", b"BIT"): (7, 0),
+    ("BITPOS", b"BIT"): (7, 0),
+    ("ZRANK", b"WITHSCORE"): (7, 2),
+    ("ZREVRANK", b"WITHSCORE"): (7, 2),
+    ("HSCAN", b"NOVALUES"): (7, 4),
 }
+"""The same of options. From 7.0 on these were asked of servers (6.2.14, 7.0.15, 7.4.1); that 7.2 has what stands beside
+it is from its documentation."""
+WAITS_IN_SCRIPTS = frozenset((b"wait", b"blpop", b"brpop", b"blmove", b"brpoplpush", b"bzpopmin", b"bzpopmax"))
+"""Commands that scripts may call from Redis 7.2 on, where they do not wait (COMMAND of 7.4.1)."""
 DEPRECATED = {
     "GETSET": "SET with GET",
     "HMSET": "HSET",
@@ -143,14 +154,16 @@ def command_refused(script: ParsedScript, settings: LintSettings) -> Iterator[Me
     for call in script.calls:
         name = call.command.name.lower()
         if name not in SERVER_COMMANDS and not knows(name):
-            if settings.server > DEFAULT.server:
-                continue  # it may be one of those that came later
+            if settings.server > DEFAULT.server or call.name in SINCE:
+                continue  # it may be one of those that came later, of which `newer-server` speaks
             yield Mention(call.command.name_node, f"no command is called {call.name} (Redis 7.0, without modules)")
+        elif settings.server >= (7, 2) and name in WAITS_IN_SCRIPTS:
+            continue
         elif name in NOT_FROM_SCRIPTS or (call.entry is not None and "noscript" in call.entry.flags):
             yield Mention(call.command.name_node, f"scripts may not call {call.name}")
         elif call.entry is not None and call.is_direct and not any(map(script.spreads, call.command.arguments[-1:])):
             count = 1 + len(call.command.arguments)
-            if not call.entry.admits(count):
+            if not call.entry.admits(count) and (settings.server < (7, 2) or name not in (b"zrank", b"zrevrank")):
                 yield Mention(call.node, f"{call.name} does not take {count - 1} arguments")
 
 

@@ -235,7 +235,7 @@ def test_no_file_is_repaired_whose_text_is_not_the_script(tmp_path: Path) -> Non
 
 
 def test_a_server_that_is_newer_than_the_kernel_may_have_any_command() -> None:
-    source = "return redis.call('HEXPIRE', KEYS[1], 9, 'FIELDS', 1, 'a')"
+    source = "return redis.call('HSETEX', KEYS[1], 'FIELDS', 1, 'a', 'b')"
     assert rules_in(source) == {"command-refused"}
     assert rules_in(source, LintSettings(server=(7, 4))) == set()
 
@@ -332,3 +332,21 @@ def test_the_examples_of_bindings_are_what_their_rule_says(tmp_path: Path) -> No
     assert [one.rule for one in lint_bindings([tmp_path], [])] == ["deadline-apart"]
     (tmp_path / "store.toml").write_text(head + rule.good)
     assert lint_bindings([tmp_path], [Script("hit.lua", HIT.encode(), tmp_path / "hit.lua")]) == []
+
+
+def test_what_came_after_the_kernels_version_is_told_with_its_version() -> None:
+    calls = {
+        (7, 2): ["'ZRANK', KEYS[1], 'a', 'WITHSCORE'"],
+        (7, 4): ["'HEXPIRE', KEYS[1], 9, 'FIELDS', 1, 'f'", "'HSCAN', KEYS[1], 0, 'NOVALUES'"],
+    }
+    for since, texts in calls.items():
+        for text in texts:
+            source = f"return redis.call({text})"
+            assert "newer-server" in rules_in(source, LintSettings(server=(7, 0)))
+            assert rules_in(source, LintSettings(server=since)) == set()
+
+
+def test_scripts_may_call_what_waits_from_7_2_on() -> None:
+    source = "return redis.call('BLPOP', KEYS[1], 0)"
+    assert rules_in(source, LintSettings(server=(7, 0))) == {"command-refused"}
+    assert rules_in(source, LintSettings(server=(7, 4))) == set()
