@@ -21,6 +21,7 @@ from orderlab.sim.stores.binding import (
     Saved,
 )
 from orderlab.sim.stores.binding.replies import ReplyReader, ValueReader, compile_reply, paths_of
+from orderlab.sim.stores.binding.results import ContractReply
 from orderlab.sim.stores.binding.session import ReplyTable
 from orderlab.sim.stores.binding.templates import Vocabulary, packed_codec
 
@@ -263,6 +264,23 @@ def test_a_word_for_anything_else(reply: Any, told: object) -> None:
     assert ValueReader(words, "lost").read(reply, {}, 1).reply == told
     assert ValueReader({}, "lost").read(reply, {}, 1).reply == "lost"
     assert isinstance(ValueReader(words, "lost").read(ErrorReply(b"ERR no"), {}, 1), Failed)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (b"NOT FOUND", "lost"),
+        (b"NOT FOUND script: 1f, on @user_script:3.", "lost"),
+        (b"BUSY", "refused"),
+        (b"NOT", None),
+        (b"NOT FOUNDED", None),
+        (b"ERR NOT FOUND", None),
+        (b"OOM command not allowed", None),
+    ],
+)
+def test_a_word_for_an_error_that_is_a_reply_like_any_other(error: bytes, told: str | None) -> None:
+    read = ValueReader({"1": "ok"}, "dead", errors={"NOT FOUND": "lost", "BUSY": "refused"})
+    assert read.read(ErrorReply(error), {}, 1) == (Failed(error) if told is None else ContractReply(told))
 
 
 def test_a_word_is_for_the_member_that_is_taken() -> None:

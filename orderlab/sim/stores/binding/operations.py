@@ -377,9 +377,8 @@ def _value_reader(table: ValueReply, place: str) -> ValueReader:
         )
     if table.format != "json" and table.members is None:
         raise InputError(f"{place}.format: nothing is taken of the reply; give members, or remove it")
-    return ValueReader(
-        dict(table.words), table.otherwise, paths_of(table.members or (), f"{place}.members"), table.format
-    )
+    members = paths_of(table.members or (), f"{place}.members")
+    return ValueReader(dict(table.words), table.otherwise, members, table.format, dict(table.errors))
 
 
 def _checked_start(table: ContractOperation, steps: Sequence[StepBinding], place: str) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from orderlab.model.errors import InputError, did_you_mean
@@ -56,6 +56,8 @@ class ValueReader:
     them."""
     format: str = "json"
     """What such a text is: a decoder's name."""
+    errors: Mapping[str, str | int] = field(default_factory=dict)
+    """Whole words with which an error begins that is a reply like any other -> what the contract calls it."""
     table: ClassVar[ReplyTable] = ReplyTable(shape="ignored")
     """Says that it tells nothing that a contract of the suite speaks of."""
 
@@ -66,7 +68,10 @@ class ValueReader:
     def read(self, reply: Reply, fields: Fields, modulus: int) -> Result:
         """The value that ``reply`` stands for."""
         if isinstance(reply, Exception):
-            return Failed(reply.message if isinstance(reply, ErrorReply) else str(reply).encode())
+            failed = Failed(reply.message if isinstance(reply, ErrorReply) else str(reply).encode())
+            text = failed.error.decode("utf-8", "replace") + " "
+            words = (word for start, word in self.errors.items() if text.startswith(start + " "))
+            return next((ContractReply(word) for word in words), failed)
         value = self._taken(reply) if self.members and isinstance(reply, bytes | list) else plain(reply)
         other = value if self.otherwise is None else self.otherwise
         if isinstance(value, tuple):

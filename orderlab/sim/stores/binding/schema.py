@@ -172,6 +172,8 @@ class ValueReply(Table):
     """Reply -> what the contract calls it."""
     otherwise: str | StrictInt | None = None
     """The word for a reply, nil included, that ``words`` does not name."""
+    errors: dict[str, str | StrictInt] = {}
+    """How the text of an error begins that is a reply like any other (``NOT FOUND``) -> what the contract calls it."""
     members: list[str] | None = Field(None, min_length=1)
     """What is taken of a text, an array, or texts in an array, by names and indices with dots between them
     (``jobs.0.id``)."""
