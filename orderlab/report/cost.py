@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 LETTERS = {axis: axis[0] if axis != LENGTH else "n" for axis in AXES}
 """What stands for the size along each axis: n, b, p."""
+CHARTS = {"blocked_us": "µs", "commands": "commands", "instructions": "instructions"}
+"""What is drawn of each operation, and the unit of its axis."""
 WORDS = {"blocked_us": "blocks the node", "commands": "commands", "instructions": "Lua instructions", "bytes": "memory"}
 
 
@@ -106,14 +108,13 @@ def cost_page(store: str, estimated: Sequence[Estimate], memory: Fitted | None, 
     """The text of the page: each operation with its measurements and the line through them."""
     from markupsafe import Markup
 
-    from orderlab.report.charts import panel
     from orderlab.report.page import template
     from orderlab.report.words import harmless
 
     charts = [
         {"title": f"{one.situation} ({one.axis})", "form": formula(one.blocked_us, LETTERS[one.axis], "µs"),
          "error": f"{one.blocked_us.error:.0%}", "at": f"{LETTERS[one.axis]} = {one.at:,}: {duration(one.at_us)}",
-         "is_over": one.at_us > budget_us, "svg": Markup(_chart(one, panel))}
+         "is_over": one.at_us > budget_us, "svgs": [Markup(_chart(one, what)) for what in CHARTS if _is_any(one, what)]}
         for one in estimated
     ]  # fmt: skip
     text = None if memory is None else f"{formula(memory, 'n', 'B')} (± {memory.error:.0%})"
@@ -124,27 +125,33 @@ def cost_page(store: str, estimated: Sequence[Estimate], memory: Fitted | None, 
     )
 
 
-def _chart(one: Estimate, panel: Any) -> str:
-    from orderlab.report.charts import ChartAxis, scale_of
+def _chart(one: Estimate, what: str) -> str:
+    """One of what was measured of an operation, and the line through it."""
+    from orderlab.report.charts import ChartAxis, panel, scale_of
 
-    curves = _curves(one)
+    curves = _curves(one, what)
     xs = [mark.x for curve in curves for mark in curve.marks]
     ys = [mark.y for curve in curves for mark in curve.marks]
     chart: str = panel(
-        f"{one.situation}, {one.axis}", curves, ChartAxis(AXES[one.axis], scale_of(xs)),
-        ChartAxis("µs", scale_of(ys)),
+        f"{one.situation}, {one.axis}: {WORDS[what]}", curves, ChartAxis(AXES[one.axis], scale_of(xs)),
+        ChartAxis(CHARTS[what], scale_of(ys)),
     )  # fmt: skip
     return chart
 
 
-def _curves(one: Estimate) -> list[Curve]:
+def _is_any(one: Estimate, what: str) -> bool:
+    return any(getattr(reading, what) for reading in one.readings)
+
+
+def _curves(one: Estimate, what: str) -> list[Curve]:
     from orderlab.report.charts import Curve, Mark
 
-    sizes = [reading.size for reading in one.readings]
-    line = [Mark(size, max(one.blocked_us.at(size), 0)) for size in sizes if size >= one.blocked_us.begins]
+    form: Fitted = getattr(one, what)
+    counted = [(reading.size, float(getattr(reading, what))) for reading in one.readings]
+    line = [Mark(size, max(form.at(size), 0)) for size, _ in counted if size >= form.begins]
     return [
         Curve(
-            "measured", [Mark(r.size, r.blocked_us, told=f"{r.blocked_us:.1f} µs") for r in one.readings], is_cloud=True
+            "measured", [Mark(size, each, told=f"{each:,.4g} {CHARTS[what]}") for size, each in counted], is_cloud=True
         ),
         Curve("fitted", line),
     ]

@@ -89,7 +89,10 @@ def test_a_lock_is_constant_and_a_page_has_its_charts(tmp_path: Path) -> None:
     ended = orderlab("cost", "lua/lock", "--trust-adapter", "--report", f"html={page}")
     assert ended.returncode == 0
     assert "every call within the budget" in ended.stdout
-    assert page.read_text().count(" data-zoom=") == 3
+    text = page.read_text()
+    for what in ("blocks the node", "commands", "Lua instructions"):
+        assert text.count(f": {what}") >= 3
+    assert text.count(" data-zoom=") == 9
 
 
 def test_a_session_store_tells_its_memory_and_its_pages() -> None:
