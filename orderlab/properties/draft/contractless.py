@@ -2,9 +2,9 @@
 
 Verified, in the runs that are counted: that a call which an error stops leaves the keys as before or as after
 (``all-or-nothing``; what a second try puts right is no violation), that a call touches one slot (``one-slot``), that
-its commands do not grow in number with what is stored (``bounded``), that scripts agree on the type of a key
-(``types``), that no key loses its deadline but by DEL or PERSIST (``deadlines``), and that what says so writes nothing
-(``read-only``). Not verified: whether any reply is right.
+its commands, their arguments and Lua's instructions do not grow in number with what is stored (``bounded``), that
+scripts agree on the type of a key (``types``), that no key loses its deadline but by DEL or PERSIST (``deadlines``),
+and that what says so writes nothing (``read-only``). Not verified: whether any reply is right.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from orderlab.properties.draft.probing import (
     source_run,
     variants,
 )
+from orderlab.properties.engine.pages import pages_in
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.redis.error_conditions import WRONG_TYPE_FOUND, foreign_type, strikes
 from orderlab.sim.redis.hash_slots import hash_slot
@@ -39,7 +40,7 @@ from orderlab.sim.redis.shard import Effect, FrozenKeyspace
 LAWS: Mapping[str, str] = {
     "all-or-nothing": "A call that an error stops leaves the keys as before or as after, or a second try completes it.",
     "one-slot": "All keys that a call touches lie in one slot.",
-    "bounded": "The commands of a call do not grow in number with what is stored, and every call ends.",
+    "bounded": "The commands and Lua instructions of a call do not grow with what is stored, and every call ends.",
     "types": "No script finds a value of another type that scripts of the same store have put there.",
     "deadlines": "A key that has a deadline keeps one, unless it is deleted or PERSIST takes it off.",
     "read-only": "A script that says that it writes nothing writes nothing.",
@@ -47,7 +48,11 @@ LAWS: Mapping[str, str] = {
 RUNS_MAX, STATES_MAX, DEPTH_MAX, TOLD_MAX = 1500, 120, 4, 4
 """Of one store at the quick effort; replies whose values are tried as arguments."""
 ROUNDS = (8, 16, 32)
-"""Calls of each script after which the commands of one call are counted."""
+"""Calls of each script after which the work of one call is counted."""
+INSTRUCTIONS_PER_THING = 2
+"""Of Lua: what a loop takes at least for each thing that it goes through."""
+PAGE_MAX = 500
+"""Past larger pages nothing is counted."""
 DELETING = frozenset((b"del", b"unlink", b"getdel", b"persist", b"rename", b"restore", b"copy", b"renamenx"))
 COUNTING = frozenset((b"incr", b"incrby", b"hincrby"))
 """Commands that take the next number."""
@@ -359,34 +364,59 @@ class _Examination:
     # -- growth --------------------------------------------------------------------------------------------------------
 
     def grow(self) -> None:
-        """Call each script many times under names of their own, and count the commands of one call."""
+        """Call each script many times under names of their own, and count the work of one call. What seems to grow is
+        counted once more past the largest page that a script names: what ends there is bounded."""
+        probes = [probe for probe in self.verdict.probes if probe.is_run]
+        self.verdict.tested["bounded"] += len(probes)
+        suspects = [runs for runs in self._counted(probes, ROUNDS) if _growing(runs)]
+        pages = pages_in({runs[0].call.script.source for runs in suspects})
+        past = max((page for page in pages if page <= PAGE_MAX), default=0)
+        if suspects and past:
+            names = {runs[0].call.name for runs in suspects}
+            rounds = tuple(past + number for number in ROUNDS)
+            suspects = [runs for runs in self._counted(probes, rounds) if runs[0].call.name in names]
+        for runs in suspects:
+            if (growing := _growing(runs)) is not None:
+                what, numbers = growing
+                run = runs[-1]
+                common = Counter(each.line for each in run.effects).most_common(1)
+                effect = next((each for each in run.effects if each.line == common[0][0]), None)
+                after = ", ".join(str(past + number) for number in ROUNDS)
+                text = f"a call of {run.call.name} {what} {numbers} after {after} rounds"
+                self._break("bounded", text, _State(run.before, run.now_ms), run, effect)
+
+    def _counted(self, probes: Sequence[Probed], rounds: tuple[int, ...]) -> list[list[ProbeRun]]:
+        """A call of each script after so many rounds of calls."""
         state: FrozenKeyspace = {}
         now_ms = self.bench.backend.now_ms
-        counted: dict[str, list[tuple[int, ProbeRun]]] = {}
-        for number in range(1, ROUNDS[-1] + 1):
-            for probe in self.verdict.probes:
-                call = renewed(probe, number, now_ms) if probe.is_run else None
+        runs: dict[str, list[ProbeRun]] = {}
+        for number in range(1, rounds[-1] + 1):
+            for probe in probes:
+                call = renewed(probe, number, now_ms)
                 if call is None:
                     continue
                 try:
-                    run = self.bench.run(call, state, now_ms)
-                    if number in ROUNDS:
-                        counted.setdefault(probe.facts.label, []).append((len(run.effects), run))
+                    run = (self.bench.counted if number in rounds else self.bench.run)(call, state, now_ms)
                 except InputError:
                     continue
+                if number in rounds:
+                    runs.setdefault(probe.facts.label, []).append(run)
                 if not run.error and probe.facts.writes and not _removes_only(run):
                     state = run.after
-        for runs in counted.values():
-            self.verdict.tested["bounded"] += 1
-            if len(runs) < len(ROUNDS):
-                continue
-            (few, _), (more, _), (most, run) = runs
-            if more >= few + ROUNDS[0] // 2 and most >= more + ROUNDS[1] // 2:
-                common = Counter(each.line for each in run.effects).most_common(1)[0][0]
-                effect = next(each for each in run.effects if each.line == common)
-                rounds = ", ".join(map(str, ROUNDS))
-                text = f"a call of {run.call.name} makes {few}, {more}, {most} commands after {rounds} rounds"
-                self._break("bounded", text, _State(run.before, run.now_ms), run, effect)
+        return [each for each in runs.values() if len(each) == len(rounds)]
+
+
+def _growing(runs: Sequence[ProbeRun]) -> tuple[str, str] | None:
+    """What of the work of a call grows with what is stored, in words, and how much there was."""
+    series = {
+        "makes commands in number": ([len(run.effects) for run in runs], 0.5),
+        "hands commands arguments in number": ([sum(len(each.argv) for each in run.effects) for run in runs], 0.5),
+        "takes Lua instructions in number": ([run.instructions for run in runs], INSTRUCTIONS_PER_THING),
+    }
+    for what, ((few, more, most), each) in series.items():
+        if more >= few + ROUNDS[0] * each and most >= more + ROUNDS[1] * each:
+            return what.removesuffix(" in number"), f"({few}, {more}, {most} of them)"
+    return None
 
 
 def _is_name_taken(effect: Effect, run: ProbeRun) -> bool:

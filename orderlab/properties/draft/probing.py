@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from typing import NamedTuple
 
@@ -98,6 +98,8 @@ class ProbeRun:
     after: FrozenKeyspace
     error: str = ""
     is_endless: bool = False
+    instructions: int = 0
+    """Of Lua, where they were counted."""
 
     @property
     def score(self) -> tuple[bool, int, int, int]:
@@ -123,6 +125,13 @@ class Bench:
             if isinstance(reply, ErrorReply):
                 raise InputError(reply.message.decode("utf-8", "replace"))
             self.loaded = library
+
+    def counted(self, call: ProbeCall, before: FrozenKeyspace, now_ms: int) -> ProbeRun:
+        """What a call does, with the Lua instructions that it takes. Raises as ``run``."""
+        with self.backend.measuring() as work:
+            run = self.run(call, before, now_ms)
+            instructions, _ = work()
+        return replace(run, instructions=instructions)
 
     def run(self, call: ProbeCall, before: FrozenKeyspace, now_ms: int, foreign: Foreign | None = None) -> ProbeRun:
         """What a call does; with ``foreign`` that key holds a value of another type meanwhile.

@@ -23,7 +23,13 @@ def pages_of(*stores: Binding) -> frozenset[int]:
     versions = [version for store in stores for version in store.versions.values()]
     sources = {script.source for version in versions for script in version.scripts}
     tables = [version.store.model_dump(warnings=False)["operations"] for version in versions]
-    numbers = {number for source in sources for number in _numbers(source)} | {*_numbers_in(tables)}
+    numbers = {number for number in _numbers_in(tables) if PAGE_MIN <= number <= PAGE_MAX}
+    return pages_in(sources) | numbers
+
+
+def pages_in(sources: Iterable[bytes]) -> frozenset[int]:
+    """The numbers that the texts of scripts may mean as a page, a batch or a limit."""
+    numbers = {number for source in sources for number in _numbers(source)}
     return frozenset(number for number in numbers if PAGE_MIN <= number <= PAGE_MAX)
 
 

@@ -38,6 +38,18 @@ PAIRS: dict[str, list[tuple[str, str]]] = {
             "redis.call('RPUSH', KEYS[1], ARGV[1]) local n = 0 "
             "for _, each in ipairs(redis.call('LRANGE', KEYS[1], 0, 4)) do redis.call('ZADD', KEYS[2], 1, each) end",
         ),
+        (  # work of Lua alone, and a page that is larger than the store was when it seemed to grow
+            "redis.call('RPUSH', KEYS[1], ARGV[1]) local n = 0 "
+            "for _, each in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do n = n + #each end return n",
+            "redis.call('RPUSH', KEYS[1], ARGV[1]) local n = 0 "
+            "for _, each in ipairs(redis.call('LRANGE', KEYS[1], 0, 99)) do n = n + #each end return n",
+        ),
+        (
+            "redis.call('RPUSH', KEYS[1], ARGV[1]) local all = redis.call('LRANGE', KEYS[1], 0, -1) "
+            "return redis.call('SADD', KEYS[2], unpack(all))",
+            "redis.call('RPUSH', KEYS[1], ARGV[1]) local all = redis.call('LRANGE', KEYS[1], -60, -1) "
+            "return redis.call('SADD', KEYS[2], unpack(all))",
+        ),
     ],
     "types": [
         (
