@@ -21,7 +21,7 @@ _CALLS_MAX = 4
 def with_callers(folder: Path, facts: Sequence[Facts]) -> list[Facts]:
     """The facts, with what calls of each script in the folder's programs pass; once for each set of keys that a script
     is called with."""
-    by_name = {_stem(each.script.name): each for each in facts}
+    by_name = {_called_as(each): each for each in facts}
     sites: dict[str, list[tuple[CallSite, str]]] = {}
     for file in program_files(folder):
         data = read_text_file(file, PROGRAM_SIZE_MAX)
@@ -29,7 +29,7 @@ def with_callers(folder: Path, facts: Sequence[Facts]) -> list[Facts]:
             continue
         own = f"{file.relative_to(folder).as_posix()}#"
         inside = [each for each in facts if each.script.name.startswith(own)]
-        known = {_stem(each.script.name): each for each in inside}
+        known = {_called_as(each): each for each in inside}
         try:
             read = calls_of(parsed(str(file), data, {}), [*{**by_name, **known}])
         except InputError:
@@ -37,8 +37,8 @@ def with_callers(folder: Path, facts: Sequence[Facts]) -> list[Facts]:
         for site in read:
             heard = known.get(site.script) or by_name[site.script]
             place = f"{file.relative_to(folder).as_posix()}:{site.line}"
-            sites.setdefault(heard.script.name, []).append((site, place))
-    return [heard for each in facts for heard in _called(each, sites.get(each.script.name, ()))]
+            sites.setdefault(heard.label, []).append((site, place))
+    return [heard for each in facts for heard in _called(each, sites.get(each.label, ()))]
 
 
 def _called(facts: Facts, sites: Sequence[tuple[CallSite, str]]) -> list[Facts]:
@@ -64,8 +64,11 @@ def _is_telling(shape: str) -> bool:
     return re.search(r"[A-Za-z]", shape) is not None
 
 
-def _stem(name: str) -> str:
-    file, _, inner = name.partition("#")
+def _called_as(facts: Facts) -> str:
+    """What programs call it: a function by its name."""
+    if facts.function:
+        return facts.function
+    file, _, inner = facts.script.name.partition("#")
     return inner or file.rpartition("/")[2].removesuffix(".lua")
 
 

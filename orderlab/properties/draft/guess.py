@@ -40,6 +40,10 @@ CREATES = words(
 """Commands that can."""
 
 
+SPOKEN: Mapping[str, Sequence[str]] = {"limiter": ("limit", "window_ms")}
+"""Contract -> fields that decide for it where as many scripts are called like operations of another."""
+
+
 @dataclass(frozen=True)
 class Guess:
     """What a store seems to be."""
@@ -52,12 +56,13 @@ class Guess:
 
 def guessed(facts: Sequence[Facts], wanted: str | None = None) -> Guess:
     """The contract that most scripts fit by their names; None where fewer than two fit, or one of a single script."""
-    best: tuple[int, dict[str, str], str | None] = (0, {}, None)
+    best: tuple[tuple[int, bool], dict[str, str], str | None] = ((0, False), {}, None)
     for contract in OPERATIONS if wanted is None else (wanted,):
         fits = _fits(contract, facts)
-        if len(fits) > best[0]:
-            best = (len(fits), fits, contract)
-    count, operations, likeliest = best
+        fit = (len(fits), _speaks_of(contract, facts))
+        if fit[0] and fit > best[0]:
+            best = (fit, fits, contract)
+    (count, _), operations, likeliest = best
     if wanted is not None:
         return Guess(wanted, operations, "as asked for")
     if likeliest is None or count < min(2, len(facts), len(OPERATIONS[likeliest])):
@@ -65,6 +70,15 @@ def guessed(facts: Sequence[Facts], wanted: str | None = None) -> Guess:
     names = {(each.script.name, each.function) for each in facts if each.label in operations}
     scripts = {(each.script.name, each.function) for each in facts}
     return Guess(likeliest, operations, f"{len(names)} of {len(scripts)} scripts are called like operations of it")
+
+
+def _speaks_of(contract: str, facts: Sequence[Facts]) -> bool:
+    """Whether some script is given all that alone makes the contract: a limit and its window."""
+    wanted = SPOKEN.get(contract, ())
+    return bool(wanted) and any(
+        all(any(field_for(slot.name, (name,), ()) == name for slot in each.arguments) for name in wanted)
+        for each in facts
+    )
 
 
 def _fits(contract: str, facts: Sequence[Facts]) -> dict[str, str]:
@@ -75,6 +89,8 @@ def _fits(contract: str, facts: Sequence[Facts]) -> dict[str, str]:
         for operation, names in OPERATIONS[contract].items():
             if operation in CREATING and not CREATES & {*one.commands}:
                 continue
+            if operation == "take" and not one.writes:
+                continue  # whoever takes a job keeps it from others
             if operation in REPLIES and REPLIES[operation] not in one.replies:
                 continue
             if name == operation.replace("_", ""):

@@ -78,6 +78,7 @@ def reply_of(facts: Facts, contract: str | None, operation: str | None, written:
     kinds = {*facts.replies} - {"error"}
     for rule in TABLES["replies"].get(contract, ()):
         is_meant = operation in rule["operations"] and ("kinds" not in rule or kinds <= {*rule["kinds"]})
+        is_meant &= {*rule.get("commands", ())} <= {*facts.commands} and {*rule.get("replies", ())} <= kinds
         if is_meant and rule.get("looks_for_doubles", looks_for_doubles(facts)) == looks_for_doubles(facts):
             return str(rule["reply"])
     if operation == TABLES["messages"].get(contract, {}).get("page"):

@@ -1,4 +1,4 @@
-"""Five sets of scripts in the style of other projects: from init to a verdict, and to another with a flaw put in."""
+"""Ten sets of scripts in the style of other projects: from init to a verdict, and to another with a flaw put in."""
 
 from __future__ import annotations
 
@@ -131,6 +131,47 @@ def test_a_java_class(tmp_path: Path) -> None:
     assert verdict(store, "store-order") == {"store-order": "holds"}
     spoil(store / "store/DeviceMsgStore.java", "scored[#scored + 1] = sequence", "scored[#scored + 1] = -sequence")
     assert verdict(store, "store-order") == {"store-order": "violated"}
+
+
+def test_a_kotlin_class_whose_lock_replies_nothing_when_it_is_taken(tmp_path: Path) -> None:
+    store = drafted("redisson", tmp_path)
+    assert binding_of(store)["operations"]["acquire"]["args"] == ["<ttl_ms>", "<token>"]
+    assert set(verdict(store, "mutual-exclusion", "own-release").values()) == {"holds"}
+    spoil(store / "DistributedLock.kt", "'hexists', KEYS[1], ARGV[1])", "'exists', KEYS[1])")
+    assert verdict(store, "own-release") == {"own-release": "violated"}
+
+
+def test_a_c_sharp_class_whose_limiter_acquires(tmp_path: Path) -> None:
+    store = drafted("throttling", tmp_path)
+    assert binding_of(store)["operations"]["hit"]["args"] == ["<now_ms>", "<window_ms>", "<limit>", "<request>"]
+    assert verdict(store, "at-most-n") == {"at-most-n": "holds"}
+    spoil(store / "RateLimiter.cs", "count >= limit", "count > limit")
+    assert verdict(store, "at-most-n") == {"at-most-n": "violated"}
+
+
+def test_a_node_module_that_reads_files_by_their_stems(tmp_path: Path) -> None:
+    store = drafted("semaphore", tmp_path, gaps=1)
+    filled(store, ("<TODO limit>", "1"))
+    assert binding_of(store)["keys"] == {"semaphore": "{store}:semaphore"}
+    assert verdict(store, "mutual-exclusion") == {"mutual-exclusion": "holds"}
+    spoil(store / "lua/acquire.lua", "< limit", "<= limit")
+    assert verdict(store, "mutual-exclusion") == {"mutual-exclusion": "violated"}
+
+
+def test_a_gem_that_sends_commands_by_their_names(tmp_path: Path) -> None:
+    operations = binding_of(drafted("courier", tmp_path, gaps=1))["operations"]
+    keys = {name: table["keys"] for name, table in operations.items()}
+    assert keys == {
+        "add": ["jobs", "data"], "take": ["jobs", "running", "data"], "complete": ["running", "data"],
+        "recover": ["running", "jobs"],
+    }  # fmt: skip
+
+
+def test_a_python_package_that_calls_functions(tmp_path: Path) -> None:
+    operations = binding_of(drafted("mailbox", tmp_path, gaps=4))["operations"]
+    assert operations["post"]["function"] == "mailbox_send"
+    assert operations["list"]["args"] == ["<marker>", "<count>"]
+    assert operations["post"]["keys"] == ["messages", "seq"]
 
 
 def test_a_limiter_that_replies_with_a_count_is_not_taken_for_one_that_says_yes(tmp_path: Path) -> None:

@@ -34,6 +34,10 @@ CALLS = [
         IN_NODE + "redis.defineCommand('grab', { numberOfKeys: 1, lua: TAKE }); redis.grab(`q:${id}`, token, ttl)",
     ),
     ("a.js", f"redis.defineCommand('grab', {{ numberOfKeys: 1, lua: `{LUA}` }}); redis.grab(`q:${{id}}`, token, ttl)"),
+    (
+        "a.js",
+        IN_NODE + "r.defineCommand('grab', { numberOfKeys: 1, lua: load('TAKE') }); r.grab(`q:${id}`, token, ttl)",
+    ),
     ("a.php", IN_PHP + '$r->eval(self::TAKE, 1, "q:" . $id, $token, $ttl); } }'),
     ("a.php", IN_PHP + '$r->eval(self::TAKE, ["q:" . $id, $token, $ttl], 1); } }'),
     ("a.py", IN_PYTHON + "take = c.register_script(TAKE)\ntake(keys=[f'q:{id}'], args=[token, ttl])"),
@@ -51,6 +55,19 @@ def test_a_call_is_read(file: str, program: str) -> None:
     (site,) = calls_of(constants, [each.name for each in scripts_of(constants)])
     assert [each.text.replace("$", "") for each in site.keys] == ["q:{id}"]
     assert [each.name for each in site.arguments] == ["token", "ttl"]
+
+
+def test_the_name_of_a_command_stands_for_no_script() -> None:
+    calls = '@r.call("EVAL", TAKE, 1, "a:#{id}")\n@r.call("EVAL", GIVE, 1, "b:#{id}")\n'
+    sites = calls_of(parsed("a.rb", (IN_RUBY + f'GIVE = "{LUA}"\n{calls}').encode(), {}), ["TAKE", "GIVE"])
+    assert [(site.script, site.keys[0].text) for site in sites] == [("TAKE", "a:{id}"), ("GIVE", "b:{id}")]
+
+
+def test_the_form_of_a_text_is_not_the_text() -> None:
+    program = f'class A {{ const string TAKE = @"{LUA}"; void F() {{ db.ScriptEvaluate(TAKE, '
+    program += 'new RedisKey[] { "q" }, new RedisValue[] { Guid.NewGuid().ToString("N") }); } }'
+    (site,) = calls_of(parsed("A.cs", program.encode(), {}), ["A.TAKE"])
+    assert [(each.text, each.is_constant) for each in site.arguments] == [("{Guid.NewGuid()}", False)]
 
 
 @pytest.mark.parametrize("arguments", ["1, ...everything", "keys.length, ...keys", "TAKE"])

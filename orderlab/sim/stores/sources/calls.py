@@ -33,6 +33,8 @@ SPREADS = ("spread_element", "list_splat", "splat_argument", "variadic_unpacking
 _COUNTED = re.compile(r"^(?:len\((?P<inner>[\w.]+)\)|(?P<path>[\w.$>-]+?)(?:\.|->)(?:length|size)(?:\(\))?)$")
 """How many a list has: ``keys.length``, ``len(keys)``."""
 _NUMBER_OF_KEYS = ("numberOfKeys", "number_of_keys", "NUMBER_OF_KEYS")
+_COMMANDS = frozenset(("eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro", "script"))
+"""Commands that a client sends by their names, with any script."""
 _FILE = re.compile(r"([\w.-]+)\.lua\b")
 """A file that a program loads a script from."""
 _MADE = ("object_creation_expression", "new_expression", "expression_list", "arguments", "argument_list")
@@ -122,10 +124,15 @@ def _aliases(program: Program, names: dict[str, str]) -> dict[str, list[tuple[in
     given, and to which."""
     results: dict[str, list[tuple[int, str]]] = {}
     for path, value in program.definitions:
+        if value.type in ("arguments", "argument_list") and path[-1].lower() in _COMMANDS:
+            continue
         if value.type in CALLS or value.type in _MADE:
             words = {_last(program.text(part)) for part in walk(value) if part.type in NAMED}
             files = {match for part in walk(value) if not part.children for match in _FILE.findall(program.text(part))}
             led = {names[word] for word in (files or words) if word in names}
+            if not led:  # a file's stem, given to a function that reads it
+                texts = {program.text(part) for part in walk(value) if not part.children}
+                led = {names[text] for text in texts if text in names}
             if len(led) == 1:
                 results.setdefault(path[-1], []).append((value.start_byte, led.pop()))
     return results

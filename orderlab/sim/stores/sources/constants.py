@@ -22,6 +22,7 @@ from orderlab.sim.stores.sources.program import (
     FORMATS,
     JOINS,
     LISTS,
+    MEMBERS,
     PATHS,
     SEQUENCES,
     SUMS,
@@ -159,8 +160,8 @@ class Constants:
             blanks = self.value(among[0], names).characters if among else None
             return None if on is None else self.value(on, names).stripped(blanks, TRIMS[name])
         if name in UNCHANGED and (receiver is not None or given):
-            on = receiver if receiver is not None and (self.program.is_text(receiver) or not given) else given[0]
-            return self.value(on, names)
+            is_own = receiver is not None and (name in MEMBERS or self.program.is_text(receiver) or not given)
+            return self.value(receiver if receiver is not None and is_own else given[0], names)
         if name in JOINS:
             return self._joined(receiver, given, names)
         if name in FORMATS and (given or receiver is not None):

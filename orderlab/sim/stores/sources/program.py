@@ -39,6 +39,8 @@ TRIMS = {
 """Functions that take blanks off a text -> the ends at which they do."""
 UNCHANGED = ("freeze", "toString", "ToString", "encode", "html_safe", "String", "valueOf", "str", "raw")
 """Functions that give back the text that they are given."""
+MEMBERS = ("toString", "ToString", "encode", "freeze", "html_safe")
+"""Those that a text has: what they are given is a form."""
 DEDENTS = ("dedent", "trimIndent", "stripIndent", "strip_heredoc")
 FORMATS = ("format", "sprintf", "Sprintf", "formatted", "Format")
 JOINS = ("join", "implode", "Join", "joinToString")
