@@ -30,12 +30,12 @@ from orderlab.properties.draft.probing import (
     source_run,
     variants,
 )
-from orderlab.properties.engine.pages import pages_in
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.redis.error_conditions import WRONG_TYPE_FOUND, foreign_type, strikes
 from orderlab.sim.redis.hash_slots import hash_slot
 from orderlab.sim.redis.replies import ErrorReply
 from orderlab.sim.redis.shard import Effect, FrozenKeyspace
+from orderlab.sim.stores.binding.lua_text import pages_in
 
 LAWS: Mapping[str, str] = {
     "all-or-nothing": "A call that an error stops leaves the keys as before or as after, or a second try completes it.",

@@ -7,13 +7,10 @@ from itertools import islice
 
 from orderlab.model.contracts.contract import Call, Contract, Crowd
 from orderlab.sim.stores.binding.binding import Binding
-from orderlab.sim.stores.binding.lua_text import tokens
+from orderlab.sim.stores.binding.lua_text import PAGE_MAX, PAGE_MIN, pages_in
 
-PAGE_MIN, PAGE_MAX = 10, 2_000
-"""Numbers of scripts that are taken for pages, batches and limits: below them any crowd is larger."""
 STEPS_MAX = 700
 """Steps that make a crowd past a page; what a store does with each thing may grow with all of them."""
-_SCALES = frozenset((b"*", b"/", b"%"))
 
 
 def pages_of(*stores: Binding) -> frozenset[int]:
@@ -25,22 +22,6 @@ def pages_of(*stores: Binding) -> frozenset[int]:
     tables = [version.store.model_dump(warnings=False)["operations"] for version in versions]
     numbers = {number for number in _numbers_in(tables) if PAGE_MIN <= number <= PAGE_MAX}
     return pages_in(sources) | numbers
-
-
-def pages_in(sources: Iterable[bytes]) -> frozenset[int]:
-    """The numbers that the texts of scripts may mean as a page, a batch or a limit."""
-    numbers = {number for source in sources for number in _numbers(source)}
-    return frozenset(number for number in numbers if PAGE_MIN <= number <= PAGE_MAX)
-
-
-def _numbers(source: bytes) -> Iterator[int]:
-    texts = [
-        source[token.start : token.end] for token in tokens(source) if token.kind in ("number", "string", "symbol")
-    ]
-    for before, text, after in zip([b"", *texts], texts, [*texts[1:], b""], strict=False):
-        digits = text.strip(b"'\"")
-        if digits.isdigit() and not {before, after} & _SCALES:
-            yield int(digits)
 
 
 def _numbers_in(template: object) -> Iterator[int]:

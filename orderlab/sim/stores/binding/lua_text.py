@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -203,3 +203,24 @@ def _scale_tables(value: Any, modulus: int, full: int, key: str = "operations") 
     if isinstance(value, str) and _FOLLOWS.search(value):
         return value, [RewrittenLine("store.toml", 0, f"{key} = {value}: {full}", f"{key} = {value}: {modulus}")]
     return value, []
+
+
+PAGE_MIN, PAGE_MAX = 10, 2_000
+"""Numbers of scripts that are taken for pages, batches and limits: below them any crowd is larger."""
+_SCALES = frozenset((b"*", b"/", b"%"))
+
+
+def pages_in(sources: Iterable[bytes]) -> frozenset[int]:
+    """The numbers that the texts of scripts may mean as a page, a batch or a limit."""
+    numbers = {number for source in sources for number in _numbers(source)}
+    return frozenset(number for number in numbers if PAGE_MIN <= number <= PAGE_MAX)
+
+
+def _numbers(source: bytes) -> Iterator[int]:
+    texts = [
+        source[token.start : token.end] for token in tokens(source) if token.kind in ("number", "string", "symbol")
+    ]
+    for before, text, after in zip([b"", *texts], texts, [*texts[1:], b""], strict=False):
+        digits = text.strip(b"'\"")
+        if digits.isdigit() and not {before, after} & _SCALES:
+            yield int(digits)
