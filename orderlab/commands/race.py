@@ -18,6 +18,7 @@ EXPORT_HELP = f"Write the schedule for others: FORM=FILE, FORM one of {', '.join
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from orderlab.properties.clients.processes import Programs
     from orderlab.properties.clients.race import RaceVerdict
     from orderlab.properties.clients.scenario import Scenario
     from orderlab.report.output import Wanted
@@ -38,10 +39,19 @@ def race(
     report: Annotated[list[str] | None, typer.Option(metavar="FORM=FILE", help=REPORT_HELP)] = None,
     export: Annotated[list[str] | None, typer.Option(metavar="FORM=FILE", help=EXPORT_HELP)] = None,
     command: Annotated[
-        str | None,
-        typer.Option(metavar="WORDS", help="In place of PATH: a program of any language, of which each client is one."),
+        list[str] | None,
+        typer.Option(
+            metavar="WORDS", help="In place of PATH: a program of any language; repeated, one for each client."
+        ),
     ] = None,
-    clients: Annotated[int, typer.Option(min=1, max=4, help="With --command: processes.")] = 2,
+    clients: Annotated[int, typer.Option(min=1, max=4, help="With one --command: so many processes of it.")] = 2,
+    setup: Annotated[str, typer.Option(metavar="WORDS", help="With --command: a program that runs first.")] = "",
+    check: Annotated[
+        str,
+        typer.Option(
+            metavar="WORDS", help="With --command: a program asked at the end, which exits with 0 if all is well."
+        ),
+    ] = "",
     expect: Expect = "broken",
 ) -> None:
     """Run client code on the kernel in every order of its commands, and judge what comes of it.
@@ -62,9 +72,17 @@ def race(
         raise InputError(f"--effort {effort}: unknown; choose {', '.join(EFFORTS)}")
     if fault and not trouble:
         raise InputError(f"--fault {fault[0]}: no fault may strike; add --trouble 1")
-    if command is not None or named is None:
-        others = named or trouble or fault or schedule or report or export
-        raise typer.Exit(_race_processes(command, clients, effort, as_json, bool(others)))
+    if command is not None:
+        if named or report or export:
+            raise InputError("--command: takes no PATH, --report or --export; leave them out")
+        from orderlab.properties.clients.processes import Programs
+
+        programs = Programs(tuple(command if len(command) > 1 else command * clients), setup, check)
+        raise typer.Exit(_race_processes(programs, effort, trouble, fault or (), schedule, as_json))
+    if setup or check:
+        raise InputError("--setup, --check: for programs; name them by --command, or write setup= in the scenario")
+    if named is None:
+        raise InputError("race: write a Python file with scenarios, or --command with a program")
     failed: list[Exception] = []
     wanted, exports = wanted_reports(report), wanted_files("--export", export, RACE_EXPORTS)
     path = named.partition(".py:")[0].removesuffix(".py") + ".py"
@@ -103,24 +121,27 @@ def _report(verdicts: Sequence[RaceVerdict], path: str, seed: int, effort: str, 
     write_reports(made_report("race", outcome, subjects, seed, effort), wanted)
 
 
-def _race_processes(command: str | None, clients: int, effort: str, as_json: bool, has_others: bool) -> int:
-    from orderlab.model.errors import InputError
-    from orderlab.properties.clients.processes import race_processes
+def _race_processes(
+    programs: Programs, effort: str, trouble: int, faults: Sequence[str], schedule: str | None, as_json: bool
+) -> int:
+    from orderlab.properties.clients.process_orders import race_processes, replayed_processes
 
-    if command is None:
-        raise InputError("race: write a Python file with scenarios, or --command with a program")
-    if has_others:
-        raise InputError("--command: takes --clients, --effort and --json alone; leave the rest out")
-    verdict = race_processes(command, clients, effort)
-    if as_json:
-        print(json.dumps({"command": command, **verdict.to_json()}))
+    if schedule is not None:
+        verdict = replayed_processes(programs, schedule)
     else:
-        print(f"{command}: {verdict.outcome}" + (f" ({verdict.law})" if verdict.law else ""))
+        verdict = race_processes(programs, effort, trouble, faults)
+    told = " | ".join(dict.fromkeys(programs.clients))
+    if as_json:
+        print(json.dumps({"command": told, **verdict.to_json()}))
+    else:
+        print(f"{told}: {verdict.outcome}" + (f" ({verdict.law})" if verdict.law else ""))
         if verdict.law:
             print(f"  {verdict.what}")
         print(f"  {verdict.how_far}")
         for number, step in enumerate(verdict.steps, 1):
             print(f"  {number:3}. {step}")
+        if verdict.law and schedule is None:
+            print(f"again: the same command with --schedule {verdict.schedule!r}")
     return EXIT[verdict.outcome]
 
 

@@ -71,4 +71,63 @@ def test_every_order_that_differs_is_visited(tmp_path: Path) -> None:
 def test_what_cannot_be_is_told() -> None:
     assert "cannot be started" in orderlab("race", "--command", "/nowhere/worker").stderr
     assert "or --command with a program" in orderlab("race").stderr
-    assert "leave the rest out" in orderlab("race", "--command", "true", "--trouble", "1").stderr
+    assert "leave them out" in orderlab("race", "--command", "true", "a.py").stderr
+    assert "for programs" in orderlab("race", "--check", "true").stderr
+    assert "none that befalls" in orderlab("race", "--command", "true", "--trouble", "1", "--fault", "kiled").stderr
+    assert "--setup false: exit code 1" in orderlab("race", "--command", "true", "--setup", "false").stderr
+    assert "no program is named" in orderlab("race", "--command", "").stderr
+    assert "No closing quotation" in orderlab("race", "--command", "'").stderr
+    assert "is no step of these" in orderlab("race", "--command", "true", "--schedule", "2").stderr
+    assert "end after 0 steps" in orderlab("race", "--command", "true", "--schedule", "0").stderr
+
+
+def raced(tmp_path: Path, bodies: dict[str, str], *options: str) -> tuple[int, dict[str, object]]:
+    """Exit code and verdict of programs; an option that is the name of one stands for its command."""
+    for name, body in bodies.items():
+        (tmp_path / f"{name}.py").write_text(CLIENT + body + "\n")
+    given = [f"{sys.executable} -S -E {tmp_path / option}.py" if option in bodies else option for option in options]
+    result = orderlab("race", *given, "--json")
+    return result.returncode, json.loads(result.stdout)
+
+
+TAKES = "job = ask('LPOP', 'jobs')\njob and ask('RPUSH', 'done', job.decode())"
+MOVES = "ask('LMOVE', 'jobs', 'done', 'LEFT', 'RIGHT')"
+JOBS = "ask('RPUSH', 'jobs', 'a', 'b')"
+NONE_LOST = "sum(int(ask('LLEN', key)[1:]) for key in ('jobs', 'done')) == 2 or sys.exit('one is lost')"
+
+
+@pytest.mark.parametrize(("body", "trouble", "code"), [(TAKES, "0", 0), (TAKES, "1", 1), (MOVES, "1", 0)])
+def test_a_check_at_the_end_judges_what_dead_processes_leave(
+    body: str, trouble: str, code: int, tmp_path: Path
+) -> None:
+    bodies = {"work": body, "jobs": JOBS, "check": NONE_LOST}
+    given = ("--command", "work", "--setup", "jobs", "--check", "check")
+    faults = ("--trouble", trouble, "--fault", "killed") if trouble != "0" else ()
+    ended, verdict = raced(tmp_path, bodies, *given, *faults)
+    assert ended == code, verdict
+    if code:
+        assert (verdict["law"], "one is lost" in str(verdict["what"])) == ("finally", True)
+        again, shown = raced(tmp_path, bodies, *given, "--schedule", str(verdict["schedule"]))
+        assert (again, shown["law"]) == (1, "finally")
+
+
+def test_a_command_that_is_sent_again_after_a_lost_reply_counts_twice(tmp_path: Path) -> None:
+    connect = (
+        "line = socket.create_connection((os.environ['REDIS_HOST'], int(os.environ['REDIS_PORT']))).makefile('rwb')"
+    )
+    again = f"import os, socket\nif not ask('INCR', 'n'):\n    {connect}\n    ask('INCR', 'n')"
+    assert raced(tmp_path, {"again": again}, "--command", "again")[0] == 0
+    ended, verdict = raced(tmp_path, {"again": again}, "--command", "again", "--trouble", "1", "--fault", "reply-lost")
+    assert (ended, verdict["law"]) == (1, "serializable")
+    assert raced(tmp_path, {"again": again}, "--command", "again", "--trouble", "1", "--fault", "refused")[0] == 0
+
+
+def test_programs_that_differ_are_clients_of_one_race(tmp_path: Path) -> None:
+    reads = "ask('SET', 'copy', (ask('GET', 'a') or b'').decode() + (ask('GET', 'b') or b'').decode())"
+    writes = "ask('SET', 'a', '1')\nask('SET', 'b', '1')"
+    at_once = "ask('MSET', 'a', '1', 'b', '1')"
+    for bodies, code in (
+        ({"reads": reads, "writes": writes}, 1),
+        ({"reads": "ask('MGET', 'a', 'b')", "writes": at_once}, 0),
+    ):
+        assert raced(tmp_path, bodies, "--command", "reads", "--command", "writes")[0] == code
