@@ -58,15 +58,8 @@ def race(
 
     The file is Python and runs with your rights. Exit code 0: holds; 1: violated; 2: unusable; 3: not exhausted.
     """
-    from pathlib import Path
-
     from orderlab.model.errors import InputError
-    from orderlab.model.verdict import worst
-    from orderlab.properties.clients import race as engine
     from orderlab.properties.clients.orders import EFFORTS
-    from orderlab.properties.clients.runs import controlled
-    from orderlab.properties.clients.scenario import load
-    from orderlab.report.output import wanted_files, wanted_reports
 
     if effort not in EFFORTS:
         raise InputError(f"--effort {effort}: unknown; choose {', '.join(EFFORTS)}")
@@ -83,6 +76,24 @@ def race(
         raise InputError("--setup, --check: for programs; name them by --command, or write setup= in the scenario")
     if named is None:
         raise InputError("race: write a Python file with scenarios, or --command with a program")
+    raise typer.Exit(
+        _race_scenarios(named, effort, trouble, fault or (), schedule, seed, as_json, report, export, expect)
+    )
+
+
+def _race_scenarios(
+    named: str, effort: str, trouble: int, faults: Sequence[str], schedule: str | None, seed: int, as_json: bool,
+    report: list[str] | None, export: list[str] | None, expect: str,
+) -> int:  # fmt: skip
+    from pathlib import Path
+
+    from orderlab.model.errors import InputError
+    from orderlab.model.verdict import worst
+    from orderlab.properties.clients import race as engine
+    from orderlab.properties.clients.runs import controlled
+    from orderlab.properties.clients.scenario import load
+    from orderlab.report.output import wanted_files, wanted_reports
+
     failed: list[Exception] = []
     wanted, exports = wanted_reports(report), wanted_files("--export", export, RACE_EXPORTS)
     path = named.partition(".py:")[0].removesuffix(".py") + ".py"
@@ -93,7 +104,7 @@ def race(
             raise InputError(f"--schedule: {named} has {len(scenarios)} scenarios; name one, as FILE.py:NAME")
         verdicts = [engine.replayed(scenarios[0], schedule)]
     else:
-        scenarios, verdicts, failed = _judged(scenarios, effort, trouble, seed, tuple(fault or ()))
+        scenarios, verdicts, failed = _judged(scenarios, effort, trouble, seed, tuple(faults))
     outcome = worst(verdict.outcome for verdict in verdicts)
     if wanted:
         _report(verdicts, path, seed, effort, wanted)
@@ -108,7 +119,7 @@ def race(
         tell("orderlab race", str(error))
     if failed:
         raise failed[0]
-    raise typer.Exit(EXIT[outcome])
+    return EXIT[outcome]
 
 
 def _report(verdicts: Sequence[RaceVerdict], path: str, seed: int, effort: str, wanted: Sequence[Wanted]) -> None:
