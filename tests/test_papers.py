@@ -165,10 +165,6 @@ def test_a_paper_names_what_is_there(paper: Path) -> None:
     assert sorted(set(wrong)) == []
 
 
-def test_no_line_of_the_readme_is_wider_than_a_hundred() -> None:
-    assert [line for line in (ROOT / "README.md").read_text().splitlines() if len(line) > 100] == []
-
-
 def test_targets_of_make_that_papers_name_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
     named = {target for paper in PAPERS for target in re.findall(r"`make ([a-z-]+)`", paper.read_text())}

@@ -53,7 +53,7 @@ def race_processes(programs: Programs, effort: str, trouble: int = 0, faults: Se
     for fault in faults:
         if fault not in FAULTS:
             raise InputError(f"--fault {fault}: none that befalls a process; {did_you_mean(fault, tuple(FAULTS))}")
-    judge = _Judge(programs)
+    judge = _SerialProcesses(programs)
     again = carried_out(programs, _in_order(range(len(programs.clients))))
     judge.executions += 1
     if not judge.is_same(again, judge.first):
@@ -98,7 +98,7 @@ def replayed_processes(programs: Programs, schedule: str) -> ProcessVerdict:
             )
         return steps[at] if at < len(steps) else enabled[0]
 
-    judge = _Judge(programs)
+    judge = _SerialProcesses(programs)
     run = carried_out(programs, choose, tuple(FAULTS), sum(bool(fault) for _, fault in steps))
     if len(run.choices) < len(steps):
         raise InputError(
@@ -109,7 +109,7 @@ def replayed_processes(programs: Programs, schedule: str) -> ProcessVerdict:
     return ProcessVerdict(Outcome.HOLDS, "", "", "one schedule, made again", tuple(run.steps), 1, schedule)
 
 
-class _Judge:
+class _SerialProcesses:
     """What processes do one after the other, and whether a run may be told from that."""
 
     def __init__(self, programs: Programs) -> None:

@@ -325,7 +325,7 @@ def _load_class(reference: str, place: str, folders: list[Path], trusted: bool) 
     file = script.path
     # Files of two stores may have the same name; two stores of the same file have one class, or no pickle could tell
     # which.
-    digest = hashlib.sha1(b"\0".join((str(file.resolve()).encode(), script.source))).hexdigest()[:12]
+    digest = hashlib.sha1(b"\0".join((os.fsencode(file.resolve()), script.source))).hexdigest()[:12]
     module_name = f"orderlab_adapter_{file.stem}_{digest}"
     if hasattr(sys.modules.get(module_name), class_name):
         return getattr(sys.modules[module_name], class_name)
