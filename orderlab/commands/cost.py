@@ -44,7 +44,7 @@ def cost(
     Times are estimates of the cost model, the same on every machine. Exit code 0: within the budget; 1: over it, or
     with --base something grows faster than before; 2: unusable input; 3: nothing could be measured.
     """
-    from orderlab.properties.comparison.base import old_store
+    from orderlab.properties.comparison.base_revision import old_store
     from orderlab.properties.costs.estimates import dearer, dearest, memory_form
     from orderlab.report.cost import cost_page
     from orderlab.report.output import wanted_files, write_files

@@ -80,7 +80,7 @@ def lint_of_base(path: Path, base: str, settings: LintSettings, trust_adapter: b
     import tempfile
 
     from orderlab.model.errors import InputError
-    from orderlab.properties.comparison.base import base_of
+    from orderlab.properties.comparison.base_revision import base_of
     from orderlab.properties.lint.bindings import lint_bindings
     from orderlab.properties.lint.linter import lint_scripts
     from orderlab.properties.lint.subjects import scripts_at

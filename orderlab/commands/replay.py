@@ -161,7 +161,7 @@ def _replay_store(
     as_json: bool,
 ) -> bool:
     """Whether a law was broken. The exports that were asked for always tell what the kernel does."""
-    from orderlab.properties.comparison.base import old_store
+    from orderlab.properties.comparison.base_revision import old_store
 
     path = store or Path(recorded.trace.store)
     if base is None and not (recorded.by_old_scripts or recorded.needs_old_scripts):

@@ -244,7 +244,7 @@ def _scripts(plan: Plan, what: Unbound, work: float) -> _Judging:
 def _unbound(plan: Plan, what: Unbound, work: float, server: Backend | None) -> tuple[Outcome, Subject]:
     import tempfile
 
-    from orderlab.properties.comparison.base import base_of
+    from orderlab.properties.comparison.base_revision import base_of
     from orderlab.properties.draft.callers import with_callers
     from orderlab.properties.draft.contractless import first_verdict
     from orderlab.properties.draft.facts import all_facts
@@ -319,7 +319,7 @@ def _compared(
 ) -> tuple[Outcome, Subject]:
     """The store beside its old scripts."""
     from orderlab.platform import cores
-    from orderlab.properties.comparison.base import old_store
+    from orderlab.properties.comparison.base_revision import old_store
     from orderlab.properties.contracts.kind import kind_of
     from orderlab.properties.validation.order import WorkOrder
     from orderlab.report.progress import ProgressLine

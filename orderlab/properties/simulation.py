@@ -28,9 +28,9 @@ from orderlab.model.history.events import EventBatch, EventKind
 from orderlab.model.verdict import Outcome, Verdict
 from orderlab.sim.faults import FAULTS
 from orderlab.sim.systems.base import DeviceSystem
+from orderlab.sim.systems.blame import FeedWatch, Wanted, Watch
 from orderlab.sim.systems.catalogue import entry, settings_of
 from orderlab.sim.systems.settings import Settings
-from orderlab.sim.systems.whereabouts import FeedWatch, Wanted, Watch
 
 
 def located(verdicts: Iterable[Verdict], system: str, settings: Settings, seed: int) -> list[Verdict]:

@@ -14,8 +14,8 @@ from orderlab.model.history.events import EventKind
 from orderlab.model.verdict import Outcome, Verdict
 from orderlab.properties.simulation import Cause, Shrunk, _Search, located, shrunk
 from orderlab.sim.fault_schedule import parse_faults
+from orderlab.sim.systems.blame import STAGES, FeedWatch, Reached, Wanted, Watch, _turned, _Watched
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
-from orderlab.sim.systems.whereabouts import STAGES, FeedWatch, Reached, Wanted, Watch, _turned, _Watched
 
 SMALL = {
     "publishers": 30, "rate": 20.0, "brokers": 2, "warm_up_s": 0.1, "duration_s": 0.7, "session_timeout_s": 0.2,

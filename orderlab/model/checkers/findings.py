@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from orderlab.model.checkers.delivery.owed import matches, unshared
+from orderlab.model.checkers.delivery.missing import matches, unshared
 from orderlab.model.history.decoding import Extent
 from orderlab.model.history.events import EventBatch, EventKind, Names, NameTable, describe_event
 from orderlab.model.verdict import Outcome, Verdict
@@ -64,7 +64,7 @@ class Finding:
 
     `event_id` is the event at which the law breaks; None if it breaks by something that never happened. `events` are
     the rows about the message (and `other_sequence`), and the faults that may be to blame, filled in by `tell`.
-    `where`: what became of the message, as a system that can be asked tells it (`orderlab.sim.systems.whereabouts`).
+    `where`: what became of the message, as a system that can be asked tells it (`orderlab.sim.systems.blame`).
     """
 
     why: str

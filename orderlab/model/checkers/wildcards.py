@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from orderlab.model.checkers.delivery.owed import matches, unshared
+from orderlab.model.checkers.delivery.missing import matches, unshared
 from orderlab.model.history.events import (
     DELIVER,
     SUBSCRIBE,

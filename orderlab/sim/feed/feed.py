@@ -18,9 +18,9 @@ from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.feed.process import POST, Argv, RedisProcess, Work
 from orderlab.sim.feed.settings import ZaqarSettings
 from orderlab.sim.redis.shard import Shard
+from orderlab.sim.systems.blame import Key, Reached
 from orderlab.sim.systems.series import Slices
 from orderlab.sim.systems.system import TICK_US, FollowedSystem, Served
-from orderlab.sim.systems.whereabouts import Key, Reached
 
 PAST = ", past it"
 """Of a reader whose marker stands behind an entry."""

@@ -29,9 +29,9 @@ from orderlab.sim.streams.publisher import Publisher
 from orderlab.sim.streams.reader import PAGE, Group, Reader
 from orderlab.sim.streams.settings import StreamsSettings
 from orderlab.sim.streams.shard import Message
+from orderlab.sim.systems.blame import Key, Reached
 from orderlab.sim.systems.running import SimulationProgress
 from orderlab.sim.systems.system import TICK_US, MeasuredDelivery
-from orderlab.sim.systems.whereabouts import Key, Reached
 
 
 class _TopicNames(list[str]):

@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from random import Random
 
-from orderlab.model.checkers.delivery.owed import matches, unshared
+from orderlab.model.checkers.delivery.missing import matches, unshared
 
 TOPICS = ("a", "b/c", "b/d", "$SYS/x")
 FILTERS = ("a", "b/c", "b/+", "#", "b/#", "$SYS/x", "$share/g/a", "$share/g/b/+")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from orderlab.model.checkers import witness_rows
-from orderlab.model.checkers.delivery.owed import matches, unshared
+from orderlab.model.checkers.delivery.missing import matches, unshared
 from orderlab.model.checkers.findings import tell
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.history.decoding import RowDecoder

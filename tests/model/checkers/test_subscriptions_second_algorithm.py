@@ -6,7 +6,7 @@ from functools import reduce
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from orderlab.model.checkers.delivery.owed import matches
+from orderlab.model.checkers.delivery.missing import matches
 from orderlab.model.checkers.findings import Partial
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.checkers.subscriptions import LAWS, SUBSCRIBE_LASTS_US, SubscriptionChecker

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orderlab.model.errors import InputError
-from orderlab.properties.comparison.base import old_store
+from orderlab.properties.comparison.base_revision import old_store
 from orderlab.properties.comparison.change import has_same_text
 from orderlab.sim.stores.binding.loader import load_binding
 

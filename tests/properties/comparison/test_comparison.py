@@ -16,7 +16,7 @@ from orderlab.application import make
 from orderlab.model.contracts.session.steps import Acknowledge, Churn, Fetch, Interleave, Publication, Save, Trace
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
-from orderlab.properties.comparison.base import base_of, old_store
+from orderlab.properties.comparison.base_revision import base_of, old_store
 from orderlab.properties.comparison.change import KINDS, Comparison, Difference, has_same_text
 from orderlab.properties.contracts.session.comparison import comparison
 from orderlab.properties.contracts.session.comparison.comparison import Search, compare

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from orderlab.application import make
 from orderlab.model.errors import InputError
-from orderlab.properties.comparison.base import old_store
+from orderlab.properties.comparison.base_revision import old_store
 from orderlab.properties.mutants.operators import mutants_of
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.loader import load_binding

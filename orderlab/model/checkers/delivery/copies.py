@@ -31,7 +31,7 @@ import numpy as np
 
 from orderlab.model.checkers.delivery.delivery_pass import DeliveryPass
 from orderlab.model.checkers.delivery.event_pass import BROKEN, CLEARED, EPOCH, high_at
-from orderlab.model.checkers.delivery.owed import Lanes, SubscriptionsInForce, matches, unshared
+from orderlab.model.checkers.delivery.missing import Lanes, SubscriptionsInForce, matches, unshared
 from orderlab.model.history.events import CLEAR, SUBSCRIBE, IntArray, Names
 
 

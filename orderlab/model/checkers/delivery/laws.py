@@ -44,8 +44,7 @@ from orderlab.model.arrays import Intervals
 from orderlab.model.checkers.delivery.copies import late_deliveries, not_copies
 from orderlab.model.checkers.delivery.delivery_pass import DeliveryPass
 from orderlab.model.checkers.delivery.event_pass import BROKEN, COUNTERS, END_US, HEAL_EPOCH
-from orderlab.model.checkers.delivery.overtaken import lost_before_an_end, overtaken_up_to
-from orderlab.model.checkers.delivery.owed import (
+from orderlab.model.checkers.delivery.missing import (
     Lanes,
     Missing,
     Pairs,
@@ -54,6 +53,7 @@ from orderlab.model.checkers.delivery.owed import (
     receiver,
     seen_by_subscribers,
 )
+from orderlab.model.checkers.delivery.overtaken import lost_before_an_end, overtaken_up_to
 from orderlab.model.checkers.findings import Finding, LawTally, Partial, Shows, verdict_of
 from orderlab.model.history.events import EventBatch, IntArray, Names
 from orderlab.model.verdict import Verdict

@@ -21,7 +21,7 @@ import numpy as np
 
 from orderlab.model.arrays import Intervals
 from orderlab.model.checkers.delivery.delivery_pass import DeliveryPass
-from orderlab.model.checkers.delivery.owed import Lanes, Missing, Pairs, SubscriptionsInForce, highs_at, subtracted
+from orderlab.model.checkers.delivery.missing import Lanes, Missing, Pairs, SubscriptionsInForce, highs_at, subtracted
 from orderlab.model.history.events import CLEAR, IntArray, Names
 
 _NEVER = -1

@@ -1,5 +1,5 @@
-"""Where a message was and is: a run is watched for a few messages, stage by stage, and asked at its end what still
-holds them.
+"""What is to blame for a message: a run is watched for a few of them, stage by stage, and asked at its end what still
+holds them, at which stage their order turned, and which fault struck there.
 
 Watched are Kafka's logs (of `msg.all`, `msg.persisted`, downlinks, queues of applications), the store's answers, the
 broker that is to send it, and sockets. Observers change nothing, so the run is the same as without: whoever has a
