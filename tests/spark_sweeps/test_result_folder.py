@@ -2,6 +2,7 @@
 
 import errno
 import io
+import json
 import os
 import random
 from pathlib import Path
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from orderlab.model.errors import InputError
-from orderlab.spark_sweeps.results.committed import MERGED_FILES, CommittedName, Counts
+from orderlab.spark_sweeps.results.committed import MERGED_FILES, SOURCES, CommittedName, Counts, Listing
 from orderlab.spark_sweeps.results.folder import QuestionFolder, ResultFolder, identity_of
 from orderlab.spark_sweeps.sweep_file.specification import digest_of
 
@@ -253,6 +254,34 @@ def test_a_driver_that_was_killed_between_merging_and_removing_counts_nothing_tw
     folder.open(MANIFEST)
     assert len(folder.files()) == 1
     assert folder.counts() == folder.standing(64).counts == counts
+
+
+def test_a_file_that_was_merged_itself_is_left_behind_without_harm(folder, monkeypatch):
+    committed_one_by_one(folder, range(MERGED_FILES))
+    folder.counts()
+    assert folder.merge_files()
+    monkeypatch.setattr("orderlab.spark_sweeps.results.committed.MERGED_FILES", 2)
+    folder._listing = Listing(folder.rows_path)  # which is of other sizes now
+    folder.commit(rows(list(range(64, 128))))
+    counts = folder.counts()
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", lambda *_, **__: None)
+        assert folder.merge_files()
+    assert len(folder.files()) == 3
+    folder.close()
+    folder.open(MANIFEST)
+    assert len(folder.files()) == 1
+    assert folder.counts() == folder.standing(128).counts == counts
+
+
+def test_a_merged_file_names_no_file_elsewhere(folder, tmp_path):
+    kept = tmp_path / "kept.parquet"
+    kept.write_text("mine")
+    table = rows([0]).replace_schema_metadata({SOURCES: json.dumps([str(kept), "../../kept.parquet"])})
+    folder._commit(table, is_merged=True)
+    folder.close()
+    folder.open(MANIFEST)
+    assert kept.read_text() == "mine"
 
 
 def test_who_reads_while_files_are_merged_reads_each_run(folder):

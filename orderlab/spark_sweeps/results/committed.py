@@ -169,7 +169,7 @@ def sources_of(path: Path) -> list[str]:
         names: list[str] = json.loads((pq.read_schema(path).metadata or {}).get(SOURCES, b"[]"))
     except (OSError, ValueError) as error:  # what Arrow raises is a ValueError
         raise _unreadable(path, error) from None
-    return names
+    return [name for name in names if CommittedName.of(name)]  # they are removed: no file but of rows, beside it
 
 
 def _unreadable(path: Path, error: Exception) -> InputError:

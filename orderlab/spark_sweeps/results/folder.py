@@ -169,7 +169,9 @@ class ResultFolder(OwnedFolder):
         """What workers that were killed were at, and what was merged before a driver was."""
         for left_over in self.rows_path.glob(".[0-9]*"):
             left_over.unlink(missing_ok=True)
-        for merged in self.rows_path.glob("*.merged.parquet"):
+        for merged in list(self.rows_path.glob("*.merged.parquet")):
+            if not merged.exists():  # it was merged itself
+                continue
             sources = [self.rows_path / name for name in sources_of(merged)]
             if any(source.exists() for source in sources):
                 read_rows(merged, ["run"])  # whole, so that nothing is lost with them
