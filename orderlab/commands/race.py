@@ -12,6 +12,8 @@ from orderlab.commands.options import Expect
 from orderlab.program import EXIT, tell
 from orderlab.report.forms import EXPORTS, REPORT_HELP
 
+CLIENTS_MAX = 4
+"""Programs of other languages that run at once."""
 RACE_EXPORTS = tuple(form for form in EXPORTS if form != "redis-cli")
 EXPORT_HELP = f"Write the schedule for others: FORM=FILE, FORM one of {', '.join(RACE_EXPORTS)}; may be repeated."
 
@@ -44,7 +46,9 @@ def race(
             metavar="WORDS", help="In place of PATH: a program of any language; repeated, one for each client."
         ),
     ] = None,
-    clients: Annotated[int, typer.Option(min=1, max=4, help="With one --command: so many processes of it.")] = 2,
+    clients: Annotated[
+        int, typer.Option(min=1, max=CLIENTS_MAX, help="With one --command: so many processes of it.")
+    ] = 2,
     setup: Annotated[str, typer.Option(metavar="WORDS", help="With --command: a program that runs first.")] = "",
     check: Annotated[
         str,
@@ -68,6 +72,10 @@ def race(
     if command is not None:
         if named or report or export:
             raise InputError("--command: takes no PATH, --report or --export; leave them out")
+        if len(command) > CLIENTS_MAX:
+            raise InputError(
+                f"--command: {len(command)} programs; name at most {CLIENTS_MAX}, as their orders multiply"
+            )
         from orderlab.properties.clients.processes import Programs
 
         programs = Programs(tuple(command if len(command) > 1 else command * clients), setup, check)

@@ -72,6 +72,7 @@ def test_what_cannot_be_is_told() -> None:
     assert "cannot be started" in orderlab("race", "--command", "/nowhere/worker").stderr
     assert "or --command with a program" in orderlab("race").stderr
     assert "leave them out" in orderlab("race", "--command", "true", "a.py").stderr
+    assert "name at most 4" in orderlab("race", *["--command", "true"] * 5).stderr
     assert "for programs" in orderlab("race", "--check", "true").stderr
     assert "none that befalls" in orderlab("race", "--command", "true", "--trouble", "1", "--fault", "kiled").stderr
     assert "--setup false: exit code 1" in orderlab("race", "--command", "true", "--setup", "false").stderr

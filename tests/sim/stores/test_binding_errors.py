@@ -258,6 +258,12 @@ def test_an_adapter_that_fails(tmp_path: Path) -> None:
     assert "mine.py:Mine failed: AttributeError: 'Binding' object" in message_of(folder, trust_adapter=True)
 
 
+def test_an_adapter_in_a_folder_whose_name_is_no_utf_8(tmp_path: Path) -> None:
+    folder = store(tmp_path / os.fsdecode(b"store-\xff"), 'adapter = "mine.py:Mine"\n' + RIGHT)
+    (folder / "mine.py").write_text("1 / 0")
+    assert "mine.py:Mine failed: ZeroDivisionError" in message_of(folder, trust_adapter=True)
+
+
 def test_a_store_is_called_like_its_folder_however_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
