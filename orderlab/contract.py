@@ -26,6 +26,6 @@ the store.
 
 from __future__ import annotations
 
-from orderlab.model.contracts.contract import AnyOf, Call, Contract, Exchange, Failed, above, law
+from orderlab.model.contracts.base import AnyOf, Call, Contract, Exchange, Failed, above, law
 
 __all__ = ["AnyOf", "Call", "Contract", "Exchange", "Failed", "above", "law"]

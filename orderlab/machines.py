@@ -43,7 +43,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from orderlab.model.contracts.session.steps import (
+from orderlab.model.contracts.client_steps import Fault
+from orderlab.model.contracts.session.traces import (
     Acknowledge,
     Answer,
     Churn,
@@ -61,7 +62,6 @@ from orderlab.model.contracts.session.steps import (
     Trace,
     Wait,
 )
-from orderlab.model.contracts.steps import Fault
 from orderlab.properties.contracts.session.machines.concurrent_writers import ConcurrentWriters, OperationsInTrouble
 from orderlab.properties.contracts.session.machines.hostile_clients import HostileClients
 from orderlab.properties.contracts.session.machines.on_store import on_backend, on_kernel

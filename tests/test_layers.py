@@ -22,7 +22,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "model.files",
         "model.history",
         "model.protocol.packet_id",
-        "model.contracts.steps",
+        "model.contracts.client_steps",
         "model.contracts.session.capabilities",
     ),
     "properties": ("properties", "sim", "model"),

@@ -17,7 +17,7 @@ def docs(
 
     In a pipe a page is its Markdown. Exit code 2: there is no such page.
     """
-    from orderlab.report.pages import page_named, page_names
+    from orderlab.report.explanations import page_named, page_names
 
     if name is None:
         print("\n".join(page_names()))

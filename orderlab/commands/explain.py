@@ -18,7 +18,7 @@ def explain(
 
     Exit code 0: it is known; 2: it is not.
     """
-    from orderlab.report.pages import explained
+    from orderlab.report.explanations import explained
 
     found = explained(name)
     if as_json:

@@ -19,7 +19,7 @@ from orderlab.program import ExitCode
 from orderlab.report.forms import EXPORT_HELP, EXPORTS, RUNNING_EXPORTS
 
 if TYPE_CHECKING:
-    from orderlab.model.contracts.contract import AnyTrace
+    from orderlab.model.contracts.base import AnyTrace
     from orderlab.properties.contracts.kind import Kind
     from orderlab.properties.export.on_server import Plan
     from orderlab.properties.export.transcript import Move, Transcript

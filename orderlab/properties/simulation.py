@@ -27,9 +27,9 @@ from orderlab.model.errors import InputError
 from orderlab.model.history.events import EventBatch, EventKind
 from orderlab.model.verdict import Outcome, Verdict
 from orderlab.sim.faults import FAULTS
-from orderlab.sim.systems.base import DeviceSystem
 from orderlab.sim.systems.blame import FeedWatch, Wanted, Watch
 from orderlab.sim.systems.catalogue import entry, settings_of
+from orderlab.sim.systems.devices import DeviceSystem
 from orderlab.sim.systems.settings import Settings
 
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from orderlab.model.files import write_whole
 from orderlab.report.charts import ChartAxis, Curve, Mark, Row, is_drawn, panel, rows_of_intervals, scale_of
-from orderlab.report.page import template
 from orderlab.report.report import versions
+from orderlab.report.report_page import template
 from orderlab.report.sweep import answered, named, sentence, with_unit
 from orderlab.report.sweep_page import held_fixed
 from orderlab.report.words import cell, counted, harmless

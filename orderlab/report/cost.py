@@ -108,7 +108,7 @@ def cost_page(store: str, estimated: Sequence[Estimate], memory: Fitted | None, 
     """The text of the page: each operation with its measurements and the line through them."""
     from markupsafe import Markup
 
-    from orderlab.report.page import template
+    from orderlab.report.report_page import template
     from orderlab.report.words import harmless
 
     charts = [

@@ -34,7 +34,7 @@ def _junit(report: Report) -> str:
 
 
 def _html(report: Report) -> str:
-    from orderlab.report.page import page
+    from orderlab.report.report_page import page
 
     return page(report)
 

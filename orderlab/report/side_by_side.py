@@ -9,7 +9,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from orderlab.properties.side_by_side import DRAIN_BOUND_MS, KEPT, LIMIT, LOAD, WAITING, Row, Table
-from orderlab.report.page import template
+from orderlab.report.report_page import template
 from orderlab.report.words import harmless
 
 NOTHING = "–"

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orderlab.model.contracts.steps import fault_of, lane_of
+from orderlab.model.contracts.client_steps import fault_of, lane_of
 from orderlab.model.laws import LAWS
 from orderlab.model.verdict import Outcome, Verdict, to_plain
 from orderlab.report.report import (
@@ -29,7 +29,7 @@ from orderlab.report.words import counted, whereabouts
 if TYPE_CHECKING:
     from orderlab.model.explorer.exploration import Exploration
     from orderlab.model.explorer.witness import Behaviour
-    from orderlab.properties.comparison.change import Comparison, Difference
+    from orderlab.properties.comparison.differences import Comparison, Difference
     from orderlab.properties.harness.recording import LuaLine
     from orderlab.properties.validation.validation import Validation
     from orderlab.properties.witness.witness import Witness

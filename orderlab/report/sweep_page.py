@@ -28,8 +28,8 @@ from orderlab.report.charts import (
     rows_of_intervals,
     scale_of,
 )
-from orderlab.report.page import template
 from orderlab.report.report import versions
+from orderlab.report.report_page import template
 from orderlab.report.sweep import unit_of, with_unit
 from orderlab.report.words import cell, counted, harmless
 from orderlab.sim.engine.few_runs import NOMINAL, Evidence, mean_at

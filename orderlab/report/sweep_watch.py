@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from orderlab.model.files import write_whole
-from orderlab.report.page import template
 from orderlab.report.progress import BAR, TOLD_EACH_S, seconds
+from orderlab.report.report_page import template
 from orderlab.report.sweep import said, with_unit
 from orderlab.report.words import cell, harmless
 from orderlab.spark_sweeps.results.rows import counted_kinds

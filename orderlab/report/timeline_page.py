@@ -14,8 +14,8 @@ from orderlab.model.files import checked_place, json_of, write_whole
 from orderlab.model.verdict import Outcome, Verdict, to_plain
 from orderlab.program import printable
 from orderlab.report.charts import LINES_MAX, ChartAxis, Curve, Mark, Scale, panel, scale_of
-from orderlab.report.page import template
 from orderlab.report.report import Subject
+from orderlab.report.report_page import template
 from orderlab.sim.engine.few_runs import NOMINAL
 
 FORMS = (".html", ".parquet")

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from orderlab.model.contracts.steps import Fault
+from orderlab.model.contracts.client_steps import Fault
 from orderlab.properties.harness.recording import Record, record_of
 from orderlab.sim.live import ClusterProcess
 from orderlab.sim.redis.backends import Backend, KernelBackend

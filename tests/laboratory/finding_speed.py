@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from orderlab.model.contracts.contract import Discrepancy
+from orderlab.model.contracts.base import Discrepancy
 from orderlab.model.contracts.session.contract import SCOPES, Scope
 from orderlab.model.explorer.search import Budget, Options, search
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.spec.transition_system import Label
 from orderlab.model.verdict import Outcome, Verdict
 from orderlab.properties.contracts.session.exploration.system import State, StoreExploration
-from orderlab.properties.contracts.session.steps import SessionRun
+from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.properties.contracts.session.subject import Prepared, Subject
 from orderlab.properties.contracts.session.validation.exploration import CLIENT, applies, fitted, small_world
 from orderlab.properties.contracts.session.validation.machine import (

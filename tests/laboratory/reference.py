@@ -16,7 +16,7 @@ from typing import Any
 from orderlab.application import command
 from orderlab.commands import COMMANDS
 from orderlab.model.files import write_whole
-from orderlab.report.pages import Explained, laws, rules
+from orderlab.report.explanations import Explained, laws, rules
 from orderlab.sim.stores.binding.json_schema import schema_of_stores
 from orderlab.sim.stores.binding.schema import CONTRACTS
 from orderlab.sim.stores.binding.session import COMMON_FIELDS, MESSAGE_FIELDS, OPERATION_FIELDS

@@ -16,9 +16,10 @@ from typing import Any, ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition
 
-from orderlab.model.contracts.contract import Discrepancy
+from orderlab.model.contracts.base import Discrepancy
+from orderlab.model.contracts.client_steps import Fault
 from orderlab.model.contracts.session.refinement.account import Batch, RunState, names_of
-from orderlab.model.contracts.session.steps import (
+from orderlab.model.contracts.session.traces import (
     Acknowledge,
     Clear,
     DrainQueue,
@@ -32,13 +33,12 @@ from orderlab.model.contracts.session.steps import (
     Wait,
     kind_of_step,
 )
-from orderlab.model.contracts.steps import Fault
 from orderlab.properties.contracts.session import strategies as given
+from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.properties.contracts.session.inspection import Inspection
 from orderlab.properties.contracts.session.machines.on_store import facts_of
 from orderlab.properties.contracts.session.machines.store import LawViolated, StoreMachine, configured
 from orderlab.properties.contracts.session.run import StepReport
-from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.subject import DEFAULT_EXPIRY_MS, Subject
 from orderlab.properties.contracts.session.witness.confirmation import SLACK_MS
 from orderlab.properties.harness.recording import line_to_look_at

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from orderlab.model.contracts.session.steps import DrainQueue, Publication, Save
+from orderlab.model.contracts.session.traces import DrainQueue, Publication, Save
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.session.subject import Subject
 from orderlab.sim.stores.binding import Assigned, FetchedMessage, Message, Saved, load_binding

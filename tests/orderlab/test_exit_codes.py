@@ -108,7 +108,7 @@ def test_mutate(code: Code, monkeypatch: pytest.MonkeyPatch, survivors: int, int
 @pytest.mark.parametrize(("broken", "told"), [([], 0), ([SimpleNamespace(law="fifo", text="")], 1)])
 def test_replay(code: Code, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, broken: list[Any], told: int) -> None:
     from orderlab.commands.replay import OnStore
-    from orderlab.model.contracts.session.steps import Churn, Trace
+    from orderlab.model.contracts.session.traces import Churn, Trace
     from orderlab.properties.export.transcript import Move
 
     move = Move("client 1", "churn", broken=tuple((one.law, one.text) for one in broken))

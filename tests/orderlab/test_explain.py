@@ -9,7 +9,7 @@ import pytest
 from orderlab.model.laws import LAWS
 from orderlab.program import ExitCode
 from orderlab.properties.lint.linter import RULES
-from orderlab.report.pages import explained, page_named, page_names
+from orderlab.report.explanations import explained, page_named, page_names
 from tests.in_process import orderlab
 
 

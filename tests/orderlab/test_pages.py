@@ -16,8 +16,8 @@ import pytest
 
 from orderlab.model.verdict import Outcome
 from orderlab.report.answer_page import drawn
-from orderlab.report.page import page, template
 from orderlab.report.report import Change, ChangedFile, ChangedLine, Report, Step
+from orderlab.report.report_page import page, template
 from orderlab.report.sweep_page import RunsOfPoint, drawings, heat_maps
 from orderlab.report.words import harmless
 from orderlab.spark_sweeps.results.rows import PointRows

@@ -26,8 +26,8 @@ from orderlab.model.verdict import Outcome
 from orderlab.report.forms import FORMS
 from orderlab.report.markdown import markdown
 from orderlab.report.output import WRITERS, made_report
-from orderlab.report.page import drawing, key_rows, page
 from orderlab.report.report import SCHEMA, Finding, JudgedLaw, Line, Report, Step, Subject, fingerprint_of
+from orderlab.report.report_page import drawing, key_rows, page
 from orderlab.report.sarif import FINGERPRINT, sarif_log
 from orderlab.report.terminal import print_subject, summary
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from orderlab.model.contracts.contract import Discrepancy
-from orderlab.model.contracts.session.steps import Trace
+from orderlab.model.contracts.base import Discrepancy
+from orderlab.model.contracts.session.traces import Trace
 from orderlab.model.laws import STORE_LAWS
 from orderlab.properties.validation.findings import Findings
 

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from orderlab.report.answer_page import drawn
-from orderlab.report.page import template
+from orderlab.report.report_page import template
 from orderlab.report.sweep import unit_of
 from orderlab.report.sweep_page import heat_map, panels, write_report
 from orderlab.report.words import cell

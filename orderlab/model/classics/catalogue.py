@@ -31,7 +31,7 @@ from orderlab.model.classics.dining_philosophers import dining_philosophers
 from orderlab.model.classics.increment import Increment
 from orderlab.model.classics.termination_detection import TerminationDetection
 from orderlab.model.classics.two_phase_commit import TwoPhaseCommit
-from orderlab.model.contracts.contract import Contract
+from orderlab.model.contracts.base import Contract
 from orderlab.model.contracts.feed.specification import Feed
 from orderlab.model.contracts.session.spec import SessionSystem
 from orderlab.model.errors import Defect, InputError

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 from itertools import islice
 from typing import Any
 
-from orderlab.model.contracts.contract import (
+from orderlab.model.contracts.base import (
     AnyOf,
     Call,
     Contract,

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from orderlab.model.contracts.asking import Asked, keep, types_of
-from orderlab.model.contracts.contract import (
+from orderlab.model.contracts.base import (
     ALL_OR_NOTHING,
     CANDIDATES_MAX,
     SPECIFICATION,

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from orderlab.model.contracts.contract import ALL_OR_NOTHING, SPECIFICATION, AnyTrace, Contract, Opening, Situation
-from orderlab.model.contracts.steps import ClientStep, ContractTrace, fault_of, told_step
+from orderlab.model.contracts.base import ALL_OR_NOTHING, SPECIFICATION, AnyTrace, Contract, Opening, Situation
+from orderlab.model.contracts.client_steps import ClientStep, ContractTrace, fault_of, told_step
 
 ONE_SLOT, BOUNDED, NO_RESIDUE, WAKE_UP = "one-slot", "bounded", "no-residue", "wake-up"
 GENERIC = {

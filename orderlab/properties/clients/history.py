@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from orderlab.model.contracts.contract import SPECIFICATION, Call, Contract
+from orderlab.model.contracts.base import SPECIFICATION, Call, Contract
 from orderlab.model.contracts.judge import Judge
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.properties.clients.lanes import Execution

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from orderlab.model.contracts.contract import Contract
+from orderlab.model.contracts.base import Contract
 from orderlab.model.errors import InputError
 from orderlab.properties.clients.history import OperationHistory
 from orderlab.properties.clients.lane import Lane, Op

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from orderlab.model.contracts.contract import SPECIFICATION
+from orderlab.model.contracts.base import SPECIFICATION
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.verdict import Outcome as Decision
 from orderlab.properties.clients.lane import Choice, LaneStep, Unstable

@@ -12,7 +12,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from orderlab.model.contracts.contract import Contract
+from orderlab.model.contracts.base import Contract
 from orderlab.model.errors import InputError
 from orderlab.properties.clients.nodes import MASTERS_MAX
 

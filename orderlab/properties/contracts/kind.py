@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
-from orderlab.model.contracts.contract import AnyTrace, Terms
+from orderlab.model.contracts.base import AnyTrace, Terms
 from orderlab.model.errors import InputError
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.stores.binding.binding import Binding
 
 if TYPE_CHECKING:
     from orderlab.model.verdict import Outcome
-    from orderlab.properties.comparison.change import Comparison
+    from orderlab.properties.comparison.differences import Comparison
     from orderlab.properties.costs.readings import CostReading
     from orderlab.properties.mutants.mutant import Result
     from orderlab.properties.profiles import Profile
@@ -94,7 +94,7 @@ class Kind(Protocol):
 
     def compare(self, old: Binding, new: Binding, order: WorkOrder) -> Comparison:
         """As ``compared``, in a process of its own."""
-        from orderlab.properties.comparison.change import compare_isolated
+        from orderlab.properties.comparison.differences import compare_isolated
 
         return compare_isolated(old, new, lambda: self.compared(old, new, order))
 

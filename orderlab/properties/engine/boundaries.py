@@ -12,25 +12,24 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from orderlab.model.contracts.contract import Call
+from orderlab.model.contracts.base import Call
+from orderlab.model.contracts.client_steps import Begin, ClientStep, Wait
 from orderlab.model.contracts.judge import TooManyStates
-from orderlab.model.contracts.steps import Begin, ClientStep, Wait
 from orderlab.model.errors import InputError
-from orderlab.properties.engine.growing import GROWING, MORE, SMALL, Growing, ahead
 from orderlab.properties.engine.marking import NO_RANGE, Carried, Marks, Met, carried_out, range_of, with_argument
+from orderlab.properties.engine.number_growth import GROWING, MORE, SMALL, Growing, ahead
 from orderlab.properties.engine.pumps import Probe, probe_of
 from orderlab.properties.engine.run import ContractRun, RunState
 from orderlab.properties.engine.search import Beginning, Search
 from orderlab.properties.shadow.marked import ARGUMENT, BUILT, DATA, LENGTH, NUMBER, SIZE, TIME
 from orderlab.properties.shadow.solver import NOT_INSTALLED, Solver, Target, is_installed
+from orderlab.properties.validation.effort import BOUNDARY_STEPS
 from orderlab.properties.validation.findings import BOUNDARIES
 
 RUNS = 70
 """Runs with marked values, for each unit of effort."""
 RUNS_MAX = 1_000
 WAITS_MAX = 6
-STEPS = 900
-"""Steps after a call with another argument, for each unit of effort."""
 FOLLOWED_EXACT = 240
 FOLLOWED = 16, 120
 """Steps after one such call: at the smallest effort, and at most."""
@@ -70,7 +69,7 @@ class Boundaries:
         self.grown: dict[Probe | None, dict[int, bool]] = defaultdict(dict)
         """Number -> what it shall be, and whether a script looks for this very number; None: the size of a crowd."""
         self._tried: set[object] = set()
-        self._steps_left = int(STEPS * effort)
+        self._steps_left = int(BOUNDARY_STEPS * effort)
         self._runs_left = min(int(RUNS * effort), RUNS_MAX)
 
     def meet(self) -> Solved:

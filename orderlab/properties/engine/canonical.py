@@ -23,7 +23,7 @@ from hashlib import sha256
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from orderlab.model.contracts.contract import Call, Exchange
+from orderlab.model.contracts.base import Call, Exchange
 from orderlab.model.contracts.judge import Candidate, Event
 from orderlab.properties.engine.run import ClientState, Core, RunState
 

@@ -15,8 +15,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orderlab.model.contracts.contract import Contract, brief
-from orderlab.model.contracts.steps import from_json, to_json
+from orderlab.model.contracts.base import Contract, brief
+from orderlab.model.contracts.client_steps import from_json, to_json
 from orderlab.model.errors import InputError
 from orderlab.properties.engine.canonical import WORDS, Equivalence, Form, canonical, digest
 from orderlab.properties.engine.closed_scope import NOT_CLOSED, Bounds, ScopeSteps, words_of

@@ -9,9 +9,9 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from orderlab.model.contracts.contract import Call, Exchange
+from orderlab.model.contracts.base import Call, Exchange
+from orderlab.model.contracts.client_steps import Begin, ClientStep, Resume, Wait
 from orderlab.model.contracts.sequential import BOUNDED, NO_RESIDUE, ONE_SLOT, WAKE_UP, Scope
-from orderlab.model.contracts.steps import Begin, ClientStep, Resume, Wait
 from orderlab.properties.engine.canonical import WORDS, Equivalence
 from orderlab.properties.engine.run import ContractRun, Report, RunState
 from orderlab.properties.engine.search import moves, troubles_of

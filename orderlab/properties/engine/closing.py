@@ -24,9 +24,9 @@ from dataclasses import dataclass, field, replace
 from math import gcd
 from typing import NamedTuple
 
-from orderlab.model.contracts.contract import Call, Exchange
+from orderlab.model.contracts.base import Call, Exchange
+from orderlab.model.contracts.client_steps import Begin, ClientStep, Die, Wait
 from orderlab.model.contracts.judge import TooManyStates
-from orderlab.model.contracts.steps import Begin, ClientStep, Die, Wait
 from orderlab.properties.engine.canonical import (
     WORDS,
     Equivalence,
@@ -44,16 +44,13 @@ from orderlab.properties.engine.canonical import (
 from orderlab.properties.engine.closed_scope import Bounds, ScopeSteps, Stored, words_of
 from orderlab.properties.engine.run import ContractRun, Report, RunState
 from orderlab.properties.engine.search import Search, troubles_of
+from orderlab.properties.validation.effort import CLOSING_STEPS, CLOSING_STEPS_CERTIFIED
 from orderlab.properties.validation.order import WorkOrder
 
 HELD_MAX = 3
 """Exchanges that a client goes by at most: the oldest of more are forgotten. One is tried first."""
 STEP_MS_MIN = 50
 """Where all deadlines lie on steps of so much, time passes in such steps, then in halves of them."""
-STEPS = 7_000
-"""For each unit of effort."""
-STEPS_CERTIFIED = 200_000
-"""At least, where a certificate is asked for."""
 EFFORT_MIN = 10.0
 """Below which nothing is closed, for a judgement on every save must be quick."""
 WALK = 150
@@ -377,7 +374,7 @@ def close(run: ContractRun, search: Search, order: WorkOrder) -> Closed | None:
     told. Raises BudgetExceeded."""
     if order.effort < EFFORT_MIN and not order.certifies:
         return None
-    steps_max = max(int(STEPS * order.effort), STEPS_CERTIFIED if order.certifies else 0)
+    steps_max = max(int(CLOSING_STEPS * order.effort), CLOSING_STEPS_CERTIFIED if order.certifies else 0)
     closing = Closing(run, search, order.seed, steps_max)
     closed = closing.close()
     search.count_tests(run, closed.steps)

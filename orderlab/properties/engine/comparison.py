@@ -13,10 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, 
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from orderlab.model.contracts.contract import AnyTrace, Contract, Failed
-from orderlab.model.contracts.judge import Violation
-from orderlab.model.contracts.sequential import SequentialTerms
-from orderlab.model.contracts.steps import (
+from orderlab.model.contracts.base import AnyTrace, Contract, Failed
+from orderlab.model.contracts.client_steps import (
     Begin,
     ClientStep,
     ContractTrace,
@@ -27,7 +25,9 @@ from orderlab.model.contracts.steps import (
     fault_of,
     told_step,
 )
-from orderlab.properties.comparison.change import (
+from orderlab.model.contracts.judge import Violation
+from orderlab.model.contracts.sequential import SequentialTerms
+from orderlab.properties.comparison.differences import (
     KINDS,
     PRODUCT_BY,
     REPLY,

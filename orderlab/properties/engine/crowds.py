@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from orderlab.model.contracts.contract import Crowd, Discrepancy, Failed
+from orderlab.model.contracts.base import Crowd, Discrepancy, Failed
+from orderlab.model.contracts.client_steps import OWN_ERROR, Begin, ClientStep, Fault, Wait
 from orderlab.model.contracts.sequential import BOUNDED
-from orderlab.model.contracts.steps import OWN_ERROR, Begin, ClientStep, Fault, Wait
-from orderlab.properties.engine.pages import pages_of, sizes_of
+from orderlab.properties.engine.crowd_sizes import pages_of, sizes_of
 from orderlab.properties.engine.run import ContractRun, Report, RunState
 from orderlab.properties.engine.search import Search
 from orderlab.properties.harness.recording import record_of

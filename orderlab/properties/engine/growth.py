@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from orderlab.model.contracts.contract import Call, Discrepancy
+from orderlab.model.contracts.base import Call, Discrepancy
+from orderlab.model.contracts.client_steps import Begin, ClientStep, Die, Wait
 from orderlab.model.contracts.judge import TooManyStates
-from orderlab.model.contracts.steps import Begin, ClientStep, Die, Wait
 from orderlab.properties.engine.run import ContractRun, Report
 from orderlab.properties.engine.search import moments
 from orderlab.properties.engine.witness import told_report

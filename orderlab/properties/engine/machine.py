@@ -16,10 +16,10 @@ from typing import Any, ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition
 
-from orderlab.model.contracts.contract import Call, Discrepancy, Reply
+from orderlab.model.contracts.base import Call, Discrepancy, Reply
+from orderlab.model.contracts.client_steps import Begin, ClientStep, ContractTrace, Die, Fault, Resume, Wait
 from orderlab.model.contracts.judge import TooManyStates
 from orderlab.model.contracts.sequential import Scope, SequentialTerms
-from orderlab.model.contracts.steps import Begin, ClientStep, ContractTrace, Die, Fault, Resume, Wait
 from orderlab.properties.engine.run import ContractRun, Report
 from orderlab.properties.engine.search import moments, moves, troubles_of
 from orderlab.properties.engine.validation import laws_of, run_of

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from orderlab.model.contracts.contract import Call, Contract
-from orderlab.model.contracts.steps import Begin, ClientStep, Resume
+from orderlab.model.contracts.base import Call, Contract
+from orderlab.model.contracts.client_steps import Begin, ClientStep, Resume
 from orderlab.properties.engine.run import ContractRun, Report, RunState
 from orderlab.properties.shadow.marked import ARGUMENT, LENGTH, MOVED, USES, Unknown
 from orderlab.properties.shadow.running import Shadowed, compare, run_in_shadow

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import Any, NamedTuple
 
-from orderlab.model.contracts.contract import Call, Crowd
+from orderlab.model.contracts.base import Call, Crowd
+from orderlab.model.contracts.client_steps import Begin, ClientStep, Wait
 from orderlab.model.contracts.judge import TooManyStates
-from orderlab.model.contracts.steps import Begin, ClientStep, Wait
 from orderlab.properties.engine.run import ContractRun, Report
 from orderlab.properties.shadow.marked import NUMBER, SIZE, Unknown
 from orderlab.sim.redis.backends import Backend

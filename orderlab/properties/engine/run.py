@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from orderlab.model.contracts.asking import types_of
-from orderlab.model.contracts.contract import Call, Contract, Discrepancy, Exchange, Failed, Reply
+from orderlab.model.contracts.base import Call, Contract, Discrepancy, Exchange, Failed, Reply
+from orderlab.model.contracts.client_steps import OWN_ERROR, REPLY_LOST, Begin, ClientStep, Die, Fault, Resume, Wait
 from orderlab.model.contracts.judge import Judge, Violation
 from orderlab.model.contracts.sequential import BOUNDED, WAKE_UP
-from orderlab.model.contracts.steps import OWN_ERROR, REPLY_LOST, Begin, ClientStep, Die, Fault, Resume, Wait
 from orderlab.model.errors import InputError
 from orderlab.properties.engine.memory import Memory
 from orderlab.sim.redis.backends import Backend

@@ -12,13 +12,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from orderlab.model.contracts.contract import ALL_OR_NOTHING, SPECIFICATION, Discrepancy, Opening
+from orderlab.model.contracts.base import ALL_OR_NOTHING, SPECIFICATION, Discrepancy, Opening
+from orderlab.model.contracts.client_steps import REPLY_LOST, Begin, ClientStep, Die, Fault, Resume, Wait, fault_of
 from orderlab.model.contracts.judge import TooManyStates
 from orderlab.model.contracts.sequential import BOUNDED, ONE_SLOT, WAKE_UP, Scope
-from orderlab.model.contracts.steps import REPLY_LOST, Begin, ClientStep, Die, Fault, Resume, Wait, fault_of
 from orderlab.properties.engine.run import ContractRun, Report, RunState
 from orderlab.properties.engine.witness import ContractReruns
 from orderlab.properties.harness.recording import SCRIPT_CALLS, record_of
+from orderlab.properties.validation.effort import CORE_STEPS, SCOPE_STEPS
 from orderlab.properties.validation.findings import Explored, Findings
 from orderlab.sim.redis.error_conditions import (
     CRASHED,
@@ -46,10 +47,6 @@ CUT = (
     "{}: not carried on {} times, where operations had overlapped for so long that more states explained them than "
     "are kept"
 )
-STEPS = 6_000
-"""Steps of the exhaustive scopes for each unit of effort (``orderlab.properties.validation.effort``)."""
-CORE_STEPS = 20_000
-"""At least, of a scope without which no law holds, whatever the effort: many times what two operations take."""
 WAITS_MAX = 8
 """Moments that are visited from one state."""
 REFUSALS = (OUT_OF_MEMORY, READ_ONLY)
@@ -349,7 +346,7 @@ def explore(run: ContractRun, scope: Scope, search: Search, effort: float) -> No
     """Every interleaving of ``scope``. Work is counted in steps carried out; beyond what ``effort`` allows the rest is
     left out, which the gaps tell. Raises BudgetExceeded once what was found is noted."""
     name, findings = f"every interleaving of {scope.name}", search.findings
-    steps_max = max(int(STEPS * effort * scope.share), CORE_STEPS if scope.is_core else 0)
+    steps_max = max(int(SCOPE_STEPS * effort * scope.share), CORE_STEPS if scope.is_core else 0)
     opening = opened(run, scope.opening, lambda way, report: search.note(way, report, name))
     if opening is None:
         findings.explored.append(Explored(scope.level, True, 0, scope.is_core))

@@ -14,18 +14,17 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
-from orderlab.model.contracts.contract import AnyOf, Call
+from orderlab.model.contracts.base import AnyOf, Call
+from orderlab.model.contracts.client_steps import Begin, ClientStep, Wait
 from orderlab.model.contracts.judge import TooManyStates
-from orderlab.model.contracts.steps import Begin, ClientStep, Wait
 from orderlab.properties.engine.run import ContractRun, Report
 from orderlab.properties.engine.search import Beginning, Search, is_idle_step
 from orderlab.properties.harness.keyspace import bytes_in, size_of
+from orderlab.properties.validation.effort import SITUATION_STEPS
 from orderlab.properties.validation.findings import Explored
 from orderlab.sim.redis.shard import FrozenKeyspace
 
 ONE_BY_ONE = "one operation after the other"
-STEPS = 2_000
-"""Steps for each unit of effort."""
 CROWDED = 2
 """Operations that one thing more in the store counts as: long runs with few things come before short ones with many."""
 ORDINARY = 6
@@ -44,7 +43,7 @@ DIGITS = re.compile(r"\d+")
 def situate(run: ContractRun, search: Search, effort: float) -> None:
     """Find the situations: those in which something is as never before go to ``search``, what is wrong to its
     findings. Raises BudgetExceeded."""
-    steps_max, taken = int(STEPS * effort), 0
+    steps_max, taken = int(SITUATION_STEPS * effort), 0
     clients = FEW_CLIENTS if effort < MORE_EFFORT else MORE_CLIENTS
     found = [Beginning((), run.state)]
     first = features(run)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
-from orderlab.model.contracts.contract import ALL_OR_NOTHING, Contract, Discrepancy
+from orderlab.model.contracts.base import ALL_OR_NOTHING, Contract, Discrepancy
+from orderlab.model.contracts.client_steps import ContractTrace
 from orderlab.model.contracts.sequential import BOUNDED, NO_RESIDUE, SMALLEST, WAKE_UP, Scope, SequentialTerms
-from orderlab.model.contracts.steps import ContractTrace
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.engine.boundaries import solve

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, S
 from dataclasses import replace
 from typing import Any, Protocol
 
-from orderlab.model.contracts.contract import Terms
+from orderlab.model.contracts.base import Terms
 from orderlab.platform import rare_collections
-from orderlab.properties.comparison.change import (
+from orderlab.properties.comparison.differences import (
     DIFFERENCES_MAX,
     KINDS,
     NEW_BY,

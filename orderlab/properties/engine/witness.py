@@ -8,9 +8,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from orderlab.model.contracts.contract import ALL_OR_NOTHING, Call, Contract, Discrepancy, Failed, State, brief
-from orderlab.model.contracts.judge import TooManyStates
-from orderlab.model.contracts.steps import (
+from orderlab.model.contracts.base import ALL_OR_NOTHING, Call, Contract, Discrepancy, Failed, State, brief
+from orderlab.model.contracts.client_steps import (
     OWN_ERROR,
     REPLY_LOST,
     Begin,
@@ -21,8 +20,9 @@ from orderlab.model.contracts.steps import (
     Wait,
     fault_of,
 )
+from orderlab.model.contracts.judge import TooManyStates
+from orderlab.properties.engine.crowd_sizes import crowding, pages_of
 from orderlab.properties.engine.marking import is_variant
-from orderlab.properties.engine.pages import crowding, pages_of
 from orderlab.properties.engine.reruns import TakenAgain
 from orderlab.properties.engine.run import BESIDE_SERVERS, LIMIT_WORD, ContractRun, Report
 from orderlab.properties.harness.recording import LuaLine, line_to_look_at, lines_run, record_of

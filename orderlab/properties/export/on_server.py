@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from orderlab.model.contracts.contract import AnyTrace
+from orderlab.model.contracts.base import AnyTrace
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.kind import Kind
 from orderlab.properties.export.transcript import (

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
-from orderlab.model.contracts.steps import TIME
+from orderlab.model.contracts.client_steps import TIME
 from orderlab.properties.export.transcript import FAULTS, STORE, Change, Move, Transcript, changes_between
 
 KEYS_SHOWN = 12

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from orderlab.model.contracts.contract import AnyTrace
-from orderlab.model.contracts.steps import Fault, lane_of
+from orderlab.model.contracts.base import AnyTrace
+from orderlab.model.contracts.client_steps import Fault, lane_of
 from orderlab.properties.contracts.kind import Kind
 from orderlab.properties.harness.keyspace import shown_value
 from orderlab.properties.harness.recording import shown_bytes

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from orderlab.model.contracts.contract import AnyTrace
+from orderlab.model.contracts.base import AnyTrace
 from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.stores.binding.binding import Binding
 

@@ -17,6 +17,18 @@ EFFORT_MAX = 100_000.0
 STATES = 400
 """Of each scope, for each unit of effort."""
 WALKS = 25
+SCOPE_STEPS = 6_000
+"""Of the exhaustive scopes together, for each unit of effort."""
+CORE_STEPS = 20_000
+"""At least, of a scope without which no law holds, whatever the effort: many times what two operations take."""
+SITUATION_STEPS = 2_000
+"""Of runs that go on where something new was seen, for each unit of effort."""
+BOUNDARY_STEPS = 900
+"""After a call with an argument at a boundary, for each unit of effort."""
+CLOSING_STEPS = 7_000
+"""Of closing a scope, for each unit of effort."""
+CLOSING_STEPS_CERTIFIED = 200_000
+"""At least, where a certificate is asked for."""
 EXAMPLES = 10
 """Of the state machine from an empty store, and again from near the wrap."""
 WITNESS_STEPS = 5_000

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from orderlab.model.contracts.contract import AnyTrace, Discrepancy
-from orderlab.model.contracts.steps import fault_of
+from orderlab.model.contracts.base import AnyTrace, Discrepancy
+from orderlab.model.contracts.client_steps import fault_of
 
 _PARTICULARS = re.compile(
     r"(?P<call>(?<=\w)\((?:\w+=|\) replied ).*)"

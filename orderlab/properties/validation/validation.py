@@ -10,7 +10,7 @@ from math import inf
 from typing import Any
 
 from orderlab.child import asked_to_end
-from orderlab.model.contracts.contract import Terms
+from orderlab.model.contracts.base import Terms
 from orderlab.model.verdict import Outcome, worst
 from orderlab.platform import rare_collections
 from orderlab.properties.validation.effort import STANDARD, name_of_effort

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
-from orderlab.model.contracts.contract import Situation, Terms
+from orderlab.model.contracts.base import Situation, Terms
 from orderlab.model.verdict import Outcome, Verdict
 from orderlab.properties.validation.effort import witness_steps
 from orderlab.properties.validation.findings import Finding, Findings, Kind

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
 
-from orderlab.model.contracts.contract import AnyTrace
+from orderlab.model.contracts.base import AnyTrace
 from orderlab.properties.validation.effort import SHORTENING_STEPS
 
 T = TypeVar("T", bound=AnyTrace)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from orderlab.model.contracts.contract import State, shown
+from orderlab.model.contracts.base import State, shown
 from orderlab.properties.validation.findings import wording
 
 ALIKE_MIN = 20

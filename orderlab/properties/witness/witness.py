@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from orderlab.model.contracts.contract import Terms
-from orderlab.model.contracts.steps import fault_of
+from orderlab.model.contracts.base import Terms
+from orderlab.model.contracts.client_steps import fault_of
 from orderlab.properties.harness.keyspace import shown_keyspace
 from orderlab.properties.harness.recording import LuaLine
 from orderlab.properties.validation.findings import Finding, wording

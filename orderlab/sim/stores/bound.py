@@ -10,8 +10,8 @@ from math import inf
 from typing import Any, Protocol
 
 from orderlab.child import asked_to_end
+from orderlab.model.contracts.client_steps import Fault
 from orderlab.model.contracts.session.capabilities import Capabilities
-from orderlab.model.contracts.steps import Fault
 from orderlab.model.errors import InputError
 from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.sim.redis.backends import Backend, KernelBackend

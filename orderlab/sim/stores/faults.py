@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from orderlab.model.contracts.steps import Fault
+from orderlab.model.contracts.client_steps import Fault
 from orderlab.model.errors import InputError
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.redis.error_conditions import CONDITIONS, SLOT_MIGRATES, Moment

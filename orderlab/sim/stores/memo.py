@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from math import inf
 from typing import Any
 
-from orderlab.model.contracts.steps import Fault
+from orderlab.model.contracts.client_steps import Fault
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.redis.backends.backend import Valued
 from orderlab.sim.redis.lua.host import LuaHost

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, get_type_hints
 
-from orderlab.model.contracts.steps import Fault
+from orderlab.model.contracts.client_steps import Fault
 from orderlab.model.errors import InputError
 from orderlab.sim.engine.packs import NUMBER_BYTES
 from orderlab.sim.redis.backends.backend import FIRST_MS, Argv, Backend, Valued

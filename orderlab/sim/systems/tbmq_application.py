@@ -24,8 +24,8 @@ from orderlab.sim.mqtt.connections import UNLIMITED
 from orderlab.sim.mqtt.ports import Persistence, StoreDriver
 from orderlab.sim.mqtt.world import World
 from orderlab.sim.servers.redis import RedisNode
-from orderlab.sim.systems.base import TOPIC_PREFIX, DeviceSystem
 from orderlab.sim.systems.behaviour import levels_of
+from orderlab.sim.systems.devices import TOPIC_PREFIX, DeviceSystem
 from orderlab.sim.systems.running import SimulationProgress
 from orderlab.sim.systems.settings import RATE_MIN, DeviceSettings
 

@@ -19,7 +19,7 @@ from orderlab.sim.mqtt.broker.broker import MqttBroker
 from orderlab.sim.mqtt.broker.delivery import Delivery
 from orderlab.sim.mqtt.ports import Persistence, StoreDriver
 from orderlab.sim.mqtt.world import World
-from orderlab.sim.systems.base import DeviceSystem
+from orderlab.sim.systems.devices import DeviceSystem
 from orderlab.sim.systems.settings import RATE_MIN, DeviceSettings
 from orderlab.sim.systems.tbmq_application import ALL, NoSessions
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from orderlab.sim.drivers.pipelined import PipelineSettings
 from orderlab.sim.mqtt.ports import Persistence
-from orderlab.sim.systems.base import DeviceSystem
+from orderlab.sim.systems.devices import DeviceSystem
 from orderlab.sim.systems.redis_sessions import PipelinedRedis, RedisSessions
 from orderlab.sim.systems.settings import RATE_MIN, RedisSettings
 

@@ -28,7 +28,7 @@ from orderlab.sim.mqtt.world import World
 from orderlab.sim.servers.postgres import CleanUp, PostgresServer, PostgresSessions
 from orderlab.sim.servers.postgres_rows import MessageRow
 from orderlab.sim.servers.redis import RedisNode
-from orderlab.sim.systems.base import DeviceSystem
+from orderlab.sim.systems.devices import DeviceSystem
 from orderlab.sim.systems.redis_sessions import BlockingRedis, PipelinedRedis, RedisSessions
 from orderlab.sim.systems.running import SimulationProgress
 from orderlab.sim.systems.settings import RATE_MIN, DeviceSettings, RedisSettings

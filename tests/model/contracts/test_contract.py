@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from orderlab.model.contracts.contract import (
+from orderlab.model.contracts.base import (
     ALL_OR_NOTHING,
     SPECIFICATION,
     AnyOf,

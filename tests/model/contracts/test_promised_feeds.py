@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orderlab.model.contracts.contract import AnyOf, Call, Reply
+from orderlab.model.contracts.base import AnyOf, Call, Reply
 from orderlab.model.contracts.feed.contract import FeedStore
 from orderlab.model.contracts.feed.words import Feed, Promises
 from orderlab.model.contracts.judge import is_same

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orderlab.model.contracts.session.steps import SCHEMA, Interleave, Publication, Save, Step, Trace, Wait
-from orderlab.model.contracts.steps import Fault
+from orderlab.model.contracts.client_steps import Fault
+from orderlab.model.contracts.session.traces import SCHEMA, Interleave, Publication, Save, Step, Trace, Wait
 from orderlab.model.errors import InputError
 
 STEPS = st.one_of([st.from_type(kind) for kind in get_args(Step) if kind is not Interleave])

@@ -12,7 +12,7 @@ import pytest
 
 from orderlab.model.errors import InputError
 from orderlab.properties.comparison.base_revision import old_store
-from orderlab.properties.comparison.change import has_same_text
+from orderlab.properties.comparison.differences import has_same_text
 from orderlab.sim.stores.binding.loader import load_binding
 
 BINDING = """

@@ -13,11 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from orderlab.application import make
-from orderlab.model.contracts.session.steps import Acknowledge, Churn, Fetch, Interleave, Publication, Save, Trace
+from orderlab.model.contracts.session.traces import Acknowledge, Churn, Fetch, Interleave, Publication, Save, Trace
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.comparison.base_revision import base_of, old_store
-from orderlab.properties.comparison.change import KINDS, Comparison, Difference, has_same_text
+from orderlab.properties.comparison.differences import KINDS, Comparison, Difference, has_same_text
 from orderlab.properties.contracts.session.comparison import comparison
 from orderlab.properties.contracts.session.comparison.comparison import Search, compare
 from orderlab.properties.contracts.session.product import ComparedSubject

@@ -12,11 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from orderlab.application import make
+from orderlab.model.contracts.client_steps import Begin
 from orderlab.model.contracts.feed.contract import FeedStore
 from orderlab.model.contracts.job_queue.contract import JobQueue
-from orderlab.model.contracts.steps import Begin
 from orderlab.model.verdict import Outcome
-from orderlab.properties.comparison.change import Comparison, Difference, RollingUpgrade
+from orderlab.properties.comparison.differences import Comparison, Difference, RollingUpgrade
 from orderlab.properties.engine.comparison import ProductSearch, compare_contracts
 from orderlab.properties.engine.run import ContractRun
 from orderlab.properties.engine.validation import contract_of

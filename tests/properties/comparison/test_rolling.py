@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.session.steps import Serve, Trace, Wait
+from orderlab.model.contracts.session.traces import Serve, Trace, Wait
 from orderlab.model.laws import STORE_LAWS
-from orderlab.properties.comparison.change import Cap, RollingUpgrade
+from orderlab.properties.comparison.differences import Cap, RollingUpgrade
 from orderlab.properties.contracts.kind import kind_of
 from orderlab.properties.contracts.session.comparison.rolling import rolling_upgrade
 from orderlab.properties.validation.order import WorkOrder

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from orderlab.model.verdict import Outcome
-from orderlab.properties.comparison.change import Comparison, sorted_by
+from orderlab.properties.comparison.differences import Comparison, sorted_by
 from orderlab.properties.contracts.kind import kind_of
 from orderlab.properties.engine.run import ContractRun
 from orderlab.properties.engine.validation import COUNTING, contract_of, is_counted, validate_contract

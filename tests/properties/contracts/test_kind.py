@@ -8,8 +8,8 @@ from typing import get_args
 
 import pytest
 
-from orderlab.model.contracts.session.steps import Trace, Wait
-from orderlab.model.contracts.steps import ContractTrace
+from orderlab.model.contracts.client_steps import ContractTrace
+from orderlab.model.contracts.session.traces import Trace, Wait
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.kind import KINDS, OWN, Kind, kind_named, kind_of, trace_from_json
 from orderlab.sim.stores.binding.loader import load_binding

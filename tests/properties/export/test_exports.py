@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from orderlab.model.contracts.contract import AnyTrace
+from orderlab.model.contracts.base import AnyTrace
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.kind import kind_of, trace_from_json
 from orderlab.properties.export.export import write_plan

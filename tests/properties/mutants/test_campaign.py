@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.session.steps import Publication, Save, Trace
+from orderlab.model.contracts.session.traces import Publication, Save, Trace
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.kind import trace_from_json
 from orderlab.properties.contracts.session.mutation.equivalence import Table

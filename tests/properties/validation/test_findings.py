@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from orderlab.model.contracts.contract import Discrepancy
-from orderlab.model.contracts.session.steps import Fetch, Save, Trace
-from orderlab.model.contracts.steps import Fault
+from orderlab.model.contracts.base import Discrepancy
+from orderlab.model.contracts.client_steps import Fault
+from orderlab.model.contracts.session.traces import Fetch, Save, Trace
 from orderlab.properties.validation.findings import Findings, kind_of, wording
 
 

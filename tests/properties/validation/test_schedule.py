@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.contract import Discrepancy
-from orderlab.model.contracts.session.steps import Save, Trace
+from orderlab.model.contracts.base import Discrepancy
+from orderlab.model.contracts.session.traces import Save, Trace
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.kind import kind_of
 from orderlab.properties.validation.findings import Findings

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg.pq import Trace
 
-from orderlab.model.contracts.session.steps import Clear, Fetch, Publication, Retry, Save, Upkeep
-from orderlab.model.contracts.steps import Fault
+from orderlab.model.contracts.client_steps import Fault
+from orderlab.model.contracts.session.traces import Clear, Fetch, Publication, Retry, Save, Upkeep
 from orderlab.model.errors import InputError
-from orderlab.properties.contracts.session.steps import SessionRun
+from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.sim import live_postgres
 from orderlab.sim.costs import load_costs
 from orderlab.sim.live_postgres import PostgresProcess

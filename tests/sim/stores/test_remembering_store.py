@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.session.steps import (
+from orderlab.model.contracts.client_steps import Fault
+from orderlab.model.contracts.session.traces import (
     Acknowledge,
     Clear,
     Fetch,
@@ -19,8 +20,7 @@ from orderlab.model.contracts.session.steps import (
     Step,
     Wait,
 )
-from orderlab.model.contracts.steps import Fault
-from orderlab.properties.contracts.session.steps import SessionRun
+from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.binding.lua_text import scale

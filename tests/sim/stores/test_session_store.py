@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orderlab.model.contracts.steps import Fault
+from orderlab.model.contracts.client_steps import Fault
 from orderlab.model.errors import InputError
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.binding import Binding

@@ -82,7 +82,7 @@ def test_a_broker_that_hands_over_before_it_commits_leaves_no_gap(fault):
 
 
 def test_a_backlog_in_kafka_that_is_older_than_what_runs_keep_of_the_log_is_read_all_the_same(monkeypatch):
-    monkeypatch.setattr("orderlab.sim.systems.base.ConsumerSettings", partial(ConsumerSettings, fetch_records=50))
+    monkeypatch.setattr("orderlab.sim.systems.devices.ConsumerSettings", partial(ConsumerSettings, fetch_records=50))
     crowded = {"rate": 30.0, "partitions": 1, "redis_nodes": 1, "max_poll_records": 10, "drain_s": 20.0}
     counts, violated = run("redis-stall@0.1:0:2", **crowded)
     assert not violated

@@ -17,7 +17,7 @@ from functools import partial
 from itertools import combinations
 from typing import ClassVar
 
-from orderlab.model.contracts.contract import AnyOf, Call, ContractLaw, Failed, Outcome, Reply, brief
+from orderlab.model.contracts.base import AnyOf, Call, ContractLaw, Failed, Outcome, Reply, brief
 from orderlab.model.contracts.feed.identifiers import law_in_own_names, named_by_store
 from orderlab.model.contracts.feed.laws import FeedLaws
 from orderlab.model.contracts.feed.words import (

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from orderlab.model.contracts.contract import AnyOf, Call, ContractLaw, Outcome, Reply
+from orderlab.model.contracts.base import AnyOf, Call, ContractLaw, Outcome, Reply
 from orderlab.model.contracts.feed.words import UNHEARD, Feed, Message, payload_of
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orderlab.model.contracts.contract import Call, Reply, law
+from orderlab.model.contracts.base import Call, Reply, law
 from orderlab.model.contracts.feed.words import Feed, Page, PromisedFeed, payload_of
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orderlab.model.contracts.contract import Bound, Call, Clocks, Contract, Failed, Reply, passes, tells
+from orderlab.model.contracts.base import Bound, Call, Clocks, Contract, Failed, Reply, passes, tells
 
 CLAIM_MS, KEPT_MS, PAGE = 1000, 3000, 2
 """What is tried in small scopes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from orderlab.model.contracts.contract import DURATIONS_MS, Call, Crowd, Exchange, Opening, fresh_name, next_number
+from orderlab.model.contracts.base import DURATIONS_MS, Call, Crowd, Exchange, Opening, fresh_name, next_number
 from orderlab.model.contracts.feed.words import (
     BAD_MARKERS,
     CLAIM_MS,

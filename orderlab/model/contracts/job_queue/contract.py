@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import ClassVar
 
-from orderlab.model.contracts.contract import AnyOf, Call, Outcome, Reply
+from orderlab.model.contracts.base import AnyOf, Call, Outcome, Reply
 from orderlab.model.contracts.job_queue.laws import JobQueueLaws
 from orderlab.model.contracts.job_queue.words import (
     COMPLETED,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orderlab.model.contracts.contract import Call, Reply, law
+from orderlab.model.contracts.base import Call, Reply, law
 from orderlab.model.contracts.job_queue.words import COMPLETED, DEAD, DELAYED, LEASED, WAITING, PromisedQueue, Queue
 
 

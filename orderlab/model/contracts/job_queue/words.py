@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from orderlab.model.contracts.contract import AnyOf, Bound, Call, Clocks, Contract, Reply, passes
+from orderlab.model.contracts.base import AnyOf, Bound, Call, Clocks, Contract, Reply, passes
 
 WAITING, DELAYED, LEASED, DEAD, COMPLETED = "waiting", "delayed", "leased", "dead", "completed"
 """Where a job is."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from orderlab.model.contracts.contract import (
+from orderlab.model.contracts.base import (
     DURATIONS_MS,
     TEXT_BYTES,
     Call,

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orderlab.model.contracts.contract import Bound, Call, Clocks, Contract, Exchange, Outcome, Reply, law
+from orderlab.model.contracts.base import Bound, Call, Clocks, Contract, Exchange, Outcome, Reply, law
 
 
 class Promises(BaseModel):

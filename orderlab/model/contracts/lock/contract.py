@@ -17,7 +17,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orderlab.model.contracts.contract import (
+from orderlab.model.contracts.base import (
     DURATIONS_MS,
     AnyOf,
     Bound,

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from orderlab.model.contracts.contract import AnyTrace, Situation
+from orderlab.model.contracts.base import AnyTrace, Situation
+from orderlab.model.contracts.client_steps import fault_of
 from orderlab.model.contracts.session.refinement import Account
 from orderlab.model.contracts.session.refinement.account import RunState
-from orderlab.model.contracts.session.steps import (
+from orderlab.model.contracts.session.traces import (
     FAULTS,
     Acknowledge,
     Churn,
@@ -27,7 +28,6 @@ from orderlab.model.contracts.session.steps import (
     Wait,
     told_step,
 )
-from orderlab.model.contracts.steps import fault_of
 from orderlab.model.laws import LAWS, STORE_LAWS
 
 BY_LAW: dict[str, tuple[Situation, ...]] = {

@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from orderlab.model.contracts.contract import Call, Contract, Failed
-from orderlab.model.contracts.steps import Begin, ClientStep, Die, Wait
+from orderlab.model.contracts.base import Call, Contract, Failed
+from orderlab.model.contracts.client_steps import Begin, ClientStep, Die, Wait
 from orderlab.properties.contracts.sequential.side_by_side import Metered
 from orderlab.properties.costs.readings import BATCH, LENGTH, PAYLOAD, SIZES, CallMeter, CostReading
 from orderlab.sim.redis.shard import Effect

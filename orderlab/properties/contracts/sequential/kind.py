@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from orderlab.model.contracts.contract import AnyTrace, Failed
+from orderlab.model.contracts.base import AnyTrace, Failed
+from orderlab.model.contracts.client_steps import Begin, ContractTrace, told_step
 from orderlab.model.contracts.sequential import SequentialTerms
-from orderlab.model.contracts.steps import Begin, ContractTrace, told_step
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.kind import Kind
@@ -35,7 +35,7 @@ from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.replies import UNREADABLE
 
 if TYPE_CHECKING:
-    from orderlab.properties.comparison.change import Comparison
+    from orderlab.properties.comparison.differences import Comparison
     from orderlab.properties.costs.readings import CostReading
     from orderlab.properties.side_by_side import Cost
 

@@ -12,12 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from orderlab.model.contracts.contract import Call, Contract, Failed, Reply
+from orderlab.model.contracts.base import Call, Contract, Failed, Reply
+from orderlab.model.contracts.client_steps import REPLY_LOST, Begin, ClientStep, Die, Fault, Resume, Wait
 from orderlab.model.contracts.feed.contract import FeedStore
 from orderlab.model.contracts.feed.words import START, payload_of
 from orderlab.model.contracts.job_queue.contract import JobQueue
 from orderlab.model.contracts.judge import Judge, Violation
-from orderlab.model.contracts.steps import REPLY_LOST, Begin, ClientStep, Die, Fault, Resume, Wait
 from orderlab.properties.engine.run import ClientState, ContractRun, Report
 from orderlab.properties.harness.recording import record_of
 from orderlab.properties.side_by_side import (

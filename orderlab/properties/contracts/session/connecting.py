@@ -15,7 +15,7 @@ from orderlab.model.contracts.session.refinement import (
 )
 from orderlab.model.contracts.session.refinement.account import Connection, Cursor
 from orderlab.model.contracts.session.refinement.connects import judge_answer, judge_ending
-from orderlab.model.contracts.session.steps import Clear, Open
+from orderlab.model.contracts.session.traces import Clear, Open
 from orderlab.properties.contracts.session.run import Judge, Run, StepReport, replaced
 from orderlab.sim.stores.binding.results import Opened, Result
 

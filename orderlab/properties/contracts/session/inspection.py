@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from orderlab.model.contracts.contract import Discrepancy
+from orderlab.model.contracts.base import Discrepancy
 from orderlab.model.contracts.session.refinement.account import PROBE, RunState, name_of, names_of
 from orderlab.model.contracts.session.spec import FOREVER_MS, Entry
-from orderlab.model.contracts.session.steps import (
+from orderlab.model.contracts.session.traces import (
     Acknowledge,
     Clear,
     Fetch,
@@ -25,9 +25,9 @@ from orderlab.model.contracts.session.steps import (
     Step,
     kind_of_step,
 )
+from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.saving import PASSING_MARK
-from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.harness.keyspace import (
     bytes_of,
     changes,

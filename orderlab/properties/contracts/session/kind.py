@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from orderlab.model.contracts.contract import AnyTrace
-from orderlab.model.contracts.session import steps
+from orderlab.model.contracts.base import AnyTrace
+from orderlab.model.contracts.session import traces
 from orderlab.model.contracts.session.capabilities import Capabilities
 from orderlab.model.contracts.session.contract import SessionTerms
-from orderlab.model.contracts.session.steps import Churn, Trace
+from orderlab.model.contracts.session.traces import Churn, Trace
 from orderlab.model.errors import InputError
 from orderlab.model.laws import law_named
 from orderlab.properties.contracts.kind import Kind
@@ -39,7 +39,7 @@ from orderlab.sim.stores.binding.results import Failed
 from orderlab.sim.stores.bound import SAMPLE, BoundStore, TimedOut, kernel_of
 
 if TYPE_CHECKING:
-    from orderlab.properties.comparison.change import Comparison
+    from orderlab.properties.comparison.differences import Comparison
     from orderlab.properties.costs.readings import CostReading
     from orderlab.properties.side_by_side import Cost
 
@@ -134,7 +134,7 @@ class SessionKind(Kind):
         reports = confirmation.steps_on(trace, binding, backend, *_known(trace, binding))
         return (
             {
-                "step": steps.told_step(report.step, trace),
+                "step": traces.told_step(report.step, trace),
                 "result": "" if isinstance(report.step, Churn) else tell(report.result, report.step),
                 "broken": [[one.law, one.text] for one in report.discrepancies],
             }

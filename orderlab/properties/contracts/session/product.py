@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from orderlab.model.contracts.contract import Discrepancy
-from orderlab.model.contracts.session.steps import PRODUCERS, Interleave, Step
-from orderlab.properties.comparison.change import REPLY, first_difference, short
+from orderlab.model.contracts.base import Discrepancy
+from orderlab.model.contracts.session.traces import PRODUCERS, Interleave, Step
+from orderlab.properties.comparison.differences import REPLY, first_difference, short
+from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.properties.contracts.session.run import StepReport
-from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.subject import DEFAULT_EXPIRY_MS, SMALL_LIMITS, Subject
 from orderlab.properties.contracts.session.witness.explanation import tell
 from orderlab.properties.engine.memory import Interned

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from orderlab.model.contracts.session.steps import (
+from orderlab.model.contracts.session.traces import (
     Acknowledge,
     Clear,
     Fetch,
@@ -16,7 +16,7 @@ from orderlab.model.contracts.session.steps import (
     Wait,
 )
 from orderlab.model.errors import InputError
-from orderlab.properties.contracts.session.steps import SessionRun
+from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.properties.costs.readings import BATCH, LENGTH, PAYLOAD, SIZES, CallMeter, CostReading
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.redis.shard import Effect

@@ -12,7 +12,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from orderlab.model.contracts.contract import Discrepancy
+from orderlab.model.contracts.base import Discrepancy
+from orderlab.model.contracts.client_steps import Fault
 from orderlab.model.contracts.session.refinement import (
     Account,
     Judgement,
@@ -32,8 +33,7 @@ from orderlab.model.contracts.session.refinement.account import (
     names_of,
 )
 from orderlab.model.contracts.session.spec import FOREVER_MS, Entry, Kind, Message, lifetime
-from orderlab.model.contracts.session.steps import PRODUCERS, Publication, Save, Step, Wait
-from orderlab.model.contracts.steps import Fault
+from orderlab.model.contracts.session.traces import PRODUCERS, Publication, Save, Step, Wait
 from orderlab.sim.stores.binding.results import (
     Cleared,
     ContractReply,

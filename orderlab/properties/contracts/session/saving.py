@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from orderlab.model.contracts.session.refinement import Account, Judgement, ObservedMessage, judge_save
 from orderlab.model.contracts.session.refinement.account import Batch, Sending
-from orderlab.model.contracts.session.refinement.steps import ObservedSave
-from orderlab.model.contracts.session.steps import Churn, Retry, Save
+from orderlab.model.contracts.session.refinement.actions import ObservedSave
+from orderlab.model.contracts.session.traces import Churn, Retry, Save
 from orderlab.properties.contracts.session.run import Run, StepReport, assigned_to, incoming, outgoing, replaced
 from orderlab.sim.stores.binding.results import Assigned, Failed, Fetched, Message, Result, Saved
 from orderlab.sim.stores.bound import EVERYTHING

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from orderlab.model.contracts.session.steps import Acknowledge, Clear, Fetch, Publication, Retry, Save, Step, Upkeep
-from orderlab.model.contracts.steps import Fault
-from orderlab.properties.contracts.session.steps import SessionRun
+from orderlab.model.contracts.client_steps import Fault
+from orderlab.model.contracts.session.traces import Acknowledge, Clear, Fetch, Publication, Retry, Save, Step, Upkeep
+from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.properties.contracts.session.subject import Subject
 from orderlab.properties.harness.recording import RecordingStore
 from orderlab.properties.side_by_side import (

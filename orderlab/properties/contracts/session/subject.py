@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from orderlab.model.contracts.session.steps import PRODUCERS, Churn, Save, Step, Trace
-from orderlab.model.contracts.steps import fault_of
+from orderlab.model.contracts.client_steps import fault_of
+from orderlab.model.contracts.session.traces import PRODUCERS, Churn, Save, Step, Trace
+from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.properties.contracts.session.inspection import Baseline, Inspection, measure_baseline
 from orderlab.properties.contracts.session.run import StepReport
-from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.engine.reruns import TakenAgain
 from orderlab.properties.harness.recording import RecordingStore
 from orderlab.properties.validation.findings import Findings, wording

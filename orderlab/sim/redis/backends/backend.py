@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from orderlab.model.contracts.steps import Fault
+from orderlab.model.contracts.client_steps import Fault
 from orderlab.model.errors import InputError
 from orderlab.sim.redis.blocking import Waiting
 from orderlab.sim.redis.client import Client

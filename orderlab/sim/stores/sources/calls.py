@@ -15,7 +15,7 @@ from tree_sitter import Node
 
 from orderlab.sim.stores.sources.constants import Constants
 from orderlab.sim.stores.sources.functions import own_calls
-from orderlab.sim.stores.sources.program import CALLS, LISTS, PATHS, Program, plain, walk
+from orderlab.sim.stores.sources.parsed_program import CALLS, LISTS, PATHS, Program, plain, walk
 from orderlab.sim.stores.sources.spelling import HOLE, ClockReading, Spelling, moment_of
 
 _LISTING = frozenset(

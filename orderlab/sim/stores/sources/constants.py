@@ -15,7 +15,7 @@ from tree_sitter import Node
 
 from orderlab.model.errors import InputError
 from orderlab.sim.stores.sources.languages import KOTLIN_NAME
-from orderlab.sim.stores.sources.program import (
+from orderlab.sim.stores.sources.parsed_program import (
     CALLS,
     DEDENTS,
     DEPTH_MAX,

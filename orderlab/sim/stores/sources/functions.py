@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
-from orderlab.sim.stores.sources.program import CALLS, Program, is_function, plain, walk
+from orderlab.sim.stores.sources.parsed_program import CALLS, Program, is_function, plain, walk
 
 _RETURNS = ("return_statement", "return_expression", "return")
 _TAKES = ("function_value_parameters", "method_parameters")

@@ -14,7 +14,7 @@ from tree_sitter import Node
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.sim.stores.sources.constants import Constants
 from orderlab.sim.stores.sources.languages import LANGUAGES
-from orderlab.sim.stores.sources.program import CALLS, Program, is_function, walk
+from orderlab.sim.stores.sources.parsed_program import CALLS, Program, is_function, walk
 from orderlab.sim.stores.sources.text import ProgramString, as_bytes
 
 LOOKS_LIKE_LUA = re.compile(

@@ -18,7 +18,7 @@ from tree_sitter import Node
 from orderlab.model.errors import InputError
 from orderlab.sim.stores.sources.constants import Constants
 from orderlab.sim.stores.sources.functions import NamedFunction, functions_of, own_call
-from orderlab.sim.stores.sources.program import CALLS, SUMS, is_function
+from orderlab.sim.stores.sources.parsed_program import CALLS, SUMS, is_function
 from orderlab.sim.stores.sources.text import ProgramString
 
 HOLE = re.compile("\x01(.*?)\x02", re.DOTALL)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.contract import Call
+from orderlab.model.contracts.base import Call
+from orderlab.model.contracts.client_steps import Begin, Die, Fault, Resume, Wait, from_json, to_json
 from orderlab.model.contracts.sequential import SequentialTerms
-from orderlab.model.contracts.steps import Begin, Die, Fault, Resume, Wait, from_json, to_json
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.sequential.kind import SEQUENTIAL

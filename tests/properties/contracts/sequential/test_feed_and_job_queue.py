@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from orderlab.model.contracts.contract import AnyOf, Call, Failed, Reply
+from orderlab.model.contracts.base import AnyOf, Call, Failed, Reply
+from orderlab.model.contracts.client_steps import Begin
 from orderlab.model.contracts.feed.contract import FeedStore
 from orderlab.model.contracts.feed.words import BAD_MARKERS, Promises
 from orderlab.model.contracts.job_queue.contract import JobQueue
 from orderlab.model.contracts.job_queue.words import DEAD, DELAYED, LEASED, Job, Queue
 from orderlab.model.contracts.job_queue.words import Promises as QueuePromises
 from orderlab.model.contracts.sequential import BOUNDED, NO_RESIDUE, SequentialTerms
-from orderlab.model.contracts.steps import Begin
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.engine import growth, validation

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.contract import size_of
+from orderlab.model.contracts.base import size_of
 from orderlab.model.verdict import Outcome
 from orderlab.properties.engine import growth
 from orderlab.properties.engine.growth import Growth, measure

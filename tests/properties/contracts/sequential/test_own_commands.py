@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.contract import Call
-from orderlab.model.contracts.steps import Begin, ContractTrace, Fault, Resume, Wait
+from orderlab.model.contracts.base import Call
+from orderlab.model.contracts.client_steps import Begin, ContractTrace, Fault, Resume, Wait
 from orderlab.model.errors import InputError
 from orderlab.properties.mutants.campaign import Campaign
 from orderlab.properties.mutants.mutant import sample

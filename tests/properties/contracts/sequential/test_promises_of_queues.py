@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.contract import Call
+from orderlab.model.contracts.base import Call
 from orderlab.model.contracts.job_queue.contract import JobQueue
 from orderlab.model.contracts.job_queue.words import LEASED, WAITING, Job, Promises, Queue
 from orderlab.model.errors import InputError

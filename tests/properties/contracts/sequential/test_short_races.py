@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.contract import Contract
+from orderlab.model.contracts.base import Contract
+from orderlab.model.contracts.client_steps import REPLY_LOST, Begin, Fault
 from orderlab.model.contracts.sequential import Scope, SequentialTerms
-from orderlab.model.contracts.steps import REPLY_LOST, Begin, Fault
 from orderlab.model.verdict import Outcome
 from orderlab.properties.engine.search import Interleavings, Search, explore, opened
 from orderlab.properties.engine.validation import contract_of, run_of, validate_contract

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.steps import REPLY_LOST, Begin, Fault
+from orderlab.model.contracts.client_steps import REPLY_LOST, Begin, Fault
 from orderlab.model.verdict import Outcome
 from orderlab.properties.engine.search import Search
 from orderlab.properties.engine.situations import situate

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.contract import Call
-from orderlab.model.contracts.steps import Begin, Die, Fault, Resume, Wait
+from orderlab.model.contracts.base import Call
+from orderlab.model.contracts.client_steps import Begin, Die, Fault, Resume, Wait
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.engine.run import ContractRun

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.contract import Call
+from orderlab.model.contracts.base import Call
+from orderlab.model.contracts.client_steps import Begin, ContractTrace, Die, Fault, Resume, Wait
 from orderlab.model.contracts.sequential import Scope
-from orderlab.model.contracts.steps import Begin, ContractTrace, Die, Fault, Resume, Wait
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.sequential.kind import SEQUENTIAL
 from orderlab.properties.engine.run import ContractRun

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orderlab.model.contracts.steps import Begin
+from orderlab.model.contracts.client_steps import Begin
 from orderlab.properties.contracts.kind import kind_of
 from orderlab.properties.contracts.sequential.side_by_side import faults, measured, workload_of
 from orderlab.properties.engine.run import ContractRun

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.session.steps import Clear, Fetch, Open, Publication, Save, Step
-from orderlab.properties.contracts.session.steps import SessionRun
+from orderlab.model.contracts.session.traces import Clear, Fetch, Open, Publication, Save, Step
+from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.bound import BoundStore

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.session.steps import (
+from orderlab.model.contracts.session.traces import (
     Acknowledge,
     Churn,
     Clear,
@@ -22,8 +22,8 @@ from orderlab.model.contracts.session.steps import (
     Step,
     Wait,
 )
+from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.properties.contracts.session.inspection import Inspection, measure_baseline
-from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.witness.confirmation import SLACK_MS
 from orderlab.properties.harness.keyspace import bytes_in, changes, elements_of, holds, keys_of, surplus, text_of
 from orderlab.sim.redis.backends import Backend, KernelBackend, ServerBackend

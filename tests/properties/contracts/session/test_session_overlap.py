@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from orderlab.model.contracts.session.steps import Fetch, Interleave, Publication, Retry, Save, Step
+from orderlab.model.contracts.session.traces import Fetch, Interleave, Publication, Retry, Save, Step
+from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.properties.contracts.session.run import StepReport
-from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.sim.stores.binding.results import Failed, Fields, Result, Saved
 from tests.properties.contracts.session.test_session_run import PlainStore
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from orderlab.model.contracts.client_steps import Fault
 from orderlab.model.contracts.session.capabilities import Capabilities
-from orderlab.model.contracts.session.steps import (
+from orderlab.model.contracts.session.traces import (
     Acknowledge,
     Clear,
     DrainQueue,
@@ -24,8 +25,7 @@ from orderlab.model.contracts.session.steps import (
     Step,
     Wait,
 )
-from orderlab.model.contracts.steps import Fault
-from orderlab.properties.contracts.session.steps import SessionRun
+from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.sim.stores.binding.results import (
     Assigned,
     Cleared,

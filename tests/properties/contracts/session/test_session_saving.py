@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orderlab.model.contracts.session.steps import Publication, Retry, Save, Step
-from orderlab.properties.contracts.session.steps import SessionRun
+from orderlab.model.contracts.session.traces import Publication, Retry, Save, Step
+from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.bound import BoundStore

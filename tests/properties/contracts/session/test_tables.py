@@ -5,7 +5,8 @@ import random
 
 import pytest
 
-from orderlab.model.contracts.session.steps import (
+from orderlab.model.contracts.client_steps import Fault
+from orderlab.model.contracts.session.traces import (
     Acknowledge,
     Clear,
     Fetch,
@@ -17,11 +18,10 @@ from orderlab.model.contracts.session.steps import (
     Upkeep,
     Wait,
 )
-from orderlab.model.contracts.steps import Fault
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.kind import kind_of
-from orderlab.properties.contracts.session.steps import SessionRun
+from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.properties.contracts.session.validation.validation import OF_NODES, validate
 from orderlab.properties.export.on_server import plan_of
 from orderlab.properties.validation.effort import STANDARD

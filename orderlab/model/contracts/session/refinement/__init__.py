@@ -5,15 +5,8 @@ everything) after it. It keeps the account that the abstract session would keep 
 difference breaks. It knows nothing of Redis.
 """
 
-from orderlab.model.contracts.session.refinement.account import (
-    Account,
-    Judgement,
-    ObservedMessage,
-    Reply,
-    SaveReplyRow,
-)
-from orderlab.model.contracts.session.refinement.saves import judge_save
-from orderlab.model.contracts.session.refinement.steps import (
+from orderlab.model.contracts.session.refinement.account import Account, Judgement, ObservedMessage, Reply, SaveReplyRow
+from orderlab.model.contracts.session.refinement.actions import (
     judge_acknowledge,
     judge_clear,
     judge_fetch,
@@ -25,6 +18,7 @@ from orderlab.model.contracts.session.refinement.steps import (
     judge_stale_open,
     judge_time,
 )
+from orderlab.model.contracts.session.refinement.saves import judge_save
 
 __all__ = [
     "Account",

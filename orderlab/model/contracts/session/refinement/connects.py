@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from orderlab.model.contracts.contract import Discrepancy
+from orderlab.model.contracts.base import Discrepancy
 from orderlab.model.contracts.session.capabilities import Capabilities
 from orderlab.model.contracts.session.refinement.account import Account, Connection, Reply
 

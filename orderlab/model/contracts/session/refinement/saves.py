@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from orderlab.model.contracts.contract import Discrepancy
+from orderlab.model.contracts.base import Discrepancy
 from orderlab.model.contracts.session.capabilities import Capabilities
 from orderlab.model.contracts.session.refinement.account import (
-    LOST,
     Account,
-    Assigned,
     Judgement,
     ObservedMessage,
     Reply,
     SaveReplyRow,
-    compare,
-    is_missing,
-    judge_identifiers,
-    judge_tokens,
     labels_of,
     name_of,
     names_of,
 )
-from orderlab.model.contracts.session.refinement.steps import ObservedSave
+from orderlab.model.contracts.session.refinement.actions import ObservedSave
+from orderlab.model.contracts.session.refinement.listing import LOST, compare, is_missing
+from orderlab.model.contracts.session.refinement.packet_ids import Assigned, judge_identifiers, judge_tokens
 from orderlab.model.contracts.session.spec import Entry, Message, entry_of, kept
 
 

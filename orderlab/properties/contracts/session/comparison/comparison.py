@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 from orderlab.model.contracts.session.contract import SCOPES
-from orderlab.model.contracts.session.steps import Churn, Trace, told_step
+from orderlab.model.contracts.session.traces import Churn, Trace, told_step
 from orderlab.model.errors import InputError
-from orderlab.properties.comparison.change import (
+from orderlab.properties.comparison.differences import (
     KINDS,
     PRODUCT_BY,
     Cap,

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from orderlab.model.contracts.session.contract import SCOPES
-from orderlab.model.contracts.session.steps import Serve, Step, Trace
-from orderlab.properties.comparison.change import ROLLING_BY, Cap, Change, RollingUpgrade, has_library
+from orderlab.model.contracts.session.traces import Serve, Step, Trace
+from orderlab.properties.comparison.differences import ROLLING_BY, Cap, Change, RollingUpgrade, has_library
 from orderlab.properties.contracts.session.subject import (
     CLIENTS,
     Reruns,

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from orderlab.model.contracts.contract import Discrepancy
+from orderlab.model.contracts.base import Discrepancy
 from orderlab.model.contracts.session.contract import Scope
 from orderlab.model.contracts.session.refinement import Account
 from orderlab.model.contracts.session.refinement.account import Batch, Connection, Cursor, RunState, Sending
-from orderlab.model.contracts.session.steps import Quiesce, Step, Upkeep, Wait
+from orderlab.model.contracts.session.traces import Quiesce, Step, Upkeep, Wait
 from orderlab.model.errors import InputError
-from orderlab.properties.contracts.session.steps import SessionRun
+from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.properties.engine.memory import Interned, Memory
 from orderlab.sim.stores.bound import CLIENT_DIED, CRASHED
 from orderlab.sim.stores.memo import MemoStore

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from orderlab.model.contracts.contract import Discrepancy
+from orderlab.model.contracts.base import Discrepancy
+from orderlab.model.contracts.client_steps import Fault
 from orderlab.model.contracts.session.contract import BUDGETS, Scope, message
 from orderlab.model.contracts.session.refinement.account import Batch, Cursor, name_of
-from orderlab.model.contracts.session.steps import (
+from orderlab.model.contracts.session.traces import (
     Acknowledge,
     Clear,
     DrainQueue,
@@ -24,7 +25,6 @@ from orderlab.model.contracts.session.steps import (
     Step,
     kind_of_step,
 )
-from orderlab.model.contracts.steps import Fault
 from orderlab.properties.contracts.session.exploration.effects import START, Effect, Sendings, SessionEffects
 from orderlab.properties.engine.memory import Interned
 from orderlab.sim.stores.faults import CLIENT_DIES

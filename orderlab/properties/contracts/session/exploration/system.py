@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import pairwise, permutations
 from typing import Any, ClassVar, NamedTuple
 
-from orderlab.model.contracts.contract import Discrepancy
+from orderlab.model.contracts.base import Discrepancy
 from orderlab.model.contracts.session.contract import Scope
 from orderlab.model.contracts.session.refinement import Account
 from orderlab.model.contracts.session.refinement.account import name_of
 from orderlab.model.contracts.session.spec import FOREVER_MS, Entry
-from orderlab.model.contracts.session.steps import Step, Upkeep, Wait
+from orderlab.model.contracts.session.traces import Step, Upkeep, Wait
 from orderlab.model.explorer.space import Space
 from orderlab.model.laws import LAWS
 from orderlab.model.spec.transition_system import Invariant, Label, Law, Sometimes, TransitionSystem
@@ -37,7 +37,7 @@ from orderlab.properties.contracts.session.exploration.moves import (
     Writer,
     shown,
 )
-from orderlab.properties.contracts.session.steps import SessionRun
+from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.properties.engine.memory import Interned
 from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.stores.bound import BudgetExceeded, SessionStore

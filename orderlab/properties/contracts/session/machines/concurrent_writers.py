@@ -13,7 +13,8 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition
 
-from orderlab.model.contracts.session.steps import (
+from orderlab.model.contracts.client_steps import Fault
+from orderlab.model.contracts.session.traces import (
     Acknowledge,
     Clear,
     Fetch,
@@ -24,7 +25,6 @@ from orderlab.model.contracts.session.steps import (
     Save,
     Wait,
 )
-from orderlab.model.contracts.steps import Fault
 from orderlab.properties.contracts.session import strategies as given
 from orderlab.properties.contracts.session.machines.store import StoreMachine
 from orderlab.properties.machines.tally import rule

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from orderlab.model.contracts.contract import Discrepancy
-from orderlab.model.contracts.session.steps import Acknowledge, Clear, Fetch, Open, Release, Save, Step
+from orderlab.model.contracts.base import Discrepancy
+from orderlab.model.contracts.session.traces import Acknowledge, Clear, Fetch, Open, Release, Save, Step
+from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.properties.contracts.session.machines.store import StoreMachine
 from orderlab.properties.contracts.session.run import StepReport
-from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.strategies import clients
 from orderlab.properties.harness.recording import RecordingStore
 from orderlab.properties.machines.tally import initialize, rule

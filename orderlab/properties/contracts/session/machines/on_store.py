@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from orderlab.model.laws import STORE_LAWS
+from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.properties.contracts.session.machines.concurrent_writers import ConcurrentWriters, OperationsInTrouble
 from orderlab.properties.contracts.session.machines.hostile_clients import HostileClients
 from orderlab.properties.contracts.session.machines.queue import PacketIdentifiers, TrimAndExpiry
 from orderlab.properties.contracts.session.machines.session import SessionMachine, Sessions
 from orderlab.properties.contracts.session.machines.store import StoreMachine, configured, faults_of
-from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.subject import CLIENTS, DEFAULT_EXPIRY_MS, Prepared, Subject
 from orderlab.properties.contracts.session.witness.confirmation import SLACK_MS
 from orderlab.sim.redis.backends import Backend

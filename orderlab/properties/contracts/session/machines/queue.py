@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from hypothesis import strategies as st
 
-from orderlab.model.contracts.session.steps import Acknowledge, Churn, DrainQueue, Fetch, Quiesce, Release, Save, Wait
+from orderlab.model.contracts.session.traces import Acknowledge, Churn, DrainQueue, Fetch, Quiesce, Release, Save, Wait
 from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.properties.contracts.session import strategies as given
 from orderlab.properties.contracts.session.machines.store import WAITS_MAX_MS, StoreMachine

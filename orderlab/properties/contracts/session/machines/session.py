@@ -10,7 +10,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition
 
-from orderlab.model.contracts.session.steps import (
+from orderlab.model.contracts.session.traces import (
     Acknowledge,
     Answer,
     Clear,

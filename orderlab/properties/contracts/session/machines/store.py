@@ -14,9 +14,10 @@ from typing import Any, ClassVar
 
 from hypothesis.stateful import RuleBasedStateMachine
 
-from orderlab.model.contracts.contract import Discrepancy
+from orderlab.model.contracts.base import Discrepancy
+from orderlab.model.contracts.client_steps import Fault
 from orderlab.model.contracts.session.contract import SessionTerms
-from orderlab.model.contracts.session.steps import (
+from orderlab.model.contracts.session.traces import (
     Acknowledge,
     Clear,
     DrainQueue,
@@ -33,11 +34,10 @@ from orderlab.model.contracts.session.steps import (
     kind_of_step,
     told_step,
 )
-from orderlab.model.contracts.steps import Fault
 from orderlab.model.errors import InputError
 from orderlab.model.protocol.packet_id import MODULUS
+from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.properties.contracts.session.run import StepReport
-from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.subject import Reruns, Subject
 from orderlab.properties.contracts.session.witness.explanation import explain
 from orderlab.properties.harness.recording import RecordingStore

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from orderlab.model.contracts.session.contract import SCOPES
-from orderlab.properties.comparison.change import REPLY
+from orderlab.properties.comparison.differences import REPLY
 from orderlab.properties.contracts.session.product import ComparedSubject
 from orderlab.properties.contracts.session.validation.exploration import applies, explore_scope, fitted
 from orderlab.properties.contracts.session.validation.scenarios import run_scenarios

@@ -17,8 +17,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from orderlab.model.contracts.client_steps import Fault
 from orderlab.model.contracts.session.contract import SCOPES
-from orderlab.model.contracts.steps import Fault
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.properties.contracts.session.mutation import beside

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from orderlab.model.contracts.session.contract import SCOPES
-from orderlab.model.contracts.session.steps import Churn, Trace
+from orderlab.model.contracts.session.traces import Churn, Trace
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.properties.contracts.session.mutation.equivalence import Table, compare, difference_in_replies

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from orderlab.model.contracts.contract import Discrepancy
+from orderlab.model.contracts.base import Discrepancy
 from orderlab.model.contracts.session.contract import SCOPES, Scope, message, save
-from orderlab.model.contracts.session.steps import Acknowledge, Save, Step
+from orderlab.model.contracts.session.traces import Acknowledge, Save, Step
 from orderlab.model.explorer.search import Budget, Options, Search, search
 from orderlab.properties.contracts.session.exploration.system import State, StoreExploration
 from orderlab.properties.contracts.session.subject import Subject

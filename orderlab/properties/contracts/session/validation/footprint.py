@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import Any
 
-from orderlab.model.contracts.contract import Discrepancy
-from orderlab.model.contracts.session.steps import (
+from orderlab.model.contracts.base import Discrepancy
+from orderlab.model.contracts.session.traces import (
     Acknowledge,
     Clear,
     Fetch,
@@ -22,7 +22,7 @@ from orderlab.model.contracts.session.steps import (
     Wait,
 )
 from orderlab.model.errors import InputError
-from orderlab.properties.contracts.session.steps import SessionRun
+from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.properties.contracts.session.strategies import HOSTILE_CLIENTS
 from orderlab.properties.contracts.session.subject import CLIENTS, DEFAULT_EXPIRY_MS, Subject, fitted_step
 from orderlab.properties.contracts.session.validation.scenarios import SCENARIOS

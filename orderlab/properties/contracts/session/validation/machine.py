@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.stateful import run_state_machine_as_test
 
-from orderlab.model.contracts.contract import Discrepancy
-from orderlab.model.contracts.session.steps import Acknowledge, Churn, Fetch, Publication, Quiesce, Release, Save, Step
+from orderlab.model.contracts.base import Discrepancy
+from orderlab.model.contracts.session.traces import Acknowledge, Churn, Fetch, Publication, Quiesce, Release, Save, Step
+from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.properties.contracts.session.machines.session import KeptUpMachine, SessionMachine
-from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.subject import CLIENTS, Prepared, Subject, fitted_step, take_steps
 from orderlab.properties.machines.tally import tally_of
 from orderlab.properties.validation.effort import EXAMPLES

@@ -20,7 +20,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from orderlab.model.contracts.session.refinement.account import Cursor
-from orderlab.model.contracts.session.steps import (
+from orderlab.model.contracts.session.traces import (
     Acknowledge,
     Churn,
     Clear,
@@ -34,8 +34,8 @@ from orderlab.model.contracts.session.steps import (
     Step,
     Wait,
 )
+from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.properties.contracts.session.run import StepReport, replaced
-from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.subject import Subject, take_steps
 from orderlab.properties.harness.keyspace import items_of
 from orderlab.properties.validation.findings import Findings

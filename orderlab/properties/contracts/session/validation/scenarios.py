@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from orderlab.model.contracts.client_steps import Fault
 from orderlab.model.contracts.session.refinement.account import forbidden_in
-from orderlab.model.contracts.session.steps import (
+from orderlab.model.contracts.session.traces import (
     PRODUCERS,
     Acknowledge,
     Answer,
@@ -21,7 +22,6 @@ from orderlab.model.contracts.session.steps import (
     Step,
     Wait,
 )
-from orderlab.model.contracts.steps import Fault
 from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.properties.contracts.session.subject import (
     CLIENTS,

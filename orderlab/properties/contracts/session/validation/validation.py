@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from orderlab.model.contracts.session.contract import SessionTerms
-from orderlab.model.contracts.session.steps import Churn, Trace
+from orderlab.model.contracts.session.traces import Churn, Trace
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.properties.contracts.session.subject import (

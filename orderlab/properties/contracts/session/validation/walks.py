@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from orderlab.model.contracts.session.steps import (
+from orderlab.model.contracts.client_steps import Fault
+from orderlab.model.contracts.session.traces import (
     PRODUCERS,
     Acknowledge,
     Answer,
@@ -30,9 +31,8 @@ from orderlab.model.contracts.session.steps import (
     Upkeep,
     Wait,
 )
-from orderlab.model.contracts.steps import Fault
 from orderlab.model.protocol.packet_id import MODULUS
-from orderlab.properties.contracts.session.steps import SessionRun
+from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.properties.contracts.session.subject import CLIENTS, DEFAULT_EXPIRY_MS, Subject, take_steps
 from orderlab.properties.validation.findings import Findings
 from orderlab.sim.stores.binding.binding import NEW, OLD

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from orderlab.model.contracts.client_steps import Fault
 from orderlab.model.contracts.session.capabilities import Capabilities
-from orderlab.model.contracts.session.steps import Churn, Trace, Wait
-from orderlab.model.contracts.steps import Fault
+from orderlab.model.contracts.session.traces import Churn, Trace, Wait
+from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.properties.contracts.session.inspection import Baseline, Inspection
 from orderlab.properties.contracts.session.run import StepReport
-from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.bound import BoundStore, CpuBudget

@@ -6,10 +6,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from orderlab.model.contracts.session.steps import Answer, Release, Serve, Step, Trace, Wait
+from orderlab.model.contracts.session.traces import Answer, Release, Serve, Step, Trace, Wait
 from orderlab.model.protocol.packet_id import MODULUS
+from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.properties.contracts.session.run import StepReport
-from orderlab.properties.contracts.session.steps import SessionRun
 from orderlab.properties.contracts.session.subject import Reruns
 from orderlab.properties.harness.recording import RecordingStore, line_to_look_at, lines_run
 from orderlab.properties.validation.findings import was_stopped

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 
-from orderlab.model.contracts.session.steps import Churn, Interleave, Publication, Quiesce, Save, Step, Trace
+from orderlab.model.contracts.session.traces import Churn, Interleave, Publication, Quiesce, Save, Step, Trace
 from orderlab.properties.contracts.session.subject import Reruns
 from orderlab.properties.contracts.session.witness.plainer import renumbered, with_plain_payloads
 

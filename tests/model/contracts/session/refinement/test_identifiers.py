@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orderlab.model.contracts.session.refinement.account import (
+from orderlab.model.contracts.session.refinement.packet_ids import (
     Assigned,
     judge_identifiers,
     judge_tokens,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orderlab.model.contracts.session.refinement import Account, ObservedMessage
-from orderlab.model.contracts.session.refinement.account import compare, interval_wrong
+from orderlab.model.contracts.session.refinement.listing import compare, interval_wrong
 from orderlab.model.contracts.session.spec import FOREVER_MS, Entry, Session
 
 NOW_MS = 10_000

@@ -12,7 +12,7 @@ from orderlab.model.contracts.session.refinement import (
     judge_save,
     judge_stale_clear,
 )
-from orderlab.model.contracts.session.refinement.steps import ObservedAnswer, ObservedSave
+from orderlab.model.contracts.session.refinement.actions import ObservedAnswer, ObservedSave
 from orderlab.model.contracts.session.spec import Lifetime, Message, Session, entry_of
 
 LONG = Lifetime(60_000, 60_000)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
-from orderlab.model.contracts.contract import Discrepancy
-from orderlab.model.contracts.session.steps import Acknowledge, Fetch, Save, Trace
+from orderlab.model.contracts.base import Discrepancy
+from orderlab.model.contracts.session.traces import Acknowledge, Fetch, Save, Trace
 from orderlab.properties.contracts.session.machines.on_store import on_backend, on_kernel
 from orderlab.properties.contracts.session.machines.store import LawViolated, StoreMachine
 from orderlab.properties.contracts.session.subject import Subject

@@ -11,7 +11,7 @@ import pytest
 
 from orderlab.model.contracts.session.contract import BY_LAW
 from orderlab.model.contracts.session.spec import LONGEST_INTERVAL_S
-from orderlab.model.contracts.session.steps import Fetch, Interleave, Open, Save, Wait
+from orderlab.model.contracts.session.traces import Fetch, Interleave, Open, Save, Wait
 from orderlab.properties.contracts.session.machines.concurrent_writers import OperationsInTrouble
 from orderlab.properties.contracts.session.machines.hostile_clients import HostileClients
 from orderlab.properties.contracts.session.machines.on_store import ALL, machines_for, on_backend, on_kernel

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.session.steps import Acknowledge, Fetch, Publication, Save
+from orderlab.model.contracts.session.traces import Acknowledge, Fetch, Publication, Save
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.session.steps import Clear
+from orderlab.model.contracts.session.traces import Clear
 from orderlab.model.laws import STORE_LAWS
 from orderlab.properties.contracts.session.subject import Subject, take_steps
 from orderlab.properties.contracts.session.validation.queue_at_limit import (

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orderlab.model.contracts.session.contract import BY_LAW, SCOPES, SessionTerms
-from orderlab.model.contracts.session.steps import Acknowledge, Churn, Fetch, Publication, Quiesce, Save, Step, Wait
+from orderlab.model.contracts.session.traces import Acknowledge, Churn, Fetch, Publication, Quiesce, Save, Step, Wait
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome

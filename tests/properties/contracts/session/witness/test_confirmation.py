@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.session.steps import Fetch, Publication, Save, Trace
+from orderlab.model.contracts.session.traces import Fetch, Publication, Save, Trace
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
-from orderlab.properties.contracts.session.steps import SessionRun
+from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.properties.contracts.session.validation.validation import validate
 from orderlab.properties.contracts.session.witness.confirmation import SessionPerformer
 from orderlab.properties.validation.effort import QUICK

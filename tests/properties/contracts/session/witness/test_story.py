@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from orderlab.model.contracts.session.contract import SessionTerms
-from orderlab.model.contracts.session.steps import Publication, Save, Trace
+from orderlab.model.contracts.session.traces import Publication, Save, Trace
 from orderlab.model.verdict import Outcome, Verdict
 from orderlab.properties.contracts.session.validation.validation import SessionValidation
 from orderlab.properties.harness.keyspace import shown_keyspace

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orderlab.model.contracts.contract import Call
+from orderlab.model.contracts.base import Call
 from orderlab.model.errors import InputError
 
 SCHEMA = 1

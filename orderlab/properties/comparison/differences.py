@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import lupa
 
 from orderlab.child import asked_to_end
-from orderlab.model.contracts.contract import AnyTrace
+from orderlab.model.contracts.base import AnyTrace
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.harness.keyspace import shown_value

@@ -10,18 +10,17 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from orderlab.model.contracts.contract import Discrepancy
+from orderlab.model.contracts.base import Discrepancy
 from orderlab.model.contracts.session.capabilities import Capabilities
 from orderlab.model.contracts.session.refinement.account import (
-    LOST,
     Account,
     Judgement,
     ObservedMessage,
     Reply,
     SaveReplyRow,
-    compare,
     labels_of,
 )
+from orderlab.model.contracts.session.refinement.listing import LOST, compare
 from orderlab.model.contracts.session.spec import Entry, Message
 
 

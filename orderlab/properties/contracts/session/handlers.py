@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from orderlab.model.contracts.contract import Discrepancy
+from orderlab.model.contracts.base import Discrepancy
+from orderlab.model.contracts.client_steps import Fault
 from orderlab.model.contracts.session.contract import situations
 from orderlab.model.contracts.session.refinement import (
     Account,
@@ -17,9 +18,9 @@ from orderlab.model.contracts.session.refinement import (
     judge_release,
 )
 from orderlab.model.contracts.session.refinement.account import Cursor, RunState, Sending, forbidden_in
-from orderlab.model.contracts.session.refinement.steps import ObservedAnswer
+from orderlab.model.contracts.session.refinement.actions import ObservedAnswer
 from orderlab.model.contracts.session.spec import Entry
-from orderlab.model.contracts.session.steps import (
+from orderlab.model.contracts.session.traces import (
     PRODUCERS,
     Acknowledge,
     Answer,
@@ -38,7 +39,6 @@ from orderlab.model.contracts.session.steps import (
     Upkeep,
     Wait,
 )
-from orderlab.model.contracts.steps import Fault
 from orderlab.properties.contracts.session.connecting import begin
 from orderlab.properties.contracts.session.run import Run, StepReport
 from orderlab.properties.contracts.session.saving import pass_by, save_again, save_next

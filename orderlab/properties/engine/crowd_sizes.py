@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from orderlab.model.contracts.contract import Call, Contract, Crowd
+from orderlab.model.contracts.base import Call, Contract, Crowd
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.lua_text import PAGE_MAX, PAGE_MIN, pages_in
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from orderlab.model.contracts.contract import Crowd
-from orderlab.properties.engine.pages import crowding, pages_of, sizes_of
+from orderlab.model.contracts.base import Crowd
+from orderlab.properties.engine.crowd_sizes import crowding, pages_of, sizes_of
 from orderlab.properties.engine.validation import contract_of
 from orderlab.sim.stores.binding.loader import load_binding
 from tests.properties.contracts.sequential.test_feed_and_job_queue import LUA, at_length, feed_with, only

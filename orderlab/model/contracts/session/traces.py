@@ -12,7 +12,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from orderlab.model.contracts.steps import Fault
+from orderlab.model.contracts.client_steps import Fault
 from orderlab.model.errors import InputError
 from orderlab.model.protocol.packet_id import MODULUS
 

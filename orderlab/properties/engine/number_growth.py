@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
-from orderlab.model.contracts.contract import Call, Crowd
-from orderlab.model.contracts.steps import Begin, ClientStep, Wait
+from orderlab.model.contracts.base import Call, Crowd
+from orderlab.model.contracts.client_steps import Begin, ClientStep, Wait
 from orderlab.model.errors import InputError
 from orderlab.properties.engine.pumps import SEEN_MAX, Cycle, Probe, Walker, crowd_slopes, cycles_of
 from orderlab.properties.engine.run import ContractRun
