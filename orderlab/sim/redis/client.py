@@ -44,6 +44,10 @@ class Client:
     """(kind, channel or pattern); see ``subscriptions``."""
     is_master: bool = False
     """The stream of a replica's master: its writes are obeyed, and nothing expires under it."""
+    user: Any = None
+    """Who it is (``users.User``); None where nobody serves the node."""
+    guard: Any = None
+    """Whom to ask before each call (``permissions.Permissions``); None: it may do everything."""
 
 
 class WatchTable:

@@ -56,7 +56,7 @@ def admit(node: NodeState, argv: Sequence[bytes], client: Client) -> Command:
             raise ErrorReply(_unknown(argv))
         if command.arity != len(argv) and not 0 < -command.arity <= len(argv):
             raise ErrorReply(b"ERR wrong number of arguments for '%b' command" % command.name)
-        if client.queue is None and not client.subscriptions and node.is_calm():
+        if client.queue is None and not client.subscriptions and client.guard is None and node.is_calm():
             node.is_out_of_memory = False
             return command
         # From here on in the order of ``processCommand``: of several reasons the client is told the first, and a
@@ -64,6 +64,10 @@ def admit(node: NodeState, argv: Sequence[bytes], client: Client) -> Command:
         # way above.
         if client.queue is not None and "no_multi" in command.flags:
             raise ErrorReply(b"ERR Command not allowed inside a transaction")
+        if client.guard is not None:
+            refused = client.guard.refusal(client, argv)
+            if refused is not None:
+                raise ErrorReply(refused.to_client())
         if node.slots is not None and not client.is_master:
             _check_slot(node, command, argv, client)
         flags = _flags_of_call(node, command, argv, client)

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import json
 import lzma
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, cast
 
-from orderlab.sim.redis.registry import find
 from orderlab.sim.redis.replies import RepeatedKeys, RepeatedMembers, Reply, Status
 
 _FACTS: Final = Path(__file__).parent / "facts"
@@ -70,26 +69,75 @@ class KeyPlace:
     flags: tuple[bytes, ...]
 
 
+def called_row(argv: Sequence[bytes]) -> list[Reply] | None:
+    """The row of the command, or subcommand, that a line calls, the kernel's or not; None: a server has none such."""
+    rows = command_rows()
+    row = rows.get(argv[0].lower())
+    if row is not None and row[9] and len(argv) > 1:
+        return rows.get(b"%b|%b" % (argv[0].lower(), argv[1].lower()))
+    return row
+
+
 def key_places(argv: Sequence[bytes]) -> list[KeyPlace]:
-    """The keys of a call by the key specifications of its command. Raises UnknownKeys where they leave some out."""
-    command = find(argv)
-    assert command is not None, "asked of a command that there is"
+    """The keys of a call by the key specifications of its command, or by what a server looks for where these leave some
+    out. Raises UnknownKeys where neither is known here."""
+    row = called_row(argv)
+    assert row is not None, "asked of a command that there is"
+    special = _SPECIAL_PLACES.get(cast(bytes, row[0]))
+    if special is not None:
+        return special(argv)
     places = []
-    for each in cast("list[Any]", command_rows()[command.name][8]):
+    for each in cast("list[Any]", row[8]):
         spec = as_dict(each)
         begin, rule = as_dict(spec[b"begin_search"]), as_dict(spec[b"find_keys"])
         if b"unknown" in (begin[b"type"], rule[b"type"]):
             raise UnknownKeys
         flags = spec[b"flags"]
-        if command.name == b"set":
-            reads = any(word.upper() == b"GET" for word in argv[3:])
-            flags = {b"RW", b"access", b"update"} if reads else {b"OW", b"update"}
-        elif b"incomplete" in flags or b"variable_flags" in flags:
+        if b"incomplete" in flags or b"variable_flags" in flags:
             raise UnknownKeys
         places += [KeyPlace(at, _in_order(flags)) for at in _positions(argv, begin, rule)]
     return places
 
 
+_READ: Final = (b"RO", b"access")
+_READ_AND_WRITE: Final = (b"RW", b"access", b"update")
+_OVERWRITE: Final = (b"OW", b"update")
+
+
+def _places_of_set(argv: Sequence[bytes]) -> list[KeyPlace]:
+    reads = any(word.upper() == b"GET" for word in argv[3:])
+    return [KeyPlace(1, _READ_AND_WRITE if reads else _OVERWRITE)]
+
+
+def _places_of_bitfield(argv: Sequence[bytes]) -> list[KeyPlace]:
+    """Read alone, if all that is asked for are GETs."""
+    at, length = 2, {b"GET": 3, b"OVERFLOW": 2}
+    while at < len(argv):
+        words = length.get(argv[at].upper())
+        if words is None or at + words > len(argv):
+            return [KeyPlace(1, _READ_AND_WRITE)]
+        at += words
+    return [KeyPlace(1, _READ)]
+
+
+def _places_of_sort(argv: Sequence[bytes]) -> list[KeyPlace]:
+    """The key, and what the last STORE names. Keys made from patterns are not known beforehand."""
+    stored: list[KeyPlace] = []
+    at = 2
+    while at < len(argv):
+        word = argv[at].upper()
+        if word == b"STORE" and at + 1 < len(argv):
+            stored = [KeyPlace(at + 1, _OVERWRITE)]
+        at += {b"LIMIT": 3, b"GET": 2, b"BY": 2, b"STORE": 2}.get(word, 1)
+    return [KeyPlace(1, _READ), *stored]
+
+
+_SPECIAL_PLACES: Final[dict[bytes, Callable[[Sequence[bytes]], list[KeyPlace]]]] = {
+    b"set": _places_of_set,
+    b"bitfield": _places_of_bitfield,
+    b"sort": _places_of_sort,
+    b"sort_ro": lambda argv: [KeyPlace(1, _READ)],
+}
 _KEY_FLAGS: Final = b"RO RW OW RM access update insert delete not_key incomplete variable_flags".split()
 
 

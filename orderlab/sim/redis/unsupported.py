@@ -102,8 +102,7 @@ SERVER_DIRECTIVES = frozenset(
 
 
 _REFUSED_TO_SCRIPTS = b"""
-    acl|cat:-2 acl|deluser:-3 acl|dryrun:-4 acl|genpass:-2 acl|getuser:3 acl|list:2 acl|load:2 acl|log:-2
-    acl|save:2 acl|setuser:-3 acl|users:2 acl|whoami:2 bgrewriteaof:1 bgsave:-1 client|caching:3
+    bgrewriteaof:1 bgsave:-1 client|caching:3
     client|getredir:2 client|tracking:-3 client|trackinginfo:2 cluster|reset:-2
     config|rewrite:2 failover:-1 latency|doctor:2 latency|graph:3
     latency|histogram:-2 latency|history:3 latency|latest:2 latency|reset:-2 module|list:2 module|load:-3

@@ -65,7 +65,7 @@ def test_every_command_of_the_server_is_either_carried_out_or_named_as_lacking(
         ),
         (b"MEMORY", b"STATS"),
         (b"cluster", b"Meet", b"x"),
-        (b"ACL",),
+        (b"MODULE",),
     ],
 )
 def test_a_lacking_command_is_an_error_that_names_the_other_backends(argv: tuple[bytes, ...]) -> None:

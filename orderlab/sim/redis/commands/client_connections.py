@@ -30,12 +30,12 @@ def auth(node: NodeState, argv: Sequence[bytes]) -> Reply:
     if len(argv) > 3:
         raise ErrorReply(SYNTAX_ERROR)
     server = _server(node, "AUTH")
-    if len(argv) == 2 and not server.password:
+    if len(argv) == 2 and server.permissions.default.takes_any_password:
         raise ErrorReply(
             b"ERR AUTH <password> called without any password configured for the default user. "
             b"Are you sure your configuration is correct?"
         )
-    server.authenticate(node.caller, b"default" if len(argv) == 2 else argv[1], argv[-1])
+    server.authenticate(node.caller, b"default" if len(argv) == 2 else argv[1], argv[-1], argv[0])
     return OK
 
 
@@ -97,14 +97,14 @@ def client_kill(node: NodeState, argv: Sequence[bytes]) -> Reply:
                 raise ErrorReply(SYNTAX_ERROR)
             skips_me = option(value) == b"YES"
             continue
-        is_meant = _filter(name, value)
+        is_meant = _filter(server, name, value)
         chosen = [each for each in chosen if is_meant(each)]
     chosen = [each for each in chosen if not skips_me or each.client is not node.caller]
     server.kill(chosen, node.caller)
     return len(chosen)
 
 
-def _filter(name: bytes, value: bytes) -> Callable[[Any], bool]:
+def _filter(server: Any, name: bytes, value: bytes) -> Callable[[Any], bool]:
     if name == b"ID":
         identifier = integer_between(value, 1, _LONG_MAX, b"ERR client-id should be greater than 0")
         return lambda each: bool(each.client.id == identifier)
@@ -112,9 +112,10 @@ def _filter(name: bytes, value: bytes) -> Callable[[Any], bool]:
         kind = _type(value)
         return lambda each: bool(each.kind == kind)
     if name == b"USER":
-        if value != b"default":
+        user = server.permissions.users.get(value)
+        if user is None:
             raise ErrorReply(b"ERR No such user '%b'" % value)
-        return lambda each: bool(each.is_authenticated)
+        return lambda each: bool(each.client.user is user)
     if name == b"ADDR":
         return lambda each: bool(each.address == value)
     if name == b"LADDR":

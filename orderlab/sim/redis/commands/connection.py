@@ -84,7 +84,7 @@ def hello(node: NodeState, argv: Sequence[bytes]) -> Reply:
     if credentials is not None:
         if server is None:
             raise UnsupportedCommand("HELLO with AUTH")
-        server.authenticate(client, *credentials)
+        server.authenticate(client, *credentials, argv[0])
     if server is not None:
         server.insist_on_identity(client)
     if name is not None:
@@ -202,6 +202,10 @@ def exec_(node: NodeState, argv: Sequence[bytes]) -> Reply:
     try:
         for arguments in queue:
             node.resp = client.resp
+            refused = None if client.guard is None else client.guard.refusal(client, arguments, b"multi")
+            if refused is not None:
+                replies.append(ErrorReply(refused.to_exec()))
+                continue
             try:
                 replies.append(carry_out(node, found(arguments), arguments))
             except ErrorReply as error:

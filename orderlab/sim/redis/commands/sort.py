@@ -47,15 +47,25 @@ def _parse(node: NodeState, argv: Sequence[bytes], read_only: bool) -> _Options:
             options.by = argv[at]
             if node.slots is not None and not _is_constant(options.by):
                 raise ErrorReply(b"ERR BY option of SORT denied in cluster mode.")
+            if not _is_constant(options.by):
+                _insist_on_all_keys(node, argv, b"BY")
         elif word == b"GET" and left >= 1:
             at += 1
             options.get.append(argv[at])
             if node.slots is not None:
                 raise ErrorReply(b"ERR GET option of SORT denied in cluster mode.")
+            _insist_on_all_keys(node, argv, b"GET")
         else:
             raise ErrorReply(SYNTAX_ERROR)
         at += 1
     return options
+
+
+def _insist_on_all_keys(node: NodeState, argv: Sequence[bytes], word: bytes) -> None:
+    """What a pattern leads to is known too late for rules about keys."""
+    guard = node.caller.guard
+    if guard is not None and not guard.may_read_all(node.caller, argv):
+        raise ErrorReply(b"ERR %b option of SORT denied due to insufficient ACL permissions." % word)
 
 
 def _is_constant(pattern: bytes) -> bool:

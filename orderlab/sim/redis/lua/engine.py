@@ -424,8 +424,15 @@ class LuaEngine:
             "note_setting": self._note_setting,
             "random": lambda: self.node.lua_random.draw(),
             "seed_random": lambda seed: self.node.lua_random.seed(seed),
-            "command_exists": lambda *argv: find(argv) is not None,
+            "may_call": self._may_call,
         }
+
+    def _may_call(self, *argv: bytes) -> bool | None:
+        """Whether the caller's user may call this; None: there is no such command."""
+        if find(argv) is None:
+            return None
+        caller = self.node.caller
+        return caller.guard is None or bool(caller.guard.may(caller, argv))
 
     def _guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """No Python exception may reach Lua, as a script could catch it and would hold a Python object; and no result

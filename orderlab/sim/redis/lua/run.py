@@ -84,7 +84,7 @@ class ScriptRun:
         self.node = node
         self.client = node.caller
         self.read_only = read_only
-        self.watched = node.interrupt is not None or node.slots is not None
+        self.watched = node.interrupt is not None or node.slots is not None or node.caller.guard is not None
         """Whether a call needs more than the plain checks."""
 
     @classmethod
@@ -155,7 +155,7 @@ class ScriptRun:
         return carry_out(node, command, argv)
 
     def _call_watched(self, argv: Sequence[bytes]) -> Reply:
-        """The same with an abort point before, and with the checks of a cluster node.
+        """The same with an abort point before, and with the checks of a cluster node and of a user who may not do all.
 
         ``call`` repeats what both need, in the same order, so that a run of a plain node pays for neither in each of
         its calls.
@@ -173,6 +173,10 @@ class ScriptRun:
         command = self._resolve(argv)
         if not command.admits(len(argv)):
             raise ErrorReply(WRONG_ARGUMENT_COUNT)
+        if self.client.guard is not None:
+            refused = self.client.guard.refusal(self.client, argv, b"lua")
+            if refused is not None:
+                raise ErrorReply(refused.to_script())
         if command.is_write:
             if not self.wrote:
                 self._check_first_write(command)

@@ -288,7 +288,8 @@ class ServedClient(asyncio.Protocol):
             "multi": -1 if client.queue is None else len(client.queue), "qbuf": self.reader.held_bytes,
             "qbuf-free": 0, "argv-mem": 0, "multi-mem": 0, "rbs": 0, "rbp": 0, "obl": 0, "oll": 0, "omem": waiting,
             "tot-mem": self.reader.held_bytes + waiting, "events": "rw" if waiting else "r",
-            "cmd": "NULL" if command is None else command.name.decode(), "user": "default",
+            "cmd": "NULL" if command is None else command.name.decode(),
+            "user": client.user.name.decode("latin1"),
             "redir": -1, "resp": client.resp,
         }  # fmt: skip
         return " ".join(f"{name}={fact}" for name, fact in facts.items()).encode("latin1") + b"\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import os
 import secrets
 import time
@@ -16,13 +15,16 @@ from orderlab.model.protocol.packet_id import TWO_BYTES_MAX
 from orderlab.sim.redis.blocking import Waiting
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.conditions import Busy, ScriptTimeout
+from orderlab.sim.redis.execution import leave_transaction
 from orderlab.sim.redis.lua.host import SharedLua
 from orderlab.sim.redis.lua.sandbox import Limits
 from orderlab.sim.redis.node_state import UNCOUNTED, Effect
+from orderlab.sim.redis.permissions import Permissions, may_stay_subscribed
 from orderlab.sim.redis.registry import find
 from orderlab.sim.redis.replies import OK, QUEUED, ErrorReply, Reply
 from orderlab.sim.redis.shard import Shard
 from orderlab.sim.redis.unsupported import UnsupportedCommand
+from orderlab.sim.redis.users import User
 from orderlab.sim.redis.wire.call_counts import Statistics, is_rejection
 from orderlab.sim.redis.wire.meanwhile import Meanwhile
 from orderlab.sim.redis.wire.monitoring import called, is_hidden, line
@@ -75,7 +77,11 @@ class ServedNode:
         self.connections: dict[Client, ServedClient] = {}
         self.port = self.settings.port
         self.statistics = Statistics()
-        self.server_settings = ServerSettings(self.settings.host, self.settings.port, self.settings.password)
+        password = self.settings.password
+        self.permissions = Permissions(password, lambda: self.shard.now_ms, self._describe)
+        self.server_settings = ServerSettings(
+            self.settings.host, self.settings.port, password, self.permissions.set_default_password
+        )
         self._server: asyncio.Server | None = None
         self._cycle: asyncio.Task[None] | None = None
         self._wake: asyncio.TimerHandle | None = None
@@ -249,8 +255,8 @@ class ServedNode:
             connection.close()
             return
         self.connections[connection.client] = connection
-        connection.is_authenticated = not self.password
-        connection.reader.needs_auth = bool(self.password)
+        self._become_default(connection)
+        connection.reader.needs_auth = not connection.is_authenticated
         if self.is_cut_off:
             connection.cut_off(True)
 
@@ -286,36 +292,55 @@ class ServedNode:
             else:
                 connection.abort()
 
-    @property
-    def password(self) -> bytes:
-        """What AUTH has to say; empty: nothing."""
-        return self.server_settings.password
+    def _become_default(self, connection: ServedClient) -> None:
+        """The connection is the default user's, as a new one."""
+        connection.is_authenticated = not self.permissions.asks_who
+        self.permissions.bind(connection.client, self.permissions.default)
 
-    def authenticate(self, client: Client, user: bytes, password: bytes) -> None:
-        """Note who a client is. Raises ErrorReply."""
-        expected = self.password
-        if user != b"default" or (expected and not hmac.compare_digest(expected, password)):
-            raise ErrorReply(b"WRONGPASS invalid username-password pair or user is disabled.")
+    def authenticate(self, client: Client, user: bytes, password: bytes, word: bytes) -> None:
+        """Note who a client is; ``word`` is how it said so. Raises ErrorReply."""
+        self.permissions.bind(client, self.permissions.authenticated(client, user, password, word))
         connection = self.connections[client]
         connection.is_authenticated = True
         connection.reader.needs_auth = False
 
+    def rebind(self, user: User) -> None:
+        """The rules of a user have changed: they hold for its connections from now on. One that is subscribed to what
+        it may no longer hear is closed."""
+        for connection in self.by_age():
+            client = connection.client
+            if client.user is not user:
+                continue
+            self.permissions.bind(client, user)
+            if not may_stay_subscribed(user, client):
+                connection.abort()
+
+    def end_sessions(self, user: User, caller: Client) -> None:
+        """A user is no more: its connections are closed, that of the caller after its reply."""
+        self.kill([each for each in self.by_age() if each.client.user is user], caller)
+
+    def _describe(self, client: Client) -> bytes:
+        return self.connections[client].describe().rstrip(b"\n")
+
     def insist_on_identity(self, client: Client) -> None:
         """Refuse HELLO to who has not said who it is. Raises ErrorReply."""
         connection = self.connections.get(client)
-        if connection is not None and not connection.is_authenticated:
+        if connection is not None and self._must_say_who(connection):
             raise ErrorReply(
-                b"NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH "
-                b"<user> <pass> option can be used to authenticate the client and select the RESP protocol version at "
-                b"the same time"
+                b"NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> "
+                b"<pass> option can be used to authenticate the client and select the RESP protocol version at the "
+                b"same time"
             )
+
+    def _must_say_who(self, connection: ServedClient) -> bool:
+        return not connection.is_authenticated and self.permissions.asks_who
 
     def reset(self, client: Client) -> None:
         """RESET: the connection is as a new one."""
         connection = self.connections.get(client)
         if connection is not None:
             connection.want_replies(b"ON")
-            connection.is_authenticated = not self.password
+            self._become_default(connection)
             connection.is_monitor = False
             self._monitors.pop(connection, None)
             self._show_effects()
@@ -414,7 +439,7 @@ class ServedNode:
                 self._end_script(connection)
         if reply is not QUEUED or client.queue is None:
             self._note(connection, argv, queue, begun_ns, reply)
-            if type(reply) is ErrorReply and argv[0].lower() == b"orderlab":
+            if type(reply) is ErrorReply and argv[0].lower() == b"orderlab" and self._may_strike(connection):
                 return self.faults.command(argv[1:])
             if self.faults.loses_reply(argv[0].lower()):
                 connection.abort()
@@ -424,14 +449,25 @@ class ServedNode:
             self._slept(shard.now_ms - before_ms)
         return reply
 
+    def _may_strike(self, connection: ServedClient) -> bool:
+        """Whether who asks for a fault may do everything."""
+        return connection.client.guard is None and not self._must_say_who(connection)
+
     def _refused(self, connection: ServedClient, argv: Sequence[bytes]) -> Reply:
         """What a client hears that has not said who it is."""
-        if connection.is_authenticated:
+        if connection.is_authenticated or not self._must_say_who(connection):
             return None
         command = find(argv)
         if command is None or not command.admits(len(argv)) or "no_auth" in command.flags:
             return None  # the shard says what is wrong, or carries it out
-        return ErrorReply(b"NOAUTH Authentication required.")
+        client, why = connection.client, b"NOAUTH Authentication required."
+        if client.queue is None:
+            return ErrorReply(why)
+        client.is_aborted = True
+        if command.name == b"exec":
+            leave_transaction(self.shard, client)
+            return ErrorReply(b"EXECABORT Transaction discarded because of: " + why)
+        return ErrorReply(why)
 
     def _note(
         self,

@@ -53,11 +53,13 @@ def _natural(text: bytes) -> int:
 class ServerSettings:
     """Directives by lower-case name, beside those of ``config.DIRECTIVES``."""
 
-    def __init__(self, host: str, port: int, password: bytes) -> None:
+    def __init__(
+        self, host: str, port: int, password: bytes, on_password: Callable[[bytes], None] | None = None
+    ) -> None:
         self._texts = {name: text for name, text in setting_defaults().items() if name not in config.DIRECTIVES}
         self._texts |= {b"bind": host.encode(), b"port": b"%d" % port, b"dir": b"/", b"dbfilename": b"dump.rdb"}
         self._texts |= {b"save": b"", b"requirepass": password, b"logfile": b"", b"pidfile": b""}
-        self.password = password
+        self._on_password = on_password or (lambda text: None)
         self.clients_max = 10_000
         self.query_max_bytes = 1 << 30
         self.idle_s = 0
@@ -107,7 +109,7 @@ class ServerSettings:
 
     def _special(self) -> dict[bytes, Callable[[bytes], tuple[Callable[[], None], bytes]]]:
         return {
-            b"requirepass": lambda text: (lambda: setattr(self, "password", text), text),
+            b"requirepass": self._password,
             b"maxclients": lambda text: self._number("clients_max", _natural(text), 1),
             b"timeout": lambda text: self._number("idle_s", _natural(text), 0),
             b"client-query-buffer-limit": lambda text: self._number("query_max_bytes", _bytes(text), 1 << 20),
@@ -119,6 +121,10 @@ class ServerSettings:
         if not least <= value <= most:
             raise SettingError(f"argument must be between {least} and {most} inclusive")
         return (lambda: setattr(self, attribute, value)), b"%d" % value
+
+    def _password(self, text: bytes) -> tuple[Callable[[], None], bytes]:
+        is_new = text != self._texts[b"requirepass"]  # the same again does not undo what ACL SETUSER has changed
+        return (lambda: self._on_password(text) if is_new else None), text
 
     def _limits(self, text: bytes) -> tuple[Callable[[], None], bytes]:
         words = text.split()

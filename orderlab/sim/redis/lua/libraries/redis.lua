@@ -279,10 +279,11 @@ function redis.acl_check_cmd(...)
   if not arguments then
     raise(NOT_TEXT)
   end
-  if not python.command_exists(unpack(arguments, 1, count < 2 and count or 2)) then
+  local allowed = python.may_call(unpack(arguments, 1, count))
+  if allowed == nil then
     raise("ERR Invalid command passed to redis.acl_check_cmd()")
   end
-  return true
+  return allowed
 end
 
 host.libraries.redis = redis
