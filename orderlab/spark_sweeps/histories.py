@@ -36,8 +36,9 @@ from orderlab.model.checkers.witness_rows import ROWS_WHOLE, complete, joined, l
 from orderlab.model.errors import InputError
 from orderlab.model.files import read_json, write_whole
 from orderlab.model.history.decoding import ArrowDecoder
-from orderlab.model.history.disk import HistoryFile, HistoryWriter, metadata_of, open_history, to_arrow
+from orderlab.model.history.disk import HistoryFile, HistoryWriter, open_history, to_arrow
 from orderlab.model.history.events import STORE_KINDS, EventBatch, EventKind, IntArray, Names
+from orderlab.model.history.footer import row_groups_of
 from orderlab.model.verdict import UNFINISHED, Outcome, Verdict, overall, to_plain
 from orderlab.spark_sweeps.spark.session import explained
 from orderlab.spark_sweeps.spark.tasks import marked_errors
@@ -82,18 +83,17 @@ def history_parts(folder: Path) -> HistoryParts:
     rows, ends, has_packet_ids, filled = 0, [], False, []
     for file in files:
         try:
-            metadata = metadata_of(pq.ParquetFile(file))
+            groups = row_groups_of(file, pq.ParquetFile(file).schema)
         except (OSError, ValueError) as error:
             raise InputError(f"{file}: truncated or not Parquet ({' '.join(str(error).split())[:100]})") from None
-        if metadata.num_rows == 0:
+        if not any(group.rows for group in groups):
             continue
         filled.append(file)
-        rows += metadata.num_rows
-        columns = {metadata.schema.column(place).name: place for place in range(metadata.num_columns)}
-        has_packet_ids |= "packet_id" in columns
-        for group in range(metadata.num_row_groups):
-            found = metadata.row_group(group).column(columns["time_us"]).statistics if "time_us" in columns else None
-            ends.append(found.max if found is not None and found.has_min_max else None)
+        for group in groups:
+            rows += group.rows
+            has_packet_ids |= "packet_id" in group.chunks
+            end = group.chunks["time_us"].greatest if "time_us" in group.chunks else None
+            ends.append(None if end is None else int.from_bytes(end, "little", signed=True))
     known = [end for end in ends if end is not None]
     end_us = max(known) if known and len(known) == len(ends) else None
     if rows == 0:

@@ -422,6 +422,13 @@ class ArrowDecoder(Decoder):
         if not pa.types.is_dictionary(array.type):
             array = array.dictionary_encode()
         indices = _integers(array.indices)
+        count = len(array.dictionary)
+        if len(indices) and (indices.max() >= count or indices.min() < -1):
+            row = int(np.argmax((indices >= count) | (indices < -1)))
+            raise InputError(
+                f"{self.place}: row {self.rows + row + 1}: {column} is entry {indices[row]} of a dictionary of {count};"
+                " the file is damaged, record it again"
+            )
         translation = self._translation(column, array.dictionary, indices)
         codes_of_rows: IntArray = translation[indices]  # index -1 meets the appended -1
         return codes_of_rows

@@ -38,6 +38,7 @@ from orderlab.model.history.events import (
     Names,
     NameTable,
 )
+from orderlab.model.history.footer import row_groups_of
 
 ROWS_PER_BATCH = 1 << 20
 TEXT_ROWS_PER_BATCH = 1 << 16
@@ -62,14 +63,14 @@ class ParquetReader:
             texts = [column for column in schema if column.name in COLUMNS and COLUMNS[column.name].names is not None]
             flat = [column.name for column in texts if not pa.types.is_nested(column.type)]
             self._file = pq.ParquetFile(path, read_dictionary=flat, memory_map=True)
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            self._groups = row_groups_of(path, self._file.schema)
+        except (pa.ArrowException, OSError, ValueError) as error:
             raise InputError(f"{path}: truncated or not Parquet ({_one_line(error)}); record it again") from error
         self._decoder = ArrowDecoder(self._place, self._file.schema_arrow, is_inspected)
         self.names = self._decoder.names
 
     def __iter__(self) -> Iterator[EventBatch]:
         try:
-            self._filled = _filled_columns(metadata_of(self._file))
             for record_batch in self._file.iter_batches(self._rows_per_batch, columns=self._filled, use_threads=False):
                 yield self._decoder.decode(record_batch)
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -87,9 +88,17 @@ class ParquetReader:
     @cached_property
     def _starts(self) -> list[int]:
         """The row at which each row group begins; of one without rows, which comes to nothing, that of the next."""
-        metadata = self._file.metadata
-        counts = (metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))
-        return [0, *accumulate(counts)][:-1]
+        return [0, *accumulate(group.rows for group in self._groups)][:-1]
+
+    @cached_property
+    def _filled(self) -> list[str]:
+        """The columns that say something in some row: to read and decode absent ones costs as much as others."""
+        columns = self._groups[0].chunks if self._groups else ()
+        return [
+            column
+            for column in columns
+            if column in ALWAYS_REQUIRED or not all(group.chunks[column].is_absent for group in self._groups)
+        ]
 
     def part(self, number: int) -> EventBatch:
         """A batch that it has given before, with the same codes."""
@@ -106,29 +115,6 @@ class ParquetReader:
             if len(mine):
                 batches.append(self._decoder.decode_again(mine))
         return History(tuple(batches), self.names).joined()
-
-
-def metadata_of(file: pq.ParquetFile) -> pq.FileMetaData:
-    """What the footer says, once the columns of each row group were opened: that tells a damaged one by an OSError,
-    where to ask for its statistics would end the process."""
-    metadata = file.metadata
-    columns = list(range(metadata.num_columns))
-    for group in range(metadata.num_row_groups):
-        next(file.reader.iter_batches(0, row_groups=[group], column_indices=columns, use_threads=False), None)
-    return metadata
-
-
-def _filled_columns(metadata: pq.FileMetaData) -> list[str]:
-    """The columns that say something in some row: to read and decode the absent ones costs as much as the others."""
-    filled = []
-    for place in range(metadata.num_columns):
-        groups = (metadata.row_group(group).column(place) for group in range(metadata.num_row_groups))
-        name = metadata.schema.column(place).path
-        if name in ALWAYS_REQUIRED or not all(
-            group.is_stats_set and group.statistics.null_count == group.num_values for group in groups
-        ):
-            filled.append(name)
-    return filled
 
 
 class TextReader:

@@ -18,6 +18,7 @@ from orderlab.model.files import write_whole
 from orderlab.model.history import decoding, disk
 from orderlab.model.history.disk import HistoryFile, HistoryWriter, read_history, to_arrow, to_rows, write_history
 from orderlab.model.history.events import COLUMNS, SCHEMA, EventBatch, EventKind, History, Names, NameTable
+from orderlab.model.history.footer import row_groups_of
 from orderlab.model.history.notation import parse_history
 
 LINE = 'S P1%30 A1 P2q2d1 D1#7! D2q2#8~=3 T1>b C - + H F X 0(write.x:"a" 0):1 1(read.x 1?'
@@ -373,7 +374,7 @@ def test_a_truncated_parquet_file_is_one_line_wherever_it_ends(tmp_path):
     ],
 )
 def test_a_damaged_footer_of_a_parquet_file_is_one_line(tmp_path, text, damaged, message):
-    """Where the first one's statistics are asked for, the process would end."""
+    """To ask pyarrow for the statistics of the first one would end the process."""
     path = tmp_path / "h.parquet"
     history = parse_history("P1 D1")
     pq.write_table(pa.Table.from_batches([to_arrow(history.joined(), history.names)]), path)
@@ -382,6 +383,64 @@ def test_a_damaged_footer_of_a_parquet_file_is_one_line(tmp_path, text, damaged,
     path.write_bytes(whole.replace(text, damaged, 1))
     with pytest.raises(InputError, match=message):
         read_history(path)
+
+
+@pytest.mark.parametrize("options", [{}, {"row_group_size": 2, "write_page_index": True}, {"write_statistics": False}])
+def test_a_footer_is_read_as_pyarrow_reads_it(tmp_path, options):
+    path = tmp_path / "h.parquet"
+    history = parse_history(LINE)
+    pq.write_table(pa.Table.from_batches([to_arrow(history.joined(), history.names)]), path, **options)
+    metadata = pq.read_metadata(path)
+    groups = row_groups_of(path, pq.ParquetFile(path).schema)
+    assert len(groups) == metadata.num_row_groups
+    for number, group in enumerate(groups):
+        theirs = metadata.row_group(number)
+        assert group.rows == theirs.num_rows
+        for place, (column, chunk) in enumerate(group.chunks.items()):
+            said = theirs.column(place)
+            assert (column, chunk.values) == (said.path_in_schema, said.num_values)
+            assert chunk.nulls == (said.statistics and said.statistics.null_count)
+        greatest = theirs.column(1).statistics and theirs.column(1).statistics.max.to_bytes(8, "little")
+        assert group.chunks["time_us"].greatest == greatest
+
+
+def test_a_column_of_another_type_in_the_footer_is_read_by_the_schema(tmp_path):
+    """To ask pyarrow for that column would end the process; rows are read by the schema."""
+    path = tmp_path / "h.parquet"
+    history = parse_history("P1 D1")
+    pq.write_table(pa.Table.from_batches([to_arrow(history.joined(), history.names)]), path)
+    whole, chunk = path.read_bytes(), b"\x15\x0c\x195\x00\x06\x10\x19\x18\x05topic"
+    assert chunk in whole
+    path.write_bytes(whole.replace(chunk, b"\x15\x0e" + chunk[2:]))
+    assert list(to_rows(read_history(path).joined(), history.names)) == list(to_rows(history.joined(), history.names))
+
+
+def test_an_entry_that_no_dictionary_has_is_told_with_its_row(tmp_path):
+    indices = pa.array([0, 1, 2], pa.int8())
+    kinds = pa.DictionaryArray.from_arrays(indices, pa.array(["heal", "end"]), safe=False)
+    rows = pa.record_batch({"event_id": [1, 2, 3], "time_us": [1, 2, 3], "kind": kinds})
+    with pytest.raises(InputError, match="row 3: kind is entry 2 of a dictionary of 2"):
+        decoding.ArrowDecoder("h", rows.schema).decode(rows)
+
+
+def test_a_flipped_bit_in_a_footer_is_read_or_told_in_one_line(tmp_path):
+    path = tmp_path / "h.parquet"
+    table = {"event_id": [1, 2], "time_us": [1, 2], "kind": ["heal", "heal"], "node": [None, "b"]}
+    pq.write_table(pa.table(table), path, store_schema=False)
+    whole = path.read_bytes()
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    outcomes = set()
+    for bit in range(footer * 8, len(whole) * 8, 29):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        try:
+            read_history(path)
+            outcomes.add("read")
+        except InputError as error:
+            assert "\n" not in str(error)
+            outcomes.add("told")
+    assert outcomes == {"read", "told"}
 
 
 def test_a_column_of_the_wrong_type_is_named(tmp_path):
