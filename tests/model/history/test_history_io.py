@@ -429,18 +429,18 @@ def test_a_flipped_bit_in_a_footer_is_read_or_told_in_one_line(tmp_path):
     pq.write_table(pa.table(table), path, store_schema=False)
     whole = path.read_bytes()
     footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
-    outcomes = set()
+    said = []
     for bit in range(footer * 8, len(whole) * 8, 29):
         damaged = bytearray(whole)
         damaged[bit // 8] ^= 1 << bit % 8
         path.write_bytes(damaged)
         try:
             read_history(path)
-            outcomes.add("read")
+            said.append("")
         except InputError as error:
-            assert "\n" not in str(error)
-            outcomes.add("told")
-    assert outcomes == {"read", "told"}
+            said.append(str(error))
+    assert 20 < said.count("") < len(said) - 20
+    assert not any("\n" in line for line in said)
 
 
 def test_a_column_of_the_wrong_type_is_named(tmp_path):
