@@ -70,15 +70,18 @@ class ParquetReader:
         self.names = self._decoder.names
 
     def __iter__(self) -> Iterator[EventBatch]:
+        for record_batch in self._record_batches(self._rows_per_batch):
+            yield self._decoder.decode(record_batch)
+        if self._decoder.rows == 0:
+            raise InputError(f"{self._place}: no events; a history has at least one row")
+
+    def _record_batches(self, rows: int, **which: Any) -> Iterator[pa.RecordBatch]:
         try:
-            for record_batch in self._file.iter_batches(self._rows_per_batch, columns=self._filled, use_threads=False):
-                yield self._decoder.decode(record_batch)
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            yield from self._file.iter_batches(rows, columns=self._filled, use_threads=False, **which)
+        except (pa.ArrowException, OSError) as error:
             raise InputError(
                 f"{self._place}: unreadable after row {self._decoder.rows} ({_one_line(error)}); record it again"
             ) from error
-        if self._decoder.rows == 0:
-            raise InputError(f"{self._place}: no events; a history has at least one row")
 
     @property
     def extents(self) -> Sequence[Extent]:
@@ -107,9 +110,7 @@ class ParquetReader:
         first, last = bisect_right(self._starts, extent.start) - 1, bisect_left(self._starts, stop)
         groups, at = range(first, last), self._starts[first]
         batches = []
-        for rows in self._file.iter_batches(
-            extent.rows, row_groups=list(groups), columns=self._filled, use_threads=False
-        ):
+        for rows in self._record_batches(extent.rows, row_groups=list(groups)):
             mine = rows.slice(max(0, extent.start - at), max(0, stop - max(at, extent.start)))
             at += len(rows)
             if len(mine):

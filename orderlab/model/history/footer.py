@@ -16,12 +16,14 @@ from typing import Any
 import pyarrow.parquet as pq
 
 MAGIC = b"PAR1"
+_TYPES = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
+"""Physical types by their numbers."""
 _DEEPEST = 16
 """Structures within each other; a footer has six."""
 
 
 @dataclass(frozen=True)
-class Chunk:
+class ColumnChunk:
     """What a footer says of one column in one row group."""
 
     values: int
@@ -39,7 +41,7 @@ class Chunk:
 @dataclass(frozen=True)
 class RowGroup:
     rows: int
-    chunks: dict[str, Chunk]
+    chunks: dict[str, ColumnChunk]
     """By the path of the column in the schema."""
 
 
@@ -55,22 +57,28 @@ def row_groups_of(path: Path, schema: pq.ParquetSchema) -> tuple[RowGroup, ...]:
             raise ValueError("no footer at its end")
         file.seek(end - 8 - length)
         compact = _Compact(file.read(length))
-    columns = [schema.column(place).path for place in range(len(schema))]
+    columns = [schema.column(place) for place in range(len(schema))]
     try:
-        return tuple(
-            RowGroup(_number(group[3]), dict(zip(columns, (_chunk(column[3]) for column in group[1]), strict=True)))
-            for group in compact.structure()[4]
-        )
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError, struct.error) as error:
+        return tuple(_row_group(group, columns) for group in compact.structure()[4])
+    except (AttributeError, IndexError, KeyError, TypeError, struct.error) as error:
         raise ValueError("its footer is damaged") from error
 
 
-def _chunk(fields: dict[int, Any]) -> Chunk:
+def _row_group(fields: dict[int, Any], columns: list[pq.ColumnSchema]) -> RowGroup:
+    chunks = {}
+    for column, described in zip(columns, (chunk[3] for chunk in fields[1]), strict=True):
+        if _TYPES[described[1]] != column.physical_type:
+            raise ValueError(f'column "{column.path}" has one type in the schema and another in a row group')
+        chunks[column.path] = _chunk(described)
+    return RowGroup(_number(fields[3]), chunks)
+
+
+def _chunk(fields: dict[int, Any]) -> ColumnChunk:
     statistics = fields.get(12, {})
     nulls, greatest = statistics.get(3), statistics.get(5, statistics.get(1))
     if not isinstance(greatest, bytes | None):
         raise TypeError
-    return Chunk(_number(fields[5]), None if nulls is None else _number(nulls), greatest)
+    return ColumnChunk(_number(fields[5]), None if nulls is None else _number(nulls), greatest)
 
 
 def _number(value: Any) -> int:

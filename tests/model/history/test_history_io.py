@@ -404,15 +404,19 @@ def test_a_footer_is_read_as_pyarrow_reads_it(tmp_path, options):
         assert group.chunks["time_us"].greatest == greatest
 
 
-def test_a_column_of_another_type_in_the_footer_is_read_by_the_schema(tmp_path):
-    """To ask pyarrow for that column would end the process; rows are read by the schema."""
+@pytest.mark.parametrize(("column", "kind"), [("topic", 12), ("sequence", 4)])
+@pytest.mark.parametrize("rows", [2, 4])
+def test_a_column_of_another_type_in_a_row_group_is_named(tmp_path, column, kind, rows):
+    """To ask pyarrow for that column would end the process."""
     path = tmp_path / "h.parquet"
-    history = parse_history("P1 D1")
-    pq.write_table(pa.Table.from_batches([to_arrow(history.joined(), history.names)]), path)
-    whole, chunk = path.read_bytes(), b"\x15\x0c\x195\x00\x06\x10\x19\x18\x05topic"
-    assert chunk in whole
-    path.write_bytes(whole.replace(chunk, b"\x15\x0e" + chunk[2:]))
-    assert list(to_rows(read_history(path).joined(), history.names)) == list(to_rows(history.joined(), history.names))
+    history = parse_history("P1 D1 P2 D2")
+    pq.write_table(pa.Table.from_batches([to_arrow(history.joined(), history.names)]), path, row_group_size=rows)
+    chunk = b"\x195\x00\x06\x10\x19\x18" + bytes([len(column)]) + column.encode()
+    whole, typed = path.read_bytes(), bytes([0x15, kind]) + chunk
+    assert typed in whole
+    path.write_bytes(whole.replace(typed, b"\x15\x0e" + chunk))
+    with pytest.raises(InputError, match=f'column "{column}" has one type in the schema and another in a row group'):
+        read_history(path)
 
 
 def test_an_entry_that_no_dictionary_has_is_told_with_its_row(tmp_path):
