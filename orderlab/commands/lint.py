@@ -41,14 +41,14 @@ def lint(
     from orderlab.properties.project_settings import silenced_at
     from orderlab.report.lint import lint_sarif
     from orderlab.report.output import wanted_files, write_files
+    from orderlab.sim.redis.versions import version_named
 
     version = re.fullmatch(r"(\d{1,2})\.(\d{1,2})(?:\.\d+)?", server)
-    if version is None:
-        raise InputError(f"--server {server}: no version; write 7.0")
+    release = (int(version[1]), int(version[2])) if version else version_named(server).follows
     if fix and base is not None:
         raise InputError("--fix with --base: repairs are made of all that is found; leave one out")
     wanted = wanted_files("--report", report, ("json", "sarif"))
-    settings = LintSettings((int(version[1]), int(version[2])))
+    settings = LintSettings(release)
     scripts, left = scripts_at(paths, trust_adapter)
     found = [*lint_scripts(scripts, settings), *lint_bindings(paths, scripts)]
     if base is not None:

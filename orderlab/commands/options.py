@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from orderlab.model.errors import InputError
+from orderlab.sim.redis.versions import VERSIONS
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -21,6 +22,7 @@ def _known_expectation(expect: str) -> str:
     return expect
 
 
+ServerName = Annotated[str, typer.Option("--server", metavar="|".join(VERSIONS), help="The server that it is.")]
 TrustAdapter = Annotated[bool, typer.Option(help="Run the Python that a store names: its adapter, its contract.")]
 AllowVacuous = Annotated[bool, typer.Option("--allow-vacuous", help="Exit 0, not 3, where no law was tested.")]
 EveryLaw = Annotated[bool, typer.Option("--verbose", "-v", help="List every law, and how often it was tested.")]

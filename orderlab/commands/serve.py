@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orderlab.commands.options import ServerName
 from orderlab.program import tell
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def serve(
     faults: Annotated[
         Path | None, typer.Option(help="Lines SECONDS FAULT [ARGUMENT ...]: what goes wrong when (first node).")
     ] = None,
+    server: ServerName = "7.0",
     lacks: Annotated[bool, typer.Option("--lacks", help="List what a server has and this one lacks, and end.")] = False,
 ) -> None:
     """Serve a simulated Redis node, or a cluster, to real clients, until Ctrl-C.
@@ -42,13 +44,14 @@ def serve(
     Faults are asked for by the command ORDERLAB of any connection (ORDERLAB stall 300), or by a file.
     """
     from orderlab.program import run_asynchronously
+    from orderlab.sim.redis.versions import version_named
     from orderlab.sim.redis.wire.served_faults import read_schedule
     from orderlab.sim.redis.wire.served_node import ServeSettings
 
     if lacks:
         _print_lacking()
         return
-    settings = ServeSettings(host, port, clock is ServedClock.VIRTUAL, password.encode())
+    settings = ServeSettings(host, port, clock is ServedClock.VIRTUAL, password.encode(), version_named(server))
     settings.check()
     schedule = read_schedule(faults) if faults is not None else []
     run_asynchronously(_serve(settings, cluster, schedule))
@@ -73,24 +76,22 @@ async def _serve(settings: ServeSettings, masters: int, schedule: list[tuple[flo
 
 
 def _tell(nodes: list[ServedNode], is_cluster: bool) -> None:
-    from orderlab.sim.redis.commands.connection import VERSION
-
     settings = nodes[0].settings
     clock = "virtual" if settings.virtual_clock else "real"
     what = f"a cluster of {len(nodes)} simulated masters," if is_cluster else "a simulated"
     ports = ", ".join(str(node.port) for node in nodes)
-    print(f"serving {what} Redis {VERSION.decode()} on {settings.host}:{ports} ({clock} clock); Ctrl-C ends it")
+    print(f"serving {what} {settings.version} on {settings.host}:{ports} ({clock} clock); Ctrl-C ends it")
     print(f"  redis-cli {'-c ' if is_cluster else ''}-h {settings.host} -p {nodes[0].port}", flush=True)
 
 
 def _print_lacking() -> None:
     import textwrap
 
-    from orderlab.sim.redis.commands.connection import VERSION
+    from orderlab.sim.redis.versions import DEFAULT
     from orderlab.sim.redis.wire.lacking import fixed_settings, lacking_commands
 
     for title, names in (
-        (f"commands of Redis {VERSION.decode()} that are an error here, by name", lacking_commands()),
+        (f"commands of {DEFAULT} that are an error here, by name", lacking_commands()),
         ("settings that CONFIG SET does not change here", fixed_settings()),
     ):
         print(f"{title} ({len(names)}):")

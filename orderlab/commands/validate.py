@@ -18,6 +18,7 @@ from orderlab.model.errors import InputError
 from orderlab.model.verdict import worst
 from orderlab.program import EXIT
 from orderlab.report.forms import REPORT_HELP
+from orderlab.sim.redis.versions import DEFAULT, VERSIONS, ServerVersion, version_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,6 +57,11 @@ class Plan:
     cache: bool
     processes: int | None
     certificate: Path | None
+    server: str | None = None
+
+    def version(self, said: ServerVersion = DEFAULT) -> ServerVersion:
+        """The server that scripts run on; ``said``: what their store says. Raises InputError."""
+        return said if self.server is None else version_named(self.server)
 
     def laws(self, kind: Kind, binding: Binding) -> list[str] | None:
         """Those that are judged alone, as the kind of store names them. Raises InputError."""
@@ -112,6 +118,10 @@ def validate(
         int | None,
         typer.Option("--jobs", min=1, max=256, help="Processes that searches are shared among: as many as cores."),
     ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option(metavar="|".join(VERSIONS), help="The server that it is; as it is, what store.toml says, or 7.0."),
+    ] = None,
     certificate: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Close a scope and write what `orderlab certify` checks without searching."),
@@ -139,6 +149,7 @@ def _validate(plan: Plan) -> NoReturn:
     from orderlab.sim.stores.binding.loader import load_binding
 
     work = effort_named(plan.effort)
+    plan.version()
     wanted = wanted_reports(plan.report)
     if plan.certificate is not None:
         _check_certified(plan)
@@ -148,6 +159,7 @@ def _validate(plan: Plan) -> NoReturn:
             asked.append(_scripts(plan, scripts, work))
             continue
         binding = load_binding(path, trust_adapter=plan.trust_adapter)
+        binding = binding.on(plan.version(binding.server))
         asked.append(_store(plan, kind_of(binding), binding, work))
     console = Console(width=None if sys.stdout.isatty() else WIDTH_IN_PIPE)
     outcomes, subjects = [], []
@@ -226,7 +238,7 @@ def _store(plan: Plan, kind: Kind, binding: Binding, work: float) -> _Judging:
     """Judges a store; what cannot be asked of it is refused at once."""
     laws = plan.laws(kind, binding)
     judge = _judged if plan.base is None else _compared
-    return lambda server: judge(plan, kind, binding, work, server, laws)
+    return lambda server: judge(plan, kind, binding, work, _of(plan, server, binding.server), laws)
 
 
 def _scripts(plan: Plan, what: Unbound, work: float) -> _Judging:
@@ -238,7 +250,15 @@ def _scripts(plan: Plan, what: Unbound, work: float) -> _Judging:
         if name not in LAWS:
             cure = f"{did_you_mean(name, [*LAWS])}; every other law needs a contract: {what.gap}"
             raise InputError(f"{what.path}: --law {name}: {cure}")
-    return lambda server: _unbound(plan, what, work, server)
+    version = plan.version()
+    return lambda server: _unbound(plan, what, work, _of(plan, server, version))
+
+
+def _of(plan: Plan, server: Backend | None, version: ServerVersion) -> Backend | None:
+    """The server that was found, unless it is another than the one that is meant: it could confirm nothing."""
+    if server is None or plan.backend != "auto" or server.describe().startswith(version.family):
+        return server
+    return None
 
 
 def _unbound(plan: Plan, what: Unbound, work: float, server: Backend | None) -> tuple[Outcome, Subject]:
@@ -251,34 +271,36 @@ def _unbound(plan: Plan, what: Unbound, work: float, server: Backend | None) -> 
     from orderlab.properties.lint.subjects import scripts_at
     from orderlab.report.unbound import subject_of_scripts
 
-    facts = all_facts(what.scripts)
-    found = first_verdict(with_callers(what.folder, facts) if what.folder else facts, work, what.read_only, server)
+    facts, version = all_facts(what.scripts), plan.version()
+    called = with_callers(what.folder, facts) if what.folder else facts
+    found = first_verdict(called, work, what.read_only, server, version)
     before = None
     if plan.base is not None:
         with tempfile.TemporaryDirectory() as scratch:
             old, _ = scripts_at([base_of(what.path, plan.base, Path(scratch), is_store=False)], is_binding_ignored=True)
-            before = first_verdict(all_facts(old), work, what.read_only)
+            before = first_verdict(all_facts(old), work, what.read_only, version=version)
     subject = subject_of_scripts(
-        what, found, plan.law or (), _lint(plan, what.path, what.scripts), before, plan.strict
+        what, found, plan.law or (), _lint(plan, what.path, what.scripts, plan.version()), before, plan.strict
     )  # fmt: skip
     if plan.as_json:
         print(subject.model_dump_json(), flush=True)
     return subject.outcome, subject
 
 
-def _lint(plan: Plan, path: Path, scripts: Sequence[Script]) -> tuple[LintMention, ...]:
+def _lint(plan: Plan, path: Path, scripts: Sequence[Script], version: ServerVersion) -> tuple[LintMention, ...]:
     """What the text of scripts shows; with ``--base`` what is new."""
     from orderlab.commands.lint import lint_of_base
     from orderlab.properties.lint.bindings import lint_bindings
     from orderlab.properties.lint.linter import lint_scripts, new_findings
-    from orderlab.properties.lint.rule import DEFAULT, NOTE
+    from orderlab.properties.lint.rule import NOTE, LintSettings
     from orderlab.properties.project_settings import silenced_at
     from orderlab.report.lint import mentions
 
-    findings = [*lint_scripts(scripts), *lint_bindings([path], scripts)]
+    settings = LintSettings(version.follows)
+    findings = [*lint_scripts(scripts, settings), *lint_bindings([path], scripts)]
     if plan.base is not None:
         try:
-            findings = new_findings(findings, lint_of_base(path, plan.base, DEFAULT, plan.trust_adapter))
+            findings = new_findings(findings, lint_of_base(path, plan.base, settings, plan.trust_adapter))
         except InputError:
             return ()  # what the comparison itself says of it is enough
     silenced = silenced_at(Path.cwd())
@@ -307,7 +329,7 @@ def _judged(
         return _Answer(found.outcome, subject_of_store(found), found.to_json(), not found.is_cut)
 
     answer = _kept_or_made(plan, [binding], (work, plan.seed, laws), server, judge)
-    lint = _lint(plan, Path(binding.place), binding.scripts)
+    lint = _lint(plan, Path(binding.place), binding.scripts, binding.server)
     if plan.as_json:
         told = {"lint": [one.model_dump(mode="json") for one in lint]}
         print(json.dumps({**answer.plain, **told}), flush=True)
@@ -326,7 +348,8 @@ def _compared(
     from orderlab.report.subjects import subject_of_comparison
 
     base = plan.base or ""
-    with old_store(binding.path, base, plan.trust_adapter) as old:
+    with old_store(binding.path, base, plan.trust_adapter) as before:
+        old = before.on(plan.version(before.server))
         if kind_of(old) is not kind:
             raise InputError(f"{binding.place}: --base: the old store has another contract; compare stores of one kind")
 
@@ -342,7 +365,7 @@ def _compared(
 
         asked = (work, plan.seed, laws, base, plan.strict)
         answer = _kept_or_made(plan, [binding, old], asked, server, judge)
-    lint = _lint(plan, Path(binding.place), binding.scripts)
+    lint = _lint(plan, Path(binding.place), binding.scripts, binding.server)
     return answer.outcome, answer.subject.model_copy(update={"lint": lint})
 
 
@@ -375,7 +398,7 @@ def _kept_or_made(
     ):
         return judge()
     cache = VerdictCache()
-    key = cache.key(stores, (*asked, server and server.describe().partition(" at ")[0]))
+    key = cache.key(stores, (*asked, plan.server, server and server.describe().partition(" at ")[0]))
     kept = cache.get(key)
     if kept is not None:
         with suppress(KeyError, ValueError):  # of another form: made anew

@@ -48,6 +48,7 @@ def subject_of_scripts(
         path=str(what.path),
         kind=KIND,
         outcome=Outcome.VIOLATED if broken else Outcome.UNKNOWN,
+        assumptions=verdict.version.assumed(),
         laws=tuple(judged),
         findings=tuple(findings),
         notes=(*verdict.remarks, *(f"not read: {line}" for line in what.not_read), f"next: {what.gap}"),

@@ -130,8 +130,9 @@ class ServerProcess:
             "save": "",
             "appendonly": "no",
             "logfile": os.path.join(self._directory.name, "log"),
-            "enable-debug-command": "yes",
         }
+        if self.binary.version >= OLDEST:  # before, DEBUG was open to all
+            directives["enable-debug-command"] = "yes"
         if settings.get("cluster-enabled") == "yes":
             directives["cluster-port"] = str(self.bus_port)  # the default, port + 10000, may be taken or out of range
         directives |= settings

@@ -55,12 +55,12 @@ SUFFIX = {
     "runs --export": ".csv",
 }
 NO_OUTPUTS = """
-validate --effort --backend --law --base; certify --store; lint --base --server; init --specification; binding;
+validate --effort --backend --law --base --server; certify --store; lint --base --server; init --specification; binding;
 explain; docs; specimens --effort; compare --stores --systems --effort; mutate --only
 --effort; replay --store --law --base --backend --expect;
 cost --base --server; race --command --setup --check --effort --fault --schedule --expect;
 record --broker --start;
-serve --host --password --faults; explore --settings --engine --law --constraint; simulate --settings
+serve --host --password --faults --server; explore --settings --engine --law --constraint; simulate --settings
 --config --trace-window --against; calibrate --base; check --model --law --master --corpus --verdicts;
 sweep --master --engine --costs;
 runs --where --columns --sort --sql --replay;

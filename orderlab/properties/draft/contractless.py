@@ -30,11 +30,12 @@ from orderlab.properties.draft.probing import (
     source_run,
     variants,
 )
-from orderlab.sim.redis.backends import Backend
+from orderlab.sim.redis.backends import Backend, KernelBackend
 from orderlab.sim.redis.error_conditions import WRONG_TYPE_FOUND, foreign_type, strikes
 from orderlab.sim.redis.hash_slots import hash_slot
 from orderlab.sim.redis.replies import ErrorReply
 from orderlab.sim.redis.shard import Effect, FrozenKeyspace
+from orderlab.sim.redis.versions import DEFAULT, ServerVersion
 from orderlab.sim.stores.binding.lua_text import pages_in
 
 LAWS: Mapping[str, str] = {
@@ -86,6 +87,7 @@ class FirstVerdict:
     """What laws without a contract say of scripts."""
 
     probes: Sequence[Probed]
+    version: ServerVersion
     runs: int = 0
     states: int = 0
     tested: Counter[str] = field(default_factory=Counter)
@@ -110,11 +112,16 @@ class FirstVerdict:
 
 
 def first_verdict(
-    facts: Sequence[Facts], effort: float = 1.0, read_only: Collection[str] = (), server: Backend | None = None
+    facts: Sequence[Facts],
+    effort: float = 1.0,
+    read_only: Collection[str] = (),
+    server: Backend | None = None,
+    version: ServerVersion = DEFAULT,
 ) -> FirstVerdict:
-    """Judge scripts. ``read_only``: those that a binding or a caller says write nothing, by name."""
-    bench = Bench()
-    verdict = FirstVerdict(probed(facts, bench))
+    """Judge scripts on a server of ``version``. ``read_only``: those that a binding or a caller says write nothing, by
+    name."""
+    bench = Bench(KernelBackend(version=version))
+    verdict = FirstVerdict(probed(facts, bench), version)
     judge = _Examination(verdict, bench, frozenset(read_only), max(200, int(RUNS_MAX * effort)), server)
     judge.explore()
     judge.grow()

@@ -72,10 +72,9 @@ from orderlab.properties.witness.confirmation import Confirmer
 from orderlab.properties.witness.shortening import shortened
 from orderlab.properties.witness.witness import Explanation
 from orderlab.sim.costs import estimate_us
-from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.redis.error_conditions import CRASHED, KILLED
 from orderlab.sim.stores.binding.binding import NEW, Binding
-from orderlab.sim.stores.bound import CpuBudget
+from orderlab.sim.stores.bound import CpuBudget, kernel_of
 
 CALLS_OF_ONE = 16
 """Calls of one operation after which the other side is not waited for any more."""
@@ -121,8 +120,8 @@ class PairedRun(ContractRun):
     def __init__(
         self, old: Binding, new: Binding, contract: Contract, clients: int, skews_ms: Sequence[int] = ()
     ) -> None:
-        super().__init__(new, contract, KernelBackend(), clients, skews_ms)
-        self.other = ContractRun(old, contract, KernelBackend(), clients, skews_ms)
+        super().__init__(new, contract, kernel_of(new), clients, skews_ms)
+        self.other = ContractRun(old, contract, kernel_of(old), clients, skews_ms)
         self.spent: dict[str, Spent] = defaultdict(Spent)
 
     def set_clocks(self, skews_ms: Sequence[int]) -> None:
@@ -284,7 +283,7 @@ class ProductSearch:
         """Each version, by its own contract."""
 
     def _single(self, binding: Binding, contract: Contract, clients: int = 0) -> ContractRun:
-        return ContractRun(binding, contract, KernelBackend(), clients or self.clients, self.skews)
+        return ContractRun(binding, contract, kernel_of(binding), clients or self.clients, self.skews)
 
     def first_difference(self, replies_only: bool = False) -> tuple[str, int]:
         """The plainest difference in words, empty if there is none, and the steps that were taken on both.

@@ -38,9 +38,8 @@ from orderlab.properties.validation.verdicts import Judge, LawResult
 from orderlab.properties.witness.confirmation import Confirmer
 from orderlab.properties.witness.shortening import shortened
 from orderlab.properties.witness.witness import Explanation
-from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.binding import Binding
-from orderlab.sim.stores.bound import CpuBudget
+from orderlab.sim.stores.bound import CpuBudget, kernel_of
 
 SKEW_MS = 700
 """By how much the second client's clock is ahead of the server's, where a store asks its clients for the time."""
@@ -232,7 +231,7 @@ def run_of(binding: Binding, clients: int = 0) -> ContractRun:
     clocks may be ahead. Raises InputError when the binding names no contract."""
     contract = contract_of(binding)
     skews = (0, SKEW_MS) if asks_clients_for_time(binding) and not contract.clocks_agree else ()
-    return ContractRun(binding, contract, KernelBackend(), clients or max(3, contract.clients), skews)
+    return ContractRun(binding, contract, kernel_of(binding), clients or max(3, contract.clients), skews)
 
 
 def asks_clients_for_time(binding: Binding) -> bool:

@@ -193,7 +193,7 @@ def plan_of(kind: Kind, trace: AnyTrace, binding: Binding) -> Plan:
 def _moves(kind: Kind, trace: AnyTrace, binding: Binding, start_ms: int, drift_ms: int) -> list[Move]:
     if binding.tables is not None:
         raise InputError(f"{binding.place}: its operations are transactions of PostgreSQL, and no calls for redis-cli")
-    return list(recorded(kind, trace, binding, KernelBackend(start_ms), drift_ms))
+    return list(recorded(kind, trace, binding, KernelBackend(start_ms, binding.server), drift_ms))
 
 
 def _period(ms: int) -> str:

@@ -11,6 +11,7 @@ from orderlab.properties.lint.scopes import enclosing
 from orderlab.properties.lint.values import ParsedScript, knows
 from orderlab.properties.syntax import Change
 from orderlab.sim.redis.unsupported import NOT_FROM_SCRIPTS, SERVER_COMMANDS
+from orderlab.sim.redis.versions import OPTION_SINCE, SINCE, WAITS_IN_SCRIPTS
 
 GLOBALS = frozenset(
     b"""KEYS ARGV redis server cjson cmsgpack struct bit string table math os assert collectgarbage coroutine error
@@ -27,44 +28,6 @@ MEMBERS = {
     ),
 }
 """What a server leaves of two tables (Redis 7)."""
-_BY_VERSION = {
-    (3, 2): "TOUCH",
-    (4, 0): "UNLINK",
-    (5, 0): "ZPOPMIN ZPOPMAX XADD XACK XRANGE XREVRANGE XLEN XDEL XTRIM XREAD XREADGROUP XCLAIM XPENDING XINFO XGROUP",
-    (6, 0): "LPOS",
-    (6, 2): "COPY GETDEL GETEX LMOVE BLMOVE SMISMEMBER ZMSCORE ZRANGESTORE ZDIFF ZDIFFSTORE ZINTER ZUNION HRANDFIELD "
-    "ZRANDMEMBER XAUTOCLAIM GEOSEARCH GEOSEARCHSTORE",
-    (7, 0): "EXPIRETIME PEXPIRETIME LMPOP ZMPOP SINTERCARD ZINTERCARD LCS SPUBLISH FCALL SORT_RO",
-    (7, 2): "WAITAOF",
-    (7, 4): "HEXPIRE HEXPIREAT HPEXPIRE HPEXPIREAT HTTL HPTTL HEXPIRETIME HPEXPIRETIME HPERSIST",
-}
-SINCE = {name: version for version, names in _BY_VERSION.items() for name in names.split()}
-"""Commands -> the first version of Redis that has them, where that is later than 3.0."""
-OPTION_SINCE = {
-    ("SET", b"KEEPTTL"): (6, 0),
-    ("SET", b"GET"): (6, 2),
-    ("SET", b"PXAT"): (6, 2),
-    ("SET", b"EXAT"): (6, 2),
-    ("ZADD", b"GT"): (6, 2),
-    ("ZADD", b"LT"): (6, 2),
-    ("ZRANGE", b"BYSCORE"): (6, 2),
-    ("ZRANGE", b"BYLEX"): (6, 2),
-    ("ZRANGE", b"REV"): (6, 2),
-    **{
-        (name, b): (7, 0)
-        for name in ("EXPIRE", "PEXPIRE", "EXPIREAT", "PEXPIREAT")
-        for b in (b"NX", b"XX", b"GT", b"LT")
-    },
-    ("BITCOUNT", b"BIT"): (7, 0),
-    ("BITPOS", b"BIT"): (7, 0),
-    ("ZRANK", b"WITHSCORE"): (7, 2),
-    ("ZREVRANK", b"WITHSCORE"): (7, 2),
-    ("HSCAN", b"NOVALUES"): (7, 4),
-}
-"""The same of options. From 7.0 on these were asked of servers (6.2.14, 7.0.15, 7.4.1); that 7.2 has what stands beside
-it is from its documentation."""
-WAITS_IN_SCRIPTS = frozenset((b"wait", b"blpop", b"brpop", b"blmove", b"brpoplpush", b"bzpopmin", b"bzpopmax"))
-"""Commands that scripts may call from Redis 7.2 on, where they do not wait (COMMAND of 7.4.1)."""
 DEPRECATED = {
     "GETSET": "SET with GET",
     "HMSET": "HSET",

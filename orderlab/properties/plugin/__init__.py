@@ -80,7 +80,9 @@ def orderlab_redis(request: pytest.FixtureRequest) -> Iterator[ServedRedis]:
 def pytest_configure(config: pytest.Config) -> None:
     """Markers, Hypothesis's profiles if one is asked for, and the session if a store is."""
     config.addinivalue_line("markers", "orderlab: a law of a store, collected by --orderlab-store")
-    config.addinivalue_line("markers", "orderlab_redis(cluster, password, virtual_clock): what the fixture serves")
+    config.addinivalue_line(
+        "markers", "orderlab_redis(cluster, password, virtual_clock, server): what the fixture serves"
+    )
     config.addinivalue_line("markers", "orderlab_law(name): the law that a test judges; noted in JUnit files")
     if str(config.getoption("--hypothesis-profile", None) or "").startswith("orderlab-"):
         import orderlab.properties.profiles  # noqa: F401 - registers them

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any
 
 from orderlab.model.errors import InputError
+from orderlab.sim.redis.versions import DEFAULT, version_named
 from orderlab.sim.redis.wire.background import InBackground
 from orderlab.sim.redis.wire.served_cluster import ServedCluster
 from orderlab.sim.redis.wire.served_faults import BadFault
@@ -15,11 +16,15 @@ from orderlab.sim.redis.wire.served_node import ServedNode, ServeSettings
 class ServedRedis:
     """Simulated Redis of one test: empty at its begin, gone at its end."""
 
-    def __init__(self, cluster: int = 0, password: str = "", virtual_clock: bool = False) -> None:
-        """``cluster``: so many masters; 0: one node outside of a cluster."""
+    def __init__(
+        self, cluster: int = 0, password: str = "", virtual_clock: bool = False, server: str = DEFAULT.name
+    ) -> None:
+        """``cluster``: so many masters; 0: one node outside of a cluster. ``server``: as ``orderlab serve --server``
+        takes it. Raises InputError."""
         self.password = password
         self._background = InBackground()
-        settings = ServeSettings(password=password.encode(), virtual_clock=virtual_clock)
+        version = version_named(server, "server")
+        settings = ServeSettings(password=password.encode(), virtual_clock=virtual_clock, version=version)
         if cluster:
             self.nodes = self._background.serve(lambda: ServedCluster(cluster, settings)).nodes
         else:

@@ -16,9 +16,10 @@ from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.database import name_in
 from orderlab.sim.redis.memory import make_room
 from orderlab.sim.redis.node_state import Effect, NodeState
-from orderlab.sim.redis.registry import COMMANDS, SPELLINGS, CallFlags, Command, find
+from orderlab.sim.redis.registry import CallFlags, Command, find
 from orderlab.sim.redis.replies import QUEUED, ErrorReply, Reply
 from orderlab.sim.redis.unsupported import check_lacking
+from orderlab.sim.redis.versions import ServerVersion
 
 NOT_QUEUED = frozenset((b"exec", b"discard", b"multi", b"watch", b"quit", b"reset"))
 """What MULTI does not queue."""
@@ -47,15 +48,14 @@ def admit(node: NodeState, argv: Sequence[bytes], client: Client) -> Command:
 
     Raises ErrorReply, after it has marked the client's transaction as the server does; UnsupportedCommand.
     """
-    command = SPELLINGS.get(argv[0])
+    command: Command | None = node.spellings.get(argv[0])
     if command is None or command.subcommands:
-        command = find(argv)
+        command = find(argv, node.spellings)
     try:
         if command is None:
-            check_lacking(argv)
-            raise ErrorReply(_unknown(argv))
+            raise ErrorReply(unknown(node, argv))
         if command.arity != len(argv) and not 0 < -command.arity <= len(argv):
-            raise ErrorReply(b"ERR wrong number of arguments for '%b' command" % command.name)
+            raise ErrorReply(miscounted(node, command, argv))
         if client.queue is None and not client.subscriptions and client.guard is None and node.is_calm():
             node.is_out_of_memory = False
             return command
@@ -94,9 +94,9 @@ def enqueue(client: Client, argv: Sequence[bytes]) -> Reply:
     return QUEUED
 
 
-def found(argv: Sequence[bytes]) -> Command:
+def found(node: NodeState, argv: Sequence[bytes]) -> Command:
     """The command of a line that was queued."""
-    command = find(argv)
+    command = find(argv, node.spellings)
     assert command is not None, "only a known command is queued"
     return command
 
@@ -109,20 +109,38 @@ def leave_transaction(node: NodeState, client: Client) -> None:
     node.observe_changes()
 
 
-def _unknown(argv: Sequence[bytes]) -> bytes:
-    """The text for a command, or subcommand, that does not exist. C strings end at a NUL byte."""
+def unknown(node: NodeState, argv: Sequence[bytes]) -> bytes:
+    """The text for a command, or subcommand, that the node's server does not have. C strings end at a NUL byte. Raises
+    UnsupportedCommand for one that it has."""
+    version = node.version
+    check_lacking(argv, version)
     name = argv[0].split(b"\0")[0][:_SHOWN_MAX]
-    if argv[0].lower() in COMMANDS:
-        subcommand = argv[1].split(b"\0")[0][:_SHOWN_MAX]
-        text = b"ERR unknown subcommand '%b'. Try %b HELP." % (subcommand, argv[0].upper())
+    if argv[0].lower() in node.spellings:
+        text = _unknown_subcommand(version, argv)
     else:
+        quoted = b"'%b' " if version.has((7, 0)) else b"`%b`, "
         shown = b""
         for argument in argv[1:]:
             if len(shown) >= _SHOWN_MAX:
                 break
-            shown += b"'%b' " % argument.split(b"\0")[0][: _SHOWN_MAX - len(shown)]
-        text = b"ERR unknown command '%b', with args beginning with: %b" % (name, shown)
+            shown += quoted % argument.split(b"\0")[0][: _SHOWN_MAX - len(shown)]
+        text = b"ERR unknown command %b, with args beginning with: %b" % (quoted.rstrip(b", ") % name, shown)
     return text.replace(b"\r", b" ").replace(b"\n", b" ")
+
+
+def _unknown_subcommand(version: ServerVersion, argv: Sequence[bytes]) -> bytes:
+    subcommand = argv[1].split(b"\0")[0][:_SHOWN_MAX]
+    if version.has((7, 0)):
+        return b"ERR unknown subcommand '%b'. Try %b HELP." % (subcommand, argv[0].upper())
+    text = b"ERR Unknown subcommand or wrong number of arguments for '%b'. Try %b HELP."
+    return text % (subcommand, argv[0].upper())
+
+
+def miscounted(node: NodeState, command: Command, argv: Sequence[bytes]) -> bytes:
+    """The text for a wrong number of arguments. Before Redis 7.0 a subcommand was no command of its own."""
+    if b"|" in command.name and not node.version.has((7, 0)):
+        return _unknown_subcommand(node.version, argv)
+    return b"ERR wrong number of arguments for '%b' command" % command.name
 
 
 def _flags_of_call(node: NodeState, command: Command, argv: Sequence[bytes], client: Client) -> CallFlags:
@@ -131,7 +149,7 @@ def _flags_of_call(node: NodeState, command: Command, argv: Sequence[bytes], cli
         if flags is not None:
             return flags
     if client.queue and command.name == b"exec":
-        queued = [_flags_of_call(node, found(arguments), arguments, client) for arguments in client.queue]
+        queued = [_flags_of_call(node, found(node, arguments), arguments, client) for arguments in client.queue]
         return CallFlags(any(one.is_write for one in queued), any(one.denies_oom for one in queued), True)
     return CallFlags(command.is_write, command.denies_oom, "stale" in command.flags)
 
@@ -140,7 +158,7 @@ def _check_slot(node: NodeState, command: Command, argv: Sequence[bytes], client
     assert node.slots is not None
     asking = client.asking or "asking" in command.flags
     if command.name == b"exec":
-        keys = [key for arguments in client.queue or () for key in found(arguments).find_keys(arguments)]
+        keys = [key for arguments in client.queue or () for key in found(node, arguments).find_keys(arguments)]
     else:
         keys = list(command.find_keys(argv))
     refusal = node.slots.refusal(node, keys, asking)

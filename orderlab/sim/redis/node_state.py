@@ -18,6 +18,7 @@ from orderlab.sim.redis.keyspace import ExpireCycle, Keyspace
 from orderlab.sim.redis.random_draws import LuaRandom
 from orderlab.sim.redis.replies import Reply
 from orderlab.sim.redis.subscriptions import Subscribers
+from orderlab.sim.redis.versions import ServerVersion
 
 UNCOUNTED: Final = 1 << 61
 """For ``NodeState.work_max`` while no script runs: a client's command is carried through."""
@@ -116,6 +117,11 @@ class EvictionPool:
 class NodeState(Keyspace):
     """The conditions of the node are plain attributes: assign them, and the errors that follow come out by
     themselves."""
+
+    version: ServerVersion
+    """The server that it is."""
+    spellings: dict[bytes, Any]
+    """Its commands (``registry.spellings_of``)."""
 
     def __init__(self, shared_lua: LuaStates | None = None) -> None:
         """``shared_lua``: for scripts, with other nodes of the thread."""

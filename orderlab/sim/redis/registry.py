@@ -11,6 +11,7 @@ from functools import cache
 
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.replies import ErrorReply, Reply
+from orderlab.sim.redis.versions import DEFAULT, NEW_ARITY, WAITS_IN_SCRIPTS, ServerVersion, came_later
 
 Handler = Callable[["NodeState", Sequence[bytes]], Reply]
 KeyFinder = Callable[[Sequence[bytes]], Sequence[bytes]]
@@ -63,11 +64,15 @@ COMMANDS: dict[bytes, Command] = {}
 """Every command of the kernel, by lower-case name; subcommands hang below their container."""
 SPELLINGS: dict[bytes, Command] = {}
 """The same by lower-case and by upper-case name: what a lookup by the exact bytes finds at once."""
+LATER: dict[bytes, Command] = {}
+"""Commands that came after Redis 7.0 (``versions``), by lower-case name."""
+Spellings = dict[bytes, Command]
 
 
-def find(argv: Sequence[bytes]) -> Command | None:
-    """The command, or subcommand, that ``argv`` calls, in whatever case; None if the kernel has none such."""
-    found = SPELLINGS.get(argv[0]) or COMMANDS.get(argv[0].lower())
+def find(argv: Sequence[bytes], spellings: Spellings = SPELLINGS) -> Command | None:
+    """The command, or subcommand, that ``argv`` calls, in whatever case; None if there is none such among those of a
+    node (``NodeState.spellings``)."""
+    found = spellings.get(argv[0]) or spellings.get(argv[0].lower())
     if found is not None and found.subcommands and len(argv) > 1:
         return found.subcommands.get(argv[1].lower())
     return found
@@ -146,6 +151,8 @@ def command(
         container, _, subcommand = lower.partition(b"|")
         if subcommand:
             _container(container).subcommands[subcommand] = found
+        elif came_later(lower, DEFAULT):
+            LATER[lower] = found
         else:
             COMMANDS[lower] = SPELLINGS[lower] = SPELLINGS[lower.upper()] = found
         return handler
@@ -179,3 +186,23 @@ def load_commands() -> None:
     package = importlib.import_module("orderlab.sim.redis.commands")
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"orderlab.sim.redis.commands.{module.name}")
+
+
+@cache
+def spellings_of(version: ServerVersion) -> Spellings:
+    """``SPELLINGS`` of another server. All commands must have been loaded."""
+    if version is DEFAULT:
+        return SPELLINGS
+    spellings: Spellings = {}
+    for name, found in (COMMANDS | LATER).items():
+        if came_later(name, version) is None:
+            spellings[name] = spellings[name.upper()] = _as_of(found, version)
+    return spellings
+
+
+def _as_of(found: Command, version: ServerVersion) -> Command:
+    arity = NEW_ARITY.get(found.name, {}).get(version.follows, found.arity)
+    changed = replace(found, arity=arity)
+    if version.has((7, 2)) and found.name in WAITS_IN_SCRIPTS:
+        changed = replace(changed, flags=found.flags - {"noscript"}, special_in_script=found.may_replicate)
+    return changed

@@ -77,6 +77,10 @@ class ErrorReply(Exception):
         return f"ErrorReply({self.message!r})"
 
 
+class Refusal(ErrorReply):
+    """What a call of a script is told that is not carried out. Redis 6.2 puts the line of the script before it."""
+
+
 class UnhashableReply(InputError):
     """A set or a map of RESP3 with a member or key that is nested too deep for Python."""
 

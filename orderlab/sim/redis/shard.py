@@ -12,8 +12,9 @@ from orderlab.sim.redis.execution import NOT_QUEUED, admit, carry_out, enqueue, 
 from orderlab.sim.redis.keyspace import FrozenKeyspace
 from orderlab.sim.redis.lua.run import ScriptFlags, ScriptRun
 from orderlab.sim.redis.node_state import GROWTH_MAX_BYTES, Effect, GrowthLimit, LuaStates, NodeState
-from orderlab.sim.redis.registry import Command, find, load_commands
+from orderlab.sim.redis.registry import Command, find, load_commands, spellings_of
 from orderlab.sim.redis.replies import ErrorReply, Reply
+from orderlab.sim.redis.versions import DEFAULT, ServerVersion
 from orderlab.sim.redis.work import charge_commands
 
 __all__ = ["Effect", "FrozenKeyspace", "GrowthLimit", "Shard", "execute_all"]
@@ -28,10 +29,12 @@ def _prepare_commands() -> None:
 class Shard(NodeState):
     """A single-threaded Redis node. Not thread-safe; time moves only when ``now_ms`` is assigned."""
 
-    def __init__(self, shared_lua: LuaStates | None = None) -> None:
+    def __init__(self, shared_lua: LuaStates | None = None, version: ServerVersion = DEFAULT) -> None:
         """``shared_lua``: for scripts, with other shards of the thread."""
         super().__init__(shared_lua)
         _prepare_commands()
+        self.version = version
+        self.spellings = spellings_of(version)
 
     def execute(self, argv: Sequence[bytes], client: Client | None = None) -> Reply:
         """Run one command from a client. An error comes back as an ``ErrorReply`` value.
@@ -79,7 +82,7 @@ class Shard(NodeState):
         self.caller, self.resp = waiting.client, waiting.client.resp
         if self.effects is None:
             return waiting.serve(key)
-        command = find(waiting.argv)
+        command = find(waiting.argv, self.spellings)
         assert command is not None, "a client waits by a known command"
         return carry_out(self, served_command(command, waiting.serve, key), waiting.argv)
 

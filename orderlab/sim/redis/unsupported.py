@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from orderlab.model.errors import InputError
 from orderlab.sim.redis.registry import COMMANDS
+from orderlab.sim.redis.versions import DEFAULT, ServerVersion, came_later
 
 SERVER_COMMANDS = frozenset(
     b"""
@@ -136,10 +137,10 @@ def refused_to_scripts(argv: Sequence[bytes]) -> int | None:
     return NOT_FROM_SCRIPTS.get(name) or NOT_FROM_SCRIPTS.get(b"|".join((name, *argv[1:2])).lower())
 
 
-def check_lacking(argv: Sequence[bytes]) -> None:
+def check_lacking(argv: Sequence[bytes], version: ServerVersion = DEFAULT) -> None:
     """Raise UnsupportedCommand if a server knows the command that ``argv`` calls and the kernel does not."""
     name = argv[0].lower()
-    if name not in SERVER_COMMANDS:
+    if (name not in SERVER_COMMANDS and name not in version.further) or came_later(name, version):
         return
     subcommands = SERVER_SUBCOMMANDS.get(name)
     if name not in COMMANDS and (subcommands is None or len(argv) < 2):

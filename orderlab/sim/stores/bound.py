@@ -160,7 +160,7 @@ class SessionStore(Protocol):
 def kernel_of(binding: Binding, now_ms: int = FIRST_MS) -> Backend:
     """What carries a store's operations out in virtual time."""
     if binding.tables is None:
-        return KernelBackend(now_ms)
+        return KernelBackend(now_ms, binding.server)
     from orderlab.sim.stores.tables import TablesBackend  # it takes a simulation with it
 
     return TablesBackend(binding, now_ms)

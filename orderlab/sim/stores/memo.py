@@ -45,7 +45,7 @@ def valued(binding: Binding, limits: Limits | None) -> Valued:
         from orderlab.sim.stores.tables import ValuedTables  # it takes a simulation with it
 
         return ValuedTables(binding)
-    kernel = ValuedKernel()
+    kernel = ValuedKernel(version=binding.server)
     if limits is not None:
         kernel.shard.lua_host = LuaHost(kernel.shard, limits)
     return kernel

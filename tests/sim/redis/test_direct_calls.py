@@ -56,7 +56,8 @@ def caller_of(function: Any) -> tuple[Any, list[Any]]:
         return None, b"full"
 
     sandbox = Sandbox(Limits())
-    sandbox.install(SCRIPT_FILES, {"take": take}, {}, Direct(function, slot))
+    of_version = {"has": lambda *release: True, "text": lambda text: text}
+    sandbox.install(SCRIPT_FILES, {"take": take, **of_version}, {}, Direct(function, slot))
     return sandbox.function("libraries")[b"redis"][b"call"], taken
 
 

@@ -30,9 +30,10 @@ from orderlab.properties.validation.law_run import LawRun
 from orderlab.properties.validation.order import WorkOrder
 from orderlab.properties.validation.sample import Sampled
 from orderlab.properties.validation.verdicts import BROKEN_SMALL, LawResult
-from orderlab.sim.redis.backends import Backend, KernelBackend
+from orderlab.sim.redis.backends import Backend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.replies import UNREADABLE
+from orderlab.sim.stores.bound import kernel_of
 
 if TYPE_CHECKING:
     from orderlab.properties.comparison.differences import Comparison
@@ -124,7 +125,7 @@ class SequentialKind(Kind):
     def sampled(self, binding: Binding) -> Iterator[Sampled]:
         """What one client would try, one operation after the other."""
         contract = contract_of(binding)
-        run = ContractRun(binding, contract, KernelBackend(), contract.clients)
+        run = ContractRun(binding, contract, kernel_of(binding), contract.clients)
         left = set(binding.operations)
         while call := next((one for one in contract.calls(0, run.clients[0].seen) if one.name in left), None):
             left.discard(call.name)

@@ -38,6 +38,7 @@ from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.redis.blocking import Waiting
 from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.bound import kernel_of
 
 CLIENT_DIES = "client-dies"
 FOREVER_MS, LEASE_MS = 604_800_000, 600_000
@@ -68,7 +69,7 @@ class Metered(ContractRun):
 
     def __init__(self, binding: Binding, contract: Contract, now_ms: int = FIRST_MS) -> None:
         self.backend: KernelBackend
-        super().__init__(binding, contract, KernelBackend(now_ms), 1)
+        super().__init__(binding, contract, KernelBackend(now_ms, binding.server), 1)
         self.judge = _NoJudge(contract, self.backend.now_ms)
         self.bytes = self.commands = 0
         self.work_us = self.longest_us = 0.0
@@ -394,7 +395,7 @@ def _broken(binding: Binding, contract: Contract, workload: Workload, tried: Seq
     for fault in tried:
         at = operations = 0
         while at <= operations:
-            struck = _Struck(ContractRun(binding, contract, KernelBackend(), 1), workload, fault, at)
+            struck = _Struck(ContractRun(binding, contract, kernel_of(binding), 1), workload, fault, at)
             with suppress(_Broken):
                 workload.story(struck.send, struck.wait)
             laws.update(dict.fromkeys(struck.laws))

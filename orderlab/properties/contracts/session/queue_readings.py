@@ -79,7 +79,7 @@ class _Queue:
     """One client's queue, whose operations are measured and not judged."""
 
     def __init__(self, binding: Binding, now_ms: int, payload_bytes: int = PAYLOAD_BYTES) -> None:
-        backend = KernelBackend(now_ms)
+        backend = KernelBackend(now_ms, binding.server)
         self.store = BoundStore(binding, backend, FOREVER_MS)
         self.limit = binding.fixed.get("limit", binding.modulus)
         self.run = SessionRun(self.store, (CLIENT,))

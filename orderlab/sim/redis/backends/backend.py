@@ -18,11 +18,11 @@ from orderlab.model.contracts.client_steps import Fault
 from orderlab.model.errors import InputError
 from orderlab.sim.redis.blocking import Waiting
 from orderlab.sim.redis.client import Client
-from orderlab.sim.redis.commands.connection import VERSION
 from orderlab.sim.redis.error_conditions import Condition, condition_of, imposed
 from orderlab.sim.redis.lua.host import host_of
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import Effect, FrozenKeyspace, Shard
+from orderlab.sim.redis.versions import DEFAULT, ServerVersion
 
 Argv = Sequence[bytes]
 Watched = tuple[tuple[tuple[bytes, bool], ...], bool]
@@ -280,8 +280,8 @@ class KernelBackend(Backend):
     aborts_scripts = True
     shows_calls = True
 
-    def __init__(self, now_ms: int = FIRST_MS) -> None:
-        self.shard = Shard()
+    def __init__(self, now_ms: int = FIRST_MS, version: ServerVersion = DEFAULT) -> None:
+        self.shard = Shard(version=version)
         self.shard.now_ms = now_ms
 
     @property
@@ -392,7 +392,7 @@ class KernelBackend(Backend):
             self.shard.observe_changes()
 
     def describe(self) -> str:
-        return f"kernel {VERSION.decode()}"  # of the Redis that it follows
+        return f"kernel {self.shard.version.number.decode()}"  # of the Redis that it follows
 
     def close(self) -> None:
         pass

@@ -13,8 +13,6 @@ from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import OK, SYNTAX_ERROR, ErrorReply, Reply, Status, mapping
 from orderlab.sim.redis.unsupported import UnsupportedCommand
 
-VERSION = b"7.0.15"
-"""The server that the kernel imitates."""
 _PONG = Status(b"PONG")
 _BAD_NAME = b"ERR Client names cannot contain spaces, newlines or special characters."
 
@@ -91,7 +89,8 @@ def hello(node: NodeState, argv: Sequence[bytes]) -> Reply:
         client.name = name
     client.resp = node.resp = version
     facts: list[Reply] = [
-        *(b"server", b"redis", b"version", VERSION, b"proto", version, b"id", client.id),
+        *(b"server", node.version.product.encode(), b"version", node.version.number, b"proto", version),
+        *(b"id", client.id),
         *(b"mode", b"cluster" if node.slots is not None else b"standalone"),
         *(b"role", b"replica" if node.is_replica else b"master", b"modules", []),
     ]
@@ -207,7 +206,7 @@ def exec_(node: NodeState, argv: Sequence[bytes]) -> Reply:
                 replies.append(ErrorReply(refused.to_exec()))
                 continue
             try:
-                replies.append(carry_out(node, found(arguments), arguments))
+                replies.append(carry_out(node, found(node, arguments), arguments))
             except ErrorReply as error:
                 replies.append(error)
     finally:

@@ -7,7 +7,6 @@ from typing import Any
 
 from orderlab.sim.redis import config, notifications
 from orderlab.sim.redis.arguments import integer, option
-from orderlab.sim.redis.commands.connection import VERSION
 from orderlab.sim.redis.conditions import DiskError
 from orderlab.sim.redis.memory import MemoryAccount, usage
 from orderlab.sim.redis.node_state import NodeState
@@ -33,6 +32,7 @@ from orderlab.sim.redis.unsupported import (
     UnsupportedCommand,
     check_lacking,
 )
+from orderlab.sim.redis.versions import came_later
 
 
 @command("time", 1, "loading stale fast")
@@ -112,8 +112,11 @@ def _server(node: NodeState) -> dict[str, object]:
     time_us = node.now_ms * 1000 + node.now_us
     up_s = (node.now_ms - node.started_ms) // 1000
     of_process = {} if node.server is None else node.server.facts()
+    number = node.version.number.decode()
+    of_product = {"server_name": "valkey", "valkey_version": number} if node.version.is_valkey else {}
     return {
-        "redis_version": VERSION.decode(),
+        "redis_version": node.version.as_redis.decode(),
+        **of_product,
         "redis_mode": mode,
         **of_process,
         "server_time_usec": time_us,
@@ -344,14 +347,19 @@ def command_getkeysandflags(node: NodeState, argv: Sequence[bytes]) -> Reply:
 @command("command|count", 2, "loading stale")
 def command_count(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """COMMAND COUNT: of the server's commands, those that the kernel lacks included."""
-    return len(SERVER_COMMANDS)
+    return len(_commands_of(node))
+
+
+def _commands_of(node: NodeState) -> frozenset[bytes]:
+    version = node.version
+    return frozenset(name for name in SERVER_COMMANDS if not came_later(name, version)) | version.further
 
 
 @command("command|list", -2, "loading stale")
 def command_list(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """COMMAND LIST [FILTERBY PATTERN pattern], sorted."""
     subcommands = {b"%b|%b" % (name, sub) for name, subs in SERVER_SUBCOMMANDS.items() for sub in subs}
-    names = sorted(SERVER_COMMANDS | subcommands)
+    names = sorted(_commands_of(node) | subcommands)
     if len(argv) == 2:
         return names
     if len(argv) != 5 or option(argv[2]) != b"FILTERBY" or option(argv[3]) not in (b"PATTERN", b"MODULE", b"ACLCAT"):
@@ -368,9 +376,9 @@ def command_list(node: NodeState, argv: Sequence[bytes]) -> Reply:
 def command_getkeys(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """COMMAND GETKEYS command [argument ...]."""
     called = argv[2:]
-    found = find(called)
+    found = find(called, node.spellings)
     if found is None:
-        check_lacking(called)
+        check_lacking(called, node.version)
         raise ErrorReply(b"ERR Invalid command specified")
     if not found.has_keys:
         raise ErrorReply(b"ERR The command has no key arguments")

@@ -32,18 +32,14 @@ from orderlab.sim.redis.lua.sandbox import (
     prepare_chunk,
 )
 from orderlab.sim.redis.node_state import GROWTH_MAX_BYTES, UNCOUNTED, NodeState
-from orderlab.sim.redis.registry import SPELLINGS, find
-from orderlab.sim.redis.replies import OK, ErrorReply, Reply
+from orderlab.sim.redis.registry import find
+from orderlab.sim.redis.replies import OK, ErrorReply, Refusal, Reply
+from orderlab.sim.redis.versions import DEFAULT
 
 ARGUMENTS_IN_REGISTERS_MAX: Final = 3000
 """Keys and arguments that go onto the Lua stack; longer lists go in portions into tables."""
 KEYS_IN_REGISTERS_MAX: Final = 100
 """Keys are parameters of a Lua function, which may have 200 local variables."""
-CONSTANTS: dict[str, Any] = {
-    "LOG_DEBUG": 0, "LOG_VERBOSE": 1, "LOG_NOTICE": 2, "LOG_WARNING": 3,
-    "REPL_NONE": 0, "REPL_AOF": 1, "REPL_SLAVE": 2, "REPL_REPLICA": 2, "REPL_ALL": 3,
-    "REDIS_VERSION": b"7.0.15", "REDIS_VERSION_NUM": 0x0007000F,
-}  # fmt: skip
 ARGUMENT_BYTES_MAX: Final = 8 << 20
 """Keys and arguments beyond this get memory of their own for the run."""
 TIME_US_MAX: Final = 1 << 52
@@ -54,6 +50,8 @@ COMPILED_FREE: Final = 100_000_000
 """Instructions that compiling a client's script may take, however few its run may."""
 COMPILED_MAX: Final = 256
 """Scripts that are kept for the next node that loads them."""
+REFUSED: Final = b"refused"
+"""For Lua: the error of a call that was not carried out."""
 NO_ARGUMENTS = b"ERR Please specify at least one argument for this redis lib call"
 NOT_TEXT = b"ERR Lua redis lib command arguments must be strings or integers"
 MANY_ARGUMENTS: Final = 60
@@ -106,9 +104,10 @@ class LuaEngine:
         self._memory_used = self.sandbox.memory_used
         commands = {
             name: (command.handler, abs(command.arity), max(command.arity, 0) or sys.maxsize, command.is_write)
-            for name, command in SPELLINGS.items()
+            for name, command in node.spellings.items()
             if not command.special_in_script
         }
+        version = self.version = node.version
         short_ways = {name: SHORT_WAYS.get(name.lower(), {}) for name in commands}
         self._find_plain = commands.get
         self._numeric: set[bytes] = (
@@ -122,7 +121,7 @@ class LuaEngine:
         libraries = library_callables(self.sandbox, self._writer)
         guarded = {name: self._guarded(function) for name, function in (self._callables() | libraries).items()}
         unguarded = {"call": self._call, "take": self._take}
-        self.sandbox.install(files, unguarded | guarded, CONSTANTS, Direct(self._perform, self._slot))
+        self.sandbox.install(files, unguarded | guarded, version.script_constants(), self._direct())
         self._writer.marks = self.sandbox.marks()
         self._compile = self.sandbox.function("compile")
         self._numbers = 0
@@ -295,7 +294,7 @@ class LuaEngine:
         kind = type(outcome)
         if kind is bytes or kind is int or kind is list:
             return cast(Reply, outcome)
-        return result_of(self.sandbox, outcome, name, resp, self.node.resp)
+        return result_of(self.sandbox, outcome, name, resp, self.node)
 
     def _failure(self, error: BaseException, name: bytes) -> BaseException:
         """What to raise for an error of Lua that no script saw."""
@@ -425,14 +424,21 @@ class LuaEngine:
             "random": lambda: self.node.lua_random.draw(),
             "seed_random": lambda seed: self.node.lua_random.seed(seed),
             "may_call": self._may_call,
+            "text": self.version.text,
+            "has": lambda major, minor: self.version.has((int(major), int(minor))),
+            "has_written": lambda: self._run is not None and self._run.wrote,
         }
 
     def _may_call(self, *argv: bytes) -> bool | None:
         """Whether the caller's user may call this; None: there is no such command."""
-        if find(argv) is None:
+        if find(argv, self.node.spellings) is None:
             return None
         caller = self.node.caller
         return caller.guard is None or bool(caller.guard.may(caller, argv))
+
+    def _direct(self) -> Direct | None:
+        """The way of machine code, which writes numbers as Redis 7.0 does."""
+        return Direct(self._perform, self._slot) if self.version is DEFAULT else None
 
     def _guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """No Python exception may reach Lua, as a script could catch it and would hold a Python object; and no result
@@ -456,7 +462,7 @@ class LuaEngine:
         """``redis.call`` in Python: see ``receive`` in redis.lua for what it returns."""
         try:
             if not argv:
-                return None, b"error", NO_ARGUMENTS
+                return None, b"error", self.version.text(NO_ARGUMENTS), REFUSED
             numeric = self._numeric
             name = argv[0]
             if name in numeric:
@@ -469,7 +475,7 @@ class LuaEngine:
                     numeric.add(name)
                 size = len(_join(argv))
         except NotText as reason:
-            return None, reason.case, NOT_TEXT
+            return None, reason.case, self.version.text(NOT_TEXT), REFUSED
         except BaseException as error:
             self._stopped = error
             return None, b"abort"
@@ -524,7 +530,7 @@ class LuaEngine:
     def _refuse(self, error: BaseException) -> Any:
         """What Lua receives for an exception."""
         if isinstance(error, ErrorReply):
-            return None, b"error", error.message, True
+            return None, b"error", error.message, REFUSED if type(error) is Refusal else True
         if isinstance(error, ReplyTooLarge):
             return None, b"full"
         self._stopped = error

@@ -119,13 +119,14 @@ class SharedLua:
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
-        self._state: LuaEngine | None = None
+        self._states: dict[str, LuaEngine] = {}
 
     def state(self, node: NodeState) -> LuaEngine:
-        """A state in which no script has changed a setting yet, for ``node`` among others."""
-        if self._state is None or self._state.owner is not None:
-            self._state = LuaEngine(node, self.limits, SCRIPT_FILES)
-        return self._state
+        """A state in which no script has changed a setting yet, for ``node`` among others of its version."""
+        state = self._states.get(node.version.name)
+        if state is None or state.owner is not None:
+            state = self._states[node.version.name] = LuaEngine(node, self.limits, SCRIPT_FILES)
+        return state
 
 
 BAD_NAME = (
@@ -289,7 +290,7 @@ class LuaHost:
         sha = hashlib.sha1(source).hexdigest().encode()
         script = self.scripts.get(sha)
         if script is None:
-            shebang = parse_shebang(source)
+            shebang = parse_shebang(source) if self.node.version.has((7, 0)) else Shebang(None, source)
             self._settle()
             try:
                 compiled = self._engine.compile_script(sha, shebang.body)
@@ -313,7 +314,8 @@ class LuaHost:
         if self._engine.owner is not None and self._engine.owner is not self.node:
             self._engine = self._lua.state(self.node)
             for script in self.scripts.values():
-                script.compiled = self._engine.compile_script(script.sha, parse_shebang(script.source).body)
+                body = script.source if script.flags is None else parse_shebang(script.source).body
+                script.compiled = self._engine.compile_script(script.sha, body)
                 if script.flags is None:
                     self._numbers[script.sha] = script.compiled.number
 
@@ -345,7 +347,7 @@ class LuaHost:
         """A loaded script. Raises ErrorReply (NOSCRIPT)."""
         script = self.scripts.get(sha) or self.scripts.get(sha.lower())
         if script is None:
-            raise ErrorReply(NO_SCRIPT)
+            raise ErrorReply(self.node.version.text(NO_SCRIPT))
         return script
 
     def run(self, script: Script, key_count: int, values: Sequence[bytes], read_only: bool) -> Reply:

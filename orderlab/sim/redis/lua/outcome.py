@@ -6,6 +6,7 @@ from typing import Any
 
 from orderlab.sim.redis.lua.replies import ResultReader, error_line, to_integer
 from orderlab.sim.redis.lua.sandbox import Sandbox
+from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.replies import ErrorReply, Reply
 
 NO_MESSAGE = (
@@ -13,8 +14,8 @@ NO_MESSAGE = (
 )
 
 
-def result_of(sandbox: Sandbox, outcome: Any, name: bytes, resp: int, script_resp: int) -> Reply:
-    """The reply for what ``run.lua`` returns, to a client that speaks RESP ``resp``; ``script_resp`` is what the
+def result_of(sandbox: Sandbox, outcome: Any, name: bytes, resp: int, node: NodeState) -> Reply:
+    """The reply for what ``run.lua`` returns, to a client that speaks RESP ``resp``; ``node.resp`` is what the
     script has set. Raises ErrorReply for a script that failed."""
     if outcome is None:
         return None
@@ -26,7 +27,7 @@ def result_of(sandbox: Sandbox, outcome: Any, name: bytes, resp: int, script_res
     if kind:
         _, *items = outcome
         return items if float not in map(type, items) else [_item(item) for item in items]
-    reader = ResultReader(resp, script_resp)
+    reader = ResultReader(resp, node.resp)
     if kind is None:
         return _tree(sandbox, outcome, reader)
     if outcome[1] == b"boolean":
@@ -37,7 +38,10 @@ def result_of(sandbox: Sandbox, outcome: Any, name: bytes, resp: int, script_res
     message, source, line = outcome[2:]
     if message is None:
         raise ErrorReply(NO_MESSAGE % name)
-    if source is not None and line is not None:
+    if not node.version.has((7, 0)):
+        place = b"" if source is None or line is None else b"%b:%b: " % (source, line)
+        message = b"ERR Error running script (call to f_%b): %b%b" % (name, place, message.split(b"\0")[0])
+    elif source is not None and line is not None:
         message = message.split(b"\0")[0] + b" script: %b, on %b:%b." % (name, source, line)
     raise ErrorReply(error_line(message))
 

@@ -14,9 +14,10 @@ from orderlab.sim.redis.conditions import Abort, NodeCrashed, ScriptKilled
 from orderlab.sim.redis.execution import carry_out
 from orderlab.sim.redis.hash_slots import hash_slot
 from orderlab.sim.redis.node_state import NodeState
-from orderlab.sim.redis.registry import SPELLINGS, Command, find
-from orderlab.sim.redis.replies import ErrorReply, Reply
+from orderlab.sim.redis.registry import Command, find
+from orderlab.sim.redis.replies import ErrorReply, Refusal, Reply
 from orderlab.sim.redis.unsupported import UnsupportedCommand, check_lacking, refused_to_scripts
+from orderlab.sim.redis.versions import came_later
 
 UNKNOWN_COMMAND = b"ERR Unknown Redis command called from script"
 WRONG_ARGUMENT_COUNT = b"ERR Wrong number of args calling Redis command from script"
@@ -140,11 +141,11 @@ class ScriptRun:
         node = self.node
         if self.watched:
             return self._call_watched(argv)
-        command = SPELLINGS.get(argv[0])
+        command: Command | None = node.spellings.get(argv[0])
         if command is None or command.special_in_script:
             command = self._resolve(argv)
         if command.arity != len(argv) and not 0 < -command.arity <= len(argv):
-            raise ErrorReply(WRONG_ARGUMENT_COUNT)
+            raise self._refusal(WRONG_ARGUMENT_COUNT)
         if command.is_write:
             if not self.wrote:
                 self._check_first_write(command)
@@ -172,7 +173,7 @@ class ScriptRun:
                 raise verdict
         command = self._resolve(argv)
         if not command.admits(len(argv)):
-            raise ErrorReply(WRONG_ARGUMENT_COUNT)
+            raise self._refusal(WRONG_ARGUMENT_COUNT)
         if self.client.guard is not None:
             refused = self.client.guard.refusal(self.client, argv, b"lua")
             if refused is not None:
@@ -186,31 +187,36 @@ class ScriptRun:
             self._check_slot(command, argv)
         return carry_out(node, command, argv)
 
+    def _refusal(self, text: bytes) -> ErrorReply:
+        """The error of a call that the server does not carry out."""
+        return Refusal(self.node.version.text(text))
+
     def _resolve(self, argv: Sequence[bytes]) -> Command:
         """The command behind ``argv``, if a script may call it."""
-        command = find(argv)
+        node = self.node
+        command = find(argv, node.spellings)
         if command is None:
-            arity = None if self.node.scripts_may_call_all else refused_to_scripts(argv)
-            if arity is not None:
+            arity = None if node.scripts_may_call_all else refused_to_scripts(argv)
+            if arity is not None and not came_later(argv[0].lower(), node.version):
                 fits = len(argv) == arity or len(argv) >= -arity > 0
-                raise ErrorReply(NOT_FROM_SCRIPT if fits else WRONG_ARGUMENT_COUNT)
-            check_lacking(argv)
-            raise ErrorReply(UNKNOWN_COMMAND)
+                raise self._refusal(NOT_FROM_SCRIPT if fits else WRONG_ARGUMENT_COUNT)
+            check_lacking(argv, node.version)
+            raise self._refusal(UNKNOWN_COMMAND)
         if command.special_in_script:
             if not command.admits(len(argv)):
-                raise ErrorReply(WRONG_ARGUMENT_COUNT)
+                raise self._refusal(WRONG_ARGUMENT_COUNT)
             if "noscript" in command.flags:
                 if not self.node.scripts_may_call_all:
-                    raise ErrorReply(NOT_FROM_SCRIPT)
+                    raise self._refusal(NOT_FROM_SCRIPT)
                 if command.name.partition(b"|")[0] in NEVER_NESTED:
                     raise UnsupportedCommand(f"{command.name.decode().upper()} within a script")
             if command.may_replicate and self.read_only:
-                raise ErrorReply(READ_ONLY_SCRIPT)
+                raise self._refusal(READ_ONLY_SCRIPT)
         return command
 
     def _check_stale(self, command: Command) -> None:
         if self.node.is_stale() and "stale" not in command.flags:
-            raise ErrorReply(STALE)
+            raise self._refusal(STALE)
 
     def _check_first_write(self, command: Command) -> None:
         node = self.node
@@ -221,7 +227,7 @@ class ScriptRun:
             return
         self._check_stale(command)
         if self.read_only:
-            raise ErrorReply(READ_ONLY_SCRIPT)
+            raise self._refusal(READ_ONLY_SCRIPT)
         is_master = self.client.is_master
         if node.is_read_only_replica() and not is_master:
             raise ErrorReply(conditions.READ_ONLY)

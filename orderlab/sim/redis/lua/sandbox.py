@@ -159,13 +159,14 @@ class Sandbox:
         files: Sequence[str],
         callables: Mapping[str, Callable[..., Any]],
         constants: Mapping[str, Any],
-        direct: Direct,
+        direct: Direct | None,
     ) -> None:
         """Load the trusted ``files``, once. They may call ``callables``, which must not raise, and ``direct``;
         ``constants`` become fields of the table ``redis``. From here on nothing else can be put in."""
-        function, slot = direct.function, direct.slot
+        function, slot = (direct.function, direct.slot) if direct else (None, [None])
+        call = lua_library("call.c") if direct else None
         host, add_callable, add_constant = self._runtime.execute(
-            OPEN, lua_library("json.c"), lua_library("call.c"), function, slot, id(function), id(slot)
+            OPEN, lua_library("json.c"), call, function, slot, id(function), id(slot)
         )
         if slot[0] is not None:
             self.fast_path, slot[0] = FastPath(*slot[0]), None

@@ -16,6 +16,7 @@ from orderlab.sim.redis.blocking import Waiting
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.registry import find
 from orderlab.sim.redis.replies import ErrorReply, Reply
+from orderlab.sim.redis.shard import Shard
 from orderlab.sim.redis.subscriptions import CHANNEL, PATTERN, SHARD_CHANNEL
 from orderlab.sim.redis.wire.call_counts import Statistics
 from orderlab.sim.redis.wire.resp_reader import RequestReader
@@ -29,6 +30,7 @@ class Serving(Protocol):
     """What a connection knows of its node (`served_node`)."""
 
     gate: Gate | None
+    shard: Shard
     statistics: Statistics
 
     def admit(self, connection: ServedClient) -> None:
@@ -277,7 +279,7 @@ class ServedClient(asyncio.Protocol):
 
     def describe(self) -> bytes:
         """Its line of CLIENT LIST."""
-        client, now_s, command = self.client, time.monotonic(), find(self._argv)
+        client, now_s, command = self.client, time.monotonic(), find(self._argv, self.node.shard.spellings)
         kinds = [kind for kind, _ in client.subscriptions]
         waiting = self.output_bytes
         facts = {

@@ -25,7 +25,7 @@ class ServedCluster:
         if not 1 <= masters <= MASTERS_MAX:
             raise InputError(f"--cluster {masters}: a cluster has 1 to {MASTERS_MAX} masters; choose such a number")
         settings = settings or ServeSettings()
-        shards = [Shard(SharedLua(SCRIPT_LIMITS)) for _ in range(masters)]
+        shards = [Shard(SharedLua(SCRIPT_LIMITS), settings.version) for _ in range(masters)]
         self.cluster = Cluster.of(shards, [slot * masters // SLOT_COUNT for slot in range(SLOT_COUNT)])
         ports = [settings.port + index if settings.port else 0 for index in range(masters)]
         self.nodes = [

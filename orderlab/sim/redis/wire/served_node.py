@@ -25,6 +25,7 @@ from orderlab.sim.redis.replies import OK, QUEUED, ErrorReply, Reply
 from orderlab.sim.redis.shard import Shard
 from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.redis.users import User
+from orderlab.sim.redis.versions import DEFAULT, ServerVersion
 from orderlab.sim.redis.wire.call_counts import Statistics, is_rejection
 from orderlab.sim.redis.wire.meanwhile import Meanwhile
 from orderlab.sim.redis.wire.monitoring import called, is_hidden, line
@@ -55,6 +56,8 @@ class ServeSettings:
     """Time moves by command alone (DEBUG SLEEP)."""
     password: bytes = b""
     """What AUTH has to say; empty: nothing."""
+    version: ServerVersion = DEFAULT
+    """The server that it is."""
 
     def check(self) -> None:
         """Raise InputError where the node would be open to anybody."""
@@ -72,7 +75,7 @@ class ServedNode:
     def __init__(self, settings: ServeSettings | None = None, shard: Shard | None = None) -> None:
         self.settings = settings or ServeSettings()
         self.settings.check()
-        self.shard = shard or Shard(SharedLua(SCRIPT_LIMITS))
+        self.shard = shard or Shard(SharedLua(SCRIPT_LIMITS), self.settings.version)
         self.gate: Gate | None = None
         self.connections: dict[Client, ServedClient] = {}
         self.port = self.settings.port
@@ -220,7 +223,7 @@ class ServedNode:
         return self._pauses_all or self._may_write(connection.client, argv)
 
     def _may_write(self, client: Client, argv: Sequence[bytes]) -> bool:
-        command = find(argv)
+        command = find(argv, self.shard.spellings)
         if command is None:
             return False
         if command.name == b"exec" and client.queue:
@@ -457,7 +460,7 @@ class ServedNode:
         """What a client hears that has not said who it is."""
         if connection.is_authenticated or not self._must_say_who(connection):
             return None
-        command = find(argv)
+        command = find(argv, self.shard.spellings)
         if command is None or not command.admits(len(argv)) or "no_auth" in command.flags:
             return None  # the shard says what is wrong, or carries it out
         client, why = connection.client, b"NOAUTH Authentication required."
@@ -479,7 +482,7 @@ class ServedNode:
     ) -> None:
         """Count a command, and show it to those that watch."""
         ns = time.perf_counter_ns() - begun_ns
-        command = find(argv)
+        command = find(argv, self.shard.spellings)
         connection.last_s = time.monotonic()
         if command is not None:
             self.statistics.count(command.name, ns, reply)
@@ -487,7 +490,7 @@ class ServedNode:
                 self.on_slots_changed()
             if queue and command.name == b"exec" and isinstance(reply, list):
                 for queued, inner in zip(queue, reply, strict=True):
-                    called_by_it = find(queued)
+                    called_by_it = find(queued, self.shard.spellings)
                     if called_by_it is not None:
                         self.statistics.count(called_by_it.name, 0, inner)
         elif isinstance(reply, ErrorReply):

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.sim.redis.replies import Reply
+from orderlab.sim.redis.versions import VERSIONS, ServerVersion
 from orderlab.sim.stores.binding.operations import OperationBinding, OperationCompiler, base_of, scope_of
 from orderlab.sim.stores.binding.replies import ReplyReader
 from orderlab.sim.stores.binding.results import Call, Failed, Fields, GivenUp, Result, Saved, Script
@@ -98,6 +99,16 @@ class Binding:
         return self.store.tables if isinstance(self.store, Store) else None
 
     @property
+    def server(self) -> ServerVersion:
+        """The server that the scripts are for."""
+        return VERSIONS[self.store.server]
+
+    def on(self, server: ServerVersion) -> Binding:
+        """The same store on another server."""
+        base = self.base and self.base.on(server)
+        return replace(self, store=self.store.model_copy(update={"server": server.name}), base=base)
+
+    @property
     def modulus(self) -> int:
         """Number of packet identifiers."""
         return self.store.modulus
@@ -105,7 +116,7 @@ class Binding:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the store's author takes for granted; a verdict repeats it."""
-        return tuple(self.store.assumptions)
+        return (*(self.server.assumed() if self.tables is None else ()), *self.store.assumptions)
 
     @property
     def accepted(self) -> tuple[Accepted, ...]:

@@ -239,6 +239,8 @@ class ContractStore(Table):
     """What stands in strings of programs where they put a value in, by the text of what is put in."""
     specification: str
     """The contract: one of the suite's, or ``FILE.py:CLASS``."""
+    server: Literal["6.2", "7.0", "7.2", "7.4", "8.0", "valkey-8"] = "7.0"
+    """The server that the scripts are for."""
     assumptions: list[str] = []
     """Sentences that every report repeats: what the store takes for granted."""
     accept: list[Accepted] = []

@@ -58,7 +58,7 @@ class _LongRun:
     """The run so far: numbers of batches and of messages."""
 
     def __init__(self, binding: Binding) -> None:
-        self.store = BoundStore(binding, KernelBackend(), DEFAULT_EXPIRY_MS)
+        self.store = BoundStore(binding, KernelBackend(version=binding.server), DEFAULT_EXPIRY_MS)
         self.batch = 0
         self.saved = 0
         self.last: Any = None
@@ -282,7 +282,7 @@ def tabulate(
 def compare(table: Table, mutated: Binding, script: str) -> BesideOriginal:
     """Hold ``mutated`` (unscaled; it differs in the script ``script``) against the original's table."""
     scaled, _ = scale(mutated, table.binding.modulus)
-    backend = KernelBackend()
+    backend = KernelBackend(version=mutated.server)
     count = 0
     try:
         load_scripts(scaled, backend)

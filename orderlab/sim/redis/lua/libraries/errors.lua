@@ -8,6 +8,7 @@ local floor = math.floor
 local getinfo, match = debug.getinfo, string.match
 local aborted, charge, check_abort, is_aborting = host.aborted, host.charge, host.check_abort, host.is_aborting
 local globals = host.globals
+local has_error_tables = host.python.has(7, 0) -- before, every error was a string
 
 host.functions = {} -- what scripts see of these files: C functions on the server
 local host_functions = host.functions
@@ -114,7 +115,14 @@ local function final_error(err)
     return abort
   end
   local place = origin()
-  if type(err) ~= "table" then
+  if not has_error_tables then
+    local kind = type(err)
+    if kind ~= "string" and kind ~= "number" then -- the server's own handler fails
+      err = "err_handler_def:9: attempt to concatenate local 'err' (a " .. kind .. " value)"
+      place = { source = "@err_handler_def", currentline = 9 }
+    end
+    err = { err = tostring(placed(err)) }
+  elseif type(err) ~= "table" then
     err = { err = "ERR " .. tostring(placed(err)) }
   end
   if place then
@@ -179,7 +187,7 @@ local function settle_pcall(ok, ...)
   end
   check_abort()
   local err = ...
-  if type(err) == "table" then
+  if type(err) == "table" and has_error_tables then
     local text = err.err
     local kind = type(text)
     if kind == "string" or kind == "number" then

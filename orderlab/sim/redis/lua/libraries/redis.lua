@@ -21,6 +21,23 @@ local function error_table(message, is_reply)
   return err
 end
 
+-- Before Redis 7.0 errors were strings, and those of calls that are not carried out named the line first (luaPushError).
+local text, has = python.text, python.has
+local has_error_tables = has(7, 0)
+
+local function refused(message, from)
+  if has_error_tables then
+    return message
+  end
+  local level = 2
+  local info = getinfo(level, "Sl")
+  while info and info.source == "=host" do
+    level = level + 1
+    info = getinfo(level, "Sl")
+  end
+  return info and format("%s: %d: %s", info.source, info.currentline, sub(message, from or 1)) or message
+end
+
 local RETRY = {}
 local cases = {}
 
@@ -66,6 +83,10 @@ local function receive(first, ...)
     if not case then
       return { ok = "OK" }
     elseif case == "error" then
+      value = is_reply == "refused" and refused(value) or value
+      if not has_error_tables then
+        error(value, 0)
+      end
       error(error_table(value, is_reply))
     end
     return cases[case](select(2, ...))
@@ -75,7 +96,8 @@ end
 
 local function receive_protected(first, case, value, ...)
   if first == nil and case == "error" then
-    return error_table(value, (...))
+    local is_reply = ...
+    return error_table(is_reply == "refused" and refused(value) or value, is_reply)
   end
   return receive(first, case, value, ...)
 end
@@ -85,7 +107,7 @@ end
 local recording = false -- whether each call reports its line
 local ARGUMENTS_AT_ONCE = 60
 local LARGE_KILOBYTES = 8192 -- with more in memory, strings may be so long that their bytes are counted before they are copied
-local NOT_TEXT = "ERR Lua redis lib command arguments must be strings or integers"
+local NOT_TEXT = text("ERR Lua redis lib command arguments must be strings or integers")
 
 -- All arguments as strings, their number and bytes, or nil. Numbers as luaArgsToRedisArgv writes them; -0 and NaN keep their
 -- sign only here.
@@ -117,7 +139,7 @@ end
 local function send_slowly(...)
   local arguments, count, bytes = texts(...)
   if not arguments then
-    return nil, "error", NOT_TEXT
+    return nil, "error", NOT_TEXT, "refused"
   end
   check_arguments(bytes)
   if count > ARGUMENTS_AT_ONCE then
@@ -187,16 +209,20 @@ end
 -- The rest: texts and checks of script_lua.c -------------------------------------------------------------------------
 
 local function raise(message)
+  message = text(message)
+  if not has_error_tables then
+    error(sub(message, 5), 0) -- without the code ERR
+  end
   error(error_table(message))
 end
 
 local function single_field_table(field, prefix)
   return function(...)
-    local text = ...
-    if select("#", ...) ~= 1 or type(text) ~= "string" then
-      return error_table("ERR wrong number or type of arguments")
+    local value = ...
+    if select("#", ...) ~= 1 or type(value) ~= "string" then
+      return error_table(refused(text("ERR wrong number or type of arguments"), 5))
     end
-    return { [field] = prefix and prefix(text) or text }
+    return { [field] = prefix and has_error_tables and prefix(value) or value }
   end
 end
 
@@ -262,7 +288,7 @@ function redis.set_repl(...)
 end
 
 function redis.replicate_commands()
-  return true
+  return has_error_tables or not python.has_written()
 end
 
 function redis.breakpoint()
@@ -271,7 +297,7 @@ end
 
 function redis.debug() end
 
-function redis.acl_check_cmd(...)
+local function acl_check_cmd(...)
   if select("#", ...) == 0 then
     raise("ERR Please specify at least one argument for this redis lib call")
   end
@@ -284,6 +310,10 @@ function redis.acl_check_cmd(...)
     raise("ERR Invalid command passed to redis.acl_check_cmd()")
   end
   return allowed
+end
+
+if has(7, 0) then
+  redis.acl_check_cmd = acl_check_cmd
 end
 
 host.libraries.redis = redis

@@ -1,0 +1,134 @@
+"""Servers of other versions: what a client and a script are told there, as those servers say it."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+import redis
+
+from orderlab.model.errors import InputError
+from orderlab.properties.plugin.served import ServedRedis
+from orderlab.sim.redis.backends import KernelBackend
+from orderlab.sim.redis.replies import ErrorReply, Reply
+from orderlab.sim.redis.shard import Shard
+from orderlab.sim.redis.versions import DEFAULT, VERSIONS, version_named
+from tests.in_process import orderlab
+
+REFUSED_BY_6_2 = b"ERR unknown command `LMPOP`, with args beginning with: `1`, `k`, `LEFT`, "
+POP = b"return redis.call('LMPOP', 1, KEYS[1], 'LEFT')"
+
+
+def said(server: str, *argv: str) -> Reply:
+    """The reply of a node of that version."""
+    reply = Shard(version=VERSIONS[server]).execute([word.encode() for word in argv])
+    return reply.message.decode() if isinstance(reply, ErrorReply) else reply
+
+
+@pytest.mark.parametrize(
+    ("server", "script", "message"),
+    [
+        (
+            "6.2",
+            "return redis.call('lmpop')",
+            "ERR Error running script (call to f_2b2d8d7ac8ee7d9a1e8b3c8fd0ae7e3b2fdd8f4a): @user_script:1: "
+            "@user_script: 1: Unknown Redis command called from Lua script",
+        ),
+        ("6.2", "return redis.pcall('lmpop')", "@user_script: 1: Unknown Redis command called from Lua script"),
+        ("6.2", "return redis.error_reply('x')", "x"),
+        ("6.2", "return redis.error_reply()", "@user_script: 1: wrong number or type of arguments"),
+        (
+            "6.2",
+            "#!lua flags=no-writes\nreturn 1",
+            "ERR Error compiling script (new function): user_script:1: unexpected symbol near '#'",
+        ),
+        ("7.4", "return redis.pcall('x')", "ERR Unknown Redis command called from script"),
+        ("valkey-8", "return redis.pcall('x')", "ERR Unknown command called from script"),
+    ],
+)
+def test_a_script_is_told_in_the_words_of_its_server(server: str, script: str, message: str) -> None:
+    told = said(server, "EVAL", script, "0")
+    assert isinstance(told, str)
+    assert told.split("f_")[0] == message.split("f_")[0]
+    assert told.split(": ")[-1] == message.split(": ")[-1]
+
+
+def test_a_command_is_unknown_before_its_release() -> None:
+    assert said("6.2", "LMPOP", "1", "k", "LEFT") == REFUSED_BY_6_2.decode()
+    assert said("7.0", "LMPOP", "1", "k", "LEFT") is None
+    assert said("6.2", "EXPIRE", "k", "1", "NX") == "ERR wrong number of arguments for 'expire' command"
+    told = said("6.2", "CLIENT", "FOO")
+    assert told == "ERR Unknown subcommand or wrong number of arguments for 'FOO'. Try CLIENT HELP."
+
+
+def test_commands_that_wait_may_be_called_by_scripts_of_7_2() -> None:
+    assert said("7.2", "EVAL", "return redis.call('BLPOP', 'k', 1)", "0") is None
+    assert "not allowed" in str(said("7.0", "EVAL", "return redis.call('BLPOP', 'k', 1)", "0"))
+
+
+def test_a_server_says_who_it_is() -> None:
+    assert said("7.4", "EVAL", "return redis.REDIS_VERSION", "0") == b"7.4.1"
+    assert said("valkey-8", "EVAL", "return redis.REDIS_VERSION", "0") == b"7.2.4"
+    assert said("6.2", "EVAL", "return redis.REDIS_VERSION", "0") is None
+    information = said("valkey-8", "INFO", "server")
+    assert b"redis_version:7.2.4\r\n" in bytes(information)
+    assert b"valkey_version:8.1.8\r\n" in bytes(information)
+
+
+def test_nodes_of_different_versions_share_no_lua_state() -> None:
+    backends = [KernelBackend(version=VERSIONS[name]) for name in ("6.2", "7.0", "6.2")]
+    replies = [backend.eval(POP, [b"k"]) for backend in backends]
+    assert isinstance(replies[0], ErrorReply)
+    assert replies == [replies[0], None, replies[0]]
+
+
+def test_a_version_is_one_object_in_every_process() -> None:
+    assert pickle.loads(pickle.dumps(DEFAULT)) is DEFAULT
+    with pytest.raises(InputError, match=r"--server 5: .* give one of 6\.2, 7\.0, 7\.2, 7\.4, 8\.0, valkey-8"):
+        version_named("5")
+
+
+@pytest.mark.orderlab_redis(server="6.2")
+def test_the_fixture_serves_another_version(orderlab_redis: ServedRedis) -> None:
+    client = orderlab_redis.client()
+    with pytest.raises(redis.ResponseError) as refused:
+        client.execute_command("LMPOP", 1, "k", "LEFT")
+    assert REFUSED_BY_6_2.removeprefix(b"ERR ").decode().strip() in str(refused.value)
+    assert client.info()["redis_version"] == "6.2.14"
+
+
+def test_validate_runs_scripts_on_the_server_that_is_named(tmp_path: Path) -> None:
+    (tmp_path / "pop.lua").write_bytes(POP)
+    newer = orderlab("validate", tmp_path, "--effort", "0.01", "--backend", "kernel")
+    assert "2 hold: one-slot, bounded" in newer.stdout
+    older = orderlab("validate", tmp_path, "--effort", "0.01", "--backend", "kernel", "--server", "6.2")
+    assert "pop.lua could not be run" in older.stdout
+    assert "LMPOP came with Redis 7.0" in older.stdout
+    assert "assumed: the server is Redis 6.2.14" in older.stdout
+
+
+def test_validate_takes_the_server_from_the_store(tmp_path: Path) -> None:
+    store = tmp_path / "lock"
+    store.mkdir()
+    for file in Path("orderlab/lua/lock").iterdir():
+        if file.is_file():
+            (store / file.name).write_bytes(file.read_bytes())
+    binding = store / "store.toml"
+    binding.write_text('server = "6.2"\n' + binding.read_text())
+    told = orderlab(
+        "validate", store, "--trust-adapter", "--effort", "0.01", "--backend", "kernel", "--law", "one-slot"
+    )
+    assert "assumed: the server is Redis 6.2.14" in told.stdout
+    binding.write_text(binding.read_text().replace('"6.2"', '"6.1"'))
+    told = orderlab("validate", store, "--trust-adapter")
+    assert told.returncode == 2
+    assert 'server: unknown value "6.1"' in told.stderr
+
+
+@pytest.mark.parametrize("command", [("serve", "--port", "0"), ("validate", "lua/lock"), ("lint", "lua/lock")])
+def test_an_unknown_server_is_one_line(command: tuple[str, ...]) -> None:
+    told = orderlab(*command, "--server", "nine")
+    assert told.returncode == 2
+    assert re.fullmatch("orderlab: --server nine: .*valkey-8\n", told.stderr)
