@@ -77,7 +77,7 @@ class ErrorReply(Exception):
         return f"ErrorReply({self.message!r})"
 
 
-class Refusal(ErrorReply):
+class RefusedCall(ErrorReply):
     """What a call of a script is told that is not carried out. Redis 6.2 puts the line of the script before it."""
 
 

@@ -33,7 +33,7 @@ from orderlab.sim.redis.lua.sandbox import (
 )
 from orderlab.sim.redis.node_state import GROWTH_MAX_BYTES, UNCOUNTED, NodeState
 from orderlab.sim.redis.registry import find
-from orderlab.sim.redis.replies import OK, ErrorReply, Refusal, Reply
+from orderlab.sim.redis.replies import OK, ErrorReply, RefusedCall, Reply
 from orderlab.sim.redis.versions import DEFAULT
 
 ARGUMENTS_IN_REGISTERS_MAX: Final = 3000
@@ -121,7 +121,8 @@ class LuaEngine:
         libraries = library_callables(self.sandbox, self._writer)
         guarded = {name: self._guarded(function) for name, function in (self._callables() | libraries).items()}
         unguarded = {"call": self._call, "take": self._take}
-        self.sandbox.install(files, unguarded | guarded, version.script_constants(), self._direct())
+        direct = Direct(self._perform, self._slot) if version is DEFAULT else None  # it writes numbers as 7.0 does
+        self.sandbox.install(files, unguarded | guarded, version.script_constants(), direct)
         self._writer.marks = self.sandbox.marks()
         self._compile = self.sandbox.function("compile")
         self._numbers = 0
@@ -436,10 +437,6 @@ class LuaEngine:
         caller = self.node.caller
         return caller.guard is None or bool(caller.guard.may(caller, argv))
 
-    def _direct(self) -> Direct | None:
-        """The way of machine code, which writes numbers as Redis 7.0 does."""
-        return Direct(self._perform, self._slot) if self.version is DEFAULT else None
-
     def _guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """No Python exception may reach Lua, as a script could catch it and would hold a Python object; and no result
         may be too large for the memory that is left, as Lua's error would then unwind Python's own frames."""
@@ -530,7 +527,7 @@ class LuaEngine:
     def _refuse(self, error: BaseException) -> Any:
         """What Lua receives for an exception."""
         if isinstance(error, ErrorReply):
-            return None, b"error", error.message, REFUSED if type(error) is Refusal else True
+            return None, b"error", error.message, REFUSED if type(error) is RefusedCall else True
         if isinstance(error, ReplyTooLarge):
             return None, b"full"
         self._stopped = error

@@ -15,7 +15,7 @@ from orderlab.sim.redis.execution import carry_out
 from orderlab.sim.redis.hash_slots import hash_slot
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import Command, find
-from orderlab.sim.redis.replies import ErrorReply, Refusal, Reply
+from orderlab.sim.redis.replies import ErrorReply, RefusedCall, Reply
 from orderlab.sim.redis.unsupported import UnsupportedCommand, check_lacking, refused_to_scripts
 from orderlab.sim.redis.versions import came_later
 
@@ -189,7 +189,7 @@ class ScriptRun:
 
     def _refusal(self, text: bytes) -> ErrorReply:
         """The error of a call that the server does not carry out."""
-        return Refusal(self.node.version.text(text))
+        return RefusedCall(self.node.version.text(text))
 
     def _resolve(self, argv: Sequence[bytes]) -> Command:
         """The command behind ``argv``, if a script may call it."""
