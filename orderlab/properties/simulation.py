@@ -57,9 +57,8 @@ def located(verdicts: Iterable[Verdict], system: str, settings: Settings, seed: 
         finding = verdicts[index].witness
         if not numbers:
             continue
-        never = (
-            finding.event_id is None or verdicts[index].law == "cursor-safe"
-        )  # the row of which is of what came instead
+        # The row of which is of what came instead.
+        never = finding.event_id is None or verdicts[index].law == "cursor-safe"
         told = _told(watch, numbers[0], not never, finding)
         if told is not None and len(numbers) > 1:
             in_order = sorted(numbers, key=lambda number: watch.wanted[number].sequence)

@@ -156,9 +156,8 @@ def panels(rows: Sequence[Mapping[str, float | None]], faults: Sequence[Mapping[
             continue  # not every system has all
         means = [mark.y for curve in curves for mark in curve.marks]
         ends = [mark.high for curve in curves for mark in curve.marks if mark.high is not None]
-        room = 2 * max(
-            means, default=0.0
-        )  # intervals of two or three runs may reach far beyond: they are cut, and told by hovering
+        # Intervals of two or three runs may reach far beyond: they are cut, and told by hovering.
+        room = 2 * max(means, default=0.0)
         y = ChartAxis(caption, scale_of([0.0, *means, *(min(end, room) for end in ends)], is_log=False))
         struck = list(_struck(faults, LINES_MAX - len(curves), y.scale))
         yield {
@@ -176,9 +175,8 @@ def _struck(faults: Sequence[Mapping[str, Any]], room: int, y: Scale) -> Iterato
     kinds = list(dict.fromkeys(one["fault"] for one in told))
     alone = kinds if len(kinds) <= room else kinds[: room - 1]
     names = [*alone, *(["other faults"] if len(alone) < len(kinds) else [])]
-    for style, name in zip(
-        range(LINES_MAX - 1, -1, -1), names, strict=False
-    ):  # from the end: the same in every chart, and no other curve's
+    # From the end: the same in every chart, and no other curve's.
+    for style, name in zip(range(LINES_MAX - 1, -1, -1), names, strict=False):
         at = sorted(
             (one["at_s"], f"{one['fault']} on {one['node']}")
             for one in told

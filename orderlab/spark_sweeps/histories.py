@@ -367,9 +367,8 @@ def _shuffled(
         ) else F.col("publisher").isNotNull() if role == BY_FIFO else F.lit(True)  # fmt: skip
         to_one = F.when(concerned, F.array(place)).otherwise(nowhere)
         of_role = F.array(*everywhere[number * count : (number + 1) * count])
-        places.append(
-            F.when(is_again, of_role).otherwise(to_one) if role == BY_SUBSCRIBER else to_one
-        )  # whoever may have a copy
+        # Whoever may have a copy.
+        places.append(F.when(is_again, of_role).otherwise(to_one) if role == BY_SUBSCRIBER else to_one)
     keyed_row = is_answer | F.col("publisher").isNotNull()
     targets = F.when(keyed_row, F.flatten(F.array(*places))).otherwise(F.array(*everywhere))
     spread = frame.withColumn("part", F.explode(targets))

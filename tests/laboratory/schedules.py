@@ -54,12 +54,8 @@ def _of_producer(acks: str, idempotent: bool) -> dict[str, Any]:
 
 def _flat(drawn: dict[str, Any]) -> dict[str, Any]:
     producer: dict[str, Any] = drawn.pop("producer")
-    return {
-        **SMALLEST,
-        **producer,
-        **drawn,
-        "partitions": max(drawn["partitions"], drawn["brokers"]),
-    }  # fewer are refused
+    # Fewer are refused.
+    return {**SMALLEST, **producer, **drawn, "partitions": max(drawn["partitions"], drawn["brokers"])}
 
 
 configurations = st.fixed_dictionaries(

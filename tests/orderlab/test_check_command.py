@@ -89,9 +89,8 @@ def test_a_law_asked_for_by_name_has_to_be_put_to_the_test(tmp_path):
     assert "vacuous: exactly-once, asked for by name, was not tested" in named.stdout
     assert check(file, "--law", "fifo", "--law", "exactly-once", "--allow-vacuous").exit_code == 0
     assert check(file, "--drain-bound-ms", 5).exit_code == 3  # nothing has healed
-    assert (
-        check(file, "--law", "exactly-once", "--budget", 0, "--allow-vacuous").exit_code == 3
-    )  # unfinished, not vacuous
+    # Unfinished, not vacuous.
+    assert check(file, "--law", "exactly-once", "--budget", 0, "--allow-vacuous").exit_code == 3
 
 
 def test_several_files_are_judged_each_and_the_worst_is_the_exit_code(tmp_path):

@@ -65,9 +65,8 @@ def test_a_budget_that_does_not_suffice_exits_3() -> None:
 
 def test_the_same_bytes_whatever_the_hash_seed() -> None:
     settings = ("path=lua/specimens/identifier-reused-while-live", "readers=2", "messages=3", "modulus=2", "failover=1")
-    found = [
-        json.loads(explore(*settings, more=("--json", "--symmetry"), hash_seed=seed).stdout) for seed in ("", "7")
-    ]  # drawn, and set
+    # Drawn, and set.
+    found = [json.loads(explore(*settings, more=("--json", "--symmetry"), hash_seed=seed).stdout) for seed in ("", "7")]
     for one in found:
         del one["run"]
     assert json.dumps(found[0]) == json.dumps(found[1])

@@ -76,11 +76,8 @@ def test_papers_name_no_inner_path_as_something_to_import() -> None:
     found = {}
     for paper in PAPERS:
         lines = [line for line in paper.read_text().splitlines() if invited.search(line) and "python -m" not in line]
-        if lines and paper.name not in (
-            "CONTRIBUTING.md",
-            "ARCHITECTURE.md",
-            "decisions.md",
-        ):  # for who changes orderlab
+        # For who changes orderlab.
+        if lines and paper.name not in ("CONTRIBUTING.md", "ARCHITECTURE.md", "decisions.md"):
             found[paper.name] = lines
     assert not found
 

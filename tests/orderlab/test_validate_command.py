@@ -92,9 +92,8 @@ def test_every_store_that_the_papers_name_is_in_the_table() -> None:
     ids=lambda store: store.path.rpartition("/")[2],
 )
 def test_a_store_has_its_verdicts_and_its_exit_code(run: Run, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        validation, "crowd", lambda make, search: None
-    )  # tried beside the contracts' own tests, and not once more here
+    # Tried beside the contracts' own tests, and not once more here.
+    monkeypatch.setattr(validation, "crowd", lambda make, search: None)
     code, told = run(*store.arguments, "--json", *CHEAP)
     found = json.loads(told)
     verdicts = {one["law"]: one["outcome"] for one in found["laws"]}

@@ -15,9 +15,7 @@ AXES = {
     "t": ["x", "y", "log"],
     "f": [True, False],
 }
-DESIGNS = [
-    {}, {"kind": "latin-hypercube", "samples": 40}, {"kind": "sobol", "samples": 32}, {"kind": "one-at-a-time"},
-]  # fmt: skip
+DESIGNS = [{}, {"kind": "latin-hypercube", "samples": 40}, {"kind": "sobol", "samples": 32}, {"kind": "one-at-a-time"}]
 EXPRESSIONS = [
     "a + b * 2 - 1 / (a + 1)",
     "a // 2 + a % 3 - a ** 2",

@@ -218,9 +218,8 @@ def test_words_claim_no_more_than_intervals_hold(kind, sweep_file, pool):
     claims = {match[0] for text in said for match in CLAIM.finditer(text)}
     assert claims, "nothing is said"
     for claim in claims:
-        if (
-            not claim.startswith("nominal ") and kind != "rare-event"
-        ):  # whose exact one is that of plain runs, and is risk's
+        # Whose exact one is that of plain runs, and is risk's.
+        if not claim.startswith("nominal ") and kind != "rare-event":
             for name in POPULATIONS:
                 share = min(coverage(kind, runs, name, times) for runs in KINDS[kind][1])
                 assert share >= least(0.95, times), f"{kind} says {claim!r} and holds {share:.0%} with {name}"

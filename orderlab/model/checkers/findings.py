@@ -400,9 +400,8 @@ def _shortened(events: list[Mapping[str, Any]], finding: Finding) -> tuple[Mappi
     if finding.event_id is not None:
         until = finding.event_id
         if finding.shows is Shows.SUBSCRIPTIONS and finding.other_event_id is not None:
-            until = max(
-                until, finding.other_event_id
-            )  # a SUBSCRIBE that comes later explains nothing, for what lies in between
+            # A SUBSCRIBE that comes later explains nothing, for what lies in between.
+            until = max(until, finding.other_event_id)
         events = [
             event for event in events if event["event_id"] <= until or event["event_id"] == finding.other_event_id
         ]

@@ -57,9 +57,8 @@ _ROWS_PER_CHUNK = 1 << 16
 # Words of an entry: one per (subscriber, packet identifier) that QoS 2 ever used. None is ever removed.
 _PUBLISHER, _TOPIC, _LEVEL, _SEQUENCE, _STAGE, _EVENT, _SESSION, _LOST, _RELEASED_IN, _WHO, _ID = range(11)
 _ENTRY = 11
-_SILENT, _MIXED, _PUBLISHED, _RECEIVED, _RELEASED, _DONE = range(
-    6
-)  # stages; of a silent one nothing is known, of a mixed one too much
+# Stages; of a silent one nothing is known, of a mixed one too much.
+_SILENT, _MIXED, _PUBLISHED, _RECEIVED, _RELEASED, _DONE = range(6)
 # Words of a session: one per client. How often it was cleared, connected and disconnected; how often connected when it
 # was last cleared; the last PUBREC and PUBREL rows.
 _CLEARS, _CONNECTS, _DISCONNECTS, _CONNECTS_AT_CLEAR, _LAST_RECEIVE, _LAST_RELEASE = range(6)
@@ -259,9 +258,8 @@ def _observe(state: Any, rows: Any) -> None:
             entries[entry, _LOST] = session[_DISCONNECTS]
         elif what == DELIVER and (delivered_qos[row] if delivered_qos[row] >= 0 else qos[row]) == 2:
             entry = _entry_of(state, who, packet_id[row])
-            level = np.int64(qos[row]) * 2 + (
-                1 if retained[row] > 0 else 0
-            )  # of the publish; with RETAIN it is another message
+            # Of the publish; with RETAIN it is another message.
+            level = np.int64(qos[row]) * 2 + (1 if retained[row] > 0 else 0)
             _published(entries[entry], sessions[who], event_id[row], publisher[row], topic[row], level, sequence[row])
             entries[entry, _LOST] = sessions[who, _DISCONNECTS]
         elif numbers[_USED] > 0 and what in (DELIVER, ACKNOWLEDGE, TRIM, EXPIRE):

@@ -126,9 +126,8 @@ class _Log:
         self.values: dict[tuple[str, int], dict[Any, int]] = {}  # (key, offset) → value → the row that tells it first
         self.offsets: dict[tuple[str, Any], dict[int, int]] = {}  # (key, value) → offset → row
         self.polled: set[tuple[str, Any]] = set()  # (key, value)
-        self.polled_at: dict[
-            tuple[str, int], dict[Any, int]
-        ] = {}  # (key, offset) → value polled → row of its first poll
+        # (key, offset) → value polled → row of its first poll.
+        self.polled_at: dict[tuple[str, int], dict[Any, int]] = {}
         self.high: dict[str, int] = {}  # key → the highest offset that was polled
         known: dict[str, set[int]] = {}
         for step in steps:

@@ -76,9 +76,8 @@ _GONE = 4  # the stage of what left the queue and may be on its way; it is in no
 _RETAINED = 4  # added to the QoS of a message that carries RETAIN: that is another message than the one without
 # Words of a session: one per client.
 _CONNECTION, _CONNECTED, _LAST_PUBLISH, _LAST_PUBREL, _HEAD, _CLEARED_IN, _CUT_OFF, _FILTER = range(8)
-_NEW_SESSION = np.array(
-    [0, 1, -1, -1, -1, -1, 0, -1], dtype=np.int64
-)  # taken as connected: a recording may begin in the middle
+# Taken as connected: a recording may begin in the middle.
+_NEW_SESSION = np.array([0, 1, -1, -1, -1, -1, 0, -1], dtype=np.int64)
 
 _SEVERAL = -2  # in place of the one filter that the client has subscribed to
 # Words of `numbers`: entries in use, send order, antecedents, violations, cuts, deliveries without identifier, messages

@@ -222,9 +222,8 @@ class WillChecker:
         if connection.ended_us is None or connection.said_goodbye or connection.delay_us < 0:
             return False
         due_us = client.due_us(number)
-        slack_us = (
-            CONNECT_LASTS_US if due_us == connection.ended_us + connection.delay_us else 0
-        )  # the CONNECT itself may end the session
+        # The CONNECT itself may end the session.
+        slack_us = CONNECT_LASTS_US if due_us == connection.ended_us + connection.delay_us else 0
         is_back = connection.delay_us > 0 and self._is_back(client, number, connection, slack_us)
         return not is_back and due_us + CONNECT_LASTS_US < self._last_us
 

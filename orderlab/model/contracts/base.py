@@ -284,9 +284,8 @@ class Contract:
         """The same contract, of which clients use these operations alone."""
         made = copy.copy(self)
         for method, limited in (("calls", _calls_among), ("crowds", _crowds_among)):
-            object.__setattr__(
-                made, method, partial(limited, self, frozenset(names))
-            )  # an author's class may be frozen
+            # An author's class may be frozen.
+            object.__setattr__(made, method, partial(limited, self, frozenset(names)))
         return made
 
     def crowds(self) -> Sequence[Crowd]:
@@ -330,9 +329,8 @@ def shown(state: Any) -> str:
     if isinstance(state, set | frozenset) and state:
         inside = "{" + ", ".join(sorted(map(shown, state))) + "}"
         return inside if type(state) is set else f"{type(state).__name__}({inside})"
-    if (
-        is_dataclass(state) and not isinstance(state, type) and hasattr(type(state).__repr__, "__wrapped__")
-    ):  # not one of its own
+    # Not one of its own.
+    if is_dataclass(state) and not isinstance(state, type) and hasattr(type(state).__repr__, "__wrapped__"):
         given = [(one.name, getattr(state, one.name), one.default) for one in fields(state) if one.repr]
         return f"{type(state).__qualname__}({_told(given)})"
     if isinstance(state, tuple) and hasattr(state, "_fields") and type(state).__repr__.__module__ == "collections":

@@ -335,9 +335,8 @@ def _integers(array: pa.Array) -> IntArray:
         return values
     if kind.kind == "u":  # has no -1
         values = np.minimum(values.astype(np.uint64), np.uint64(2**63 - 1)).astype(np.int64)
-    first, skipped = divmod(
-        array.offset, 8
-    )  # a batch is a slice of its table, whose bits must not be unpacked for each
+    # A batch is a slice of its table, whose bits must not be unpacked for each.
+    first, skipped = divmod(array.offset, 8)
     held = np.frombuffer(validity, np.uint8)[first : (array.offset + len(array) + 7) // 8]
     is_there = np.unpackbits(held, bitorder="little", count=skipped + len(array))[skipped:]
     return np.where(is_there.view(np.bool_), values, values.dtype.type(-1))
@@ -438,9 +437,8 @@ class ArrowDecoder(Decoder):
         if pa.types.is_boolean(array.type):
             array = array.cast(pa.int8())
         numbers = _integers(array)
-        if (
-            array.null_count < len(array) and int((numbers == -1).sum()) > array.null_count
-        ):  # -1 in memory is what is absent
+        # -1 in memory is what is absent.
+        if array.null_count < len(array) and int((numbers == -1).sum()) > array.null_count:
             row = int(np.argmax((numbers == -1) & np.asarray(array.is_valid())))
             raise InputError(
                 f"{self.place}: row {self.rows + row + 1}: {column} is -1, must be in {_span(column)}; null is what "

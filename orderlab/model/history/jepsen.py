@@ -227,9 +227,8 @@ _TOKEN = re.compile(
 _CLOSES = {"[": "]", "(": ")", "{": "}", "#{": "}"}
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "b": "\b", "f": "\f", '"': '"', "\\": "\\"}
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_SYMBOLIC = {
-    name: float(name) for name in ("NaN", "Inf", "-Inf")
-}  # one object each: a NaN is the value that was written
+# One object each: a NaN is the value that was written.
+_SYMBOLIC = {name: float(name) for name in ("NaN", "Inf", "-Inf")}
 _CONSTANTS = {"nil": None, "true": True, "false": False}
 _CHARACTERS = {"newline": "\n", "return": "\r", "space": " ", "tab": "\t", "formfeed": "\f", "backspace": "\b"}
 _DIGITS_MAX = 4300

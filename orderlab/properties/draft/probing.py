@@ -349,9 +349,7 @@ def _member(name: str, now_ms: int) -> object:
 def _packed(value: object) -> bytes:
     """A value as msgpack: what `cmsgpack` of a server packs the same JSON as."""
     bench = KernelBackend()
-    reply = bench.execute(
-        b"EVAL", b"return cmsgpack.pack(cjson.decode(ARGV[1]))", b"0", json.dumps(value).encode()
-    )  # fmt: skip
+    reply = bench.execute(b"EVAL", b"return cmsgpack.pack(cjson.decode(ARGV[1]))", b"0", json.dumps(value).encode())
     return bytes(reply) if isinstance(reply, bytes) else b""
 
 

@@ -237,9 +237,8 @@ class _NodeConnection:
             self.is_up = True
             again = [written for written in self.unanswered if not written.is_expired]
             self.unanswered = deque(again)
-            for (
-                written
-            ) in again:  # before what has been submitted meanwhile, so that a session's saves keep their order
+            # Before what has been submitted meanwhile, so that a session's saves keep their order.
+            for written in again:
                 self._write(written)
             self.flush()
 

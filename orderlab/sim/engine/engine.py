@@ -94,10 +94,8 @@ class Waits:
     def until(self, now_us: float) -> float:
         """The integral over time, up to now, of the number of jobs that wait."""
         beyond_us = 0.0
-        for (
-            begun,
-            jobs,
-        ) in self._ahead:  # one after the other: from Python 3.12 on `sum` makes up for what rounding loses
+        # One after the other: from Python 3.12 on `sum` makes up for what rounding loses.
+        for begun, jobs in self._ahead:
             if begun > now_us:
                 beyond_us += (begun - now_us) * jobs
         return self._total_us - beyond_us

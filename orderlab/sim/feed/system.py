@@ -140,9 +140,8 @@ class ZaqarSystem(SharedFeed):
         for number, process in enumerate(self.processes):
             own = range(number, self.settings.queues, len(self.processes))
             keys = [key for queue in own for key in (self.counters[queue], self.feeds[queue])]
-            expired = (
-                self._expired(process, own) if self.may_expire else 0
-            )  # asked for first: a key that is asked for goes when its time is over
+            # Asked for first: a key that is asked for goes when its time is over.
+            expired = self._expired(process, own) if self.may_expire else 0
             size, there, *entries = (
                 reply if isinstance(reply, int) else 0
                 for reply in map(

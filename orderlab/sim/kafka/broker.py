@@ -42,9 +42,8 @@ def offsets_partition_for(group_id: str) -> int:
     """The partition of `__consumer_offsets` that keeps a group's commits, and whose leader coordinates the group
     (``GroupMetadataManager.partitionFor``)."""
     hashed = java_hash(group_id)
-    return (
-        0 if hashed == -1 << 31 else abs(hashed)
-    ) % OFFSETS_PARTITIONS  # Kafka's own abs: the smallest integer has none
+    # Kafka's own abs: the smallest integer has none.
+    return (0 if hashed == -1 << 31 else abs(hashed)) % OFFSETS_PARTITIONS
 
 
 class AppendError(StrEnum):

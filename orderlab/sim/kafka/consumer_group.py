@@ -112,9 +112,8 @@ class ConsumerGroup:
         self._rebalances += 1
         self._is_due = False
         number = self._rebalances
-        for (
-            member
-        ) in self.members:  # the eager protocol: all give up all, so that no partition has two owners in between
+        # The eager protocol: all give up all, so that no partition has two owners in between.
+        for member in self.members:
             member.revoke()
 
         def fall_due() -> None:
@@ -157,9 +156,8 @@ class ConsumerGroup:
         lag_us, now = self.cluster.replicas.offsets_lag_us, int(self.env.now)
         for partition, offset in offsets.items():
             for at, end in partition.truncations:
-                if (
-                    at > member.polled_us
-                ):  # what was read has been replaced: the position is taken back to where the logs part (KIP-320)
+                # What was read has been replaced: the position is taken back to where the logs part (KIP-320).
+                if at > member.polled_us:
                     offset = min(offset, end)
             before, self.committed[partition] = self.committed[partition], offset
             if lag_us or self.offsets.behind is not None:
@@ -293,9 +291,8 @@ class Consumer:
             left -= len(records)
             if not fetched.parts:
                 self._ready.pop(0)
-                self._fetch(
-                    fetched.leader
-                )  # only now: one fetch a leader is under way or waits here, which bounds what is held
+                # Only now: one fetch a leader is under way or waits here, which bounds what is held.
+                self._fetch(fetched.leader)
         self.polled_us = self.env.now
         self.is_busy = True
         return polled

@@ -300,9 +300,8 @@ class Producer:
         call_at(self.env, self.env.now + self.settings.linger_us, accumulator.expire)
 
     def _expire(self, partition: Partition, accumulator: _Accumulator) -> None:
-        number = (
-            accumulator.lingering.popleft()
-        )  # all linger equally long, so that the timer that was set first is over first
+        # All linger equally long, so that the timer that was set first is over first.
+        number = accumulator.lingering.popleft()
         if accumulator.timer == number and accumulator.open:
             self._seal(partition, accumulator)
 

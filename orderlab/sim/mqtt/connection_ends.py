@@ -33,9 +33,8 @@ def cut(world: World, subscribers: Iterable[int], until_us: int) -> None:
         if not table.connected[subscriber]:
             continue
         server_us = _server_notices(world, subscriber, until_us)
-        if (
-            server_us is not None and server_us < until_us
-        ):  # the client finds out at the same time at the earliest, and cannot connect before
+        # The client finds out at the same time at the earliest, and cannot connect before.
+        if server_us is not None and server_us < until_us:
             _kill(world, subscriber)
             connect_anew(world, subscriber, until_us + world.traffic.reconnect_us)
         else:
@@ -47,9 +46,8 @@ def cut_publishers(world: World, broker: int, until_us: int) -> float:
     nothing that is sent meanwhile arrives, and the publishers connect anew when the links are there again. When all is
     well."""
     links, keep_us = world.brokers[broker].publisher_links(), world.traffic.keep_alive_us
-    if (
-        keep_us is None or world.env.now + 1.5 * keep_us >= until_us
-    ):  # they send, so that the last packet came just before
+    # They send, so that the last packet came just before.
+    if keep_us is None or world.env.now + 1.5 * keep_us >= until_us:
         links.cut(until_us)
         return float(until_us + 2 * (until_us - world.env.now) + RETRANSMIT_US)
     back_us = _at_a_tick(world, until_us + world.traffic.reconnect_us)

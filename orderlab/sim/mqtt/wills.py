@@ -221,9 +221,8 @@ class Wills:
                 let_in()
 
         def is_due() -> bool:
-            return (
-                int(self.world.env.now) >= self.told_us.get(of, asked_us) + self.wait_us
-            )  # the last connection is over by then
+            # The last connection is over by then.
+            return int(self.world.env.now) >= self.told_us.get(of, asked_us) + self.wait_us
 
         if is_due():
             self.unfinished[broker, of] = None
@@ -254,9 +253,8 @@ class Wills:
         def read(reply: Reply) -> bool | None:
             if isinstance(reply, ErrorReply):
                 return None
-            return (
-                reply is None or reply == mine or reply.startswith(inherited)
-            )  # it may have got through before, and the reply not
+            # It may have got through before, and the reply not.
+            return reply is None or reply == mine or reply.startswith(inherited)
 
         def claimed(is_first: bool) -> None:
             self._more_wait(broker, -1)

@@ -131,9 +131,8 @@ def build() -> Path:
 def _compile_library(text: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     include = "-I" + sysconfig.get_path("include")
-    later = (
-        ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
-    )  # Python's functions: ELF asks for no word
+    # Python's functions: ELF asks for no word.
+    later = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
     command = [
         _compiler(),
         "-O2",

@@ -109,10 +109,8 @@ def numbered_keys(count_at: int, *before: int) -> KeyFinder:
         fixed = [argv[at] for at in before]
         if argv[count_at] == b"%d" % count:
             return [*fixed, *argv[first : first + count]]
-        return [
-            *argv[first : first + count],
-            *fixed,
-        ]  # what only atoi can read is left to genericGetKeys, which has them last
+        # What only atoi can read is left to genericGetKeys, which has them last.
+        return [*argv[first : first + count], *fixed]
 
     return find_keys
 

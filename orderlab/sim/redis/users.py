@@ -92,9 +92,7 @@ class Selector:
         """Another with the same rules."""
         first = {name: list(words) for name, words in self.first_arguments.items()}
         keys, channels = dict(self.keys), list(self.channels)
-        return Selector(
-            set(self.commands), self.has_future, first, self.all_keys, keys, self.all_channels, channels
-        )  # fmt: skip
+        return Selector(set(self.commands), self.has_future, first, self.all_keys, keys, self.all_channels, channels)
 
     @property
     def allows_all(self) -> bool:

@@ -82,9 +82,8 @@ class Follower:
         it is ``now_us``, which may be before that: a server that is killed with commands in its queue has not run
         them."""
         place = len(self._waiting)
-        while (
-            place and self._waiting[place - 1][0] > begun_us
-        ):  # keys that come from another node, while requests wait for the end of a stall
+        # Keys that come from another node, while requests wait for the end of a stall.
+        while place and self._waiting[place - 1][0] > begun_us:
             place -= 1
         self._waiting.insert(place, (begun_us, clock_us, requests))
         self.catch_up(now_us)
@@ -224,9 +223,8 @@ class RedisNode:
             work, replies, written = self._run_troubled(at, requests)
         self._occupy(now, begun, work, written, len(requests))
         shard = self.shard
-        if (
-            self.is_replica_away and self.replica is not None and not self.replica.lag_us
-        ):  # who waits for the replica waits in vain
+        # Who waits for the replica waits in vain.
+        if self.is_replica_away and self.replica is not None and not self.replica.lag_us:
             replies = [
                 reply if type(reply) is ErrorReply or request.kind in READS else WAITED_IN_VAIN
                 for request, reply in zip(requests, replies, strict=True)

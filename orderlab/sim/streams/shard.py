@@ -430,9 +430,8 @@ class Shard:
                     if here >= end:
                         if here >= stop:
                             break
-                        if (
-                            here[:14] == stream
-                        ):  # stored since the round began; so is all that follows of the topics that share the index
+                        # Stored since the round began; so is all that follows of the topics that share the index.
+                        if here[:14] == stream:
                             key = stream + _AT_END
                             break
                         stream = here[:14]

@@ -53,9 +53,8 @@ def make_settings(kind: type[S], given: Mapping[str, Any], rows: Mapping[str, Ma
         made = kind.model_validate({**base, **given})
     except ValidationError as error:
         raise InputError(f"{system}: {first_error(error)}") from None
-    if (
-        isinstance(made, DeviceSettings) and made.brokers > made.partitions
-    ):  # Kafka takes them: they stand by, and look as if they worked
+    # Kafka takes them: they stand by, and look as if they worked.
+    if isinstance(made, DeviceSettings) and made.brokers > made.partitions:
         raise InputError(
             f"{system}: partitions {made.partitions}: {made.brokers} brokers read them, some would have none; set "
             f"{made.brokers} at least"

@@ -172,9 +172,8 @@ def _next(steps: list[RateTrial], low: float, high: float) -> float:
     if not low:
         return high / 2
     since_overload = next((count for count, step in enumerate(reversed(steps)) if not step.is_sustained), len(steps))
-    nearby = low * (
-        1 + NEARBY * 2 ** max(since_overload - CREEPS, 0)
-    )  # what came out of that run was far too little: it never settled
+    # What came out of that run was far too little: it never settled.
+    nearby = low * (1 + NEARBY * 2 ** max(since_overload - CREEPS, 0))
     return nearby if nearby < (low + high) / 2 else (low + high) / 2
 
 

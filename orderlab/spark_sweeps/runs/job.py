@@ -336,10 +336,8 @@ class _Recorded:
 
     def __init__(self, path: Path, sweep: SweepFile) -> None:
         self._path, self._runs = path, 0
-        self._left = set(sweep.record.metrics) - {
-            "*",
-            "steady.*",
-        }  # the latter capacity adds by itself, and functions lack
+        # The latter capacity adds by itself, and functions lack.
+        self._left = set(sweep.record.metrics) - {"*", "steady.*"}
 
     def take(self, table: Any) -> None:
         """Look at the metrics of rows, as long as a pattern has matched nothing."""

@@ -149,10 +149,8 @@ def _without_ages(reply: Reply) -> Reply:
     if not isinstance(reply, list):
         return reply
     kinds = [type(one) for one in reply]
-    if kinds in (
-        [bytes, bytes, int, int],
-        [bytes, int, int],
-    ):  # something pending: when it was delivered, or how long ago
+    # Something pending: when it was delivered, or how long ago.
+    if kinds in ([bytes, bytes, int, int], [bytes, int, int]):
         return [*reply[:-2], None, reply[-1]]
     return [None if at and reply[at - 1] in _AGES else _without_ages(one) for at, one in enumerate(reply)]
 

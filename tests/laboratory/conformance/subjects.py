@@ -102,13 +102,11 @@ class KernelSubject:
         if len(argv) < 2:
             return True
         databases = self.shard.databases()
-        there = [
-            one.data[argv[1]] for one in databases.values() if argv[1] in one.data
-        ]  # EXEC may have read any of them
+        # EXEC may have read any of them.
+        there = [one.data[argv[1]] for one in databases.values() if argv[1] in one.data]
         is_here = self._client.database in databases and argv[1] in databases[self._client.database].data
-        return not is_here or any(
-            getattr(value, "encoding", b"") in LARGE_ENCODINGS for value in there
-        )  # gone by the end of EXEC
+        # Gone by the end of EXEC.
+        return not is_here or any(getattr(value, "encoding", b"") in LARGE_ENCODINGS for value in there)
 
     def differences(self, server: FrozenKeyspace, tolerance_ms: int) -> list[str]:
         return differences(self.shard.freeze(), server, tolerance_ms, self.name)

@@ -170,9 +170,8 @@ CHANGES = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_each_difference_has_a_short_witness(name: str, tmp_path: Path) -> None:
     change, kind = CHANGES[name]
-    effort = (
-        1.0 if name == "only the second client" else LITTLE
-    )  # a scope finds what is short; a walk made short keeps its tokens
+    # A scope finds what is short; a walk made short keeps its tokens.
+    effort = 1.0 if name == "only the second client" else LITTLE
     found = [
         one for one in differences(store("lock"), edited(tmp_path / "new", "lock", change), effort) if one.kind == kind
     ]
@@ -360,9 +359,8 @@ def test_feeds_and_job_queues_old_against_new(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if not request.node.get_closest_marker(
-        "exhaustive"
-    ):  # of the crowds, four fifths of the time, the one in which it shows
+    # Of the crowds, four fifths of the time, the one in which it shows.
+    if not request.node.get_closest_marker("exhaustive"):
         crowds, needed = (
             FeedStore.crowds,
             "messages that are read" if request.node.callspec.id == "the end of a page" else "",

@@ -206,9 +206,8 @@ def test_the_pytest_files_do_on_a_server_what_the_kernel_did(server: ServerProce
         (tmp_path / f"test_{name.replace(' ', '_').replace('-', '_')}.py").write_text(text)
     with closing(Connection(server.host, server.port)) as connection:
         connection.demand(b"FLUSHALL")
-    told = run_pytest(
-        tmp_path, REDIS_URL=f"redis://{server.host}:{server.port}/0"
-    )  # one process: its start is most of one file's time
+    # One process: its start is most of one file's time.
+    told = run_pytest(tmp_path, REDIS_URL=f"redis://{server.host}:{server.port}/0")
     assert told.returncode == 0, told.stdout
     assert re.search(rf"^{len(TRACES)} passed", told.stdout, re.MULTILINE), told.stdout
 

@@ -79,9 +79,7 @@ def test_what_is_found_is_added_in_the_order_of_the_analyses(jobs: int) -> None:
     found = judged.findings
     assert noted == [3, 1, [1], 2]
     assert [len(each.trace.steps) for each in found.by_law["law"]] == [1, 2, 3]
-    assert (found.gaps, found.work["steps"], found.broken) == (
-        ["gap 3", "gap 1", "gap 2"], 6, {"law": 3, "other": 3},
-    )  # fmt: skip
+    assert (found.gaps, found.work["steps"], found.broken) == (["gap 3", "gap 1", "gap 2"], 6, {"law": 3, "other": 3})
     assert found.examples == {"such as ": "3"}
 
 

@@ -20,9 +20,8 @@ def test_each_record_gives_its_delivery_once():
             held.update(zip(records, rows, strict=True))
             given += len(rows)
         elif held:
-            asked = draw.choices(
-                range(max(given - 400, 0), given), k=draw.randint(1, 40)
-            )  # some twice, some taken long ago
+            # Some twice, some taken long ago.
+            asked = draw.choices(range(max(given - 400, 0), given), k=draw.randint(1, 40))
             assert all(
                 transit.look(record) == (tuple(held[record][:2]) if record in held else None) for record in asked
             )

@@ -94,11 +94,8 @@ def test_the_layout_of_the_tables_on_disk_is_the_servers(process, count, payload
 
 def test_the_bytes_between_client_and_server_are_those_that_libpq_traces(real, tmp_path):
     tables, costs = real(), load_costs("prototype").postgres
-    client, connection, tables.now_ms = (
-        b"plain-client",
-        tables._connection.pgconn,
-        1_700_000_000_000,
-    )  # a time of these days takes 8 bytes
+    # A time of these days takes 8 bytes.
+    client, connection, tables.now_ms = (b"plain-client", tables._connection.pgconn, 1_700_000_000_000)
     for number in range(1, 7):  # statements are prepared when they come for the sixth time
         tables.save(client, [Incoming(number)])
         tables.fetch(client)

@@ -79,9 +79,8 @@ def test_an_iterator_that_is_committed_before_its_page_arrives_passes_messages_o
     laws = simulated(**given, commit="read")[1]
     assert laws["cursor-safe"] is Outcome.VIOLATED
     assert set(simulated(**given)[1].values()) == {Outcome.HOLDS}
-    given["faults"] += (
-        " client-link-cut@0.5:0:5"  # and not back before the run is over: what was overtaken is lost all the same
-    )
+    # And not back before the run is over: what was overtaken is lost all the same.
+    given["faults"] += " client-link-cut@0.5:0:5"
     assert simulated(**given, commit="read")[1]["at-least-once"] is Outcome.VIOLATED
     assert Outcome.VIOLATED not in simulated(**given)[1].values()
 

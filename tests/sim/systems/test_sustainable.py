@@ -148,9 +148,8 @@ SMALL = {"publishers": 60, "broker_cores": 1, "warm_up_s": 0.1, "duration_s": 0.
 
 def test_the_rate_of_bursts_is_what_is_published_on_average():
     bursts = {"publish_on_s": 0.2, "publish_off_s": 0.4, "publish_pattern": "exponential"}
-    trial, report = runs_of("tbmq-jedis", settings_of("tbmq-jedis", {**SMALL, **bursts}), 1)(
-        600.0, 4
-    )  # 30 messages/s while on
+    # 30 messages/s while on.
+    trial, report = runs_of("tbmq-jedis", settings_of("tbmq-jedis", {**SMALL, **bursts}), 1)(600.0, 4)
     assert trial.in_per_s == pytest.approx(report["counts"]["published"] / 1.3, rel=0.02)
     assert trial.in_per_s == pytest.approx(600, rel=0.2)
     steady, report = runs_of("tbmq-jedis", settings_of("tbmq-jedis", SMALL), 1)(600.0, 1)

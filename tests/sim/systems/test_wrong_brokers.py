@@ -537,11 +537,8 @@ def test_links_delay_by_tcps_attempts_and_nothing_arrives_after_a_death():
     assert not links
     links.cut(0, 1_000_000, 1_500_000)
     links.slow_down(1, 7)
-    assert links.through(who, np.array([1_000_000] * 3)).tolist() == [
-        1_600_000,
-        1_000_007,
-        1_000_000,
-    ]  # after 0.2 s, and 0.4 s more
+    # After 0.2 s, and 0.4 s more.
+    assert links.through(who, np.array([1_000_000] * 3)).tolist() == [1_600_000, 1_000_007, 1_000_000]
     assert links.through(who, np.array([1_500_000] * 3)).tolist() == [1_500_000, 1_500_007, 1_500_000]
     table = ConnectionTable.all_connected(3)
     table.links.kill(2, 500)

@@ -296,9 +296,8 @@ class Pairs:
     subscriber: IntArray
     lane: IntArray  # -1: nothing was delivered
     first: IntArray  # the first number owed
-    settled: npt.NDArray[
-        np.bool_
-    ]  # connected to the end of a recording that was not cut, nor cut for it: what is missing is lost
+    # Connected to the end of a recording that was not cut, nor cut for it: what is missing is lost.
+    settled: npt.NDArray[np.bool_]
     backlog: IntArray  # numbers up to this one had to be gone by the drain bound; -1: none
     backlog_due_us: IntArray  # when that bound passes; -1: the subscriber is away
     high: IntArray  # where not all is settled, what is missing up to this number is lost all the same: it was overtaken

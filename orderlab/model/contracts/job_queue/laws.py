@@ -75,9 +75,8 @@ class JobQueueLaws(PromisedQueue):
     def recovery(self, before: Queue, call: Call, reply: Reply, now_ms: int) -> bool | None:
         if call.name != "take" or before.is_paused:
             return None
-        if (
-            self.promises.recovers == "recover"
-        ):  # which has brought them back into the line, where they wait as others do
+        # Which has brought them back into the line, where they wait as others do.
+        if self.promises.recovers == "recover":
             return reply is not None if any(one.attempts for one in before.of(WAITING)) else None
         lapsed = [one for one in before.of(LEASED) if self._waits(one) and self._is_moved(one)]
         return reply is not None or bool(before.of(WAITING)) if lapsed else None

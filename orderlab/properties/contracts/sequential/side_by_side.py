@@ -83,9 +83,8 @@ class Metered(ContractRun):
         if report.waits:
             self.perform(Die(0))
             return None
-        self.clients[0] = (
-            ClientState()
-        )  # it remembers nothing: a list of all that it has seen would be copied with every call
+        # It remembers nothing: a list of all that it has seen would be copied with every call.
+        self.clients[0] = ClientState()
         if isinstance(report.reply, Failed):
             self.failed[name] = None
             return None
@@ -103,9 +102,8 @@ class Metered(ContractRun):
     def _send(self, number: int, call: Any) -> Any:
         before = self.bytes
         reply = super()._send(number, call)
-        if self.bytes == before and not isinstance(
-            reply, Waiting
-        ):  # a command that may block goes another way than all others
+        # A command that may block goes another way than all others.
+        if self.bytes == before and not isinstance(reply, Waiting):
             self.bytes += bytes_of(call.argv, reply)
         return reply
 

@@ -167,9 +167,8 @@ class ComparedRun(SessionRun):
         """As any run. After a reply that differs nothing is compared any more."""
         self.store.differences.clear()
         if isinstance(step, Interleave):
-            return StepReport(
-                step
-            )  # the two need not make the same calls: what comes between those of one is no step of both
+            # The two need not make the same calls: what comes between those of one is no step of both.
+            return StepReport(step)
         report = super().perform(step)
         if report.result is not None:
             for one in self.store.differences:

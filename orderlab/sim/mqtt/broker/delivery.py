@@ -401,9 +401,8 @@ class Delivery:
             over()
 
         last, end = int(arrived.max()), float(answered.max())
-        if end - last > RECORDED_WITHIN_US or (
-            self.answers_one_by_one and table.is_any_held_up
-        ):  # in order, as packets of one instant come one by one
+        # In order, as packets of one instant come one by one.
+        if end - last > RECORDED_WITHIN_US or (self.answers_one_by_one and table.is_any_held_up):
             call_at(self.node.env, last, reached)
             call_at(self.node.env, end, over)
         else:  # one event for both

@@ -212,9 +212,8 @@ class Qos2Receiver:
                     self._name(message), [(message, topic, time_ms)], self.node.number, self._saves, connection
                 )
                 requests.append((message, self._node_of(message), call, connection))
-            done = self.node.burst(
-                len(new), self.node.costs.acknowledge_us
-            )  # a call on the store, as a PUBACK makes one
+            # A call on the store, as a PUBACK makes one.
+            done = self.node.burst(len(new), self.node.costs.acknowledge_us)
             call_at(self.node.env, done, lambda: self._save(requests))
         if numbered:
             self._forward(numbered)

@@ -194,9 +194,8 @@ class Routing:
             begin, ready_us = 0, 0.0
             for start, end in zip(range(0, len(messages), SLICE), ends, strict=True):
                 count = min(SLICE, len(messages) - start)
-                ready_us = max(
-                    ready_us, (yield from node.dispatch(count, costs.match_us))
-                )  # in order, whichever thread is first
+                # In order, whichever thread is first.
+                ready_us = max(ready_us, (yield from node.dispatch(count, costs.match_us)))
                 if node.is_dead:
                     return
                 call_at(self.env, ready_us, partial(hand_on, begin, end, count))

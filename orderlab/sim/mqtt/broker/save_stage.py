@@ -191,9 +191,8 @@ class SaveStage:
             for start in range(0, len(saves), SLICE):
                 end = min(start + SLICE, len(saves))
                 count = int(saves.bounds[end] - saves.bounds[start])
-                written_us = yield from node.dispatch(
-                    count, costs.persist_us / 2
-                )  # half before it is written, half when its reply is here
+                # Half before it is written, half when its reply is here.
+                written_us = yield from node.dispatch(count, costs.persist_us / 2)
                 ready_us = max(ready_us, written_us)
                 if node.is_dead:
                     return
@@ -305,9 +304,8 @@ class SaveStage:
             list[int](),
         )
         packet_id, token = assigned.packet_id, assigned.token
-        if (
-            not (assigned.doubtful or sessions.may_end) and self.world.delivery.trims.limit is None
-        ):  # nothing else is to be noted
+        # Nothing else is to be noted.
+        if not (assigned.doubtful or sessions.may_end) and self.world.delivery.trims.limit is None:
             all_given = store.assigned_each(replies) if len(replies) == bounds[-1] - bounds[0] else None
             if all_given is not None:
                 packet_id[bounds[0] : bounds[-1]], token[bounds[0] : bounds[-1]] = all_given

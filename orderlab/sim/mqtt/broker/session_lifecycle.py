@@ -164,9 +164,8 @@ class SessionLifecycle:
     def _renew(self, subscriber: int) -> int:
         """The number of the session that begins with the CONNECT of now."""
         if self.table.exists[subscriber]:
-            self._end(
-                subscriber
-            )  # before the number grows: the CLEAR row is of the old session, the CONNECT row of the new one
+            # Before the number grows: the CLEAR row is of the old session, the CONNECT row of the new one.
+            self._end(subscriber)
             self.world.count("clean_starts")
         self.table.session_number[subscriber] += 1
         self.delivery.record_connect(subscriber)

@@ -191,9 +191,8 @@ class ServerBackend(Backend):
         until = time.monotonic() + BLOCKED_WITHIN_S
         for wait in waits:
             while not wait.is_over:
-                told = self._connection.demand(
-                    b"CLIENT", b"LIST", b"ID", wait.number
-                )  # before the look: it may be woken in between
+                # Before the look: it may be woken in between.
+                told = self._connection.demand(b"CLIENT", b"LIST", b"ID", wait.number)
                 if wait.client.has_input():
                     (wait.reply,), wait.is_over = wait.client.receive(1), True
                 elif any(b"b" in field for field in told.split() if field.startswith(b"flags=")):
@@ -205,9 +204,8 @@ class ServerBackend(Backend):
 
     def hang_up(self, wait: ServerWait) -> bool:
         """Close the connection of a client that waits, which is served nothing from now on."""
-        self._connection.execute(
-            b"CLIENT", b"KILL", b"ID", wait.number
-        )  # a server notices a closed socket later than the next command
+        # A server notices a closed socket later than the next command.
+        self._connection.execute(b"CLIENT", b"KILL", b"ID", wait.number)
         wait.client.close()
         self._further = [one for one in self._further if one is not wait.client]
         return True

@@ -21,9 +21,7 @@ _NO_FILE: Final = (
     b"command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order to store "
     b"users in the Redis configuration."
 )
-_REASONS: Final = {
-    Denial.COMMAND: b"command", Denial.KEY: b"key", Denial.AUTH: b"auth", Denial.CHANNEL: b"channel",
-}  # fmt: skip
+_REASONS: Final = {Denial.COMMAND: b"command", Denial.KEY: b"key", Denial.AUTH: b"auth", Denial.CHANNEL: b"channel"}
 
 
 def _permissions(node: NodeState) -> Permissions:

@@ -110,9 +110,8 @@ class LuaEngine:
         version = self.version = node.version
         short_ways = {name: SHORT_WAYS.get(name.lower(), {}) for name in commands}
         self._find_plain = commands.get
-        self._numeric: set[bytes] = (
-            set()
-        )  # commands that scripts gave numbers: an exception costs more than to look first
+        # Commands that scripts gave numbers: an exception costs more than to look first.
+        self._numeric: set[bytes] = set()
         self._slot: list[Any] = [None]
         """The last result of a direct call."""
         self._turn = [True]

@@ -45,9 +45,7 @@ _STRTOD = re.compile(
 )
 """What C's strtod takes from the front of a text."""
 
-_ESCAPES = {
-    0x22: b'"', 0x5C: b"\\", 0x2F: b"/", 0x62: b"\b", 0x66: b"\f", 0x6E: b"\n", 0x72: b"\r", 0x74: b"\t",
-}  # fmt: skip
+_ESCAPES = {0x22: b'"', 0x5C: b"\\", 0x2F: b"/", 0x62: b"\b", 0x66: b"\f", 0x6E: b"\n", 0x72: b"\r", 0x74: b"\t"}
 _SINGLE = {
     0x7B: "T_OBJ_BEGIN", 0x7D: "T_OBJ_END", 0x5B: "T_ARR_BEGIN", 0x5D: "T_ARR_END", 0x2C: "T_COMMA", 0x3A: "T_COLON",
 }  # fmt: skip

@@ -228,9 +228,8 @@ class ReplyReader:
     def _row(self, items: list[Any]) -> Row:
         row = dict(zip(self.columns, items, strict=True))
         if self.unpack is not None and "message" in row:
-            parts = (
-                self.unpack(row["message"]) if row["message"] else {}
-            )  # one that is only to be released may have dropped its content
+            # One that is only to be released may have dropped its content.
+            parts = self.unpack(row["message"]) if row["message"] else {}
             row |= parts
             row[PARTS] = parts
         return row

@@ -200,9 +200,8 @@ def _split(spelling: Spelling, given: Sequence[Node], count: int | None) -> tupl
             rest = _written_out(program, given[place + 1 :])
             if rest is None:
                 return None
-            if (
-                len(rest) == 1 and (number := _counted(program, rest[0])) is not None
-            ):  # phpredis: keys come first of all
+            # Phpredis: keys come first of all.
+            if len(rest) == 1 and (number := _counted(program, rest[0])) is not None:
                 return keys[:number], keys[number:]
             if len(rest) == 1 and (items := _items(program, rest[0])) is not None:
                 return keys, items

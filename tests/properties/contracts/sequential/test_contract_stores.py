@@ -209,11 +209,8 @@ def test_what_never_ends_costs_many_steps_and_shows_nothing_of_the_contract() ->
     search = Search(reruns, Findings(frozenset(terms.laws)))
     explore(reruns.run, next(one for one in terms.scopes if one.clients == 1), search, 0.002)
     calls, rest = divmod(search.findings.work["steps"], LIMIT_WORK)
-    assert (calls, rest, search.findings.coverage["specification"]) == (
-        2,
-        0,
-        0,
-    )  # of the first state alone, where two steps were allowed
+    # Of the first state alone, where two steps were allowed.
+    assert (calls, rest, search.findings.coverage["specification"]) == (2, 0, 0)
     assert set(search.findings.by_law) == {"bounded"}
 
 

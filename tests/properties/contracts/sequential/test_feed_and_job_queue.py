@@ -246,9 +246,8 @@ MARKED = "if not string.find(marker, '^%d+$') then"
 def test_a_marker_that_nobody_was_told_is_answered_as_the_store_says(
     replace: str, promise: str, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        validation, "crowd", lambda make, search: None
-    )  # such markers are tried where there are few messages
+    # Such markers are tried where there are few messages.
+    monkeypatch.setattr(validation, "crowd", lambda make, search: None)
     binding = feed_with(("list.lua", MARKED, replace))
     contract = binding.contract
     assert isinstance(contract, FeedStore)

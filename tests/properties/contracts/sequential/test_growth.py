@@ -79,9 +79,8 @@ def grown(binding: Binding) -> Growth:
     ],
 )
 def test_a_lock_that_keeps_every_token_leaves_something_behind(written: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        growth, "ROUNDS", growth.ROUNDS[:1]
-    )  # what is found after few rounds and lasts is found after many
+    # What is found after few rounds and lasts is found after many.
+    monkeypatch.setattr(growth, "ROUNDS", growth.ROUNDS[:1])
     found = grown(lock(written))
     assert "after 28 rounds" in found.keys
     assert "{lock}:" in found.keys

@@ -52,9 +52,8 @@ def test_a_sound_store_stays_green_and_every_operation_meets_trouble(store: str)
     assert ran(machine) is None
     taken = tally_of(machine.__name__).steps
     assert {"wait", "reply-lost", "crashed", "wrong-type"} <= {name.rpartition(" / ")[2] for name in taken}
-    assert ("die" in taken) == (
-        store == "job_queue_blocking"
-    )  # where an operation has several calls its client may die between them
+    # Where an operation has several calls its client may die between them.
+    assert ("die" in taken) == (store == "job_queue_blocking")
     assert min(tally_of(machine.__name__).coverage.values()) > 0
 
 

@@ -40,9 +40,8 @@ def test_each_store_costs_what_it_is_known_to():
     feed, watched, jobs, blocking = (
         measured(*loaded(name), FEW) for name in ("feed", "feed_watched", "job_queue", "job_queue_blocking")
     )
-    assert watched.commands - feed.commands == pytest.approx(
-        4
-    )  # WATCH, HGET, MULTI, EXEC around each post, and no INCR within
+    # WATCH, HGET, MULTI, EXEC around each post, and no INCR within.
+    assert watched.commands - feed.commands == pytest.approx(4)
     assert watched.latency_ms > feed.latency_ms
     blmove = len(b"*6\r\n$6\r\nBLMOVE\r\n" + 2 * b"$13\r\n{orders}:jobs_\r\n" + 2 * b"$4\r\nLEFT\r\n" + b"$1\r\n0\r\n")
     assert blocking.bytes - jobs.bytes > blmove

@@ -40,9 +40,8 @@ def judge_save(
         return judged
     if shown == before and _may_leave_as_before(save, reply, store, faulted):
         refused = [one.label for one in save.messages]
-        if (
-            faulted and reply.status == "error" and save.messages and _is_dead(save)
-        ):  # carried out or not, it shows nothing
+        # Carried out or not, it shows nothing.
+        if faulted and reply.status == "error" and save.messages and _is_dead(save):
             used = _after_save(account, save, reply, listing, store)[0].last_ids
             account = account._replace(last_ids=account.last_ids | used)
         return Judgement(account.with_fates(refused, "refused"), compare(account, account.queue, listing, LOST))

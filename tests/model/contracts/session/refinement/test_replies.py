@@ -158,9 +158,8 @@ def test_a_message_that_is_dead_on_arrival_does_not_fail_a_save() -> None:
     assert laws(judge_save(HOLDING, ObservedSave((dead,), 5), error, LISTED, STORE)) == ["all-or-nothing"]
     assert laws(judge_save(HOLDING, ObservedSave((dead,), 5), word, LISTED, STORE)) == []
     assert laws(judge_save(HOLDING, ObservedSave((dead, Message(5, LONG, 1)), 5), error, LISTED, STORE)) == ["no-loss"]
-    assert (
-        laws(judge_save(HOLDING, ObservedSave((fraction,), 5), error, LISTED, STORE)) == []
-    )  # MQTT has no such interval
+    # MQTT has no such interval.
+    assert laws(judge_save(HOLDING, ObservedSave((fraction,), 5), error, LISTED, STORE)) == []
 
 
 def test_where_it_is_promised_to_be_told_an_error_tells_nothing() -> None:

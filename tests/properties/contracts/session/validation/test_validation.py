@@ -268,13 +268,8 @@ def test_other_messages_wait_in_the_queue_where_that_takes_the_law_to_full_scale
         Save((Publication(label, b"m%d" % label, interval_ms=1000 if label == 2 else None),), limit=3)
         for label in (1, 2, 3, 4)
     )
-    limited = (
-        first,
-        second,
-        others[0],
-        Wait(1000),
-        others[1],
-    )  # the identifier that is free is that of the expired one
+    # The identifier that is free is that of the expired one.
+    limited = (first, second, others[0], Wait(1000), others[1])
     found = at_full_scale(small.trace(limited, (b"client-one",)), "bounded", 200, Reruns(small), Reruns(large))
     assert found is not None
     assert sorted(len(step.messages) for step in found.steps if isinstance(step, Save)) == [1, 1, 1, 198]
