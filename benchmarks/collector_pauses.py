@@ -226,6 +226,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    from orderlab import program
+    from orderlab import exit_codes
 
-    program.run(main, "collector_pauses")
+    exit_codes.run(main, "collector_pauses")

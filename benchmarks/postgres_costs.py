@@ -123,6 +123,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from orderlab import program
+    from orderlab import exit_codes
 
-    program.run(main, "postgres_costs")
+    exit_codes.run(main, "postgres_costs")

@@ -104,6 +104,6 @@ def main(folders: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    from orderlab import program
+    from orderlab import exit_codes
 
-    program.run(lambda: main(sys.argv[1:] or ["lua/session", "lua/pending", "lua/specimens/published"]), "stores")
+    exit_codes.run(lambda: main(sys.argv[1:] or ["lua/session", "lua/pending", "lua/specimens/published"]), "stores")

@@ -231,9 +231,9 @@ def _main() -> None:
 
 
 if __name__ == "__main__":
-    from orderlab import program
+    from orderlab import exit_codes
 
     if sys.argv[1:2] == ["memory"]:
         print(_peak_of_a_driver(int(sys.argv[2])))
     else:
-        program.run(_main, "sweep")
+        exit_codes.run(_main, "sweep")

@@ -10,9 +10,9 @@ from typer.core import TyperCommand, TyperGroup
 
 from orderlab import __version__
 from orderlab.commands import COMMANDS, PROGRAM, SUMMARIES
+from orderlab.exit_codes import SIGPIPE, ExitCode, of_signal
 from orderlab.extras import told
 from orderlab.model.errors import Defect, InputError
-from orderlab.program import SIGPIPE, ExitCode, of_signal
 
 HELP = {"help_option_names": ["-h", "--help"]}
 

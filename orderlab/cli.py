@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orderlab.commands import COMMANDS, PROGRAM
-from orderlab.program import SIGPIPE, ExitCode, of_signal, run, tell
+from orderlab.exit_codes import SIGPIPE, ExitCode, of_signal, run, tell
 
 if TYPE_CHECKING:
     import typer

@@ -10,7 +10,7 @@ import signal
 import pytest
 from hypothesis import settings
 
-from orderlab import program
+from orderlab import exit_codes
 
 os.environ.setdefault("ORDERLAB_PROGRESS", "0")  # on a busy machine anything may take longer than ten seconds
 os.environ["ORDERLAB_CACHE"] = "0"  # each test judges
@@ -21,7 +21,7 @@ settings.register_profile("fresh-seeds", max_examples=1000, database=None, deadl
 IS_FRESH = os.environ.get("ORDERLAB_FRESH_EXAMPLES") == "1"
 settings.load_profile("fresh-seeds" if IS_FRESH else "same-examples")
 
-program.runs_code_of_user = lambda arguments: False
+exit_codes.runs_code_of_user = lambda arguments: False
 """A command that a test calls goes on in this process."""
 
 

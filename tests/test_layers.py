@@ -35,7 +35,7 @@ and that judges nothing."""
 SCRIPTS = ("spark_sweeps.main",)
 """Run by their path, as the command line is by its name, and imported by nobody: they belong to it wherever they
 lie."""
-BELOW = ("program", "child", "platform")
+BELOW = ("exit_codes", "child", "platform")
 """How processes end, and what the system has: below every room, as each has modules that are run by name, or
 children."""
 EXCEPTIONS: frozenset[tuple[str, str]] = frozenset()

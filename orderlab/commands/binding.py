@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.console import Console
 
+from orderlab.exit_codes import ExitCode
 from orderlab.model.errors import InputError
-from orderlab.program import ExitCode
 
 if TYPE_CHECKING:
     from orderlab.properties.validation.sample import Sample

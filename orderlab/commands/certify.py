@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from orderlab.commands.options import TrustAdapter
-from orderlab.program import EXIT
+from orderlab.exit_codes import EXIT
 
 
 def certify(

@@ -14,10 +14,10 @@ import typer
 from rich.console import Console
 
 from orderlab.commands.options import AllowVacuous, EveryLaw
+from orderlab.exit_codes import EXIT, ExitCode, tell
 from orderlab.model.errors import InputError
 from orderlab.model.protocol.packet_id import TWO_BYTES_MAX
 from orderlab.model.verdict import Verdict, overall, worst
-from orderlab.program import EXIT, ExitCode, tell
 from orderlab.report.forms import REPORT_HELP
 
 if TYPE_CHECKING:

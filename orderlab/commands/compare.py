@@ -13,8 +13,8 @@ from rich.console import Console
 
 from orderlab.commands.options import TrustAdapter
 from orderlab.commands.simulate import NAMES as SYSTEMS
+from orderlab.exit_codes import ExitCode
 from orderlab.model.errors import InputError
-from orderlab.program import ExitCode
 
 if TYPE_CHECKING:
     from orderlab.properties.side_by_side import Table

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from orderlab.program import ExitCode
+from orderlab.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from orderlab.properties.costs.estimates import Checked, Dearer, Estimate

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from orderlab.commands.options import Exclusion, check_together, parsed
+from orderlab.exit_codes import EXIT
 from orderlab.model.errors import InputError
-from orderlab.program import EXIT
 from orderlab.report.forms import REPORT_HELP
 
 if TYPE_CHECKING:

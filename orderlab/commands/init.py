@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from orderlab.program import ExitCode
+from orderlab.exit_codes import ExitCode
 
 
 def init(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from orderlab.program import ExitCode
+from orderlab.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from orderlab.properties.lint.linter import LintFinding

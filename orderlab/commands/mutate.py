@@ -11,9 +11,9 @@ import typer
 from rich.console import Console
 
 from orderlab.commands.options import TrustAdapter
+from orderlab.exit_codes import ExitCode
 from orderlab.model.errors import InputError
 from orderlab.platform import cores
-from orderlab.program import ExitCode
 
 if TYPE_CHECKING:
     from orderlab.properties.mutants.campaign import Campaign, Score

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orderlab.commands.options import Expect
-from orderlab.program import EXIT, tell
+from orderlab.exit_codes import EXIT, tell
 from orderlab.report.forms import EXPORTS, REPORT_HELP
 
 CLIENTS_MAX = 4

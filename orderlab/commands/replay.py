@@ -14,8 +14,8 @@ import typer
 
 from orderlab.commands.options import Expect
 from orderlab.commands.replay_race import OnClients, race_in
+from orderlab.exit_codes import ExitCode
 from orderlab.model.errors import InputError
-from orderlab.program import ExitCode
 from orderlab.report.forms import EXPORT_HELP, EXPORTS, RUNNING_EXPORTS
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from orderlab.exit_codes import ExitCode
 from orderlab.model.errors import InputError
-from orderlab.program import ExitCode
 
 if TYPE_CHECKING:
     from orderlab.properties.clients.race import RaceVerdict

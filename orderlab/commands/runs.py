@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from orderlab.exit_codes import ExitCode
 from orderlab.model.errors import InputError
-from orderlab.program import ExitCode
 
 if TYPE_CHECKING:
     from orderlab.spark_sweeps.results.run_table import RunTable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orderlab.commands.options import ServerName
-from orderlab.program import tell
+from orderlab.exit_codes import tell
 
 if TYPE_CHECKING:
     from orderlab.sim.redis.wire.served_node import ServedNode, ServeSettings
@@ -43,7 +43,7 @@ def serve(
 
     Faults are asked for by the command ORDERLAB of any connection (ORDERLAB stall 300), or by a file.
     """
-    from orderlab.program import run_asynchronously
+    from orderlab.exit_codes import run_asynchronously
     from orderlab.sim.redis.versions import version_named
     from orderlab.sim.redis.wire.served_faults import read_schedule
     from orderlab.sim.redis.wire.served_node import ServeSettings

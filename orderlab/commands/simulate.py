@@ -15,9 +15,9 @@ import typer
 from rich.console import Console
 
 from orderlab.commands.options import AllowVacuous, EveryLaw, Exclusion, Requirement, check_together, parsed
+from orderlab.exit_codes import EXIT, Terminated
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome, Verdict, overall
-from orderlab.program import EXIT, Terminated
 from orderlab.report.forms import REPORT_HELP
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from orderlab.program import ExitCode
+from orderlab.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from orderlab.properties.validation.specimens import SpecimenResult

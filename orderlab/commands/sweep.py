@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from rich.console import Console
 
+from orderlab.exit_codes import EXIT, Terminated, interrupted_by, leave
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
-from orderlab.program import EXIT, Terminated, interrupted_by, leave
 
 if TYPE_CHECKING:
     from orderlab.spark_sweeps.questions.answer import Answer

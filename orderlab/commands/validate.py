@@ -14,9 +14,9 @@ import typer
 from rich.console import Console
 
 from orderlab.commands.options import TrustAdapter
+from orderlab.exit_codes import EXIT
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import worst
-from orderlab.program import EXIT
 from orderlab.report.forms import REPORT_HELP
 from orderlab.sim.redis.versions import DEFAULT, VERSIONS, ServerVersion, version_named
 
@@ -210,7 +210,7 @@ def _watch(plan: Plan) -> NoReturn:
     import time
 
     from orderlab.child import asked_to_end
-    from orderlab.program import ExitCode, tell
+    from orderlab.exit_codes import ExitCode, tell
     from orderlab.properties.validation.watching import Watched
 
     watched = [Watched(path, plan.trust_adapter) for path in plan.paths]

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from orderlab.exit_codes import EXIT, TRUSTED, ExitCode
 from orderlab.extras import find
 from orderlab.model.errors import InputError
 from orderlab.model.files import checked_place, write_whole
 from orderlab.model.verdict import Outcome
-from orderlab.program import EXIT, TRUSTED, ExitCode
 from orderlab.report.forms import FORMS
 from orderlab.report.report import Report, Subject, versions
 from orderlab.report.words import escaped

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from orderlab.exit_codes import EXIT, printable
 from orderlab.model.verdict import Outcome, Verdict
-from orderlab.program import EXIT, printable
 from orderlab.properties.simulation import Shrunk
 from orderlab.report.report import Subject
 from orderlab.report.terminal import STYLE

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from orderlab.exit_codes import EXIT
 from orderlab.model.verdict import Outcome
-from orderlab.program import EXIT
 from orderlab.report.terminal import STYLE
 from orderlab.report.words import cell, counted
 from orderlab.spark_sweeps.questions.aims import Aim, Best

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from orderlab.exit_codes import EXIT, TRUSTED
 from orderlab.model.verdict import Outcome
-from orderlab.program import EXIT, TRUSTED
 from orderlab.properties.witness.telling import left_out, places_told
 from orderlab.report.report import Change, Finding, Subject
 from orderlab.report.words import AS_BEFORE, as_before, counted, holding, one_line, undecided, untested, why_untested

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orderlab.exit_codes import printable
 from orderlab.extras import find
 from orderlab.model.errors import InputError
 from orderlab.model.files import checked_place, json_of, write_whole
 from orderlab.model.verdict import Outcome, Verdict, to_plain
-from orderlab.program import printable
 from orderlab.report.charts import LINES_MAX, ChartAxis, Curve, Mark, Scale, panel, scale_of
 from orderlab.report.report import Subject
 from orderlab.report.report_page import template

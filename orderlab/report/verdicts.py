@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from orderlab.exit_codes import printable
 from orderlab.model.verdict import UNFINISHED, Outcome, Verdict, overall, to_plain
-from orderlab.program import printable
 from orderlab.report.report import Subject
 from orderlab.report.terminal import print_summary
 from orderlab.report.words import counted, whereabouts

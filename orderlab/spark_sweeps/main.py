@@ -7,7 +7,7 @@ import sys
 import traceback
 
 if __name__ == "__main__":
-    sys.excepthook = lambda *error: (traceback.print_exception(*error), os._exit(70))  # no verdict: orderlab.program
+    sys.excepthook = lambda *error: (traceback.print_exception(*error), os._exit(70))  # no verdict: orderlab.exit_codes
     here = os.path.dirname(os.path.realpath(__file__))
     sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry or ".") != here]  # spark-submit puts it there
     if os.path.basename(os.path.dirname(here)) == "orderlab":

@@ -160,6 +160,6 @@ def write(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    from orderlab import program
+    from orderlab import exit_codes
 
-    program.run(lambda: write(FOLDER), "corpus")
+    exit_codes.run(lambda: write(FOLDER), "corpus")

@@ -187,6 +187,6 @@ def parts_in(note: str) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    from orderlab import program
+    from orderlab import exit_codes
 
-    program.run(lambda: main(sys.argv[1:]), "gallery")
+    exit_codes.run(lambda: main(sys.argv[1:]), "gallery")

@@ -234,6 +234,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from orderlab import program
+    from orderlab import exit_codes
 
-    program.run(main, "reference")
+    exit_codes.run(main, "reference")

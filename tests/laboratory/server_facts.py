@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import orderlab.sim.redis
-from orderlab import program
+from orderlab import exit_codes
 from orderlab.sim.live import ServerProcess
 from orderlab.sim.redis.wire import Connection, encode_command
 from tests.laboratory.conformance.bytes_on_wire import RawConnection
@@ -63,4 +63,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    program.run(main, "server_facts")
+    exit_codes.run(main, "server_facts")

@@ -130,6 +130,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    from orderlab import program
+    from orderlab import exit_codes
 
-    program.run(main, "steadiness")
+    exit_codes.run(main, "steadiness")

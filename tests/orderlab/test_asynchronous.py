@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from orderlab.program import Terminated, run_asynchronously
+from orderlab.exit_codes import Terminated, run_asynchronously
 from orderlab.sim.redis.wire import Connection
 
 

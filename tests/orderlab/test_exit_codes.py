@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from orderlab import cli, program
+from orderlab import cli, exit_codes
+from orderlab.exit_codes import EXIT, ExitCode, Terminated, of_signal
 from orderlab.model.errors import InputError, WorkerDied
 from orderlab.model.history.disk import write_history
 from orderlab.model.history.notation import parse_history
 from orderlab.model.verdict import Outcome
-from orderlab.program import EXIT, ExitCode, Terminated, of_signal
 from orderlab.report.report import Subject
 
 ROOT = Path(__file__).parents[2]
@@ -174,15 +174,15 @@ def test_whatever_a_command_raises_is_70(
     told = capfd.readouterr().err
     assert len(told.splitlines()) == 1
     assert "defect" in told
-    assert program.TRACEBACK in told
+    assert exit_codes.TRACEBACK in told
 
 
 def ended_by(error: BaseException) -> int:
-    return int(program.ended_by(error, "trial"))
+    return int(exit_codes.ended_by(error, "trial"))
 
 
 def test_a_traceback_is_shown_to_who_asks(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv(program.TRACEBACK, "1")
+    monkeypatch.setenv(exit_codes.TRACEBACK, "1")
     with pytest.raises(ZeroDivisionError) as raised:
         _ = 1 / 0
     assert ended_by(raised.value) == 70
@@ -194,7 +194,7 @@ def test_a_traceback_is_shown_to_who_asks(monkeypatch: pytest.MonkeyPatch, capfd
     [
         (InputError("a: b; c"), 2),
         (FileNotFoundError(errno.ENOENT, "No such file", "/their/file"), 2),
-        (FileNotFoundError(errno.ENOENT, "No such file", str(Path(program.__file__).parent / "own.txt")), 70),
+        (FileNotFoundError(errno.ENOENT, "No such file", str(Path(exit_codes.__file__).parent / "own.txt")), 70),
         (OSError(errno.EAGAIN, "Resource temporarily unavailable"), 70),
         (ConnectionResetError(errno.ECONNRESET, "reset"), 70),
         (KeyboardInterrupt(), 130),
@@ -211,7 +211,7 @@ def test_a_line_shows_no_controls_of_a_terminal(capfd: pytest.CaptureFixture[str
 
 
 def process(text: str, **how: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", f"import os, sys\nfrom orderlab import program\n{text}"]
+    command = [sys.executable, "-c", f"import os, sys\nfrom orderlab import exit_codes\n{text}"]
     how = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, **how}
     return subprocess.run(command, cwd=ROOT, text=True, check=False, **how)
 
@@ -221,7 +221,7 @@ def main():
     reading, writing = os.pipe()
     os.close(reading)
     os.write(writing, b"to a worker that has died")
-program.run(main, "trial")
+exit_codes.run(main, "trial")
 """
 
 
@@ -231,7 +231,7 @@ def test_a_pipe_to_a_worker_is_not_the_users_pipe() -> None:
 
 def test_a_standard_error_that_is_full_changes_no_code() -> None:
     with Path("/dev/full").open("w") as full:
-        assert process("program.run(lambda: 1 / 0, 'trial')", stderr=full).returncode == 70
+        assert process("exit_codes.run(lambda: 1 / 0, 'trial')", stderr=full).returncode == 70
 
 
 END_WHILE_WRITING = """
@@ -253,7 +253,7 @@ def main():
         time.sleep(60)
 
 signal.signal({number}, signal.SIG_DFL)  # under nohup it is ignored
-program.run(main, "trial")
+exit_codes.run(main, "trial")
 """
 IGNORED = """
 import signal
@@ -263,7 +263,7 @@ def main():
     return 3
 
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
-program.run(main, "trial")
+exit_codes.run(main, "trial")
 """
 
 
@@ -278,7 +278,7 @@ def test_what_is_half_written_goes_when_a_signal_asks_to_end(number: int, tmp_pa
     command = [
         sys.executable,
         "-c",
-        f"import os, sys\nfrom orderlab import program\n{text}",
+        f"import os, sys\nfrom orderlab import exit_codes\n{text}",
         str(tmp_path / "h.parquet"),
     ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -307,14 +307,14 @@ def test_every_program_ends_as_the_command_line_does() -> None:
         "tests/laboratory/conformance/__main__.py",
     }
     for path in sorted(found - set(MEASURED_BY_A_PARENT)):
-        assert "program.run(" in (ROOT / path).read_text(), path
+        assert "exit_codes.run(" in (ROOT / path).read_text(), path
 
 
 def test_a_program_that_fails_ends_with_70_and_one_that_refuses_with_2() -> None:
-    done = process("program.run(lambda: 1 / 0, 'trial')")
+    done = process("exit_codes.run(lambda: 1 / 0, 'trial')")
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (70, "", 1)
-    assert process("program.run(lambda: sys.exit('trial: no'), 'trial')").returncode == 2
-    assert process("program.run(lambda: None, 'trial')").returncode == 0
+    assert process("exit_codes.run(lambda: sys.exit('trial: no'), 'trial')").returncode == 2
+    assert process("exit_codes.run(lambda: None, 'trial')").returncode == 0
 
 
 def test_errors_in_json_are_one_line_and_no_json(code: Code, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -326,8 +326,8 @@ def test_errors_in_json_are_one_line_and_no_json(code: Code, tmp_path: Path, cap
 
 
 def test_the_environment_names_what_is_documented() -> None:
-    assert program.TRACEBACK in (ROOT / "README.md").read_text()
-    assert os.environ.get(program.TRACEBACK) != "1", "the tests count lines of messages"
+    assert exit_codes.TRACEBACK in (ROOT / "README.md").read_text()
+    assert os.environ.get(exit_codes.TRACEBACK) != "1", "the tests count lines of messages"
 
 
 ENDS = [

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from orderlab.exit_codes import ExitCode
 from orderlab.model.laws import LAWS
-from orderlab.program import ExitCode
 from orderlab.properties.lint.linter import RULES
 from orderlab.report.explanations import explained, page_named, page_names
 from tests.in_process import orderlab

@@ -33,7 +33,7 @@ class Missing(MetaPathFinder):
 BLOCKED = set(json.loads(sys.argv[1]))
 sys.meta_path.insert(0, Missing())
 from orderlab.cli import application
-from orderlab.program import ended_by
+from orderlab.exit_codes import ended_by
 
 told = []
 for arguments in json.loads(sys.argv[2]):

@@ -15,8 +15,8 @@ from rich.console import Console
 
 from orderlab.cli import main
 from orderlab.commands import simulate
+from orderlab.exit_codes import Terminated
 from orderlab.model.errors import InputError
-from orderlab.program import Terminated
 from orderlab.report import progress
 from orderlab.report.simulation import print_comparison
 from orderlab.report.timeline_page import laws_changed, panels, run_to_compare

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from orderlab.exit_codes import run_asynchronously
 from orderlab.model.errors import InputError
-from orderlab.program import run_asynchronously
 from orderlab.properties.clients.footprints import SCRIPTS, StepFootprint, Touched, is_local
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.node_state import Effect

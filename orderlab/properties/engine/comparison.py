@@ -64,7 +64,6 @@ from orderlab.properties.engine.versions import (
     not_searched,
 )
 from orderlab.properties.engine.witness import ContractPerformer, ContractReruns, PlainerCalls, explain
-from orderlab.properties.harness.recording import SCRIPT_CALLS
 from orderlab.properties.validation.findings import Finding, Findings, wording
 from orderlab.properties.validation.order import WorkOrder
 from orderlab.properties.validation.validation import Validation
@@ -73,6 +72,7 @@ from orderlab.properties.witness.shortening import shortened
 from orderlab.properties.witness.witness import Explanation
 from orderlab.sim.costs import estimate_us
 from orderlab.sim.redis.error_conditions import CRASHED, KILLED
+from orderlab.sim.redis.registry import SCRIPT_CALLS
 from orderlab.sim.stores.binding.binding import NEW, Binding
 from orderlab.sim.stores.bound import CpuBudget, kernel_of
 

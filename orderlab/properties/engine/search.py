@@ -18,7 +18,7 @@ from orderlab.model.contracts.judge import TooManyStates
 from orderlab.model.contracts.sequential import BOUNDED, ONE_SLOT, WAKE_UP, Scope
 from orderlab.properties.engine.run import ContractRun, Report, RunState
 from orderlab.properties.engine.witness import ContractReruns
-from orderlab.properties.harness.recording import SCRIPT_CALLS, record_of
+from orderlab.properties.harness.recording import record_of
 from orderlab.properties.validation.effort import CORE_STEPS, SCOPE_STEPS
 from orderlab.properties.validation.findings import Explored, Findings
 from orderlab.sim.redis.error_conditions import (
@@ -33,7 +33,7 @@ from orderlab.sim.redis.error_conditions import (
     strikes,
 )
 from orderlab.sim.redis.hash_slots import hash_slot
-from orderlab.sim.redis.registry import find
+from orderlab.sim.redis.registry import SCRIPT_CALLS, find
 from orderlab.sim.redis.shard import Effect
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.bound import CpuBudget

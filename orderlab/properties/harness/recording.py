@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from orderlab.sim.redis.database import place_of
+from orderlab.sim.redis.registry import SCRIPT_CALLS
 from orderlab.sim.redis.replies import ErrorReply
 from orderlab.sim.redis.shard import Effect
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.results import Failed, Fields, Result, Script
 from orderlab.sim.stores.bound import BoundStore, Interruption, kernel_of
-
-SCRIPT_CALLS = (b"evalsha", b"eval", b"fcall", b"evalsha_ro", b"eval_ro", b"fcall_ro")
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from orderlab.properties.harness.recording import shown_bytes
+from orderlab.sim.redis.registry import SCRIPT_CALLS
 from orderlab.sim.redis.shard import Effect
 from orderlab.sim.stores.binding.binding import Binding
 
 RAN_MAX = 40
 """Commands of a script that are shown; of the others it is said how many there were."""
-SCRIPTS = (b"EVALSHA", b"EVALSHA_RO", b"EVAL", b"EVAL_RO", b"FCALL", b"FCALL_RO")
-"""Commands by which scripts and functions are called."""
 
 
 class Sampled(NamedTuple):
@@ -85,7 +84,7 @@ def _calls(binding: Binding, effects: Sequence[Effect]) -> Iterator[SampleCall]:
             inside.append(effect)
             continue
         name, *rest = effect.argv
-        if name.upper() in SCRIPTS:
+        if name.lower() in SCRIPT_CALLS:
             behind = 2 + int(rest[1])
             what = names.get(rest[0]) or shown_bytes(rest[0])
             keys, arguments = rest[2:behind], rest[behind:]

@@ -84,7 +84,7 @@ class Shortening(Generic[T]):
         improved = True
         while improved and not self.is_over:
             before = best
-            best = self._plainer(self._fewer(best))
+            best = self._with_plainer_steps(self._fewer(best))
             improved = best != before
         for named in self.plainer.in_the_end(best):
             found = self.cut(named)
@@ -107,15 +107,15 @@ class Shortening(Generic[T]):
             size //= 2
         return best
 
-    def _plainer(self, best: T) -> T:
+    def _with_plainer_steps(self, best: T) -> T:
         """Several steps together, then each as far as it goes."""
         best = next((found for candidate in self.plainer.whole(best) if (found := self.cut(candidate))), best)
         index = 0
         while index < len(best.steps) and not self.is_over:
-            for plainer in self.plainer.at(best, index):
+            for candidate in self.plainer.at(best, index):
                 if self.is_over:
                     return best
-                found = self.cut(plainer)
+                found = self.cut(candidate)
                 if found is not None:
                     best = found
                     break

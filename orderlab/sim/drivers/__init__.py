@@ -6,15 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from orderlab.sim.redis.hash_slots import hash_slot
+from orderlab.sim.redis.registry import SCRIPT_CALLS
 from orderlab.sim.redis.replies import Reply
 from orderlab.sim.servers.requests import Request
-
-_SCRIPTS = frozenset((b"EVAL", b"EVALSHA", b"FCALL", b"FCALL_RO"))
 
 
 def slot_of(request: Request) -> int:
     """The slot of what a script (name, digest, number of keys, keys) or a plain command (name, key) is called on."""
-    return hash_slot(bytes(request.argv[3 if request.argv[0] in _SCRIPTS else 1]))
+    return hash_slot(bytes(request.argv[3 if request.argv[0].lower() in SCRIPT_CALLS else 1]))
 
 
 class ReplyGroup:

@@ -188,6 +188,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from orderlab import program
+    from orderlab import exit_codes
 
-    program.run(main, "compiling")
+    exit_codes.run(main, "compiling")

@@ -16,6 +16,8 @@ from orderlab.sim.redis.versions import DEFAULT, NEW_ARITY, WAITS_IN_SCRIPTS, Se
 Handler = Callable[["NodeState", Sequence[bytes]], Reply]
 KeyFinder = Callable[[Sequence[bytes]], Sequence[bytes]]
 KeyPositions = tuple[int, int, int]
+SCRIPT_CALLS = frozenset((b"eval", b"eval_ro", b"evalsha", b"evalsha_ro", b"fcall", b"fcall_ro"))
+"""The commands that run a script or a function, in lower case."""
 
 
 @dataclass(frozen=True, slots=True)

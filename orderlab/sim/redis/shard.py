@@ -10,7 +10,7 @@ from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.conditions import NodeCrashed
 from orderlab.sim.redis.execution import NOT_QUEUED, admit, carry_out, enqueue, leave_transaction
 from orderlab.sim.redis.keyspace import FrozenKeyspace
-from orderlab.sim.redis.lua.run import ScriptFlags, ScriptRun
+from orderlab.sim.redis.lua.script_run import ScriptFlags, ScriptRun
 from orderlab.sim.redis.node_state import GROWTH_MAX_BYTES, Effect, GrowthLimit, LuaStates, NodeState
 from orderlab.sim.redis.registry import Command, find, load_commands, spellings_of
 from orderlab.sim.redis.replies import ErrorReply, Reply

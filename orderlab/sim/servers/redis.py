@@ -23,12 +23,12 @@ from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.database import place_of
 from orderlab.sim.redis.lua.host import SharedLua
 from orderlab.sim.redis.memory import MemoryAccount
+from orderlab.sim.redis.registry import SCRIPT_CALLS
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import FrozenKeyspace, Shard, execute_all
 from orderlab.sim.servers.requests import Commands, Request, batch_of
 
 COUNT_EVERY, COUNT_SELDOM = 256, 4096
-SCRIPT_CALLS = frozenset((b"eval", b"evalsha", b"fcall"))
 FILE_LAG_US = {"everysec": 1_000_000, "always": 0}
 READS = frozenset(("fetch", "newest", "load", "asking"))
 """Kinds of requests after which nobody waits for a replica."""

@@ -15,7 +15,7 @@ from orderlab.model.contracts.client_steps import Fault
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.redis.backends.backend import Valued
 from orderlab.sim.redis.lua.host import LuaHost
-from orderlab.sim.redis.lua.sandbox import Limits
+from orderlab.sim.redis.lua.limits import Limits
 from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.stores.binding.binding import NEW, OLD, Binding
 from orderlab.sim.stores.binding.results import Fields, Result

@@ -111,6 +111,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    from orderlab import program
+    from orderlab import exit_codes
 
-    program.run(main, "conformance")
+    exit_codes.run(main, "conformance")

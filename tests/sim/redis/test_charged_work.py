@@ -7,7 +7,7 @@ import pytest
 from orderlab.sim.redis.conditions import ScriptTimeout
 from orderlab.sim.redis.lua.compilation import compile_steps
 from orderlab.sim.redis.lua.host import LuaHost
-from orderlab.sim.redis.lua.sandbox import Limits
+from orderlab.sim.redis.lua.limits import Limits
 from orderlab.sim.redis.node_state import GROWTH_MAX_BYTES, NEW_VALUE_BYTES
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import Shard

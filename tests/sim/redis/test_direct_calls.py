@@ -20,7 +20,8 @@ from orderlab.sim.native import choose
 from orderlab.sim.native import install as compiled
 from orderlab.sim.redis.conditions import ScriptTimeout
 from orderlab.sim.redis.lua.host import LuaHost, host_of
-from orderlab.sim.redis.lua.sandbox import LIBRARIES, SCRIPT_FILES, Direct, Limits, Sandbox
+from orderlab.sim.redis.lua.limits import Limits
+from orderlab.sim.redis.lua.sandbox import LIBRARIES, SCRIPT_FILES, Direct, Sandbox
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import Shard, execute_all
 

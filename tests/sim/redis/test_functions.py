@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orderlab.sim.redis.lua.host import LuaHost
-from orderlab.sim.redis.lua.sandbox import Limits
+from orderlab.sim.redis.lua.limits import Limits
 from orderlab.sim.redis.replies import ErrorReply
 from orderlab.sim.redis.shard import Shard
 

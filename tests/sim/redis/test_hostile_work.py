@@ -14,7 +14,7 @@ import pytest
 from orderlab.sim.redis.conditions import ScriptTimeout
 from orderlab.sim.redis.lua import sandbox
 from orderlab.sim.redis.lua.host import LuaHost
-from orderlab.sim.redis.lua.sandbox import Limits
+from orderlab.sim.redis.lua.limits import Limits
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import GROWTH_MAX_BYTES, GrowthLimit, Shard
 

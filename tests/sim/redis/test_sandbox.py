@@ -13,12 +13,12 @@ import pytest
 
 from orderlab.sim.redis.conditions import ScriptTimeout
 from orderlab.sim.redis.lua.host import LuaHost
+from orderlab.sim.redis.lua.limits import Limits
 from orderlab.sim.redis.lua.sandbox import (
     FUNCTION_FILES,
     LIBRARIES,
     OP_GETGLOBAL,
     OP_SETGLOBAL,
-    Limits,
     Sandbox,
     code_of,
     functions_of,

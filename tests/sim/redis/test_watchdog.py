@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from orderlab.child import asked_to_end
+from orderlab.exit_codes import _defect
 from orderlab.model.errors import InputError
-from orderlab.program import _defect
 from orderlab.sim.redis.lua import watchdog
 from orderlab.sim.redis.lua.watchdog import Finished, RunningScript, Unfinished, watch
 from orderlab.sim.redis.replies import Reply

@@ -14,10 +14,14 @@ from orderlab.model.arrays import (
     with_room,
 )
 from orderlab.model.checkers.delivery.event_pass import (
+    AGAIN_ROWS,
     BROKEN,
     COLUMNS_OBSERVED,
     COUNTER,
     COUNTERS,
+    DOUBT_ROWS,
+    HIGH_ROWS,
+    LATE_ROWS,
     NEW_SESSION,
     NO_EPOCHS,
     ROWS_PER_CHUNK,
@@ -127,11 +131,11 @@ class DeliveryPass:
             notes=rows_with_room(state.notes, int(state.notes_used[0]) + more),
             mortal=_owners_with_room(state.mortal, fifos + more, (0, -2, 0, 0)),
             mortal_runs=rows_with_room(state.mortal_runs, int(state.mortal_used[0]) + more),
-            again=rows_with_room(state.again, int(state.again_used[0]) + more),
-            late=rows_with_room(state.late, int(state.again_used[1]) + more),
-            doubts=rows_with_room(state.doubts, int(state.again_used[2]) + more),
+            again=rows_with_room(state.again, int(state.rows_used[AGAIN_ROWS]) + more),
+            late=rows_with_room(state.late, int(state.rows_used[LATE_ROWS]) + more),
+            doubts=rows_with_room(state.doubts, int(state.rows_used[DOUBT_ROWS]) + more),
             lane_ends=rows_with_room(state.lane_ends, lanes + more, 0),
-            highs=rows_with_room(state.highs, int(state.again_used[3]) + more),
+            highs=rows_with_room(state.highs, int(state.rows_used[HIGH_ROWS]) + more),
             sessions=_owners_with_room(state.sessions, clients, tuple(NEW_SESSION)),
         )
 

@@ -123,6 +123,8 @@ COUNTERS = (
 )
 BROKEN = ("fifo", "no-phantom", "no-phantom-cleared", "exactly-once", "drain")
 OUT_OF_ORDER, NOT_PUBLISHED, CLEARED, TWICE, UNDRAINED = range(len(BROKEN))
+AGAIN_ROWS, LATE_ROWS, DOUBT_ROWS, HIGH_ROWS = range(4)
+"""Places in ``rows_used``: tables that grow while the pass runs."""
 COUNTER = {name: index for index, name in enumerate(COUNTERS)}
 assert (COUNTER["fifos"], COUNTER["lanes"]) == (N_FIFOS, N_LANES)
 # Numbers at the top of a module are constants of compiled code; the dictionary it could not read.
@@ -178,7 +180,7 @@ class PassArrays(NamedTuple):
     doubts: Any
     lane_ends: Any  # per lane: how many of its client's subscriptions had ended when it was delivered to last
     highs: Any  # lane, how many had ended by then, highest number before the first delivery after that
-    again_used: Any  # rows of `again`, `late`, `doubts`, `highs`
+    rows_used: Any  # of `again`, `late`, `doubts`, `highs`
     sessions: Any
     clock: Any
     counts: Any
@@ -231,31 +233,32 @@ def _contains_slowly(arrays: Any, owner: Any, number: Any) -> Any:
 
 @njit(cache=True)
 def _publish_again(state: Any, fifo: Any, number: Any, event_id: Any) -> None:
-    used = state.again_used[0]
+    used = state.rows_used[AGAIN_ROWS]
     again = state.again
     again[used, 0] = fifo
     again[used, 1] = number
     again[used, 2] = event_id
     again[used, 3] = state.published.last[fifo, 1]
     again[used, 4] = state.clock[EPOCH]
-    state.again_used[0] = used + 1
+    state.rows_used[AGAIN_ROWS] = used + 1
     state.epochs[fifo, 2] = 1
 
 
 @njit(cache=True)
 def _deliver_late(state: Any, event_id: Any, fifo: Any, lane: Any, number: Any, high_event: Any, high: Any) -> None:
-    """A break of `fifo`, unless it may be a copy that was published again: that is decided at the end (`copies.py`)."""
+    """A break of `fifo`, unless it may be a copy that was published again: that is decided at the end
+    (`excused_by_copies.py`)."""
     if state.epochs[fifo, 2] < 0:
         _breaks(state, OUT_OF_ORDER, event_id, lane, number, high_event, high)
         return
-    used = state.again_used[1]
+    used = state.rows_used[LATE_ROWS]
     late = state.late
     late[used, 0] = event_id
     late[used, 1] = lane
     late[used, 2] = number
     late[used, 3] = high_event
     late[used, 4] = high
-    state.again_used[1] = used + 1
+    state.rows_used[LATE_ROWS] = used + 1
 
 
 @njit(cache=True)
@@ -338,28 +341,29 @@ def _late_drain(state: Any, bound_us: Any, fifo: Any, subscriber: Any, number: A
 
 @njit(cache=True)
 def _doubt(state: Any, law: Any, event_id: Any, lane: Any, number: Any, may_be_a_copy: Any, cleared: Any) -> None:
-    """A break, unless a copy explains it: that is decided at the end (`copies.py`)."""
+    """A break, unless a copy explains it: that is decided at the end
+    (`excused_by_copies.py`)."""
     if not may_be_a_copy:
         _breaks(state, law, event_id, lane, number, -1, -1)
         return
-    used = state.again_used[2]
+    used = state.rows_used[DOUBT_ROWS]
     doubts = state.doubts
     doubts[used, 0] = law
     doubts[used, 1] = event_id
     doubts[used, 2] = lane
     doubts[used, 3] = number
     doubts[used, 4] = cleared
-    state.again_used[2] = used + 1
+    state.rows_used[DOUBT_ROWS] = used + 1
 
 
 @njit(cache=True)
 def _note_high(state: Any, lane: Any, ends: Any, high: Any) -> None:
     """How far a lane had come when a subscription ended."""
-    used = state.again_used[3]
+    used = state.rows_used[HIGH_ROWS]
     state.highs[used, 0] = lane
     state.highs[used, 1] = ends
     state.highs[used, 2] = high
-    state.again_used[3] = used + 1
+    state.rows_used[HIGH_ROWS] = used + 1
     state.lane_ends[lane] = ends
 
 

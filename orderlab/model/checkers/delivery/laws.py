@@ -3,7 +3,7 @@
 For each logical FIFO and each subscriber, in the order of the recorded events:
 
 1. `fifo`: a first delivery whose sequence number lies below one that was delivered before. Repeats never count, nor
-   does a copy that was published again to a session that was not owed the one before (`copies.py`).
+   does a copy that was published again to a session that was not owed the one before (`excused_by_copies.py`).
 2. `at-least-once`: a QoS 1 or 2 message that its publisher has an acknowledgement for, published while the session's
    subscription was in force, that was neither delivered nor trimmed, expired or cleared. What was overtaken is lost,
    whatever comes after (`overtaken.py`).
@@ -41,9 +41,9 @@ from dataclasses import replace
 import numpy as np
 
 from orderlab.model.arrays import Intervals
-from orderlab.model.checkers.delivery.copies import late_deliveries, not_copies
 from orderlab.model.checkers.delivery.delivery_pass import DeliveryPass
 from orderlab.model.checkers.delivery.event_pass import BROKEN, COUNTERS, END_US, HEAL_EPOCH
+from orderlab.model.checkers.delivery.excused_by_copies import late_deliveries, not_copies
 from orderlab.model.checkers.delivery.missing import (
     Lanes,
     Missing,

@@ -21,6 +21,7 @@ import numpy as np
 
 from orderlab.model.arrays import Intervals
 from orderlab.model.checkers.delivery.delivery_pass import DeliveryPass
+from orderlab.model.checkers.delivery.event_pass import HIGH_ROWS
 from orderlab.model.checkers.delivery.missing import Lanes, Missing, Pairs, SubscriptionsInForce, highs_at, subtracted
 from orderlab.model.history.events import CLEAR, IntArray, Names
 
@@ -51,7 +52,7 @@ def overtaken_up_to(
 
 def _high_by(done: DeliveryPass, lane: IntArray, ends: IntArray, now: IntArray) -> IntArray:
     """The highest number that each lane had been delivered when so many subscriptions had ended."""
-    notes = done.state.highs[: int(done.state.again_used[3])]
+    notes = done.state.highs[: int(done.state.rows_used[HIGH_ROWS])]
     keys = notes[:, 0] << 32 | notes[:, 1]
     order = np.argsort(keys)
     place = np.searchsorted(keys, lane << 32 | ends, sorter=order)

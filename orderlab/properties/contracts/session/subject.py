@@ -15,7 +15,7 @@ from orderlab.properties.engine.reruns import TakenAgain
 from orderlab.properties.harness.recording import RecordingStore
 from orderlab.properties.validation.findings import Findings, wording
 from orderlab.sim.redis.backends.backend import FIRST_MS
-from orderlab.sim.redis.lua.sandbox import Limits
+from orderlab.sim.redis.lua.limits import Limits
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.lua_text import RewrittenLine, scale
 from orderlab.sim.stores.bound import BoundStore, BudgetExceeded, CpuBudget, keeps_sent

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from orderlab.sim.redis.arguments import SMALL_INTEGERS, integer, option
 from orderlab.sim.redis.lua.host import NO_SCRIPT, Function, Library, host_of, parse_shebang
-from orderlab.sim.redis.lua.run import ScriptFlags
+from orderlab.sim.redis.lua.script_run import ScriptFlags
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import CallFlags, command, numbered_keys
 from orderlab.sim.redis.replies import NOT_AN_INTEGER, OK, ErrorReply, Reply, Status, mapping

@@ -17,20 +17,20 @@ from orderlab.sim.redis.conditions import ScriptKilled, ScriptTimeout
 from orderlab.sim.redis.lua import watchdog
 from orderlab.sim.redis.lua.callables import library_callables
 from orderlab.sim.redis.lua.compilation import compile_steps
+from orderlab.sim.redis.lua.limits import Limits
 from orderlab.sim.redis.lua.number_text import NotText, put_back_point, set_point, texts
 from orderlab.sim.redis.lua.outcome import broken, result_of
 from orderlab.sim.redis.lua.replies import REPLY_BYTES_MAX, ReplyTooLarge, ReplyWriter
-from orderlab.sim.redis.lua.run import ScriptRun
 from orderlab.sim.redis.lua.sandbox import (
     ARGUMENT_BYTES,
     CALL_BYTES,
     FEW_ARGUMENTS,
     BytecodeError,
     Direct,
-    Limits,
     Sandbox,
     prepare_chunk,
 )
+from orderlab.sim.redis.lua.script_run import ScriptRun
 from orderlab.sim.redis.node_state import GROWTH_MAX_BYTES, UNCOUNTED, NodeState
 from orderlab.sim.redis.registry import find
 from orderlab.sim.redis.replies import OK, ErrorReply, RefusedCall, Reply

@@ -18,9 +18,10 @@ from typing import Any, cast
 
 from orderlab.sim.redis.conditions import ScriptTimeout
 from orderlab.sim.redis.lua.engine import CompiledScript, LuaEngine
+from orderlab.sim.redis.lua.limits import Limits
 from orderlab.sim.redis.lua.replies import error_line
-from orderlab.sim.redis.lua.run import ScriptFlags, ScriptRun
-from orderlab.sim.redis.lua.sandbox import FUNCTION_FILES, SCRIPT_FILES, Limits
+from orderlab.sim.redis.lua.sandbox import FUNCTION_FILES, SCRIPT_FILES
+from orderlab.sim.redis.lua.script_run import ScriptFlags, ScriptRun
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.replies import ErrorReply, Reply
 

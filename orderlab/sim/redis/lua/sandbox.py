@@ -1,4 +1,4 @@
-"""Limits of a script, and a Lua runtime that leads nowhere: no Python object, file, process or network can be reached.
+"""A Lua runtime that leads nowhere: no Python object, file, process or network can be reached.
 
 The runtime is built from the files in ``libraries``. Python functions are known to those files alone, as C closures
 in upvalues; what scripts see are Lua functions and read-only stand-ins of tables. Afterwards the global table of the
@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple
 import lupa.lua51 as lupa
 
 from orderlab.sim.native.choose import lua_library
+from orderlab.sim.redis.lua.limits import Limits
 
 LIBRARIES = Path(__file__).with_name("libraries")
 SCRIPT_FILES = (
@@ -57,26 +58,6 @@ ARGUMENT_BYTES: Final = 64
 """For each argument of a call beyond the first few: a short one takes more as a value than as bytes."""
 REFERENCES: Final = 1024
 """References from Python to Lua objects for which room is made beforehand, for the same reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one run of a script may use before it is stopped."""
-
-    instructions_max: int = 100_000_000
-    """Instructions of the Lua machine, counted in steps of 1000; what a call of the library copies counts too."""
-    work_max: int = 100_000_000
-    """What its commands may do, in the units of ``work``."""
-    seconds_max: float = 20.0
-    """Processor time from the second thousand instructions on: the last resort, for what no count sees (without
-    machine code: comparing two strings of 60 MB is one instruction). Counted work ends in 5 s on a machine of 2025.
-    Looked at after every 1000 instructions, and more often the more memory a script holds. One call that never ends is
-    beyond this; see ``watchdog``."""
-    memory_bytes_max: int = 128 << 20
-    """Memory of the Lua runtime."""
-    argument_bytes_max: int = 128 << 20
-    """Bytes handed to redis.call and redis.pcall in all, each call with ``CALL_BYTES`` more: what a script may leave in
-    the keyspace."""
 
 
 @dataclass(frozen=True, slots=True)

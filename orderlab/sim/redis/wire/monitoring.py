@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from orderlab.sim.redis.node_state import Effect
+from orderlab.sim.redis.registry import SCRIPT_CALLS
 
-_SCRIPTS: Final = frozenset((b"eval", b"evalsha", b"eval_ro", b"evalsha_ro", b"fcall", b"fcall_ro"))
 _HIDDEN: Final = frozenset((b"monitor", b"config", b"debug", b"acl", b"slowlog", b"latency"))
 """Commands of administration, which are not shown."""
 _HIDDEN_CLIENT: Final = frozenset((b"list", b"kill", b"pause", b"unpause", b"no-evict", b"unblock"))
@@ -64,7 +64,7 @@ def called(argv: Sequence[bytes], effects: Sequence[Effect]) -> Iterator[tuple[S
         inner += [(each.argv, True, each.database) for each in by_script]
         by_script = []
     rest = [(each.argv, True, each.database) for each in by_script]
-    if name in _SCRIPTS:
+    if name in SCRIPT_CALLS:
         yield argv, False, None
         yield from rest
     else:

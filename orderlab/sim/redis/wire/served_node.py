@@ -17,7 +17,7 @@ from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.conditions import Busy, ScriptTimeout
 from orderlab.sim.redis.execution import leave_transaction
 from orderlab.sim.redis.lua.host import SharedLua
-from orderlab.sim.redis.lua.sandbox import Limits
+from orderlab.sim.redis.lua.limits import Limits
 from orderlab.sim.redis.node_state import UNCOUNTED, Effect
 from orderlab.sim.redis.permissions import Permissions, may_stay_subscribed
 from orderlab.sim.redis.registry import find

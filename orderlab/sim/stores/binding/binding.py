@@ -17,7 +17,7 @@ from orderlab.sim.stores.binding.replies import ReplyReader
 from orderlab.sim.stores.binding.results import Call, Failed, Fields, GivenUp, Result, Saved, Script
 from orderlab.sim.stores.binding.schema import Accepted, ContractStore
 from orderlab.sim.stores.binding.session import DEFAULTS, OPERATION_FIELDS, Callers, Store
-from orderlab.sim.stores.binding.templates import Scope, Template
+from orderlab.sim.stores.binding.templates import FieldValues, Template
 
 OLD, NEW = "old", "new"
 """Versions of a store's scripts."""
@@ -170,7 +170,7 @@ class Binding:
         return {name: self._compiler.compile(name, table) for name, table in tables.items() if table is not None}
 
     @cached_property
-    def bases(self) -> Mapping[str, Scope]:
+    def bases(self) -> Mapping[str, FieldValues]:
         """The scope of each operation of which no field is given."""
         defaults = {**DEFAULTS, "modulus": self.modulus, **self.fixed}
         return {name: base_of(bound, defaults) for name, bound in self.operations.items()}

@@ -33,8 +33,8 @@ from orderlab.sim.stores.binding.session import (
 from orderlab.sim.stores.binding.templates import (
     RAW,
     Evaluate,
+    FieldValues,
     MessageCodec,
-    Scope,
     Template,
     Vocabulary,
     compile_template,
@@ -44,7 +44,7 @@ from orderlab.sim.stores.binding.templates import (
     packed_codec,
 )
 
-RenderList = Callable[[Scope], Iterable[bytes]]
+RenderList = Callable[[FieldValues], Iterable[bytes]]
 Scripts = Mapping[str, Script]
 KINDS_OF_CALL = ("script", "function", "command", "watch", "transaction")
 _MESSAGE_ONLY = tuple(name for name in MESSAGE_FIELDS if name != "message")
@@ -54,7 +54,7 @@ _MESSAGE_ONLY = tuple(name for name in MESSAGE_FIELDS if name != "message")
 class StepBinding:
     """One call of an operation, ready to be built from a scope."""
 
-    build: Callable[[Scope], Call]
+    build: Callable[[FieldValues], Call]
     script: Script | None
     each: str | None
     """Name of the list for whose every element the step is called once."""
@@ -69,17 +69,17 @@ class StepBinding:
     is_transaction: bool = False
     """It replies nil where a watched key has changed."""
 
-    def scopes(self, scope: Scope) -> list[Scope]:
+    def scopes(self, scope: FieldValues) -> list[FieldValues]:
         """The scope of each call of this step."""
         return [scope] if self.each is None else element_scopes(scope, self.each)
 
-    def applies(self, scope: Scope) -> bool:
+    def applies(self, scope: FieldValues) -> bool:
         """Whether the step is called at all."""
         return (self.when is None or self._is_there(self.when, scope)) and (
             self.unless is None or not self._is_there(self.unless, scope)
         )
 
-    def _is_there(self, name: str, scope: Scope) -> bool:
+    def _is_there(self, name: str, scope: FieldValues) -> bool:
         value = scope.get(name)
         return value not in (None, [], b"", 0, ())
 
@@ -121,7 +121,7 @@ class OperationBinding:
         return len(self.steps) == 1 and self.steps[0].each is None
 
 
-def message_scope(scope: Scope, message: Message, index: int) -> Scope:
+def message_scope(scope: FieldValues, message: Message, index: int) -> FieldValues:
     """``scope`` with the fields of one message; ``index`` counts from 1."""
     return scope | {
         "payload": message.payload,
@@ -135,7 +135,7 @@ def message_scope(scope: Scope, message: Message, index: int) -> Scope:
     }
 
 
-def element_scopes(scope: Scope, name: str) -> list[Scope]:
+def element_scopes(scope: FieldValues, name: str) -> list[FieldValues]:
     """One scope for each message, or for each item of a captured list."""
     elements = scope[name] or ()
     if name == "messages":
@@ -272,7 +272,7 @@ class OperationCompiler:
         args = self._list(step.args, vocabulary, f"{place}.args")
         function = step.function
 
-        def build(scope: Scope) -> Call:
+        def build(scope: FieldValues) -> Call:
             return ScriptCall(operation, script, tuple(keys(scope)), tuple(args(scope)), read_only, function)
 
         return StepBinding(build, script, step.each, step.when, step.unless, step.capture, function)
@@ -291,7 +291,7 @@ class OperationCompiler:
                 )
             inner.append(self._step(operation, one, vocabulary, here, False))
 
-        def build(scope: Scope) -> Call:
+        def build(scope: FieldValues) -> Call:
             calls = [one.build(each) for one in inner if one.applies(scope) for each in one.scopes(scope)]
             return TransactionCall(operation, tuple(one for one in calls if not isinstance(one, TransactionCall)))
 
@@ -321,7 +321,7 @@ class OperationCompiler:
             found |= {name} if key is None else key.names
         return found
 
-    def _all_messages(self, scope: Scope) -> list[Any]:
+    def _all_messages(self, scope: FieldValues) -> list[Any]:
         return [self.codec.encode(inner) for inner in element_scopes(scope, "messages")]
 
     def _list(
@@ -332,7 +332,7 @@ class OperationCompiler:
         if len(single) == len(parts):
             return lambda scope: [part(scope) for part in single]
 
-        def render(scope: Scope) -> list[bytes]:
+        def render(scope: FieldValues) -> list[bytes]:
             values: list[bytes] = []
             for part, is_single in parts:
                 if is_single:
@@ -345,7 +345,7 @@ class OperationCompiler:
 
     def _item(
         self, item: Any, vocabulary: Vocabulary, place: str, named: Mapping[str, Template] | None
-    ) -> tuple[Callable[[Scope], Any], bool]:
+    ) -> tuple[Callable[[FieldValues], Any], bool]:
         """What renders one item, and whether it makes one value rather than a list of them."""
         if isinstance(item, Repeated):
             if item.each not in vocabulary.fields:
@@ -399,12 +399,12 @@ def _single_step(table: Operation | ContractOperation) -> StepTable:
     return StepTable.model_construct(None, **{name: getattr(table, name) for name in shared})
 
 
-def base_of(operation: OperationBinding, defaults: Mapping[str, Any]) -> Scope:
+def base_of(operation: OperationBinding, defaults: Mapping[str, Any]) -> FieldValues:
     """The scope of an operation of which no field is given."""
     return {name: defaults.get(name) for name in operation.fields}
 
 
-def scope_of(operation: OperationBinding, fields: Fields, base: Scope) -> Scope:
+def scope_of(operation: OperationBinding, fields: Fields, base: FieldValues) -> FieldValues:
     """The scope that ``fields`` describe. Raises InputError for an unknown field or too large a batch."""
     scope = {**base, **fields}
     if len(scope) > len(base):

@@ -199,9 +199,9 @@ TAKES_ARGUMENT = frozenset({"add", "subtract", "modulo", "packet_id", "at", "or"
 """Filters that need an argument, ``name:argument``; it is a number, a field's name, or for ``or`` any text."""
 
 
-Scope = dict[str, Any]
+FieldValues = dict[str, Any]
 """Values by field name at the moment of a call."""
-Evaluate = Callable[[Scope], Any]
+Evaluate = Callable[[FieldValues], Any]
 
 _TOKEN = re.compile(r"<<|<([^<>]*)>|<")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
@@ -261,7 +261,7 @@ class Template:
     value: Evaluate
     names: frozenset[str]
     """The fields that the template uses."""
-    render: Callable[[Scope], bytes]
+    render: Callable[[FieldValues], bytes]
     """The text for a scope, as it goes to the server."""
 
 
@@ -301,21 +301,21 @@ def _constant(literal: str) -> Evaluate:
     return lambda scope: encoded
 
 
-def as_text(evaluate: Evaluate) -> Callable[[Scope], bytes]:
+def as_text(evaluate: Evaluate) -> Callable[[FieldValues], bytes]:
     """Its value as the bytes of a script argument."""
 
-    def render(scope: Scope) -> bytes:
+    def render(scope: FieldValues) -> bytes:
         value = evaluate(scope)
         return value if type(value) is bytes else to_text(value)
 
     return render
 
 
-def _remembered(evaluate: Callable[[Scope], bytes], name: str) -> Callable[[Scope], bytes]:
+def _remembered(evaluate: Callable[[FieldValues], bytes], name: str) -> Callable[[FieldValues], bytes]:
     """The same for a text of one field: few clients are asked for again and again, and every call names their keys."""
     known: dict[bytes, bytes] = {}
 
-    def recall(scope: Scope) -> bytes:
+    def recall(scope: FieldValues) -> bytes:
         value = scope[name]
         if type(value) is not bytes or len(value) > REMEMBERED_BYTES_MAX:
             return evaluate(scope)
@@ -329,12 +329,12 @@ def _remembered(evaluate: Callable[[Scope], bytes], name: str) -> Callable[[Scop
     return recall
 
 
-def _joined(parts: list[Evaluate], place: str) -> Callable[[Scope], bytes]:
+def _joined(parts: list[Evaluate], place: str) -> Callable[[FieldValues], bytes]:
     if len(parts) <= FEW_PARTS:
         texts = [as_text(part) for part in parts]
         return lambda scope: b"".join([text(scope) for text in texts])
 
-    def evaluate(scope: Scope) -> bytes:
+    def evaluate(scope: FieldValues) -> bytes:
         made, size = [], 0
         for part in parts:
             text = to_text(part(scope))
@@ -380,7 +380,7 @@ def _filtered(inner: Evaluate, text: str, vocabulary: Vocabulary, place: str, na
             f"{did_you_mean(argument, vocabulary.known)}"
         )
 
-    def evaluate(scope: Scope) -> Any:
+    def evaluate(scope: FieldValues) -> Any:
         value = inner(scope)
         if value is None and name != "or":
             return None
@@ -441,7 +441,7 @@ def compile_tree(tree: Any, vocabulary: Vocabulary, place: str) -> Evaluate:
     if isinstance(tree, Mapping):
         members = {name: compile_tree(member, vocabulary, f"{place}.{name}") for name, member in tree.items()}
 
-        def fill(scope: Scope) -> dict[str, Any]:
+        def fill(scope: FieldValues) -> dict[str, Any]:
             values = ((name, member(scope)) for name, member in members.items())
             return {name: value for name, value in values if value is not None}
 
@@ -467,7 +467,7 @@ def packed_codec(layout: Sequence[str], vocabulary: Vocabulary, place: str) -> M
             raise InputError(f'{here}: "{item}" takes all that is left; put it last')
         parts.append((name, kind, vocabulary.find(name, here)))
 
-    def encode(scope: Scope) -> bytes:
+    def encode(scope: FieldValues) -> bytes:
         return b"".join([_pack(kind, value(scope), f"{place}: {name}") for name, kind, value in parts])
 
     return MessageCodec(encode, lambda record: _unpack(record, [(name, kind) for name, kind, _ in parts]))

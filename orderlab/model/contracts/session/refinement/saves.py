@@ -97,8 +97,8 @@ def _least_told(save: ObservedSave, store: Capabilities) -> int:
     """Of how many messages the reply to a save must tell."""
     if store.tells_unkept:
         return len(save.messages)
-    kept = sum(message.lifetime.is_exact and message.lifetime.longest_ms > 0 for message in save.messages)
-    return min(kept, max(save.limit, 0))
+    surely_live = sum(message.lifetime.is_exact and message.lifetime.longest_ms > 0 for message in save.messages)
+    return min(surely_live, max(save.limit, 0))
 
 
 def _may_leave_as_before(save: ObservedSave, reply: Reply, store: Capabilities, faulted: bool) -> bool:

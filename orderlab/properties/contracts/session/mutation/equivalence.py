@@ -210,8 +210,8 @@ class NotingStore(MemoStore):
             call.keys,
             call.args,
         )
-        told = read(self.binding, call.operation, reply, self._fields)
-        self.calls[moment] = OriginalOutcome(shown(reply), after, self._fields, told)
+        result = read(self.binding, call.operation, reply, self._fields)
+        self.calls[moment] = OriginalOutcome(shown(reply), after, self._fields, result)
         return reply
 
 

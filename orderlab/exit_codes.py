@@ -235,6 +235,11 @@ def _end_in_order() -> None:
     os.register_at_fork(before=wait, after_in_parent=listen, after_in_child=die)
 
 
+def _is_of_verdict(code: int = 0, *_: Any) -> bool:
+    """Whether a process that ended with ``code`` would look as if it had come to a verdict."""
+    return code <= max(EXIT.values())
+
+
 @contextlib.contextmanager
 def _deciding_the_end(name: str) -> Iterator[None]:
     """Have no code that this process runs for a user (a contract, an adapter, a specification) end it with the code of
@@ -243,7 +248,7 @@ def _deciding_the_end(name: str) -> Iterator[None]:
 
     def guarded(call: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def instead(*given: Any, **named: Any) -> Any:
-            is_end = call != "_exit" or (given or tuple(named.values()))[:1] <= (max(EXIT.values()),)
+            is_end = call != "_exit" or _is_of_verdict(*given, *named.values())
             if os.getpid() != process or not is_end:
                 return original(*given, **named)
             tell(

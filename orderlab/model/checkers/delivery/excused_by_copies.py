@@ -30,7 +30,15 @@ from typing import NamedTuple
 import numpy as np
 
 from orderlab.model.checkers.delivery.delivery_pass import DeliveryPass
-from orderlab.model.checkers.delivery.event_pass import BROKEN, CLEARED, EPOCH, high_at
+from orderlab.model.checkers.delivery.event_pass import (
+    AGAIN_ROWS,
+    BROKEN,
+    CLEARED,
+    DOUBT_ROWS,
+    EPOCH,
+    LATE_ROWS,
+    high_at,
+)
 from orderlab.model.checkers.delivery.missing import Lanes, SubscriptionsInForce, matches, unshared
 from orderlab.model.history.events import CLEAR, SUBSCRIBE, IntArray, Names
 
@@ -57,7 +65,7 @@ def late_deliveries(
     done: DeliveryPass, lanes: Lanes, subscriptions: SubscriptionsInForce, names: Names
 ) -> tuple[list[LateDelivery], int]:
     """Those of the pass's late deliveries that break the order, and how many are in the order of arrival."""
-    rows = [LateDelivery(*row) for row in done.state.late[: done.state.again_used[1]].tolist()]
+    rows = [LateDelivery(*row) for row in done.state.late[: done.state.rows_used[LATE_ROWS]].tolist()]
     if not rows:
         return [], 0
     copies = _published_again(done)
@@ -111,7 +119,7 @@ def not_copies(
     `exactly-once`: a server may send a copy for each subscription that matches (3.3.4), shared ones included, so a
     message may come as often as the client has been granted QoS 2 for different filters since its session began.
     `no-phantom-cleared`: it was published again after the clear."""
-    rows = done.state.doubts[: int(done.state.again_used[2])].tolist()
+    rows = done.state.doubts[: int(done.state.rows_used[DOUBT_ROWS])].tolist()
     broken: dict[str, list[tuple[int, int, int]]] = {}
     copies: Counter[str] = Counter()
     if not rows:
@@ -138,7 +146,7 @@ def not_copies(
 def _published_again(done: DeliveryPass) -> dict[tuple[int, int], list[Copy]]:
     """By logical FIFO and number, what was published again."""
     copies: dict[tuple[int, int], list[Copy]] = {}
-    for fifo, number, *copy in done.state.again[: done.state.again_used[0]].tolist():
+    for fifo, number, *copy in done.state.again[: done.state.rows_used[AGAIN_ROWS]].tolist():
         copies.setdefault((fifo, number), []).append(Copy(*copy))
     return copies
 
