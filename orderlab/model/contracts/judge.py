@@ -137,7 +137,7 @@ class Judge:
         self.overlapping += (Event("stop", number),)
         del self.under_way[number]
         if part_way:
-            self._stopped, self._is_foreign = how, is_foreign
+            self._stopped, self._is_foreign = how, self._is_foreign or is_foreign
         self._settle(self._explaining(self.overlapping))
 
     def _settle(self, after: frozenset[Candidate]) -> None:
