@@ -144,6 +144,7 @@ class Crowd(NamedTuple):
     """How many clients' calls are tried in it."""
 
 
+_SERIAL = re.compile(r"[0-9]+$")
 _NAME = re.compile(r"([a-z])[0-9]+(?:_([0-9]+))?(?:\.[0-9]+)?")
 
 
@@ -182,6 +183,13 @@ def next_number(made: Sequence[Sequence[str]]) -> int:
     if found is None:
         return sum(map(len, made))
     return 26 * int(found[2] or 0) + ord("z") - ord(found[1]) + len(made[-1])
+
+
+def next_serial(count: int, made: Sequence[str]) -> int:
+    """The number of the next thing that a client names ``….NUMBER``, of which it made these, the last last: ``count``,
+    or more where of a long run not all is remembered."""
+    last = _SERIAL.search(made[-1]) if made else None
+    return count if last is None else max(count, int(last[0]) + 1)
 
 
 Outcome = tuple[Reply, Any]

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from orderlab.model.contracts.base import DURATIONS_MS, Call, Crowd, Exchange, Opening, fresh_name, next_number
+from orderlab.model.contracts.base import (
+    DURATIONS_MS,
+    Call,
+    Crowd,
+    Exchange,
+    Opening,
+    fresh_name,
+    next_number,
+    next_serial,
+)
 from orderlab.model.contracts.feed.words import (
     BAD_MARKERS,
     CLAIM_MS,
@@ -32,6 +41,7 @@ class FeedWorkload(PromisedFeed):
         rows = tuple((name, payload_of(name)) for name in names)
         lists = [one for one in reversed(seen) if one.call.name == "list" and one.call["marker"] not in BAD_MARKERS]
         marker = next((page.marker for one in lists if (page := self.page(one.reply)) and page.marker), START)
+        serial = next_serial(len(seen), [one.call["token"] for one in seen if one.call.name == "claim"])
         mine, own, all_ = self._told_of(client)
         yield Call.of("post", posts=rows[:1], ttl_ms=self.kept_ms, **mine)
         yield Call.of("list", marker=marker, count=self.listed, **own)
@@ -44,7 +54,7 @@ class FeedWorkload(PromisedFeed):
             yield Call.of("delete", message=held[0][0] if isinstance(held[0], tuple) else held[0], token=token)
             yield Call.of("renew", token=token, ttl_ms=self.claim_ms)
             yield Call.of("release", token=token)
-        yield Call.of("claim", token=f"t{client}.{len(seen)}", count=self.claims_one, ttl_ms=self.claim_ms)
+        yield Call.of("claim", token=f"t{client}.{serial}", count=self.claims_one, ttl_ms=self.claim_ms)
         yield Call.of("post", posts=rows, ttl_ms=self.short_ms, **mine)
         if self.delay_ms:
             yield Call.of("post", posts=rows[:1], ttl_ms=self.kept_ms, **{**mine, "delay_ms": self.delay_ms})
@@ -52,7 +62,7 @@ class FeedWorkload(PromisedFeed):
             yield Call.of("list", marker=marker, count=self.listed, **all_)
         for one in claims:
             yield Call.of("get", message=one[1][0] if isinstance(one[1], tuple) else one[1])
-        yield Call.of("claim", token=f"u{client}.{len(seen)}", count=self.claims_more, ttl_ms=self.brief_ms)
+        yield Call.of("claim", token=f"u{client}.{serial}", count=self.claims_more, ttl_ms=self.brief_ms)
         for name in _listed(self, seen)[:1]:
             yield Call.of("delete", message=name, token=START)
             yield Call.of("get", message=name)
@@ -121,9 +131,15 @@ class FeedWorkload(PromisedFeed):
             yield from posts(size, 1 if self.short_ms < self.kept_ms else self.kept_ms)
             yield 2 if self.short_ms < self.kept_ms else self.kept_ms + 1
 
+        def posts_again(size: int, *new: str) -> tuple[int, Call]:
+            # Whatever the order in which a store clears what has lapsed, it comes to one of these last.
+            names = dict.fromkeys((*sorted(f"m{at + 1}" for at in range(size))[:-2:-1], "m1", f"m{size}", *new))
+            rows = tuple((name, payload_of(name)) for name in names)
+            return 0, Call.of("post", posts=rows, ttl_ms=self.kept_ms, **mine)
+
         def behind(size: int) -> Iterator[tuple[int, Call] | int]:
             yield from lapsed(size)
-            yield 0, Call.of("post", posts=(("new", payload_of("new")),), ttl_ms=self.kept_ms, **mine)
+            yield posts_again(size, "new")
 
         def claims(size: int) -> Iterator[tuple[int, Call] | int]:
             yield from posts(size)
@@ -154,10 +170,7 @@ class FeedWorkload(PromisedFeed):
                 (0, Call.of("claim", token=f"t{at}", count=most, ttl_ms=self.claim_ms)) for at in range(0, size, most)
             )
             yield self.short_ms + self.claim_ms + self.promises.grace_ms + 1
-            # Whatever the order in which a store clears what has lapsed, it comes to one of these last.
-            names = dict.fromkeys((*sorted(f"m{at + 1}" for at in range(size))[:-2:-1], "m1", f"m{size}"))
-            rows = tuple((name, payload_of(name)) for name in names)
-            yield 0, Call.of("post", posts=rows, ttl_ms=self.kept_ms, **mine)
+            yield posts_again(size)
             yield 0, Call.of("claim", token="again", count=self.claims_more, ttl_ms=self.claim_ms)
 
         return (

@@ -14,6 +14,7 @@ from orderlab.model.contracts.base import (
     Opening,
     fresh_name,
     next_number,
+    next_serial,
 )
 from orderlab.model.contracts.job_queue.words import (
     BULK,
@@ -40,7 +41,10 @@ class JobQueueWorkload(PromisedQueue):
             (one.call, told) for one in reversed(seen) if one.call.name == "take" and (told := self._told(one.reply))
         ][:2]
         fixed = {"worker": f"w{client}", "none": ""}
-        token = fixed.get(self.promises.tokens, f"t{client}.{sum(one.call.name == 'take' for one in seen)}")
+        asked_for = (
+            [] if self.promises.tokens in fixed else [one.call["token"] for one in seen if one.call.name == "take"]
+        )
+        token = fixed.get(self.promises.tokens, f"t{client}.{next_serial(0, asked_for)}")
         take = Call.of("take", token=token, lease_ms=self.promises.lease_ms)
         middle = self.promises.priorities[len(self.promises.priorities) // 2]
         plain = Call.of(
@@ -50,6 +54,9 @@ class JobQueueWorkload(PromisedQueue):
         if not taken:
             yield plain
             yield take
+        first = fresh_name(0, 0)
+        if client == 1 and not seen and self.promises.names == "any":  # two add the same
+            yield Call.of("add", job=first, payload=f"p{first}", delay_ms=0, priority=low, key="")
         for asked, told in taken:
             job, held_token = told.get("job"), told.get("token", asked["token"])
             yield Call.of("complete", job=job, token=held_token)
@@ -111,16 +118,17 @@ class JobQueueWorkload(PromisedQueue):
         last = (0, "add", {"delay_ms": 0, "priority": self.promises.priorities[-1]})
         most, lease_ms, delay_ms = self.promises.attempts_max, self.promises.lease_ms, self.delay_ms
         keyed: tuple[int, str, Mapping[str, Any]] = (0, "add", {"key": self.key, "delay_ms": delay_ms})
-        first = (keyed, delay_ms + 1) if "promote" not in self.bound else ((0, "add", {"delay_ms": 0}),)
         back: tuple[tuple[int, str, Mapping[str, Any]], ...] = (
             ((1, "recover", {}),) * self.promises.recovers_after if self.promises.recovers == "recover" else ()
         )
         ripe: tuple[tuple[int, str, Mapping[str, Any]], ...] = (
             ((1, "promote", {}),) if self.promises.promotes == "promote" else ()
         )
+        first: tuple[tuple[int, str, Mapping[str, Any]] | int, ...] = (keyed, delay_ms + 1, *ripe)
         lapsing: tuple[tuple[int, str, Mapping[str, Any]] | int, ...] = ((0, "take", {}), lease_ms + 1)
         lapses = most if self.promises.attempts == "taken" else (self.promises.stalls_max or 0) + 1
-        used_up = (*first, *((*lapsing, *back) * (lapses - 1)), *lapsing) if 1 < lapses <= 4 else ()
+        marked = back[1:]  # all but the call that brings it back
+        used_up = (*first, *((*lapsing, *back) * (lapses - 1)), *lapsing, *marked) if 1 < lapses <= 4 else ()
         again_ms = self.promises.backoff_ms * 2**most + 1
         dead = (*first, *(((0, "take", {}), (0, "fail", {}), again_ms, *ripe) * most))
         overdue_ms = max(lease_ms, self.promises.backoff_ms) + 1

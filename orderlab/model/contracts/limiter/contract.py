@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orderlab.model.contracts.base import Bound, Call, Clocks, Contract, Exchange, Outcome, Reply, law
+from orderlab.model.contracts.base import Bound, Call, Clocks, Contract, Exchange, Outcome, Reply, law, next_serial
 
 
 class Promises(BaseModel):
@@ -86,7 +86,7 @@ class LimiterStore(Contract):
             yield within if self.promises.window == "sliding" else ()
 
     def calls(self, client: int, seen: Sequence[Exchange]) -> Iterator[Call]:
-        request = f"r{client}.{len(seen)}"
+        request = f"r{client}.{next_serial(0, [one.call['request'] for one in seen])}"
         yield Call.of("hit", limit=self.promises.limit, window_ms=self.promises.window_ms, request=request)
 
     @law("at-most-n", "no window holds more accepted hits than the limit")

@@ -31,6 +31,7 @@ from orderlab.model.contracts.base import (
     Reply,
     above,
     law,
+    next_serial,
 )
 
 TTL_MS, LONG_TTL_MS = 1000, 3000
@@ -187,7 +188,8 @@ class LockStore(Contract):
 
     def _calls(self, client: int, seen: Sequence[Exchange]) -> Iterator[Call]:
         acquired = [one for one in seen if one.call.name == "acquire"]
-        token = f"t{client}" if self.promises.reentrant != "no" else f"t{client}.{len(acquired)}"
+        number = next_serial(0, [one.call["token"] for one in acquired if self.promises.reentrant == "no"])
+        token = f"t{client}" if self.promises.reentrant != "no" else f"t{client}.{number}"
         yield Call.of("acquire", token=token, ttl_ms=TTL_MS)
         granted = [one for one in reversed(acquired) if not is_refusal(one.reply)]
         for held in dict.fromkeys(self._token(one) for one in granted[:2]):

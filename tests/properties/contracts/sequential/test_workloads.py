@@ -2,6 +2,11 @@
 
 import pytest
 
+from orderlab.model.contracts.base import Exchange
+from orderlab.model.contracts.feed.contract import FeedStore
+from orderlab.model.contracts.job_queue.contract import JobQueue
+from orderlab.model.contracts.limiter.contract import LimiterStore
+from orderlab.model.contracts.lock.contract import LockStore
 from orderlab.model.contracts.client_steps import Begin
 from orderlab.properties.contracts.kind import kind_of
 from orderlab.properties.contracts.sequential.side_by_side import faults, measured, workload_of
@@ -94,3 +99,23 @@ def test_a_claim_of_more_than_unpack_takes_is_renewed_and_released(tmp_path, is_
             assert (report.violation is None) == is_cut
             seen.add(report.reply if is_cut else "an error" if "unpack" in str(report.reply) else report.reply)
     assert seen == replies
+
+
+@pytest.mark.parametrize(
+    ("kind", "operation", "field"),
+    [
+        (JobQueue, "take", "token"),
+        (FeedStore, "claim", "token"),
+        (LockStore, "acquire", "token"),
+        (LimiterStore, "hit", "request"),
+    ],
+)
+def test_a_client_that_has_forgotten_its_first_calls_makes_no_name_again(kind, operation, field):
+    """Of a long run the growth of a store is measured by; a name that came before would hide that it is kept."""
+    contract = kind()
+    made, seen = [], []
+    for _ in range(60):
+        call = next(one for one in contract.calls(0, seen) if one.name == operation)
+        made.append(call[field])
+        seen = [*seen, Exchange(call, None)][-24:]
+    assert len(set(made)) == 60
