@@ -62,6 +62,11 @@ class Scope(NamedTuple):
         return self.is_smallest or (self.operations is not None and bool(self.faults or self.waits))
 
     @property
+    def is_solitary(self) -> bool:
+        """Whether it is one client's few operations, with trouble."""
+        return self.clients == 1 and self.operations is not None and self.faults > 0
+
+    @property
     def present(self) -> int:
         """Clients that there are: those of the opening may do nothing more."""
         steps = self.opening.steps if self.opening is not None else ()

@@ -10,13 +10,15 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from orderlab.model.contracts.base import ALL_OR_NOTHING, SPECIFICATION, Discrepancy, Opening
 from orderlab.model.contracts.client_steps import REPLY_LOST, Begin, ClientStep, Die, Fault, Resume, Wait, fault_of
 from orderlab.model.contracts.judge import TooManyStates
 from orderlab.model.contracts.sequential import BOUNDED, ONE_SLOT, WAKE_UP, Scope
-from orderlab.properties.engine.run import ContractRun, Report, RunState
+from orderlab.properties.engine.noted import noted_ms
+from orderlab.properties.engine.run import ContractRun, Core, Report, RunState
 from orderlab.properties.engine.witness import ContractReruns
 from orderlab.properties.harness.recording import record_of
 from orderlab.properties.validation.effort import CORE_STEPS, SCOPE_STEPS
@@ -69,6 +71,10 @@ class Search:
     budget: CpuBudget = field(default_factory=CpuBudget)
     situations: list[Beginning] = field(default_factory=list)
     """Where random walks may begin."""
+    raced: list[Beginning] = field(default_factory=list)
+    """Where operations that overlapped have left the store, and no order of the same leaves it."""
+    stopped: list[Beginning] = field(default_factory=list)
+    """Where what was stopped has left it, and it is open whether it took effect."""
     _shapes: set[tuple[object, ...]] = field(default_factory=set)
 
     def note(self, steps: Sequence[ClientStep], report: Report, name: str) -> None:
@@ -145,10 +151,11 @@ def operation_of(steps: Sequence[ClientStep]) -> str:
 
 
 def moments(run: ContractRun) -> list[int]:
-    """How long to wait from here: to just before, at and just after whatever time alone changes, the nearest first."""
+    """How long to wait from here: to just before, at and just after whatever time alone changes, and to just after
+    what the store has noted, the nearest first."""
     now = run.judge.now_ms
-    waits = sorted({at + by - now for at in run.deadlines_ms for by in (-1, 0, 1) if at + by > now})
-    return waits[:WAITS_MAX]
+    waits = {at + by - now for at in run.deadlines_ms for by in (-1, 0, 1) if at + by > now}
+    return sorted(waits | {at + 1 - now for at in noted_ms(run)})[:WAITS_MAX]
 
 
 def troubles_of(effects: Sequence[Effect], is_over: bool) -> Iterator[Fault]:
@@ -262,6 +269,12 @@ class Interleavings:
         self.steps = self.cut = 0
         """Steps carried out, and nodes not carried on from where too many states explained what was seen."""
         self._known: set[Hashable] = {(run.state.key, 0, 0)}
+        self.in_turn: set[Core] = set()
+        """Where operations that did not overlap have led."""
+        self.raced: dict[Core, Beginning] = {}
+        """And where others have."""
+        self.stopped: dict[Hashable, Beginning] = {}
+        """Where trouble has led, and more than one state explains it."""
 
     def path(self, at: int, *more: ClientStep) -> tuple[ClientStep, ...]:
         """The steps to a node, and what comes after."""
@@ -290,6 +303,11 @@ class Interleavings:
         if report.violation is not None:
             search.note(self.path(at, step), report, f"every interleaving of {self.scope.name}")
             return report
+        if all(client.pending is None for client in run.clients):
+            if self.scope.is_smallest:
+                self._note_end(self.path(at, step))
+            elif self.scope.is_solitary and report.stopped:
+                self._note_stop(self.path(at, step))
         if isinstance(step, Begin | Resume) and report.is_over and not self._is_followed(self.nodes[at], step):
             return report
         state = run.state
@@ -300,6 +318,26 @@ class Interleavings:
             self.queue.append(len(self.nodes))
             self.nodes.append(Node(state, waits, troubled, at, step))
         return report
+
+    def _note_end(self, way: tuple[ClientStep, ...]) -> None:
+        """Keep where an operation that ended has led."""
+        is_in_turn = all(
+            isinstance(step, Begin | Wait) or step.client == before.client  # type: ignore[union-attr]
+            for before, step in pairwise(way)
+        )
+        if is_in_turn:
+            self.in_turn.add(self.run.core)
+        else:
+            self.raced.setdefault(self.run.core, Beginning(way, self.run.state))
+
+    def _note_stop(self, way: tuple[ClientStep, ...]) -> None:
+        """Keep where an operation was stopped, unless by a value that no store puts there."""
+        trouble = fault_of(way[-1])
+        is_foreign = trouble is not None and trouble.kind == WRONG_TYPE_FOUND.name
+        states = frozenset(self.run.judge.states())
+        if not is_foreign and len(states) > 1:  # how it was stopped makes no difference
+            key = self.run.core.now_ms, states, frozenset(self.run.core.keyspace.items())
+            self.stopped.setdefault(key, Beginning(way, self.run.state))
 
     def carry_on(self, at: int) -> None:
         """Every step out of a node, each with all that can befall it."""
@@ -355,6 +393,8 @@ def explore(run: ContractRun, scope: Scope, search: Search, effort: float) -> No
     while part.queue and part.steps < steps_max and not search.budget.is_past:
         part.carry_on(part.queue.popleft())
     findings.work["states"] += len(part.nodes)
+    search.raced += [end for core, end in part.raced.items() if core not in part.in_turn]
+    search.stopped += part.stopped.values()
     search.count_tests(run, part.steps)
     findings.explored.append(
         Explored(scope.level, not (part.queue or part.cut), part.steps, scope.is_core, part.operations_seen)

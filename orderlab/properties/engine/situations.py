@@ -11,13 +11,15 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Hashable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
 from orderlab.model.contracts.base import AnyOf, Call
-from orderlab.model.contracts.client_steps import Begin, ClientStep, Wait
+from orderlab.model.contracts.client_steps import Begin, ClientStep, Resume, Wait
 from orderlab.model.contracts.judge import TooManyStates
-from orderlab.properties.engine.run import ContractRun, Report
+from orderlab.properties.engine.noted import agreement, noted_ms
+from orderlab.properties.engine.run import ContractRun
 from orderlab.properties.engine.search import Beginning, Search, is_idle_step
 from orderlab.properties.harness.keyspace import bytes_in, size_of
 from orderlab.properties.validation.effort import SITUATION_STEPS
@@ -25,6 +27,7 @@ from orderlab.properties.validation.findings import Explored
 from orderlab.sim.redis.shard import FrozenKeyspace
 
 ONE_BY_ONE = "one operation after the other"
+AFTER_TROUBLE = f"{ONE_BY_ONE} after a trouble"
 CROWDED = 2
 """Operations that one thing more in the store counts as: long runs with few things come before short ones with many."""
 ORDINARY = 6
@@ -40,73 +43,94 @@ FEW_CLIENTS, MORE_CLIENTS, MORE_EFFORT = 2, 3, 5.0
 DIGITS = re.compile(r"\d+")
 
 
-def situate(run: ContractRun, search: Search, effort: float) -> None:
-    """Find the situations: those in which something is as never before go to ``search``, what is wrong to its
-    findings. Raises BudgetExceeded."""
-    steps_max, taken = int(SITUATION_STEPS * effort), 0
+def situate(run: ContractRun, search: Search, effort: float, name: str = ONE_BY_ONE) -> None:
+    """Find the situations, from the empty store and from where races have left it, or from where trouble has: those in
+    which something is as never before go to ``search``, what is wrong to its findings. Raises BudgetExceeded."""
+    steps_max, taken = int(SITUATION_STEPS * effort) // (1 if name == ONE_BY_ONE else 2), 0
     clients = FEW_CLIENTS if effort < MORE_EFFORT else MORE_CLIENTS
-    found = [Beginning((), run.state)]
-    first = features(run)
-    plain, combined, exact = set(first.plain), set(first.combined), {run.state.key}
-    start = _size(run)
-    unit = 0
-    queue = [(0, 0)]
+    known = Known(run)
+    if name == AFTER_TROUBLE:
+        known.queue.clear()
+    for end in search.raced if name == ONE_BY_ONE else search.stopped:
+        run.go_to(end.state)
+        with suppress(TooManyStates):
+            known.add(end.steps, search)
 
-    def ended(step: ClientStep, way: Sequence[ClientStep]) -> tuple[tuple[ClientStep, ...], Report]:
-        nonlocal taken
-        made = [*way]
-        report = run.carry_out(step, made)
-        taken += report.work
-        if isinstance(step, Begin):
-            search.note_effects(step.call.name, report.effects, lambda: made)
-        return tuple(made), report
-
-    while queue and taken < steps_max and not search.budget.is_past:
-        _, at = heapq.heappop(queue)
-        way, state = found[at]
+    while known.queue and taken < steps_max and not search.budget.is_past:
+        way, state = known.next()
         run.go_to(state)
         for step in ahead(run, clients):
             run.go_to(state)
             try:
-                made, report = ended(step, way)
+                made = [*way]
+                report = run.carry_out(step, made)
+                taken += report.work
+                if isinstance(step, Begin):
+                    search.note_effects(step.call.name, report.effects, lambda made=made: made)  # type: ignore[misc]
                 if report.violation is not None:
-                    search.note(made, report, ONE_BY_ONE)
-                    continue
-                if not report.is_over or is_idle_step(run, state, run.state, step):
-                    continue
-                if run.state.key in exact:
-                    continue
-                told = features(run)
-                grown = _size(run) - start
+                    search.note(made, report, name)
+                elif report.is_over and not is_idle_step(run, state, run.state, step):
+                    known.add(tuple(made), search)
             except TooManyStates:
                 continue
-            exact.add(run.state.key)
-            newness = 0 if told.plain - plain else 1 if told.combined - combined else 2
-            plain |= told.plain
-            combined |= told.combined
-            unit = unit or max(grown, 0)
-            found.append(Beginning(made, run.state))
-            if not newness:
-                search.situations.append(found[-1])
-            heapq.heappush(
-                queue, (len(way) + 1 + CROWDED * (grown // unit if unit else 0) + ORDINARY * newness, len(found) - 1)
-            )
     search.count_tests(run, taken)
-    search.findings.work["situations"] += len(search.situations)
-    search.findings.explored.append(Explored(ONE_BY_ONE, not queue, taken))
+    search.findings.work["situations"] += known.new
+    search.findings.explored.append(Explored(name, not known.queue, taken))
     search.budget.check()
 
 
+class Known:
+    """The states that were met, and which of them to carry on from first. Begins with where the run is."""
+
+    def __init__(self, run: ContractRun) -> None:
+        self.run = run
+        self.found = [Beginning((), run.state)]
+        self.queue = [(0, 0)]
+        first = features(run)
+        self._plain, self._combined, self._exact = set(first.plain), set(first.combined), {run.state.key}
+        self._start, self._unit = _size(run), 0
+        self.new = 0
+        """Situations: states in which something was as never before."""
+
+    def next(self) -> Beginning:
+        """The one to carry on from."""
+        return self.found[heapq.heappop(self.queue)[1]]
+
+    def add(self, way: tuple[ClientStep, ...], search: Search) -> None:
+        """Where the run is now, unless it was there before. Raises TooManyStates."""
+        state = self.run.state
+        if state.key in self._exact:
+            return
+        seen = features(self.run)
+        grown = _size(self.run) - self._start
+        self._exact.add(state.key)
+        newness = 0 if seen.plain - self._plain else 1 if seen.combined - self._combined else 2
+        self._plain |= seen.plain
+        self._combined |= seen.combined
+        self._unit = self._unit or max(grown, 0)
+        self.found.append(Beginning(way, state))
+        if not newness:
+            self.new += 1
+            search.situations.append(self.found[-1])
+        length = sum(not isinstance(step, Resume) for step in way)
+        cost = length + CROWDED * (grown // self._unit if self._unit else 0) + ORDINARY * newness
+        heapq.heappush(self.queue, (cost, len(self.found) - 1))
+
+
 def ahead(run: ContractRun, clients: int) -> list[ClientStep]:
-    """What may happen next: every call of every client up to the first that has done nothing yet, and what is due."""
-    found: list[ClientStep] = []
+    """What may happen next: every call of every client up to the first that has done nothing yet, and what is due. What
+    clients with the same clock may all ask, the first of them asks: a store does not know who calls."""
+    first: dict[tuple[Call, int], ClientStep] = {}
     for number, client in enumerate(run.clients[:clients]):
-        found += [Begin(number, call) for call in run.judge.asked.calls(number, client.seen)]
+        again = run.repeated(number)
+        for call in (*([] if again is None else [again]), *run.judge.asked.calls(number, client.seen)):
+            first.setdefault((call, run.skews_ms[number]), Begin(number, call))
         if not client.begun:
             break
     now = run.judge.now_ms
-    due = sorted(at for at in run.deadlines_ms if at >= now)[:DUE_MAX]
-    return [*found, *(Wait(at + 1 - now) for at in due)]
+    due = sorted({at for at in run.deadlines_ms if at >= now} | noted_ms(run))[:DUE_MAX]
+    before = [at - 1 for at in due[:1] if at - 1 > now]
+    return [*first.values(), *(Wait(at - now) for at in (*before, *(at + 1 for at in due)))]
 
 
 def _size(run: ContractRun) -> int:
@@ -145,7 +169,7 @@ def features(run: ContractRun) -> Features:
     things = {(shape.of(thing), places.of(thing)) for state in states for thing in _things(state)}
     shapes = frozenset(map(shape.of, states))
     return Features(
-        frozenset((*things, *keys, *(outlook for view in views for outlook in view))),
+        frozenset((agreement(run), *things, *keys, *(outlook for view in views for outlook in view))),
         frozenset(((shapes, keys), *views)),
     )
 

@@ -21,7 +21,7 @@ from orderlab.properties.engine.growth import Growth, Writer, measure
 from orderlab.properties.engine.memory import Memory
 from orderlab.properties.engine.run import REMEMBERED_MAX, ContractRun, Core, Remembered
 from orderlab.properties.engine.search import Beginning, Search, explore, is_accepted, walk
-from orderlab.properties.engine.situations import ONE_BY_ONE, situate
+from orderlab.properties.engine.situations import AFTER_TROUBLE, ONE_BY_ONE, situate
 from orderlab.properties.engine.witness import (
     ContractPerformer,
     ContractReruns,
@@ -127,12 +127,19 @@ def validate_contract(binding: Binding, order: WorkOrder = USUAL) -> ContractVal
     reruns = ContractReruns(make)
     judge = ContractJudge(terms, binding, order, reruns, findings, budget)
     situations: list[Beginning] = []
+    raced: list[Beginning] = []
+    stopped: list[Beginning] = []
 
     def searching(own: Findings) -> Search:
-        return Search(reruns, own, budget, situations)
+        return Search(reruns, own, budget, situations, raced, stopped)
 
-    def explored(scope: Scope) -> Analysis:
-        return Analysis(scope.name, lambda own, now, done: explore(make(scope.present), scope, searching(own), now))
+    def explored(scope: Scope, follows: bool = False) -> Analysis:
+        def run(own: Findings, now: float, done: float) -> None:
+            # Who carries on from what a small scope came to has all clients.
+            few = 0 if scope.is_smallest or scope.is_solitary else scope.present
+            explore(make(few), scope, searching(own), now)
+
+        return Analysis(scope.name, run, follows=follows)
 
     def crowded(own: Findings, now: float, done: float) -> None:
         effects.forget()  # of small stores: what is in a crowd takes room enough
@@ -148,17 +155,22 @@ def validate_contract(binding: Binding, order: WorkOrder = USUAL) -> ContractVal
         return growth
 
     scopes = terms.scopes_at(order.effort)
+    solitary = [scope for scope in scopes if scope.is_solitary]
     walks = max(int(WALKS * order.effort), 10)
     analyses = (
-        *(explored(scope) for scope in scopes if scope.is_smallest),
-        Analysis(ONE_BY_ONE, lambda own, now, done: situate(make(), searching(own), now)),
+        *(explored(scope, follows=True) for scope in scopes if scope.is_smallest),
+        Analysis(ONE_BY_ONE, lambda own, now, done: situate(make(), searching(own), now), follows=True),
         Analysis(
             "random walks",
             lambda own, now, done: walk(make(), searching(own), order.seed, walks, LENGTH),
             follows=True,
         ),
         Analysis("boundaries", solved, note=judge.note_data, follows=True),
-        *(explored(scope) for scope in scopes if not scope.is_smallest),
+        *(explored(scope, scope is not solitary[0]) for scope in solitary),
+        Analysis(
+            AFTER_TROUBLE, lambda own, now, done: situate(make(), searching(own), now, AFTER_TROUBLE), follows=True
+        ),
+        *(explored(scope) for scope in scopes if not scope.is_smallest and not scope.is_solitary),
         Analysis("closing", lambda own, now, done: closed_scope(make, searching(own), order), note=judge.note_closed),
         Analysis("crowds", crowded),
         Analysis("what grows", grown, note=judge.note_growth),
@@ -388,8 +400,8 @@ def looked_at(scopes: Sequence[Scope], explored: Sequence[Explored]) -> tuple[st
             seen = f"all runs of {few}, " if few else ""
             lines.append(f"{level}: {ended}{seen}stopped after {sum(one.steps for one in stopped):,} steps")
     for one in explored:
-        if one.level == ONE_BY_ONE:
-            lines.append(f"{ONE_BY_ONE}: {'all' if one.is_exhausted else f'{one.steps:,} steps'}")
+        if one.level in (ONE_BY_ONE, AFTER_TROUBLE):
+            lines.append(f"{one.level}: {'all' if one.is_exhausted else f'{one.steps:,} steps'}")
     core = [one for one in explored if one.is_core]
     is_enough = all(one.is_exhausted or one.operations >= SMALLEST for one in core)
     return "; ".join(lines), is_enough and len(core) == sum(scope.is_core for scope in scopes)

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts.client_steps import REPLY_LOST, Begin, Fault
+from orderlab.model.contracts.client_steps import REPLY_LOST, Begin, Fault, Wait
+from orderlab.model.contracts.sequential import SequentialTerms
 from orderlab.model.verdict import Outcome
-from orderlab.properties.engine.search import Search
-from orderlab.properties.engine.situations import situate
+from orderlab.properties.engine.noted import noted_ms
+from orderlab.properties.engine.search import Search, explore, moments
+from orderlab.properties.engine.situations import AFTER_TROUBLE, ONE_BY_ONE, situate
 from orderlab.properties.engine.validation import contract_of, run_of, validate_contract, with_accepted
 from orderlab.properties.engine.witness import ContractReruns
 from orderlab.properties.validation.findings import Findings
@@ -35,11 +37,63 @@ def searched(binding: Binding, effort: float) -> Search:
         ("sorted_queue", "the token is the attempt's number", "specification", 6),
         ("sorted_queue", "a completed job's name is free although it is kept", "no-rerun", 3),
         ("token_bucket", "a refusal sets the time as well", "no-less", 5),
+        ("fair_lock", "patience is not renewed", "in-turn", 7),
+        ("sidekiq_queue", "the wait is as long each time", "order", 9),
     ],
 )
 def test_what_is_many_operations_away_is_found(tmp_path: Path, style: str, slip: str, law: str, steps: int) -> None:
     found = searched(store(tmp_path, style, slip), 0.6).findings.by_law
     assert len(found[law][0].trace.steps) == steps
+
+
+@pytest.mark.parametrize(
+    ("slip", "name", "effort"),
+    [("the transaction watches nothing", ONE_BY_ONE, 0.2), ("taken and entered in two calls", AFTER_TROUBLE, 0.6)],
+)
+def test_what_a_race_or_a_trouble_leaves_is_carried_on(tmp_path: Path, slip: str, name: str, effort: float) -> None:
+    """Two adds of one name put it in line twice; a worker that dies with a job that it has not entered loses it."""
+    for is_sound in (False, True):
+        binding = store(tmp_path, "rq_queue", "" if is_sound else slip)
+        laws = [*(one.name for one in contract_of(binding).laws), "specification"]
+        search = Search(ContractReruns(lambda: run_of(binding)), Findings(frozenset(laws)))  # noqa: B023
+        scope = next(
+            scope
+            for scope in SequentialTerms(contract_of(binding)).scopes
+            if (scope.is_smallest if name == ONE_BY_ONE else scope.is_solitary)
+        )
+        explore(run_of(binding), scope._replace(operations=2, steps_per_client=2), search, 1.0)
+        assert not search.findings.by_law
+        situate(run_of(binding), search, effort, name)
+        assert bool(search.findings.by_law) is not is_sound
+
+
+def test_what_a_store_has_noted_is_waited_for(tmp_path: Path) -> None:
+    run = run_of(store(tmp_path, "fair_lock", "patience is not renewed"))
+    now_ms = run.judge.now_ms
+    for client in (0, 1):
+        run.perform(Begin(client, run.judge.asked.calls(client, ())[0]))
+    run.perform(Wait(499))
+    assert moments(run)[:2] == [1, 2]  # the contract's own moment, 500
+    run.perform(Begin(1, run.judge.asked.calls(1, ())[0]))
+    assert noted_ms(run) == {now_ms + 500}
+    assert set(run.deadlines_ms) == {now_ms + 999, now_ms + 1000}
+    assert moments(run)[:2] == [2, 499]
+
+
+def test_after_a_value_of_a_foreign_type_all_is_a_matter_of_atomicity(tmp_path: Path) -> None:
+    run = run_of(store(tmp_path, "cache_with_tags"))
+    put, get, flush = (
+        next(one for one in run.judge.asked.calls(0, ()) if one.name == name) for name in ("put", "get", "flush")
+    )
+    steps = [
+        Begin(0, put, Fault("wrong-type", key=b"{c}:tag:t", found="string")),
+        Begin(0, flush, Fault("killed")),
+        Begin(0, flush),
+        Begin(0, get),
+    ]
+    last = [run.perform(step) for step in steps][-1]
+    assert last.violation is not None
+    assert last.violation.laws == ("all-or-nothing",)
 
 
 def test_a_sound_store_breaks_nothing_and_its_situations_are_few(tmp_path: Path) -> None:

@@ -3,11 +3,11 @@
 import pytest
 
 from orderlab.model.contracts.base import Exchange
+from orderlab.model.contracts.client_steps import Begin
 from orderlab.model.contracts.feed.contract import FeedStore
 from orderlab.model.contracts.job_queue.contract import JobQueue
 from orderlab.model.contracts.limiter.contract import LimiterStore
 from orderlab.model.contracts.lock.contract import LockStore
-from orderlab.model.contracts.client_steps import Begin
 from orderlab.properties.contracts.kind import kind_of
 from orderlab.properties.contracts.sequential.side_by_side import faults, measured, workload_of
 from orderlab.properties.engine.run import ContractRun
