@@ -67,6 +67,11 @@ class Scope(NamedTuple):
         return self.clients == 1 and self.operations is not None and self.faults > 0
 
     @property
+    def is_carried_on(self) -> bool:
+        """Whether longer runs begin where it has led, with all the clients of these."""
+        return self.is_smallest or self.is_solitary
+
+    @property
     def present(self) -> int:
         """Clients that there are: those of the opening may do nothing more."""
         steps = self.opening.steps if self.opening is not None else ()

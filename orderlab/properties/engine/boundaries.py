@@ -106,7 +106,7 @@ class Boundaries:
 
     def _mets(self) -> Iterator[Met]:
         """Every call worth trying in the situations, the first ones first."""
-        beginnings = [Beginning((), self.empty), *self.search.situations]
+        beginnings = [Beginning((), self.empty), *self.search.met.situations]
         for way, state in beginnings:
             for number in range(min(2, len(state.clients))):
                 self.run.go_to(state)

@@ -63,18 +63,25 @@ class Beginning(NamedTuple):
 
 
 @dataclass
+class Met:
+    """States that longer runs begin in."""
+
+    situations: list[Beginning] = field(default_factory=list)
+    """In which something was as never before: random walks may begin there."""
+    raced: list[Beginning] = field(default_factory=list)
+    """Where operations that overlapped have led, and no order of the same does."""
+    stopped: list[Beginning] = field(default_factory=list)
+    """Where what was stopped has led, and it is open whether it took effect."""
+
+
+@dataclass
 class Search:
     """The searches of one store: what they find goes to ``findings``."""
 
     reruns: ContractReruns
     findings: Findings
     budget: CpuBudget = field(default_factory=CpuBudget)
-    situations: list[Beginning] = field(default_factory=list)
-    """Where random walks may begin."""
-    raced: list[Beginning] = field(default_factory=list)
-    """Where operations that overlapped have left the store, and no order of the same leaves it."""
-    stopped: list[Beginning] = field(default_factory=list)
-    """Where what was stopped has left it, and it is open whether it took effect."""
+    met: Met = field(default_factory=Met)
     _shapes: set[tuple[object, ...]] = field(default_factory=set)
 
     def note(self, steps: Sequence[ClientStep], report: Report, name: str) -> None:
@@ -393,8 +400,8 @@ def explore(run: ContractRun, scope: Scope, search: Search, effort: float) -> No
     while part.queue and part.steps < steps_max and not search.budget.is_past:
         part.carry_on(part.queue.popleft())
     findings.work["states"] += len(part.nodes)
-    search.raced += [end for core, end in part.raced.items() if core not in part.in_turn]
-    search.stopped += part.stopped.values()
+    search.met.raced += [end for core, end in part.raced.items() if core not in part.in_turn]
+    search.met.stopped += part.stopped.values()
     search.count_tests(run, part.steps)
     findings.explored.append(
         Explored(scope.level, not (part.queue or part.cut), part.steps, scope.is_core, part.operations_seen)
@@ -420,8 +427,8 @@ def walk(run: ContractRun, search: Search, seed: int, walks: int, length: int) -
         rate = draw.choice((0.0, 0.0, 0.05, 0.2))
         run.go_to(start)
         way: tuple[ClientStep, ...] | None = None
-        if search.situations and (number % 4 == 3 or (number % 4 == 1 and not openings)):
-            way, state = draw.choice(search.situations)
+        if search.met.situations and (number % 4 == 3 or (number % 4 == 1 and not openings)):
+            way, state = draw.choice(search.met.situations)
             run.go_to(state)
             run.clients = [client._replace(begun=0) for client in run.clients]
         elif openings and number % 2:

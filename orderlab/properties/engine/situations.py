@@ -51,7 +51,7 @@ def situate(run: ContractRun, search: Search, effort: float, name: str = ONE_BY_
     known = Known(run)
     if name == AFTER_TROUBLE:
         known.queue.clear()
-    for end in search.raced if name == ONE_BY_ONE else search.stopped:
+    for end in search.met.raced if name == ONE_BY_ONE else search.met.stopped:
         run.go_to(end.state)
         with suppress(TooManyStates):
             known.add(end.steps, search)
@@ -111,7 +111,7 @@ class Known:
         self.found.append(Beginning(way, state))
         if not newness:
             self.new += 1
-            search.situations.append(self.found[-1])
+            search.met.situations.append(self.found[-1])
         length = sum(not isinstance(step, Resume) for step in way)
         cost = length + CROWDED * (grown // self._unit if self._unit else 0) + ORDINARY * newness
         heapq.heappush(self.queue, (cost, len(self.found) - 1))

@@ -20,7 +20,7 @@ from orderlab.properties.engine.crowds import AT_LENGTH, crowd
 from orderlab.properties.engine.growth import Growth, Writer, measure
 from orderlab.properties.engine.memory import Memory
 from orderlab.properties.engine.run import REMEMBERED_MAX, ContractRun, Core, Remembered
-from orderlab.properties.engine.search import Beginning, Search, explore, is_accepted, walk
+from orderlab.properties.engine.search import Met, Search, explore, is_accepted, walk
 from orderlab.properties.engine.situations import AFTER_TROUBLE, ONE_BY_ONE, situate
 from orderlab.properties.engine.witness import (
     ContractPerformer,
@@ -115,7 +115,6 @@ def validate_contract(binding: Binding, order: WorkOrder = USUAL) -> ContractVal
     terms = SequentialTerms(contract)
     wanted = laws_of(terms, order.laws)
     laws_of(terms, (each.law for each in binding.accepted))
-
     effects: Memory[Core, Remembered] = Memory(REMEMBERED_MAX)
 
     def make(clients: int = 0) -> ContractRun:
@@ -126,20 +125,16 @@ def validate_contract(binding: Binding, order: WorkOrder = USUAL) -> ContractVal
     budget, findings = CpuBudget(), Findings(frozenset(wanted))
     reruns = ContractReruns(make)
     judge = ContractJudge(terms, binding, order, reruns, findings, budget)
-    situations: list[Beginning] = []
-    raced: list[Beginning] = []
-    stopped: list[Beginning] = []
+    met = Met()
 
     def searching(own: Findings) -> Search:
-        return Search(reruns, own, budget, situations, raced, stopped)
+        return Search(reruns, own, budget, met)
 
     def explored(scope: Scope, follows: bool = False) -> Analysis:
-        def run(own: Findings, now: float, done: float) -> None:
-            # Who carries on from what a small scope came to has all clients.
-            few = 0 if scope.is_smallest or scope.is_solitary else scope.present
-            explore(make(few), scope, searching(own), now)
-
-        return Analysis(scope.name, run, follows=follows)
+        few = 0 if scope.is_carried_on else scope.present
+        return Analysis(
+            scope.name, lambda own, now, done: explore(make(few), scope, searching(own), now), follows=follows
+        )
 
     def crowded(own: Findings, now: float, done: float) -> None:
         effects.forget()  # of small stores: what is in a crowd takes room enough
@@ -156,21 +151,18 @@ def validate_contract(binding: Binding, order: WorkOrder = USUAL) -> ContractVal
 
     scopes = terms.scopes_at(order.effort)
     solitary = [scope for scope in scopes if scope.is_solitary]
-    walks = max(int(WALKS * order.effort), 10)
     analyses = (
         *(explored(scope, follows=True) for scope in scopes if scope.is_smallest),
         Analysis(ONE_BY_ONE, lambda own, now, done: situate(make(), searching(own), now), follows=True),
         Analysis(
             "random walks",
-            lambda own, now, done: walk(make(), searching(own), order.seed, walks, LENGTH),
+            lambda own, now, done: walk(make(), searching(own), order.seed, max(int(WALKS * order.effort), 10), LENGTH),
             follows=True,
         ),
         Analysis("boundaries", solved, note=judge.note_data, follows=True),
         *(explored(scope, scope is not solitary[0]) for scope in solitary),
-        Analysis(
-            AFTER_TROUBLE, lambda own, now, done: situate(make(), searching(own), now, AFTER_TROUBLE), follows=True
-        ),
-        *(explored(scope) for scope in scopes if not scope.is_smallest and not scope.is_solitary),
+        Analysis(AFTER_TROUBLE, lambda own, now, _: situate(make(), searching(own), now, AFTER_TROUBLE), follows=True),
+        *(explored(scope) for scope in scopes if not scope.is_carried_on),
         Analysis("closing", lambda own, now, done: closed_scope(make, searching(own), order), note=judge.note_closed),
         Analysis("crowds", crowded),
         Analysis("what grows", grown, note=judge.note_growth),
@@ -180,14 +172,10 @@ def validate_contract(binding: Binding, order: WorkOrder = USUAL) -> ContractVal
     is_whole = run_rounds(schedule, judge, [order.effort], order.budget_s)
     results = tuple(with_accepted(judge.result(name), binding, findings) for name in wanted)
     gaps = (*judge.gaps, *never_passed(binding, contract))
-    notes, work = (
-        (*findings.notes, *(said + one for said, one in findings.examples.items())),
-        dict[str, float](findings.work),
-    )
+    notes = (*findings.notes, *(said + one for said, one in findings.examples.items()))
     return ContractValidation(
-        binding, terms, results, notes, gaps, work, order.seed, order.effort, findings.seen, not is_whole,
-        judge.data,
-        None if findings.by_law else judge.certificate,
+        binding, terms, results, notes, gaps, dict(findings.work), order.seed, order.effort, findings.seen,
+        not is_whole, judge.data, None if findings.by_law else judge.certificate,
     )  # fmt: skip
 
 

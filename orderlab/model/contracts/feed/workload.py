@@ -120,6 +120,13 @@ class FeedWorkload(PromisedFeed):
             *([Opening("with a message that is delayed", (late,))] if self.delay_ms else []),
         )
 
+    def _posts_again(self, size: int, *new: str) -> tuple[int, Call]:
+        """Some of a crowd's names, and new ones. Whatever the order in which a store clears what has lapsed, it comes
+        to one of these last."""
+        names = dict.fromkeys((*sorted(f"m{at + 1}" for at in range(size))[:-2:-1], "m1", f"m{size}", *new))
+        rows = tuple((name, payload_of(name)) for name in names)
+        return 0, Call.of("post", posts=rows, ttl_ms=self.kept_ms, **self._told_of(0)[0])
+
     def crowds(self) -> Sequence[Crowd]:
         mine, own, all_ = self._told_of(0)
 
@@ -131,15 +138,9 @@ class FeedWorkload(PromisedFeed):
             yield from posts(size, 1 if self.short_ms < self.kept_ms else self.kept_ms)
             yield 2 if self.short_ms < self.kept_ms else self.kept_ms + 1
 
-        def posts_again(size: int, *new: str) -> tuple[int, Call]:
-            # Whatever the order in which a store clears what has lapsed, it comes to one of these last.
-            names = dict.fromkeys((*sorted(f"m{at + 1}" for at in range(size))[:-2:-1], "m1", f"m{size}", *new))
-            rows = tuple((name, payload_of(name)) for name in names)
-            return 0, Call.of("post", posts=rows, ttl_ms=self.kept_ms, **mine)
-
         def behind(size: int) -> Iterator[tuple[int, Call] | int]:
             yield from lapsed(size)
-            yield posts_again(size, "new")
+            yield self._posts_again(size, "new")
 
         def claims(size: int) -> Iterator[tuple[int, Call] | int]:
             yield from posts(size)
@@ -170,7 +171,7 @@ class FeedWorkload(PromisedFeed):
                 (0, Call.of("claim", token=f"t{at}", count=most, ttl_ms=self.claim_ms)) for at in range(0, size, most)
             )
             yield self.short_ms + self.claim_ms + self.promises.grace_ms + 1
-            yield posts_again(size)
+            yield self._posts_again(size)
             yield 0, Call.of("claim", token="again", count=self.claims_more, ttl_ms=self.claim_ms)
 
         return (

@@ -99,13 +99,13 @@ def test_after_a_value_of_a_foreign_type_all_is_a_matter_of_atomicity(tmp_path: 
 def test_a_sound_store_breaks_nothing_and_its_situations_are_few(tmp_path: Path) -> None:
     search = searched(store(tmp_path, "sorted_queue"), 0.3)
     assert not search.findings.by_law
-    assert 10 < len(search.situations) < 200
-    assert max(len(one.steps) for one in search.situations) > 5
+    assert 10 < len(search.met.situations) < 200
+    assert max(len(one.steps) for one in search.met.situations) > 5
 
 
 def test_what_is_found_is_the_same_each_time(tmp_path: Path) -> None:
     binding = store(tmp_path, "token_bucket")
-    first, again = (searched(binding, 0.2).situations for _ in range(2))
+    first, again = (searched(binding, 0.2).met.situations for _ in range(2))
     assert [one.steps for one in first] == [one.steps for one in again]
 
 
