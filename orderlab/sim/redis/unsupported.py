@@ -105,8 +105,7 @@ SERVER_DIRECTIVES = frozenset(
 _REFUSED_TO_SCRIPTS = b"""
     bgrewriteaof:1 bgsave:-1 client|caching:3
     client|getredir:2 client|tracking:-3 client|trackinginfo:2 cluster|reset:-2
-    config|rewrite:2 failover:-1 latency|doctor:2 latency|graph:3
-    latency|histogram:-2 latency|history:3 latency|latest:2 latency|reset:-2 module|list:2 module|load:-3
+    config|rewrite:2 failover:-1 module|list:2 module|load:-3
     module|loadex:-3 module|unload:3 psync:-3 replconf:-1
     replicaof:3 save:1 shutdown:-1 slaveof:3 sync:1
 """

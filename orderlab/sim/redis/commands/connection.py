@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from orderlab.sim.redis.arguments import integer, integer_between, option
@@ -197,6 +198,8 @@ def exec_(node: NodeState, argv: Sequence[bytes]) -> Reply:
     if is_broken:
         return None
     replies: list[Reply] = []
+    if node.server is not None:
+        node.server.queued_ns.clear()
     node.in_transaction = True
     try:
         for arguments in queue:
@@ -204,11 +207,16 @@ def exec_(node: NodeState, argv: Sequence[bytes]) -> Reply:
             refused = None if client.guard is None else client.guard.refusal(client, arguments, b"multi")
             if refused is not None:
                 replies.append(ErrorReply(refused.to_exec()))
+                node.server.queued_ns.append(0)
                 continue
+            begun_ns = time.perf_counter_ns()
             try:
                 replies.append(carry_out(node, found(node, arguments), arguments))
             except ErrorReply as error:
                 replies.append(error)
+            if node.server is not None:
+                is_virtual = node.server.settings.virtual_clock
+                node.server.queued_ns.append(0 if is_virtual else time.perf_counter_ns() - begun_ns)
     finally:
         node.in_transaction = False
     return replies

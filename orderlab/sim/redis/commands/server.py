@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from orderlab.sim.redis import config, notifications
 from orderlab.sim.redis.arguments import integer, option
+from orderlab.sim.redis.commands.reloading import describe_object, reload
 from orderlab.sim.redis.conditions import DiskError
 from orderlab.sim.redis.memory import MemoryAccount, usage
 from orderlab.sim.redis.node_state import NodeState
@@ -165,6 +167,21 @@ def _replication(node: NodeState) -> dict[str, object]:
     return {"role": "slave", "master_link_status": link, "slave_read_only": int(node.config.replica_read_only)}
 
 
+def _cpu(node: NodeState) -> dict[str, object]:
+    """Of the process that serves the node; this thread's is taken for the main thread's."""
+    if node.server is None:
+        return {}
+    used = os.times()
+    own, children = (("sys", used.system), ("user", used.user)), (
+        ("sys", used.children_system), ("user", used.children_user),
+    )  # fmt: skip
+    return {
+        f"used_cpu_{kind}{of}": f"{seconds:.6f}"
+        for of, usage in (("", own), ("_children", children), ("_main_thread", own))
+        for kind, seconds in usage
+    }
+
+
 def _cluster(node: NodeState) -> dict[str, object]:
     return {"cluster_enabled": int(node.slots is not None)}
 
@@ -186,6 +203,7 @@ _SECTIONS: dict[bytes, Callable[[NodeState], dict[str, object]]] = {
     b"persistence": _persistence,
     b"stats": _stats,
     b"replication": _replication,
+    b"cpu": _cpu,
     b"commandstats": _commandstats,
     b"errorstats": _errorstats,
     b"cluster": _cluster,
@@ -205,7 +223,8 @@ def info(node: NodeState, argv: Sequence[bytes]) -> Reply:
     for name, facts_of in _SECTIONS.items():
         if everything or name in wanted or (usual and name not in _NOT_BY_DEFAULT):
             lines = "".join(f"{key}:{value}\r\n" for key, value in facts_of(node).items())
-            parts.append(f"# {name.decode().capitalize()}\r\n{lines}".encode())
+            title = "CPU" if name == b"cpu" else name.decode().capitalize()
+            parts.append(f"# {title}\r\n{lines}".encode())
     return Verbatim(b"\r\n".join(parts))
 
 
@@ -250,7 +269,7 @@ _DEBUG_ARITY = {
 }
 _DEBUG_LACKING = frozenset(
     b"""
-    SEGFAULT PANIC RESTART CRASH-AND-RECOVER ASSERT LOG LEAK RELOAD LOADAOF DROP-CLUSTER-PACKET-FILTER OBJECT LISTPACK QUICKLIST
+    SEGFAULT PANIC RESTART CRASH-AND-RECOVER ASSERT LOG LEAK LOADAOF DROP-CLUSTER-PACKET-FILTER LISTPACK QUICKLIST
     POPULATE DIGEST DIGEST-VALUE QUICKLIST-PACKED-THRESHOLD SET-SKIP-CHECKSUM-VALIDATION AOF-FLUSH-SLEEP ERROR STRUCTSIZE HTSTATS
     HTSTATS-KEY STRINGMATCH-LEN CONFIG-REWRITE-FORCE-ALL CLIENT-EVICTION PAUSE-CRON REPLYBUFFER MALLCTL MALLCTL-STR HELP
     CLIENT-ENFORCE-REPLY-LIST
@@ -263,8 +282,12 @@ _PROTOCOL_TYPES = b"string|integer|double|bignum|null|array|set|map|attrib|push|
 @command("debug", -2, "admin noscript loading stale")
 def debug(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """DEBUG SET-ACTIVE-EXPIRE 0 | 1; SLEEP, which lets virtual time pass; PROTOCOL type; SET-DISABLE-DENY-SCRIPTS 0 |
-    1."""
+    1; OBJECT key; RELOAD."""
     word = option(argv[1])
+    if word == b"OBJECT" and len(argv) == 3:
+        return describe_object(node, argv[2])
+    if word == b"RELOAD":
+        return reload(node, argv[2:])
     if word in _DEBUG_LACKING:
         raise UnsupportedCommand(f"DEBUG {word.decode()}")
     if len(argv) != _DEBUG_ARITY.get(word):

@@ -8,19 +8,34 @@ from typing import Final
 from orderlab.sim.redis.replies import ErrorReply, Reply
 
 _REJECTIONS: Final = tuple(
-    b"NOAUTH BUSY OOM LOADING MASTERDOWN NOREPLICAS READONLY MISCONF MOVED ASK CLUSTERDOWN CROSSSLOT TRYAGAIN".split()
+    b"NOAUTH NOPERM BUSY OOM LOADING MASTERDOWN NOREPLICAS READONLY MISCONF MOVED ASK CLUSTERDOWN CROSSSLOT "
+    b"TRYAGAIN".split()
 )
 """Codes of errors that a command gets before it is carried out."""
 _REJECTION_TEXTS: Final = (b"ERR wrong number of arguments", b"ERR Can't execute ")
+
+BUCKETS: Final = 24
 
 
 class Calls:
     """Of one command."""
 
-    __slots__ = ("calls", "failed", "ns", "rejected")
+    __slots__ = ("buckets", "calls", "failed", "ns", "rejected")
 
     def __init__(self) -> None:
         self.calls = self.ns = self.rejected = self.failed = 0
+        self.buckets = [0] * BUCKETS
+        """Calls by the bits of their units of 1,024 ns, for LATENCY HISTOGRAM."""
+
+    def histogram(self) -> list[tuple[int, int]]:
+        """Microseconds, and how many calls took at most so many; those where there are more than before."""
+        below = 0
+        rows = []
+        for at, count in enumerate(self.buckets):
+            below += count
+            if count:
+                rows.append((((1032 << at) - 1) // 1000, below))  # as the server's histogram rounds
+        return rows
 
     def line(self) -> str:
         """As INFO shows it."""
@@ -52,7 +67,7 @@ class Statistics:
         self.connections = self.refused_connections = 0
         self.input_bytes = self.output_bytes = 0
 
-    def count(self, name: bytes, ns: int, reply: Reply) -> None:
+    def count(self, name: bytes, ns: int, reply: Reply, is_tracked: bool = True) -> None:
         """A command was asked for; ``name`` as INFO shows it."""
         calls = self.by_command.get(name)
         if calls is None:
@@ -65,6 +80,8 @@ class Statistics:
             calls.failed += 1
         calls.calls += 1
         calls.ns += ns
+        if is_tracked:
+            calls.buckets[min((ns >> 10).bit_length(), BUCKETS - 1)] += 1
 
     def of_node(self) -> dict[str, object]:
         """Lines of the section Stats."""

@@ -10,6 +10,7 @@ from orderlab.sim.redis.registry import SCRIPT_CALLS
 
 _HIDDEN: Final = frozenset((b"monitor", b"config", b"debug", b"acl", b"slowlog", b"latency"))
 """Commands of administration, which are not shown."""
+_SECRET_SETTINGS: Final = (b"requirepass", b"masterauth", b"masteruser")
 _HIDDEN_CLIENT: Final = frozenset((b"list", b"kill", b"pause", b"unpause", b"no-evict", b"unblock"))
 _ESCAPES: Final = {
     ord("\\"): b"\\\\", ord('"'): b'\\"', ord("\n"): b"\\n", ord("\r"): b"\\r",
@@ -34,6 +35,13 @@ def line(now_us: int, database: int, who: bytes, argv: Sequence[bytes]) -> bytes
 def redacted(argv: Sequence[bytes]) -> Sequence[bytes]:
     """Without passwords."""
     name = argv[0].lower()
+    if name == b"acl" and len(argv) > 2 and argv[1].lower() == b"setuser":
+        return [*argv[:2], *[b"(redacted)"] * (len(argv) - 2)]
+    if name == b"config" and len(argv) > 3 and argv[1].lower() == b"set":
+        return [
+            b"(redacted)" if at > 2 and at % 2 and argv[at - 1].lower() in _SECRET_SETTINGS else word
+            for at, word in enumerate(argv)
+        ]
     if name == b"auth":
         return [argv[0], *[b"(redacted)"] * (len(argv) - 1)]
     if name == b"hello":

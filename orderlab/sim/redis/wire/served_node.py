@@ -20,7 +20,7 @@ from orderlab.sim.redis.lua.host import SharedLua
 from orderlab.sim.redis.lua.limits import Limits
 from orderlab.sim.redis.node_state import UNCOUNTED, Effect
 from orderlab.sim.redis.permissions import Permissions, may_stay_subscribed
-from orderlab.sim.redis.registry import find
+from orderlab.sim.redis.registry import Command, find
 from orderlab.sim.redis.replies import OK, QUEUED, ErrorReply, Reply
 from orderlab.sim.redis.shard import Shard
 from orderlab.sim.redis.unsupported import UnsupportedCommand
@@ -32,6 +32,7 @@ from orderlab.sim.redis.wire.monitoring import called, is_hidden, line
 from orderlab.sim.redis.wire.served_client import FLUSH_BYTES, Gate, ServedClient, refusal
 from orderlab.sim.redis.wire.served_faults import NodeFaults
 from orderlab.sim.redis.wire.server_settings import ServerSettings
+from orderlab.sim.redis.wire.slow_commands import SlowCommands
 
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 CYCLE_S: Final = 0.1
@@ -85,6 +86,9 @@ class ServedNode:
         self.server_settings = ServerSettings(
             self.settings.host, self.settings.port, password, self.permissions.set_default_password
         )
+        self.slow = SlowCommands(self.server_settings)
+        self.queued_ns: list[int] = []
+        """How long each command of the transaction took that EXEC has just carried out."""
         self._server: asyncio.Server | None = None
         self._cycle: asyncio.Task[None] | None = None
         self._wake: asyncio.TimerHandle | None = None
@@ -440,8 +444,10 @@ class ServedNode:
             self._running = None
             if self._script_begun_s:
                 self._end_script(connection)
+        took_ns = 0 if self.settings.virtual_clock else time.perf_counter_ns() - begun_ns
+        took_ns += (shard.now_ms - before_ms) * 1_000_000
         if reply is not QUEUED or client.queue is None:
-            self._note(connection, argv, queue, begun_ns, reply)
+            self._note(connection, argv, queue, took_ns, reply)
             if type(reply) is ErrorReply and argv[0].lower() == b"orderlab" and self._may_strike(connection):
                 return self.faults.command(argv[1:])
             if self.faults.loses_reply(argv[0].lower()):
@@ -477,28 +483,33 @@ class ServedNode:
         connection: ServedClient,
         argv: Sequence[bytes],
         queue: Sequence[Sequence[bytes]] | None,
-        begun_ns: int,
+        took_ns: int,
         reply: Reply,
     ) -> None:
         """Count a command, and show it to those that watch."""
-        ns = time.perf_counter_ns() - begun_ns
         command = find(argv, self.shard.spellings)
         connection.last_s = time.monotonic()
         if command is not None:
-            self.statistics.count(command.name, ns, reply)
+            self._count(connection, command, argv, took_ns, reply)
             if self.on_slots_changed is not None and command.name.startswith(b"cluster|") and "admin" in command.flags:
                 self.on_slots_changed()
             if queue and command.name == b"exec" and isinstance(reply, list):
-                for queued, inner in zip(queue, reply, strict=True):
+                for queued, inner, inner_ns in zip(queue, reply, self.queued_ns, strict=True):
                     called_by_it = find(queued, self.shard.spellings)
                     if called_by_it is not None:
-                        self.statistics.count(called_by_it.name, 0, inner)
+                        self._count(connection, called_by_it, queued, inner_ns, inner)
         elif isinstance(reply, ErrorReply):
             self.statistics.errors[reply.message.split(b" ", 1)[0]] += 1
         if self._monitors and self.shard.effects is not None:
             effects, self.shard.effects = self.shard.effects, []
             if command is not None and not is_hidden(argv) and not _is_rejected(reply):
                 self._show(connection, argv, effects)
+
+    def _count(
+        self, connection: ServedClient, command: Command, argv: Sequence[bytes], took_ns: int, reply: Reply
+    ) -> None:
+        self.statistics.count(command.name, took_ns, reply, self.server_settings.tracks_latency)
+        self.slow.note(command, argv, took_ns, reply, self.shard.now_ms, connection)
 
     def _show(self, connection: ServedClient, argv: Sequence[bytes], effects: Sequence[Effect]) -> None:
         now_us = self.shard.now_ms * 1000 + self.shard.now_us

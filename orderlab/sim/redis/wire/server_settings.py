@@ -17,13 +17,13 @@ KEPT: Final = frozenset(
     b"""
     activedefrag activerehashing active-expire-effort always-show-logo appendfsync auto-aof-rewrite-min-size
     auto-aof-rewrite-percentage crash-log-enabled crash-memcheck-enabled dbfilename dir dynamic-hz
-    hz io-threads io-threads-do-reads latency-monitor-threshold latency-tracking lazyfree-lazy-eviction lazyfree-lazy-expire
+    hz io-threads io-threads-do-reads lazyfree-lazy-eviction lazyfree-lazy-expire
     lazyfree-lazy-server-del lazyfree-lazy-user-del lazyfree-lazy-user-flush logfile loglevel no-appendfsync-on-rewrite
-    rdbchecksum rdbcompression repl-backlog-size repl-backlog-ttl repl-timeout save slowlog-log-slower-than
-    slowlog-max-len tcp-keepalive
-    """.split()  # noqa: E501
+    rdbchecksum rdbcompression repl-backlog-size repl-backlog-ttl repl-timeout save tcp-keepalive
+    """.split()
 )
 """What may be set and changes nothing that a client of this node could see."""
+LONG_MAX: Final = (1 << 63) - 1
 _CLASSES: Final = (b"normal", b"slave", b"pubsub")
 
 
@@ -63,6 +63,12 @@ class ServerSettings:
         self.clients_max = 10_000
         self.query_max_bytes = 1 << 30
         self.idle_s = 0
+        self.slower_than_us = 10_000
+        """What SLOWLOG remembers; below 0: nothing."""
+        self.slow_commands_max = 128
+        self.latency_threshold_ms = 0
+        """What is an event of LATENCY; 0: nothing."""
+        self.tracks_latency = True
         self.output_limits = {
             b"normal": OutputLimit(0, 0, 0),
             b"slave": OutputLimit(256 << 20, 64 << 20, 60),
@@ -112,12 +118,24 @@ class ServerSettings:
             b"requirepass": self._password,
             b"maxclients": lambda text: self._number("clients_max", _natural(text), 1),
             b"timeout": lambda text: self._number("idle_s", _natural(text), 0),
-            b"client-query-buffer-limit": lambda text: self._number("query_max_bytes", _bytes(text), 1 << 20),
+            b"client-query-buffer-limit": lambda text: self._number("query_max_bytes", _bytes(text), 1 << 20, 1 << 62),
             b"client-output-buffer-limit": self._limits,
+            b"slowlog-log-slower-than": lambda text: self._number("slower_than_us", _natural(text), -1, LONG_MAX),
+            b"slowlog-max-len": lambda text: self._number("slow_commands_max", _natural(text), 0, LONG_MAX),
+            b"latency-monitor-threshold": lambda text: self._number(
+                "latency_threshold_ms", _natural(text), 0, LONG_MAX
+            ),
+            b"latency-tracking": self._tracking,
         }
 
-    def _number(self, attribute: str, value: int, least: int) -> tuple[Callable[[], None], bytes]:
-        most = config.INT_MAX if attribute != "query_max_bytes" else 1 << 62
+    def _tracking(self, text: bytes) -> tuple[Callable[[], None], bytes]:
+        if text.lower() not in (b"yes", b"no"):
+            raise SettingError("argument must be 'yes' or 'no'")
+        return (lambda: setattr(self, "tracks_latency", text.lower() == b"yes")), text.lower()
+
+    def _number(
+        self, attribute: str, value: int, least: int, most: int = config.INT_MAX
+    ) -> tuple[Callable[[], None], bytes]:
         if not least <= value <= most:
             raise SettingError(f"argument must be between {least} and {most} inclusive")
         return (lambda: setattr(self, attribute, value)), b"%d" % value

@@ -59,6 +59,10 @@ EXCHANGES = [
     "COMMAND GETKEYSANDFLAGS xread count 1 streams a b 0 0", "COMMAND GETKEYSANDFLAGS zinterstore d 2 a b",
     "COMMAND GETKEYSANDFLAGS eval x 1 k", "COMMAND GETKEYSANDFLAGS ping x y", "COMMAND GETKEYSANDFLAGS mset a 1 b 2",
     "COMMAND LIST FILTERBY ACLCAT hyperloglog", "SCRIPT KILL", "FUNCTION KILL", "CLIENT TRACKINGX", "COMMAND INFO",
+    "LATENCY DOCTOR", "LATENCY LATEST", "LATENCY HISTORY x", "LATENCY GRAPH x", "LATENCY RESET x", "LATENCY FOO",
+    "LATENCY HISTOGRAM nope", "SLOWLOG GET x", "SLOWLOG GET 1 2", "SLOWLOG FOO", "SLOWLOG RESET",
+    "CONFIG SET slowlog-max-len -1", "CONFIG SET slowlog-log-slower-than x", "CONFIG SET latency-monitor-threshold -1",
+    "DEBUG OBJECT", "DEBUG OBJECT nope", "DEBUG RELOAD foo", "DEBUG RELOAD", "CONFIG SET latency-tracking maybe",
 ]  # fmt: skip
 
 
