@@ -33,7 +33,7 @@ class SlowCommand:
 
 
 @dataclass(slots=True)
-class Event:
+class LatencyEvent:
     """Samples of one kind of command, at most one a second: (seconds, milliseconds)."""
 
     samples: list[tuple[int, int]] = field(default_factory=list)
@@ -55,7 +55,7 @@ class SlowCommands:
     def __init__(self, settings: ServerSettings) -> None:
         self.entries: list[SlowCommand] = []
         """The last first."""
-        self.events: dict[str, Event] = {}
+        self.events: dict[str, LatencyEvent] = {}
         self._settings = settings
         self._numbers = 0
 
@@ -71,7 +71,7 @@ class SlowCommands:
         took_ms = took_us // 1000
         if 0 < settings.latency_threshold_ms <= took_ms:
             kind = "fast-command" if "fast" in command.flags else "command"
-            self.events.setdefault(kind, Event()).note(at_ms // 1000, took_ms)
+            self.events.setdefault(kind, LatencyEvent()).note(at_ms // 1000, took_ms)
         if not 0 <= settings.slower_than_us <= took_us:
             return
         row = called_row(argv)
