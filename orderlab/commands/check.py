@@ -6,6 +6,7 @@ import json
 import re
 import stat
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from orderlab.commands.options import AllowVacuous, EveryLaw
+from orderlab.commands.options import AllowVacuous, EveryLaw, TrustAdapter
 from orderlab.exit_codes import EXIT, ExitCode, tell
 from orderlab.model.errors import InputError
 from orderlab.model.protocol.packet_id import TWO_BYTES_MAX
@@ -41,6 +42,17 @@ def check(
         ),
     ] = None,
     model: Annotated[str | None, typer.Option(help=f"The object of store operations: {', '.join(OBJECTS)}.")] = None,
+    contract: Annotated[
+        Path | None,
+        typer.Option(metavar="STORE", help="Judge what `record redis` wrote by this store's contract and binding."),
+    ] = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=TEXT", help="With --contract: how clients spell a key; * names one of several stores."
+        ),
+    ] = None,
+    trust_adapter: TrustAdapter = False,
     law: Annotated[list[str] | None, typer.Option(help="Judge this law only; --law '?' names them all.")] = None,
     drain_bound_ms: Annotated[float | None, typer.Option(min=0, help="A backlog must be gone within this.")] = None,
     expiry_tolerance_ms: Annotated[float, typer.Option(min=0, help="By how much recorded times may be off.")] = 0.0,
@@ -84,7 +96,9 @@ def check(
         receive_maximum=receive_maximum,
         budget_s=budget,
     )
-    asked = _Asked(question, master, allow_vacuous, seed, as_json, verbose)
+    asked = _Asked(
+        question, master, allow_vacuous, seed, as_json, verbose, _by_contract(contract, key, question, trust_adapter)
+    )
     code = asked.check_all(files)
     if wanted:
         _report(wanted, asked.subjects, seed, budget, code)
@@ -101,6 +115,8 @@ class _Asked:
     seed: int
     as_json: bool
     verbose: bool
+    by_contract: Callable[[Path], tuple[list[Verdict], int]] | None = None
+    """Judges a recording of a Redis server."""
     subjects: list[Subject] = field(default_factory=list)
     """Of the files so far."""
 
@@ -135,7 +151,10 @@ class _Asked:
         line = ProgressLine(str(file), cap_s=self.question.budget_s)
         try:
             form = "parts" if self.master is not None or file.is_dir() else form_of(file)
-            if form == "parts":
+            if self.by_contract is not None:
+                line.show("judging by the contract")
+                verdicts, rows = self.by_contract(file)
+            elif form == "parts":
                 verdicts, rows = _judge_parts(file, self.question, self.master or "local[*]")
             elif form == "history":
                 _insist_on_text(file)
@@ -164,6 +183,27 @@ class _Asked:
                 typer.echo(reason)
             typer.echo(f"seed: {self.seed}")
         return EXIT[outcome]
+
+
+def _by_contract(
+    store: Path | None, keys: list[str] | None, question: Question, trusts_adapter: bool
+) -> Callable[[Path], tuple[list[Verdict], int]] | None:
+    """What judges recordings by the contract of a store. Raises InputError."""
+    if store is None:
+        if keys:
+            raise InputError(f"--key {keys[0]}: of --contract STORE, which is not given")
+        return None
+    if question.model is not None or question.laws:
+        raise InputError("--contract: judges by every law of the contract; leave --model and --law out")
+    from orderlab.model.history.disk import HistoryFile
+    from orderlab.properties.recordings import RecordingJudge
+    from orderlab.sim.stores.binding.loader import load_binding
+
+    spelled = dict(each.partition("=")[::2] for each in keys or ())
+    if "" in spelled.values():
+        raise InputError("--key: write NAME=TEXT, such as lease=lock:*")
+    binding = load_binding(store, trust_adapter=trusts_adapter)
+    return lambda file: RecordingJudge(binding, spelled, question.budget_s).judge(HistoryFile(file))
 
 
 def _report(wanted: list[Wanted], subjects: list[Subject], seed: int, budget: float | None, code: ExitCode) -> None:

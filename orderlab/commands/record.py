@@ -23,6 +23,7 @@ class Recorded(StrEnum):
     """What can be recorded."""
 
     MQTT = "mqtt"
+    REDIS = "redis"
 
 
 class OrderOf(StrEnum):
@@ -40,8 +41,14 @@ class MqttVersion(StrEnum):
 
 
 def record(
-    what: Annotated[Recorded, typer.Argument(help="What is recorded: an MQTT broker.")],
+    what: Annotated[Recorded, typer.Argument(help="What is recorded: an MQTT broker, or clients of a Redis server.")],
     history: Annotated[Path, typer.Option(help="Where the history goes: .parquet, .jsonl or .csv.")],
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(help="redis: the program whose calls are recorded, after --; none: Ctrl-C ends."),
+    ] = None,
+    server: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="redis: the server.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=TWO_BYTES_MAX, help="redis: where clients connect; 0: any.")] = 0,
     broker: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="A broker on this machine.")] = None,
     start: Annotated[
         str | None, typer.Option(help="Start one: mosquitto, or a command with {port} (and {folder}) in it.")
@@ -62,9 +69,17 @@ def record(
     seed: Annotated[int, typer.Option(min=0, help="Of what the proxy does; times are real.")] = 0,
 ) -> None:
     """Record a real MQTT broker: clients (paho-mqtt) play against it through a proxy that writes, cuts, drops, delays.
+    Or a real Redis server: a proxy writes down what a program's connections ask for and hear.
 
     Exit code 0: the history is written; `orderlab check` says what it is worth.
     """
+    if what is Recorded.REDIS:
+        given = [name for name, value in (("--broker", broker), ("--start", start)) if value is not None]
+        if given:
+            raise InputError(f"{given[0]}: of record mqtt; give --server HOST:PORT")
+        return _record_redis(history, server, port, command or [])
+    if server is not None or command or port:
+        raise InputError("record mqtt: --server, --port and a program are of record redis; leave them out")
     find("paho", "record")
     find("pyarrow", "record")
     from orderlab.sim.recording.play import Play, record
@@ -93,20 +108,52 @@ def record(
     _print(history, transcript, seed)
 
 
+def _record_redis(history: Path, server: str | None, port: int, command: list[str]) -> None:
+    """Put a proxy before a server until the program has ended, or Ctrl-C."""
+    find("pyarrow", "record")
+    from orderlab.exit_codes import Terminated, run_asynchronously
+    from orderlab.sim.recording.redis_calls import CallRecording
+    from orderlab.sim.recording.redis_proxy import RecordingProxy, record_program
+
+    if server is None:
+        raise InputError("record redis: name the server by --server HOST:PORT, such as 127.0.0.1:6379")
+    _insist_on_form(history)
+    recording = CallRecording()
+    proxy = RecordingProxy(_address("--server", server, "localhost:6379"), recording)
+    if not command:
+        typer.echo(f"connect to 127.0.0.1:{port} in place of {server}; Ctrl-C ends", err=True)
+    code = None
+    try:
+        code = run_asynchronously(record_program(proxy, port, command))
+    except (KeyboardInterrupt, Terminated):
+        if command or not recording.rows:
+            raise
+    recording.write(history)
+    ended = "" if code is None else f"; the program ended with exit code {code}"
+    unpaired = f", {proxy.unpaired} of subscribers not recorded" if proxy.unpaired else ""
+    calls = f"{recording.calls:,} calls of {proxy.connections} connections"
+    typer.echo(f"{history}: {calls}, {recording.unanswered} without a reply{unpaired}{ended}")
+    typer.echo(f"  orderlab check {history} --contract STORE")
+
+
 def _print(history: Path, transcript: Recording, seed: int) -> None:
     typer.echo(f"{history}: {len(transcript.rows):,} rows")
     typer.echo(f"  orderlab check {history}")
     typer.echo(f"seed: {seed}")
 
 
-def _loopback(broker: str) -> tuple[str, int]:
-    parsed = re.fullmatch(r"(.+):(\d{1,5})", broker)
+def _address(option: str, text: str, example: str) -> tuple[str, int]:
+    parsed = re.fullmatch(r"(.+):(\d{1,5})", text)
     if parsed is None or int(parsed[2]) > TWO_BYTES_MAX:
-        raise InputError(f"--broker {broker}: no address; write HOST:PORT, such as localhost:1883")
-    host = parsed[1].strip("[]")
+        raise InputError(f"{option} {text}: no address; write HOST:PORT, such as {example}")
+    return parsed[1].strip("[]"), int(parsed[2])
+
+
+def _loopback(broker: str) -> tuple[str, int]:
+    host, port = _address("--broker", broker, "localhost:1883")
     if host not in LOOPBACK:
         raise InputError(f"--broker {broker}: not on this machine, and connections get cut; name {LOOPBACK[0]}:PORT")
-    return host, int(parsed[2])
+    return host, port
 
 
 def _insist_on_form(history: Path) -> None:

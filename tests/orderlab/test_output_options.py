@@ -59,9 +59,10 @@ validate --effort --backend --law --base --server; certify --store; lint --base 
 explain; docs; specimens --effort; compare --stores --systems --effort; mutate --only
 --effort; replay --store --law --base --backend --expect;
 cost --base --server; race --command --setup --check --effort --fault --schedule --expect;
-record --broker --start;
+record --broker --start --server;
 serve --host --password --faults --server; explore --settings --engine --law --constraint; simulate --settings
---config --trace-window --against; calibrate --base; check --model --law --master --corpus --verdicts;
+--config --trace-window --against; calibrate --base; check --model --contract --key --law --master --corpus
+--verdicts;
 sweep --master --engine --costs;
 runs --where --columns --sort --sql --replay;
 bench --part

@@ -90,8 +90,10 @@ class Refusal:
 
 
 def refusal(user: User, argv: Sequence[bytes]) -> Refusal | None:
-    """Why a user may not call this; None: it may. A server has the command."""
-    row = cast("list[Any]", called_row(argv))
+    """Why a user may not call this; None: it may. The kernel has the command."""
+    row: Any = called_row(argv)
+    if row is None:  # of a server later than the rows
+        raise UnsupportedCommand(f"{argv[0].decode('latin1').upper()} for a user who may not do everything")
     name: bytes = row[0]
     worst: Refusal | None = None
     for selector in user.selectors:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from orderlab.sim.live import ServerProcess
+from orderlab.sim.recording.redis_proxy import reply_size
 from orderlab.sim.redis.registry import COMMANDS, load_commands
 from orderlab.sim.redis.wire import Connection, ReplyParser, encode_command
 from orderlab.sim.redis.wire.background import InBackground
@@ -55,26 +56,6 @@ class RawConnection:
     def close(self) -> None:
         """Close the connection."""
         self._socket.close()
-
-
-def reply_size(data: bytes, at: int = 0) -> int | None:
-    """Where the reply that begins at ``at`` ends; None if it is not whole."""
-    end = data.find(b"\r\n", at)
-    if end < 0:
-        return None
-    kind, rest = data[at : at + 1], data[at + 1 : end]
-    after = end + 2
-    if kind in b"$=!":
-        size = int(rest)
-        after = after if size < 0 else after + size + 2
-        return after if after <= len(data) else None
-    if kind in b"*~>%|":
-        for _ in range(max(0, int(rest)) * (2 if kind in b"%|" else 1)):
-            inner = reply_size(data, after)
-            if inner is None:
-                return None
-            after = inner
-    return after
 
 
 def parsed(data: bytes) -> object:

@@ -459,8 +459,7 @@ class ServedNode:
         return reply
 
     def _may_strike(self, connection: ServedClient) -> bool:
-        """Whether who asks for a fault may do everything."""
-        return connection.client.guard is None and not self._must_say_who(connection)
+        return connection.client.guard is None and not self._must_say_who(connection)  # no less than all rights
 
     def _refused(self, connection: ServedClient, argv: Sequence[bytes]) -> Reply:
         """What a client hears that has not said who it is."""
