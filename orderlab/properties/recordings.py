@@ -20,7 +20,7 @@ from typing import Any, Final, cast
 from orderlab.model.checkers.findings import VACUOUS
 from orderlab.model.checkers.judge import Source
 from orderlab.model.contracts.base import SPECIFICATION, Call, Contract, Failed
-from orderlab.model.contracts.judge import Judge, TooManyStates
+from orderlab.model.contracts.judge import Judge, TooManyStates, Violation
 from orderlab.model.errors import InputError
 from orderlab.model.history.events import STORE_KINDS, EventKind
 from orderlab.model.verdict import UNFINISHED, Outcome, Verdict
@@ -235,7 +235,7 @@ class RecordingJudge:
         fields: dict[str, Any] = {}
         for name in contract.operations[operation.name]:
             value = operation.fields.get(name)
-            if isinstance(value, bytes):
+            if isinstance(value, bytes | tuple):
                 is_number = name in ranges or f"{operation.name}.{name}" in ranges
                 value = _plain(value, is_number, heard)
             elif isinstance(value, float) and value.is_integer():
@@ -247,36 +247,53 @@ class RecordingJudge:
 
     def _judge_instance(self, instance: str, operations: Sequence[RecordedOperation], last_us: int) -> None:
         judged, events = self._judged, _events(operations, last_us)
-        judge = Judge(self._contract, events[0][0] // 1000)
         judged.operations += len(operations)
         judged.unanswered += sum(operation.source.returned_us is None for operation in operations)
-        try:
-            for at_us, what, number in events:
-                self._pass_time(judge, at_us // 1000)
-                operation = operations[number]
-                if what == "begin":
-                    judge.begin(number, operation.call)
-                elif what == "stop":
-                    judge.stop(number, "its connection ended", False)
-                elif (violation := judge.finish(number, operation.reply)) is not None:
-                    shown = _shown(operations, number)
-                    for law in violation.laws:
-                        judged.violations.setdefault(law, Unexplained(violation.text, shown, instance))
+        name = instance or self._binding.name
+        # First an order is sought in which operations take effect when one begins. It is one of all, so that what it
+        # explains is explained; only where it does not every millisecond is tried, each of which adds states.
+        for is_fine in (False, True):
+            judge = Judge(self._contract, events[0][0] // 1000)
+            try:
+                unexplained = self._first_unexplained(judge, operations, events, is_fine)
+            except (TooManyStates, _OutOfTime) as error:
+                if is_fine or isinstance(error, _OutOfTime):
+                    judged.undecided.append(f"{name}: {error}")
                     break
-        except TooManyStates as error:
-            judged.undecided.append(f"{instance or self._binding.name}: {error}")
-        except _OutOfTime:
-            judged.undecided.append(f"{instance or self._binding.name}: the budget ran out")
+                continue
+            if unexplained is None:
+                break
+            if is_fine:
+                number, violation = unexplained
+                shown = _shown(operations, number)
+                for law in violation.laws:
+                    judged.violations.setdefault(law, Unexplained(violation.text, shown, instance))
         judged.tested.update(judge.tested)
         judged.tested[SPECIFICATION] += judge.explained
 
-    def _pass_time(self, judge: Judge, now_ms: int) -> None:
-        """Let time pass. While operations are under way every millisecond counts: each may be when one takes effect."""
-        if self._deadline_s is not None and time.monotonic() > self._deadline_s:
-            raise _OutOfTime
-        while judge.under_way and judge.now_ms < now_ms:
-            judge.at(judge.now_ms + 1)
-        judge.at(max(now_ms, judge.now_ms))
+    def _first_unexplained(
+        self,
+        judge: Judge,
+        operations: Sequence[RecordedOperation],
+        events: Sequence[tuple[int, str, int]],
+        is_fine: bool,
+    ) -> tuple[int, Violation] | None:
+        """The first operation whose reply no order explains. Raises TooManyStates, _OutOfTime."""
+        for at_us, what, number in events:
+            if self._deadline_s is not None and time.monotonic() > self._deadline_s:
+                raise _OutOfTime("the budget ran out")
+            now_ms = max(at_us // 1000, judge.now_ms)
+            while is_fine and judge.under_way and judge.now_ms < now_ms:
+                judge.at(judge.now_ms + 1)
+            if what == "begin" or not judge.under_way:
+                judge.at(now_ms)
+            if what == "begin":
+                judge.begin(number, operations[number].call)
+            elif what == "stop":
+                judge.stop(number, "its connection ended", False)
+            elif (violation := judge.finish(number, operations[number].reply)) is not None:
+                return number, violation
+        return None
 
     # -- what came out -------------------------------------------------------------------------------------
 
@@ -364,8 +381,10 @@ def _parts(reply: Any) -> Iterator[Any]:
         yield reply
 
 
-def _plain(value: bytes, is_number: bool, heard: set[Any]) -> Any:
-    """A text of a command as a value of the contract."""
+def _plain(value: Any, is_number: bool, heard: set[Any]) -> Any:
+    """A text of a command, or a list of such, as a value of the contract."""
+    if isinstance(value, tuple):
+        return tuple(_plain(part, is_number, heard) for part in value)
     try:
         text = value.decode()
     except UnicodeDecodeError:

@@ -19,7 +19,7 @@ from orderlab.model.errors import InputError, did_you_mean
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.operations import OperationBinding
 from orderlab.sim.stores.binding.results import Call, CommandCall, Script, ScriptCall
-from orderlab.sim.stores.binding.schema import ContractStore, StepTable
+from orderlab.sim.stores.binding.schema import ContractStore, Repeated, StepTable
 from orderlab.sim.stores.binding.templates import number
 
 _TOKEN: Final = re.compile(r"<<|<([^<>]*)>")
@@ -53,6 +53,35 @@ class FoundOperation:
     """As they stood in the arguments: texts, or numbers where a filter made one."""
     instance: str
     """What ``*`` stands for in its keys: which of several such stores it is."""
+
+
+_ITEM: Final = re.compile(r"<item(?:\|at:(\d+))?>")
+
+
+class _Items:
+    """Templates that are repeated for each element of a list: ``<item>``, or its parts by ``<item|at:0>``."""
+
+    plain = 0
+
+    def __init__(self, table: Repeated) -> None:
+        self.name = table.each
+        places = [_ITEM.fullmatch(text) for text in table.items]
+        self._places = [int(place[1] or 0) for place in places if place is not None]
+        self._is_whole = table.items == ["<item>"]
+        are_all = sorted(self._places) == list(range(len(places)))
+        self.is_readable = self._is_whole or (are_all and all(place is not None and place[1] for place in places))
+
+    def read(self, arguments: Sequence[bytes], fields: dict[str, Any]) -> bool:
+        """Whether these may be the elements."""
+        width = len(self._places)
+        if len(arguments) % width:
+            return False
+        elements = []
+        for at in range(0, len(arguments), width):
+            parts = dict(zip(self._places, arguments[at : at + width], strict=True))
+            elements.append(parts[0] if self._is_whole else tuple(parts[place] for place in range(width)))
+        fields[self.name] = tuple(elements)
+        return True
 
 
 class _Pattern:
@@ -121,6 +150,10 @@ class _Pattern:
         return True
 
 
+def _is_readable(item: Any) -> bool:
+    return isinstance(item, str) or (isinstance(item, Repeated) and _Items(item).is_readable)
+
+
 def _head(command: Sequence[Any] | None, script: Script | None, function: str | None) -> Head:
     if command is not None:
         return "command", str(command[0]).lower().encode()
@@ -146,7 +179,7 @@ class _Readable:
 
     operation: str
     keys: tuple[_Pattern, ...]
-    arguments: tuple[_Pattern, ...]
+    arguments: tuple[_Pattern | _Items, ...]
 
     @property
     def plain(self) -> int:
@@ -185,15 +218,17 @@ class ReadBack:
         is_one_call = len(steps) == 1 and bound.is_atomic and not bound.steps[0].is_transaction
         if not is_one_call or getattr(steps[0], "watch", None):
             self.unreadable[name] = f"operations.{name}: several calls; only one call is read back from a recording"
-        elif not all(isinstance(item, str) for item in given):
-            self.unreadable[name] = f"operations.{name}: an argument is no text; only templates are read back"
+        elif sum(not isinstance(item, str) for item in given) > 1 or not all(map(_is_readable, given)):
+            self.unreadable[name] = f"operations.{name}: an argument is no template that can be read back"
         if name in self.unreadable:
             self._heads |= {_head(step.command, bound.steps[at].script, step.function) for at, step in enumerate(steps)}
             return
         step = steps[0]
         arguments = tuple(
-            _Pattern(str(text), self._keys, place, step.command is not None) for text in step.command or step.args
-        )
+            _Items(item) if isinstance(item, Repeated)
+            else _Pattern(str(item), self._keys, place, step.command is not None)
+            for item in step.command or step.args
+        )  # fmt: skip
         readable = _Readable(name, tuple(self._key(str(text), place) for text in step.keys), arguments)
         alike = self._readable.setdefault(_head(step.command, bound.steps[0].script, step.function), [])
         alike.append(readable)
@@ -223,12 +258,19 @@ class ReadBack:
         return _head_of(argv) in self._heads
 
     def _read(self, each: _Readable, keys: Sequence[bytes], arguments: Sequence[bytes]) -> FoundOperation | None:
-        if len(keys) != len(each.keys) or len(arguments) != len(each.arguments):
-            return None
         fields: dict[str, Any] = {}
         instances: set[bytes] = set()
-        patterns = zip((*each.keys, *each.arguments), (*keys, *arguments), strict=True)
-        if not all(pattern.read(argument, fields, instances) for pattern, argument in patterns):
+        all_patterns, texts = [*each.keys, *each.arguments], [*keys, *arguments]
+        patterns = [pattern for pattern in all_patterns if isinstance(pattern, _Pattern)]
+        for at, items in enumerate(all_patterns):
+            if isinstance(items, _Items):
+                end = at + len(texts) - len(patterns)
+                if end < at or not items.read(texts[at:end], fields):
+                    return None
+                del texts[at:end]
+        if len(keys) != len(each.keys) or len(texts) != len(patterns):
+            return None
+        if not all(pattern.read(text, fields, instances) for pattern, text in zip(patterns, texts, strict=True)):
             return None
         if len(instances) > 1:
             return None
