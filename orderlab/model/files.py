@@ -13,6 +13,7 @@ import stat
 import tempfile
 import time
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -245,8 +246,7 @@ def json_of(content: bytes | str, place: str, cure: str = "give a JSON document"
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
+            twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
             raise InputError(f"{place}: the key {shortened(twice)} stands twice in one object; keep one")
         return found
 
