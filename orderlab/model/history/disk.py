@@ -59,15 +59,23 @@ class ParquetReader:
         self._place = str(path)
         self._rows_per_batch = rows_per_batch
         try:
-            schema = pq.read_schema(path)
-            texts = [column for column in schema if column.name in COLUMNS and COLUMNS[column.name].names is not None]
-            flat = [column.name for column in texts if not pa.types.is_nested(column.type)]
-            self._file = pq.ParquetFile(path, read_dictionary=flat, memory_map=True)
-            self._groups = row_groups_of(path, self._file.schema)
+            opened = pq.ParquetFile(path)
+            self._groups = row_groups_of(path, opened.schema)
+            self._file = pq.ParquetFile(path, read_dictionary=self._coded(opened.schema_arrow), memory_map=True)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise InputError(f"{path}: truncated or not Parquet ({_one_line(error)}); record it again") from error
         self._decoder = ArrowDecoder(self._place, self._file.schema_arrow, is_inspected)
         self.names = self._decoder.names
+
+    def _coded(self, schema: pa.Schema) -> list[str]:
+        """The columns of text to be read as entries of a dictionary."""
+        texts = [column for column in schema if column.name in COLUMNS and COLUMNS[column.name].names is not None]
+        return [
+            column.name
+            for column in texts
+            if not pa.types.is_nested(column.type)
+            and all(group.chunks[column.name].reads_as_dictionary for group in self._groups)
+        ]
 
     def __iter__(self) -> Iterator[EventBatch]:
         for record_batch in self._record_batches(self._rows_per_batch):

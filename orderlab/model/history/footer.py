@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 MAGIC = b"PAR1"
 _TYPES = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 """Physical types by their numbers."""
+_DELTA_LENGTH_BYTE_ARRAY, _DELTA_BYTE_ARRAY = 6, 7
 _DEEPEST = 16
 """Structures within each other; a footer has six."""
 
@@ -31,6 +32,13 @@ class ColumnChunk:
     """None where the writer did not count."""
     greatest: bytes | None
     """The greatest value, as Parquet stores it."""
+    encodings: frozenset[int]
+
+    @property
+    def reads_as_dictionary(self) -> bool:
+        """Whether pyarrow can read its texts as entries of a dictionary, which it refuses of those told by what they
+        share with the text before, or by their lengths."""
+        return self.encodings.isdisjoint((_DELTA_LENGTH_BYTE_ARRAY, _DELTA_BYTE_ARRAY))
 
     @property
     def is_absent(self) -> bool:
@@ -78,7 +86,9 @@ def _chunk(fields: dict[int, Any]) -> ColumnChunk:
     nulls, greatest = statistics.get(3), statistics.get(5, statistics.get(1))
     if not isinstance(greatest, bytes | None):
         raise TypeError
-    return ColumnChunk(_number(fields[5]), None if nulls is None else _number(nulls), greatest)
+    return ColumnChunk(
+        _number(fields[5]), None if nulls is None else _number(nulls), greatest, frozenset(map(_number, fields[2]))
+    )
 
 
 def _number(value: Any) -> int:

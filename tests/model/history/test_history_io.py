@@ -419,6 +419,18 @@ def test_a_column_of_another_type_in_a_row_group_is_named(tmp_path, column, kind
         read_history(path)
 
 
+@pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY", "PLAIN"])
+def test_texts_of_any_encoding_are_read(tmp_path, encoding):
+    """pyarrow reads the first two not as a dictionary; DuckDB writes the second."""
+    path, history = tmp_path / "h.parquet", parse_history("P1 D1 P2 D2")
+    rows = list(to_rows(history.joined(), history.names))
+    table = pa.table({name: [row.get(name) for row in rows] for name in COLUMNS if any(name in row for row in rows)})
+    texts = [column.name for column in table.schema if pa.types.is_string(column.type)]
+    pq.write_table(table, path, use_dictionary=False, column_encoding=dict.fromkeys(texts, encoding))
+    read = read_history(path)
+    assert list(to_rows(read.joined(), read.names)) == rows
+
+
 def test_an_entry_that_no_dictionary_has_is_told_with_its_row(tmp_path):
     indices = pa.array([0, 1, 2], pa.int8())
     kinds = pa.DictionaryArray.from_arrays(indices, pa.array(["heal", "end"]), safe=False)
