@@ -212,8 +212,8 @@ def _is_written_into(path: Path) -> bool:
 # -------------------------------------------------------------------------------------------------------------
 
 PATH_PARTS_MAX = 64
-_PART = r"(?:[A-Za-z0-9_-]++|\"[^\"\n]*+\"|'[^'\n]*+')"
-_LONG_PATH = re.compile(rf"(?<![A-Za-z0-9_-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{PATH_PARTS_MAX},}}+")
+_PART = r"(?:[A-Za-z0-9_-]++|\"(?:[^\"\\\n]|\\.)*+\"|'[^'\n]*+')"
+_LONG_PATH = re.compile(rf"(?<![A-Za-z0-9_\\-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{PATH_PARTS_MAX},}}+")
 """tomllib takes time that grows with the square of a key's parts."""
 
 

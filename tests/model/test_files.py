@@ -130,6 +130,7 @@ def test_a_place_is_refused_before_anything_is_written(tmp_path: Path) -> None:
         (b"a = 1\na = 2", "not TOML"),
         (b"\xff\xfe", "not UTF-8"),
         (b"a" + b".a" * 100 + b" = 1", "dotted key"),
+        (b'"a\\"b"' + b' . "a\\"b"' * 100 + b" = 1", "dotted key"),
     ],
 )
 def test_toml_that_cannot_be_read_is_one_line(tmp_path: Path, content: bytes, said: str) -> None:
@@ -146,6 +147,7 @@ def test_toml_that_cannot_be_read_is_one_line(tmp_path: Path, content: bytes, sa
         (b'{"a": ' + b"9" * 5000 + b"}", "not JSON"),
         (b"[" * 200_000, "nested too deeply"),
         (b'{"b": {"a": 1, "a": 2}}', "'a' stands twice"),
+        (b"{%s}" % b",".join(b'"%d":1' % number for number in [*range(50_000), 49_999]), "'49999' stands twice"),
         (b"\xff\xfe\xff", "not JSON"),
         (b"", "not JSON"),
     ],

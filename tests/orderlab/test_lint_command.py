@@ -6,6 +6,8 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.in_process import orderlab
 
 
@@ -76,3 +78,14 @@ def test_a_folder_that_is_no_store_is_held_against_a_revision(tmp_path: Path) ->
         file.write("NEW = \"count = redis.call('GET', KEYS[1])\"\n")
     ended = orderlab("lint", tmp_path / "src", "--base", "HEAD", "--json")
     assert [(one["rule"], one["line"]) for one in json.loads(ended.stdout)["findings"]] == [("global-variable", 2)]
+
+
+@pytest.mark.parametrize("value", ["[" * 100_000, "9" * 5000, "{a=" * 2000], ids=["arrays", "digits", "tables"])
+def test_a_binding_that_no_parser_takes_is_no_defect_of_ours(tmp_path: Path, value: str) -> None:
+    """The scripts beside it are linted all the same."""
+    (tmp_path / "a.lua").write_text("return redis.call('GET', KEYS[1])\n")
+    (tmp_path / "store.toml").write_text(f"a = {value}\n")
+    assert orderlab("lint", tmp_path).returncode == 0
+    ended = orderlab("validate", tmp_path)
+    assert (ended.returncode, len(ended.stderr.splitlines())) == (2, 1)
+    assert "store.toml" in ended.stderr

@@ -6,7 +6,6 @@ verdicts (``violated`` or ``holds``), the reason, and the command that made it; 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 from orderlab.model.checkers.judge import Question, judge, judge_operations
 from orderlab.model.errors import InputError
+from orderlab.model.files import json_of
 from orderlab.model.history.disk import HistoryFile
 from orderlab.model.history.jepsen import read_edn_operations
 
@@ -88,10 +88,10 @@ def read_verdicts(file: Path) -> Said:
         raise InputError(f"{file}: {getattr(error, 'strerror', None) or error}") from error
     for number, line in enumerate(lines, 1):
         try:
-            row = json.loads(line)
+            row = json_of(line, str(file))
             for verdict in row["verdicts"]:
                 said[Path(row["file"]).name, str(verdict["law"])] = str(verdict["outcome"])
-        except (ValueError, KeyError, TypeError):
+        except (InputError, KeyError, TypeError):
             form = '{"file": "loss.parquet", "verdicts": [{"law": "at-least-once", "outcome": "violated"}]}'
             raise InputError(f"{file}: line {number} is not of the form {form}") from None
     return said
@@ -118,11 +118,9 @@ def scored(entries: list[CorpusEntry], said: Said) -> CorpusScore:
 
 def _rows_of(place: Path) -> list[Any]:
     try:
-        rows = json.loads(place.read_text())
+        rows = json_of(place.read_bytes(), str(place), "see notes/corpus.md")
     except OSError as error:
         raise InputError(f"{place}: {error.strerror or error}; a corpus is a folder with {INDEX} in it") from error
-    except ValueError as error:
-        raise InputError(f"{place}: no JSON ({error})") from error
     if not isinstance(rows, list) or not rows:
         raise InputError(f"{place}: not a list of histories; see notes/corpus.md")
     return rows

@@ -448,7 +448,7 @@ def _same_kind(call: ProbeCall, best: ProbeCall) -> bool:
 def _is_json(value: bytes) -> bool:
     try:
         return isinstance(json.loads(value), dict | list)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 

@@ -437,7 +437,7 @@ def shape_of(reply: Reply) -> str:
     if isinstance(reply, bytes) and type(reply) is bytes:
         try:
             return "JSON" if isinstance(json.loads(reply), dict | list) else "text"
-        except ValueError:
+        except (ValueError, RecursionError):
             return "text"
     return "status"
 

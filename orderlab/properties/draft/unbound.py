@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from orderlab.model.errors import InputError
+from orderlab.model.files import toml_of
 from orderlab.properties.draft.own_contract import first_gap
 from orderlab.properties.draft.promised import TODO
 from orderlab.properties.lint.subjects import scripts_at
@@ -72,8 +72,8 @@ def _draft(path: Path, file: Path) -> Unbound | None:
     from orderlab.sim.stores.binding.loader import Untrusted, load_binding
 
     try:
-        content = tomllib.loads(read_text_file(file).decode())
-    except (InputError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        content = toml_of(read_text_file(file), str(file))
+    except InputError:
         return None
     own, _, _ = str(content.get("specification", "")).partition(":")
     unwritten = first_gap(file.parent / own) if own.endswith(".py") and "/" not in own else None

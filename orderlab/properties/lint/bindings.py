@@ -4,12 +4,12 @@ them."""
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from orderlab.model.errors import InputError
+from orderlab.model.files import toml_of
 from orderlab.properties.lint.keys import APART, LIVES, gives_deadline
 from orderlab.properties.lint.linter import LintFinding
 from orderlab.properties.lint.rule import WARNING, words
@@ -45,8 +45,8 @@ def lint_bindings(paths: Sequence[Path], scripts: Sequence[Script]) -> list[Lint
 def _findings(file: Path, scripts: Mapping[str, Script]) -> Iterator[LintFinding]:
     text = read_text_file(file).decode("utf-8", "replace")
     try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
+        content = toml_of(text.encode(), str(file))
+    except InputError:
         return  # told where the store is loaded
     operations = content.get("operations")
     for name, table in operations.items() if isinstance(operations, dict) else ():

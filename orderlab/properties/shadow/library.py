@@ -381,7 +381,7 @@ class LuaFunctions:
             raise LuaError(MarkedValue(b"bad argument #1 to 'decode'"))
         try:
             plain = json.loads(given[0].value.decode("latin-1"))
-        except ValueError:
+        except (ValueError, RecursionError):
             raise LuaError(MarkedValue(b"Expected value but found invalid token")) from None
         null = self.run.globals[b"cjson"].value.get(b"null")
         return [self._from_json(plain, null, given[0].marks)]

@@ -167,7 +167,7 @@ def sources_of(path: Path) -> list[str]:
     """The names of the files that a merged file stands for. Raises InputError."""
     try:
         names: list[str] = json.loads((pq.read_schema(path).metadata or {}).get(SOURCES, b"[]"))
-    except (OSError, ValueError) as error:  # what Arrow raises is a ValueError
+    except (OSError, ValueError, RecursionError) as error:  # what Arrow raises is a ValueError
         raise _unreadable(path, error) from None
     return [name for name in names if CommittedName.of(name)]  # they are removed: no file but of rows, beside it
 

@@ -124,7 +124,7 @@ class FolderWatch:
         try:
             made = (self.path / ANSWER).stat().st_mtime
             json.loads((self.path / ANSWER).read_text())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return False
         return all(at <= made for at, _ in self._times)
 

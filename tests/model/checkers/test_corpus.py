@@ -60,6 +60,14 @@ def test_a_checker_that_is_wrong_is_told_in_which_way(tmp_path: Path) -> None:
     assert [row[0] for row in scored(entries, right).undecided] == ["loss.parquet"]
 
 
+def test_a_corpus_or_verdicts_nested_without_end_are_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "index.json").write_text("[" * 100_000)
+    (tmp_path / "said").write_text('{"file": ' * 100_000)
+    for words in (["--corpus", tmp_path], ["--corpus", FOLDER, "--verdicts", tmp_path / "said"]):
+        ended = orderlab("check", *words)
+        assert (ended.returncode, len(ended.stderr.splitlines())) == (2, 1), ended.stderr
+
+
 def test_a_corpus_that_lies_is_noticed(tmp_path: Path) -> None:
     """Known bad: the turned history told as sound."""
     row = {"file": "fifo-turned.parquet", "verdicts": {"fifo": "holds"}, "reason": "none"}

@@ -165,6 +165,11 @@ def test_arguments_are_found_that_a_script_takes() -> None:
     assert shape_of(found.best.reply) == "integer"
 
 
+def test_a_reply_that_nests_brackets_without_end_is_text() -> None:
+    assert shape_of(b"[" * 100_000) == "text"
+    assert shape_of(b'["a"]') == "JSON"
+
+
 def test_two_arguments_that_are_needed_at_once_are_found() -> None:
     text = """
         if ARGV[1] ~= 'add' or ARGV[2] ~= 'last' then return redis.error_reply('ERR how?') end

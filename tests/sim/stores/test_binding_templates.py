@@ -144,6 +144,11 @@ def test_any_bytes_travel_through_json(value: bytes) -> None:
     assert to_bytes(load_json(dump_json(value))) == value
 
 
+def test_what_is_nested_without_end_is_no_json() -> None:
+    with pytest.raises(ValueError, match="nested too deeply"):
+        load_json(b"[" * 100_000)
+
+
 def test_an_escaped_half_of_a_pair_is_read_without_an_error() -> None:
     assert to_bytes(load_json(rb'"\ud83d"')) == b"\xed\xa0\xbd"
 

@@ -55,7 +55,10 @@ def load_json(text: bytes) -> Any:
 
     Raises ValueError when ``text`` is no JSON.
     """
-    return json.loads(text.decode("utf-8", "surrogateescape"))
+    try:
+        return json.loads(text.decode("utf-8", "surrogateescape"))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def to_bytes(text: str) -> bytes:
