@@ -10,6 +10,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from orderlab import __version__
 from orderlab.commands import COMMANDS, PROGRAM, SUMMARIES
+from orderlab.commands.places import check_places
 from orderlab.exit_codes import SIGPIPE, ExitCode, of_signal
 from orderlab.extras import told
 from orderlab.model.errors import Defect, InputError
@@ -39,7 +40,9 @@ class Command(TyperCommand):
     """A command whose errors reach the caller as they are: typer has its own use for these two."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Raises Defect where something in the command, a user's own file perhaps, ends the process by itself."""
+        """Raises Defect where something in the command, a user's own file perhaps, ends the process by itself, and
+        InputError where two files would go to one place."""
+        check_places(ctx)
         try:
             return super().invoke(ctx)
         except SystemExit as ended:

@@ -75,6 +75,8 @@ def sweep(
         return
     if output is not None and not output.strip():
         raise InputError("--output: empty; name a folder")
+    if any("\udc80" <= character <= "\udcff" for character in output or ""):
+        raise InputError(f"--output {output!a}: bytes that are no UTF-8; name another folder")
     options = SweepOptions(output, retry_failed, fail_fast, max_failures, costs, seed)
     sweep_file, plan = load(file, seed, output)
     question = sweep_file.question

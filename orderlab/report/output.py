@@ -69,10 +69,7 @@ def wanted_files(option: str, given: Sequence[str] | None, forms: Sequence[str])
             raise InputError(f"{option} {text}: no FORM=FILE; FORM is one of {', '.join(forms)}")
         if form == "html":
             find("jinja2", f"{option} {text}")
-        file = checked_place(f"{option} {text}", Path(name))
-        if any(file.absolute() == one.file.absolute() for one in found):
-            raise InputError(f"{option} {text}: {file} is asked for twice; give each form a file of its own")
-        found.append(Wanted(form, file))
+        found.append(Wanted(form, checked_place(f"{option} {text}", Path(name))))
     return found
 
 

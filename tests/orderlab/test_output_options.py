@@ -6,6 +6,7 @@ new one cannot be forgotten.
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import typing
 from importlib import import_module
@@ -14,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from orderlab.commands import COMMANDS
+from orderlab.commands.places import OUTPUTS as PLACES
 from orderlab.model.history.disk import write_history
 from orderlab.model.history.notation import parse_history
-from tests.in_process import orderlab
+from tests.in_process import ROOT, orderlab
 
 LOCK = "validate lua/lock --trust-adapter --effort 0.01 --law one-slot --backend kernel"
 SIMULATE = "simulate tbmq-p2p --set duration_s=0.05 --set publishers=2"
@@ -86,6 +88,54 @@ def test_every_option_is_known_to_write_or_not_to() -> None:
         command, *options = line.split()
         told |= {f"{command} {option}" for option in options}
     assert set().union(*map(options_of, COMMANDS)) == told
+
+
+def test_the_options_that_write_are_those_whose_places_are_compared() -> None:
+    assert {option.split()[1] for option in OUTPUTS} == PLACES
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "check h.jsonl --report json=h.jsonl",
+        "check h.jsonl --report json=out --report html=out",
+        "check h.jsonl --report json=out --report html=link",
+        "check h.jsonl --law fifo --report json=folder/../out --report sarif=out",
+        "lint folder --report json=folder/store.toml",
+        "validate folder --trust-adapter --report json=folder/a.lua",
+        "validate folder --certificate out --report json=out",
+        "explore two-phase-commit --checkpoint out --graph out",
+        "replay h.jsonl --export mermaid=h.jsonl",
+        f"{SIMULATE} --history out.jsonl --report json=./out.jsonl",
+    ],
+)
+def test_no_output_goes_where_another_one_goes_or_what_is_read_lies(words: str, tmp_path: Path) -> None:
+    write_history(parse_history("S + P1 A1 D1#1 K#1"), tmp_path / "h.jsonl")
+    (tmp_path / "folder").mkdir()
+    for name in ("store.toml", "a.lua"):
+        (tmp_path / "folder" / name).write_text("return 1\n")
+    (tmp_path / "link").symlink_to("out")
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    ended = orderlab(*words.split(), cwd=tmp_path)
+    assert (ended.returncode, len(ended.stderr.splitlines())) == (2, 1), ended.stderr
+    assert "reads this file" in ended.stderr or "a file of its own" in ended.stderr
+    assert before == {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+
+
+def test_a_folder_of_results_has_a_name_in_utf_8(tmp_path: Path) -> None:
+    words = ["spark_sweeps/examples/cluster_rows.toml", "--engine", "pool", "--output", tmp_path / os.fsdecode(b"\xff")]
+    ended = orderlab("sweep", *words)
+    assert (ended.returncode, len(ended.stderr.splitlines())) == (2, 1), ended.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_device_takes_two_outputs_and_a_folder_of_scripts_an_old_report(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "orderlab" / "lua" / "limiter", tmp_path / "limiter")
+    report = tmp_path / "limiter" / "report.json"
+    for _ in range(2):
+        words = ["--report", "json=/dev/null", "--report", "sarif=/dev/null", "--report", f"json={report}"]
+        assert orderlab("lint", tmp_path / "limiter", "--trust-adapter", *words).returncode == 0
+    assert report.exists()
 
 
 def called(option: str, folder: Path, out: Path) -> tuple[int, list[str]]:

@@ -200,8 +200,6 @@ def test_exports_are_asked_for_as_reports_are(lock: Path, tmp_path: Path) -> Non
         with pytest.raises(InputError, match=r"^--export "):
             run(lock, "--trust-adapter", "--export", f"states={tmp_path / 'none.txt'}", "--export", bad)
     assert not (tmp_path / "none.txt").exists(), "all or nothing"
-    with pytest.raises(InputError, match="twice"):
-        run(lock, "--trust-adapter", "--export", f"states={tmp_path / 'a'}", "--export", f"svg={tmp_path / 'a'}")
 
 
 @pytest.mark.parametrize(
