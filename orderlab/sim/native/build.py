@@ -51,7 +51,7 @@ MODULES = (
             "lua.number_text",
             "lua.outcome",
             "lua.replies",
-            "lua.run",
+            "lua.script_run",
             "node_state",
             "numbers",
             "registry",
