@@ -423,8 +423,12 @@ def _is_packed(value: bytes) -> bool:
     return any(byte >= 0x80 for byte in value[:1])
 
 
-def shape_of(reply: Reply) -> str:
-    """What kind of reply it is, in a word."""
+_DEEPEST = 8
+"""Arrays within each other that are told apart."""
+
+
+def shape_of(reply: Reply, depth: int = 0) -> str:
+    """What kind of reply it is, in a few words; ``depth``: within so many arrays."""
     if reply is None:
         return "nil"
     if isinstance(reply, ErrorReply):
@@ -432,7 +436,7 @@ def shape_of(reply: Reply) -> str:
     if isinstance(reply, bool | int):
         return "integer"
     if isinstance(reply, list | tuple):
-        inner = sorted({shape_of(each) for each in reply})
+        inner = sorted({shape_of(each, depth + 1) for each in reply}) if depth < _DEEPEST else ["more"]
         return f"array of {' and '.join(inner)}" if inner else "empty array"
     if isinstance(reply, bytes) and type(reply) is bytes:
         try:

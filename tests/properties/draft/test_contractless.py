@@ -170,6 +170,14 @@ def test_a_reply_that_nests_brackets_without_end_is_text() -> None:
     assert shape_of(b'["a"]') == "JSON"
 
 
+def test_a_reply_of_arrays_within_each_other_without_end_has_a_shape(tmp_path: Path) -> None:
+    (tmp_path / "a.lua").write_text("local t = {} for i = 1, 2000 do t = {t} end return t")
+    script = Script("a.lua", (tmp_path / "a.lua").read_bytes(), tmp_path / "a.lua")
+    (found,) = probed([facts_of(script)], Bench())
+    assert found.best is not None
+    assert shape_of(found.best.reply).endswith("array of more")
+
+
 def test_two_arguments_that_are_needed_at_once_are_found() -> None:
     text = """
         if ARGV[1] ~= 'add' or ARGV[2] ~= 'last' then return redis.error_reply('ERR how?') end

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 
 import pytest
 
+from orderlab.model.errors import InputError
 from orderlab.sim.redis.replies import BigNumber, ErrorReply, Status, UnhashableReply, Verbatim
 from orderlab.sim.redis.wire import ReplyParser, encode_command
+from orderlab.sim.redis.wire.resp_client import Connection
 
 
 def receiver(data: bytes, size: int) -> Callable[[], bytes]:
@@ -69,3 +72,13 @@ def test_members_of_sets_and_keys_of_maps_may_be_anything() -> None:
     assert one == other == {frozenset({(b"a", 1), (2, frozenset())})}
     with pytest.raises(UnhashableReply, match="nested deeper than 200 levels"):
         ReplyParser(receiver(b"~1\r\n" + b"*1\r\n" * 201 + b":1\r\n", 99)).read()
+
+
+def test_arrays_nested_without_end_lose_the_connection_in_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        connection = Connection("127.0.0.1", server.getsockname()[1])
+        peer, _ = server.accept()
+        with peer:
+            peer.sendall(b"*1\r\n" * 5000)
+            with pytest.raises(InputError, match="nested too deeply to be read"):
+                connection.execute(b"EVAL")

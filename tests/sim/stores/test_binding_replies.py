@@ -20,7 +20,7 @@ from orderlab.sim.stores.binding import (
     ReplyMismatch,
     Saved,
 )
-from orderlab.sim.stores.binding.replies import ReplyReader, ValueReader, compile_reply, paths_of
+from orderlab.sim.stores.binding.replies import ReplyReader, ValueReader, compile_reply, paths_of, plain
 from orderlab.sim.stores.binding.results import ContractReply
 from orderlab.sim.stores.binding.session import ReplyTable
 from orderlab.sim.stores.binding.templates import Vocabulary, packed_codec
@@ -318,3 +318,14 @@ def test_members_of_messagepack_alone_and_in_an_array() -> None:
 def test_a_member_with_an_empty_part_is_refused(member: str) -> None:
     with pytest.raises(InputError, match=r"here\[1\]: .* has an empty part; write names with a dot between"):
         paths_of(["job", member], "here")
+
+
+def test_arrays_within_each_other_without_end_are_told_down_to_a_depth() -> None:
+    reply: Any = b"x"
+    for _ in range(5000):
+        reply = [reply]
+    value: Any = plain(reply)
+    while isinstance(value, tuple):
+        (value,) = value
+    assert value == "an array within 16 others"
+    assert plain([b"a", [1, [None]]]) == ("a", (1, (None,)))

@@ -156,6 +156,8 @@ class Connection:
             return [self._reader.read() for _ in range(count)]
         except (OSError, EOFError, ValueError) as error:
             self._lose(error)
+        except RecursionError:
+            self._lose(ValueError("a reply of arrays nested too deeply to be read"))
 
     def _lose(self, error: Exception) -> NoReturn:
         self.close()

@@ -132,10 +132,17 @@ def _plain_member(value: Any) -> object:
     return int(value) if isinstance(value, bool) else plain(value)
 
 
-def plain(reply: Reply) -> object:
-    """A reply as None, an integer, text (bytes where it is not UTF-8), or a tuple of such."""
+_DEEPEST = 16
+"""Arrays within each other; a server takes thousands, and no contract speaks of so many."""
+
+
+def plain(reply: Reply, depth: int = 0) -> object:
+    """A reply as None, an integer, text (bytes where it is not UTF-8), or a tuple of such. ``depth``: within so many
+    arrays; what lies deeper than 16 is told as text."""
     if isinstance(reply, list | tuple):
-        return tuple(map(plain, reply))
+        if depth == _DEEPEST:
+            return f"an array within {_DEEPEST} others"
+        return tuple([plain(each, depth + 1) for each in reply])
     if isinstance(reply, bytes):
         try:
             return bytes(reply).decode()
