@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from orderlab.sim.redis.database import AccountsForMemory, Database, DatabaseKey, KeyUse, name_in, place_of
 from orderlab.sim.redis.replies import WRONG_TYPE, ErrorReply
-from orderlab.sim.redis.values import EncodingLimits, Hash, List, Set, SortedSet, Stream, Value
+from orderlab.sim.redis.values import EncodingLimits, ExpiringHash, Hash, List, Set, SortedSet, Stream, Value
 
 Undo = list[tuple[Any, ...]]
 """Inverse steps, oldest first; each is ``(function, *arguments)``."""
@@ -20,6 +20,7 @@ database than 0 is a ``DatabaseKey``."""
 TYPE_NAMES: dict[type, str] = {
     bytes: "string",
     SortedSet: "zset",
+    ExpiringHash: "hash",
     Hash: "hash",
     List: "list",
     Set: "set",
@@ -57,6 +58,8 @@ class Keyspace:
         """Changes made so far, counted as the server counts them (``server.dirty``)."""
         self.expired_keys = 0
         """Keys removed because their deadline had passed (``INFO stats``)."""
+        self.has_field_deadlines = False
+        """Whether a field of a hash has ever had a deadline."""
         self.undo: Undo | None = None
         self.on_modified: Callable[[bytes], None] | None = None
         """Told each key that a command changes."""
@@ -124,7 +127,13 @@ class Keyspace:
 
     def all_deadlines_ms(self) -> list[int]:
         """Those of all databases."""
-        return [deadline_ms for one in self.databases().values() for deadline_ms in one.deadlines_ms.values()]
+        deadlines_ms = [deadline_ms for one in self.databases().values() for deadline_ms in one.deadlines_ms.values()]
+        if self.has_field_deadlines:
+            hashes = [value for one in self.databases().values() for value in one.data.values()]
+            deadlines_ms += [
+                at for value in hashes if type(value) is ExpiringHash for at in value.deadlines_ms.values()
+            ]
+        return deadlines_ms
 
     def is_past(self, name: bytes) -> bool:
         """``is_expired`` by the name of a key among those of all databases."""
@@ -176,7 +185,20 @@ class Keyspace:
         value = self.data.get(key) if plain else self.lookup(key)
         if type(value) is kind or value is None:
             return value
+        if type(value) is ExpiringHash and kind is Hash:
+            return self._live_fields(key, value)
         raise ErrorReply(WRONG_TYPE)
+
+    def _live_fields(self, key: bytes, value: ExpiringHash) -> ExpiringHash | None:
+        """A hash without the fields that are past their deadlines; None if no other is left."""
+        lapsed = value.lapsed(self.now_ms - self.slept_ms)
+        if not lapsed or not self.removes_expired or self.sees_expired:
+            return value
+        value.remove(lapsed, self.undo)
+        if value.fields:
+            return value
+        self.remove(key)
+        return None
 
     def is_expired(self, key: bytes) -> bool:
         """Whether ``key`` has a deadline that has passed."""
@@ -291,6 +313,10 @@ class Keyspace:
                 continue
             if type(value) is bytes:
                 frozen[name] = ("string", value, deadline_ms)
+            elif type(value) is ExpiringHash:
+                fields = value.freeze_at(now_ms)
+                if fields is not None:
+                    frozen[name] = ("hash", fields, deadline_ms)
             else:
                 frozen[name] = (TYPE_NAMES[type(value)], value.freeze(), deadline_ms)  # type: ignore[union-attr]
 
@@ -308,6 +334,8 @@ class Keyspace:
                     here = loaded[0] = Database()
                 database = here
             database.data[key] = value if kind == "string" else TYPES[kind].thaw(value)
+            if kind == "hash" and len(value) > 2:
+                self.has_field_deadlines = True
             if deadline_ms is not None:
                 database.deadlines_ms[key] = deadline_ms
         selected = self.database
@@ -454,4 +482,7 @@ class ExpireCycle:
         lapsed = [key for key in keyspace.deadlines_ms if keyspace.is_expired(key)]
         for key in lapsed:
             keyspace.expire(key)
+        if keyspace.has_field_deadlines:
+            for key in [key for key, value in keyspace.data.items() if type(value) is ExpiringHash]:
+                keyspace.lookup_as(key, Hash)
         return len(lapsed)

@@ -122,6 +122,8 @@ class NodeState(Keyspace):
     """The server that it is."""
     spellings: dict[bytes, Any]
     """Its commands (``registry.spellings_of``)."""
+    double_text: Callable[[float], bytes]
+    """How it spells doubles under RESP2, and what a script hands to it."""
 
     def __init__(self, shared_lua: LuaStates | None = None) -> None:
         """``shared_lua``: for scripts, with other nodes of the thread."""

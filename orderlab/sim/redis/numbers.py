@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from decimal import Decimal
 from typing import Final
 
 INTEGER_MAX: Final = (1 << 63) - 1
@@ -55,6 +56,31 @@ def parse_double(text: bytes) -> float | None:
         return float(text)  # the common forms, too short to be out of range
     read = strtod(text)
     return None if read is None or read[1] else read[0]
+
+
+def shortest_text(value: float) -> bytes:
+    """A double as Redis 7.2 and later spell it: by as few digits as tell it from others (``d2string``, which writes
+    them as ``fpconv_dtoa`` does)."""
+    if value != value or math.isinf(value):
+        return b"%.17g" % value
+    if abs(value) <= _INTEGRAL_MAX and value == (whole := int(value)):
+        return b"%d" % whole if whole or math.copysign(1.0, value) > 0 else b"-0"
+    _, parts, exponent = Decimal(repr(value)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    digits, sign = bytes(48 + part for part in parts), b"-" if value < 0 else b""
+    count, scale = len(digits), abs(exponent + len(digits) - 1)
+    if exponent >= 0 and scale < count + 7:
+        return sign + digits + b"0" * exponent
+    if exponent < 0 and (exponent > -7 or scale < 4):
+        point = count + exponent
+        if point <= 0:
+            return sign + b"0." + b"0" * -point + digits
+        return sign + digits[:point] + b"." + digits[point:]
+    fraction = b"." + digits[1:] if count > 1 else b""
+    return sign + digits[:1] + fraction + (b"e-%d" if exponent + count - 1 < 0 else b"e+%d") % scale
+
+
+_INTEGRAL_MAX: Final = float(1 << 62)
 
 
 def double_text(value: float) -> bytes:

@@ -11,7 +11,13 @@ from functools import cache
 
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.replies import ErrorReply, Reply
-from orderlab.sim.redis.versions import DEFAULT, NEW_ARITY, WAITS_IN_SCRIPTS, ServerVersion, came_later
+from orderlab.sim.redis.versions import (
+    DEFAULT,
+    NEW_ARITY,
+    WAITS_IN_SCRIPTS,
+    ServerVersion,
+    came_later,
+)
 
 Handler = Callable[["NodeState", Sequence[bytes]], Reply]
 KeyFinder = Callable[[Sequence[bytes]], Sequence[bytes]]
@@ -71,10 +77,11 @@ LATER: dict[bytes, Command] = {}
 Spellings = dict[bytes, Command]
 
 
-def find(argv: Sequence[bytes], spellings: Spellings = SPELLINGS) -> Command | None:
+def find(argv: Sequence[bytes], spellings: Spellings | None = None) -> Command | None:
     """The command, or subcommand, that ``argv`` calls, in whatever case; None if there is none such among those of a
-    node (``NodeState.spellings``)."""
-    found = spellings.get(argv[0]) or spellings.get(argv[0].lower())
+    node (``NodeState.spellings``), or of any where none are given."""
+    lower = argv[0].lower()
+    found = SPELLINGS.get(lower) or LATER.get(lower) if spellings is None else spellings.get(lower)
     if found is not None and found.subcommands and len(argv) > 1:
         return found.subcommands.get(argv[1].lower())
     return found
@@ -200,9 +207,47 @@ def spellings_of(version: ServerVersion) -> Spellings:
     return spellings
 
 
-def _as_of(found: Command, version: ServerVersion) -> Command:
-    arity = NEW_ARITY.get(found.name, {}).get(version.follows, found.arity)
-    changed = replace(found, arity=arity)
-    if version.has((7, 2)) and found.name in WAITS_IN_SCRIPTS:
-        changed = replace(changed, flags=found.flags - {"noscript"}, special_in_script=found.may_replicate)
+def _as_of(entry: Command, version: ServerVersion) -> Command:
+    arity = NEW_ARITY.get(entry.name, {}).get(version.follows, entry.arity)
+    inner = {name: _as_of(each, version) for name, each in entry.subcommands.items()}
+    changed = replace(entry, arity=arity, handler=_in_words_of(entry, version), subcommands=inner)
+    if version.has((7, 2)) and entry.name in WAITS_IN_SCRIPTS:
+        changed = replace(changed, flags=entry.flags - {"noscript"}, special_in_script=entry.may_replicate)
+    if version.is_valkey and entry.name in (b"multi", b"watch"):
+        changed = replace(changed, flags=entry.flags | {"no_multi"})
     return changed
+
+
+def _in_words_of(entry: Command, version: ServerVersion) -> Handler:
+    """The handler, for a server with other words for errors."""
+    handler, text = entry.handler, version.text
+    has_other_units = entry.name.startswith(b"geo") and not version.has((7, 0))
+
+    def carry_out(node: NodeState, argv: Sequence[bytes]) -> Reply:
+        if has_other_units and _unit_of(node, entry.name, argv) in _UPPER_CASE_UNITS:
+            raise ErrorReply(b"ERR unsupported unit provided. please use m, km, ft, mi")
+        try:
+            return handler(node, argv)
+        except ErrorReply as error:
+            raise type(error)(text(error.message)) from None
+
+    return carry_out
+
+
+_UPPER_CASE_UNITS = (b"M", b"KM", b"FT", b"MI")
+"""Redis 6.2 reads them in lower case alone."""
+
+
+def _unit_of(node: NodeState, name: bytes, argv: Sequence[bytes]) -> bytes:
+    """The unit of distances that a command names, if it comes to read it."""
+    words = [word.upper() for word in argv]
+    if name.startswith(b"geosearch"):
+        at = next((at + width for at, word in enumerate(words) for width in (_SHAPES.get(word, 0),) if width), 0)
+    else:
+        at = 5 if name in (b"georadius", b"georadius_ro") else 4
+        if at == 4 and node.peek(argv[1]) is None and name != b"geodist":
+            return b""
+    return argv[at] if 0 < at < len(argv) else b""
+
+
+_SHAPES = {b"BYRADIUS": 2, b"BYBOX": 3}

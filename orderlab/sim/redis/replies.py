@@ -7,7 +7,7 @@ command returns those only when the connection, or the script through ``redis.se
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from orderlab.model.errors import InputError
@@ -101,9 +101,9 @@ NOT_AN_INTEGER = b"ERR value is not an integer or out of range"
 NOT_A_FLOAT = b"ERR value is not a valid float"
 
 
-def double(resp: int, value: float) -> Reply:
-    """A double: 17 significant digits as a bulk string under RESP2."""
-    return value if resp == 3 else double_text(value)
+def double(resp: int, value: float, text: Callable[[float], bytes] = double_text) -> Reply:
+    """A double: as a bulk string under RESP2, as ``text`` spells it (``NodeState.double_text``)."""
+    return value if resp == 3 else text(value)
 
 
 def mapping(resp: int, flat: Sequence[Reply]) -> Reply:
@@ -128,13 +128,15 @@ def set_of(resp: int, members: Iterable[bytes]) -> Reply:
     return set(members) if resp == 3 else list(members)
 
 
-def scored(resp: int, members: Sequence[bytes], scores: Sequence[float]) -> Reply:
+def scored(
+    resp: int, members: Sequence[bytes], scores: Sequence[float], text: Callable[[float], bytes] = double_text
+) -> Reply:
     """Members with their scores: pairs under RESP3, else one flat array."""
     if resp == 3:
         return [[member, score] for member, score in zip(members, scores, strict=True)]
     flat: list[Reply] = [None] * (2 * len(members))
     flat[::2] = members
-    flat[1::2] = map(double_text, scores)
+    flat[1::2] = map(text, scores)
     return flat
 
 

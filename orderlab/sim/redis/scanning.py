@@ -110,8 +110,11 @@ class ScanOptions:
     type_name: bytes | None = None
 
 
-def parse_cursor(argument: bytes) -> int:
-    """An unsigned 64-bit cursor; like the server's strtoul it takes a sign, wraps a negative one and allows nothing."""
+def parse_cursor(argument: bytes, is_strict: bool) -> int:
+    """An unsigned 64-bit cursor; like the server's strtoul it takes a sign, wraps a negative one and allows nothing;
+    not so where it ``is_strict`` (from Redis 7.2 on)."""
+    if is_strict and not argument.isdigit():
+        raise ErrorReply(b"ERR invalid cursor")
     digits = _CURSOR.match(argument)
     if digits is None or len(significant := digits[0].lstrip(b"+-").lstrip(b"0")) > 20:
         raise ErrorReply(b"ERR invalid cursor")

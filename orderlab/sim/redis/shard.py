@@ -12,6 +12,7 @@ from orderlab.sim.redis.execution import NOT_QUEUED, admit, carry_out, enqueue, 
 from orderlab.sim.redis.keyspace import FrozenKeyspace
 from orderlab.sim.redis.lua.script_run import ScriptFlags, ScriptRun
 from orderlab.sim.redis.node_state import GROWTH_MAX_BYTES, Effect, GrowthLimit, LuaStates, NodeState
+from orderlab.sim.redis.numbers import double_text, shortest_text
 from orderlab.sim.redis.registry import Command, find, load_commands, spellings_of
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.versions import DEFAULT, ServerVersion
@@ -35,6 +36,7 @@ class Shard(NodeState):
         _prepare_commands()
         self.version = version
         self.spellings = spellings_of(version)
+        self.double_text = shortest_text if version.has((7, 2)) else double_text
 
     def execute(self, argv: Sequence[bytes], client: Client | None = None) -> Reply:
         """Run one command from a client. An error comes back as an ``ErrorReply`` value.

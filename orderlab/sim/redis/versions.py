@@ -72,12 +72,30 @@ class ServerVersion:
         """What it calls itself where a Redis is expected."""
         return b"7.2.4" if self.is_valkey else self.number
 
-    def has(self, since: Release, only_redis: bool = False) -> bool:
+    def unbalanced(self, of_group: bool) -> bytes:
+        """What XREAD, or XREADGROUP, says of keys and identifiers that are not as many."""
+        name, ids = b"XREAD", b"an ID or '$'"
+        if self.has((7, 2)):
+            name, ids = (b"'xreadgroup'", b"an ID or '>'") if of_group else (b"'xread'", ids)
+        if self.has((8, 0)) and not of_group:
+            ids = b"an ID, '+', or '$'"
+        return b"ERR Unbalanced %b list of streams: for each stream key %b must be specified." % (name, ids)
+
+    @property
+    def has_last_id(self) -> bool:
+        """Whether XREAD takes ``+`` (Redis 7.4, Valkey 8)."""
+        return self.is_valkey or self.has((7, 4))
+
+    def has(self, since: Release) -> bool:
         """Whether it has what came with a release of Redis."""
-        return self.follows >= since and not (only_redis and self.is_valkey)
+        return self.follows >= since
 
     def text(self, message: bytes) -> bytes:
         """What it says where Redis 7.0 says ``message``."""
+        if message.startswith(b"ERR unknown subcommand or wrong") and not self.has((7, 0)):
+            return message.replace(b"unknown", b"Unknown", 1)
+        if message.startswith(b"ERR at least 1 input key") and not self.has((7, 0)):
+            return message.replace(b"'", b"").removesuffix(b" command")
         return self.words.get(message, message)
 
 
@@ -141,6 +159,11 @@ _SINCE_7_2: Final = """
     ERR Invalid debug level.
     ERR Invalid log level.
 """
+_RANK_OF_ZERO: Final = (
+    "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use negative to start from "
+    "the end of the list\n"
+    "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second, ...\n"
+)
 WORDS: Final = {
     "6.2": """
     ERR Unknown Redis command called from script
@@ -153,7 +176,24 @@ WORDS: Final = {
     Please specify at least one argument for redis.call()
     ERR Lua redis lib command arguments must be strings or integers
     Lua redis() command arguments must be strings or integers
-    """,
+    ERR wrong number of arguments for 'xadd' command
+    ERR wrong number of arguments for XADD
+    ERR wrong number of arguments for 'mset' command
+    ERR wrong number of arguments for MSET
+    ERR wrong number of arguments for 'msetnx' command
+    ERR wrong number of arguments for MSET
+    ERR unsupported unit provided. please use M, KM, FT, MI
+    ERR unsupported unit provided. please use m, km, ft, mi
+    ERR STORE option in GEORADIUS is not compatible with WITHDIST, WITHHASH and WITHCOORD options
+    ERR STORE option in GEORADIUS is not compatible with WITHDIST, WITHHASH and WITHCOORDS options
+    ERR GEOSEARCHSTORE is not compatible with WITHDIST, WITHHASH and WITHCOORD options
+    ERR GEOSEARCHSTORE is not compatible with WITHDIST, WITHHASH and WITHCOORDS options
+    """
+    + _RANK_OF_ZERO
+    + "".join(
+        f"ERR invalid expire time in '{name}' command\nERR invalid expire time in {name}\n"
+        for name in ("set", "setex", "psetex", "getex", "expire", "pexpire", "expireat", "pexpireat")
+    ),
     "7.2": _SINCE_7_2,
     "7.4": _SINCE_7_2,
     "8.0": _SINCE_7_2,
@@ -223,6 +263,4 @@ def version_number(number: bytes) -> int:
 def came_later(name: bytes, version: ServerVersion) -> Release | None:
     """The release of Redis that brought the command, if a server is older than it."""
     since = SINCE.get(name.decode("latin1").upper())
-    if since is None or version.has(since, only_redis=since > (7, 2)):
-        return None
-    return since
+    return None if since is None or version.has(since) else since

@@ -10,6 +10,7 @@ import argparse
 import os
 
 from orderlab.sim.live import ServerProcess
+from orderlab.sim.redis.versions import DEFAULT, version_named
 from tests.laboratory.conformance import contention, notified, waits
 from tests.laboratory.conformance.judge import render
 from tests.laboratory.conformance.run import NOT_GENERATED, Report, gaps, run_in_processes
@@ -92,6 +93,8 @@ def main() -> int:
         default=0,
         help="compare the keyspace notifications of so many commands, and nothing else",
     )
+    parser.add_argument("--server", default=DEFAULT.name, help="the version that the kernel is to be")
+    parser.add_argument("--binary", default="", help="the server of that version, where it is not on PATH")
     options = parser.parse_args()
     if options.notified:
         return compare_notified(options.notified, options.seed)
@@ -100,10 +103,15 @@ def main() -> int:
     if options.waits:
         return compare_waits(options.waits, options.seed)
     print(f"seed {options.seed}, {options.processes} processes", flush=True)
-    report = run_in_processes(options.subject, options.commands, options.seed, options.processes, options.length)
+    version = version_named(options.server)
+    report = run_in_processes(
+        options.subject, options.commands, options.seed, options.processes, options.length, version, options.binary
+    )
     (print_table if options.table else print_report)(report)
     if options.subject != "kernel":
         return 0
+    if version is not DEFAULT:
+        return 1 if report.disagreements else 0
     missing = list(gaps(report.tally, max(1, options.commands // 20_000)))
     for line in missing:
         print(f"gap: {line}")

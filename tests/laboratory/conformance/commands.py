@@ -64,6 +64,14 @@ TTL key
 PTTL key
 PERSIST key
 TIME
+HEXPIREAT hash_key absolute_s {CONDITION} FIELDS 1 field
+HPEXPIREAT hash_key absolute_ms {CONDITION} FIELDS 2 field field
+HEXPIRETIME hash_key FIELDS 1 field
+HPEXPIRETIME hash_key FIELDS 2 field field
+HPERSIST hash_key FIELDS 2 field field
+HGETEX hash_key [EXAT absolute_s|PXAT absolute_ms|PERSIST] FIELDS 2 field field
+HSETEX hash_key [FNX|FXX] [EXAT absolute_s|PXAT absolute_ms|KEEPTTL] FIELDS 1 field value
+HGETDEL hash_key FIELDS 2 field field
 """
 
 KEY_FORMS = """

@@ -8,9 +8,11 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from orderlab.sim.live import ServerProcess, find_server
-from orderlab.sim.redis.registry import COMMANDS, load_commands
+from orderlab.sim.live import ServerProcess, find_server, read_version
+from orderlab.sim.redis.registry import COMMANDS, load_commands, spellings_of
+from orderlab.sim.redis.versions import DEFAULT, ServerVersion
 from orderlab.sim.redis.wire import Connection
 from tests.laboratory.conformance.judge import Disagreement, Judge, Tally, shrink
 from tests.laboratory.conformance.sequences import GROUPS, Generator, SeededDraw
@@ -47,17 +49,20 @@ class Report:
         self.seconds = max(self.seconds, other.seconds)
 
 
-def run(subject_name: str, count: int, seed: int, length: int = 50) -> Report:
+def run(
+    subject_name: str, count: int, seed: int, length: int = 50, version: ServerVersion = DEFAULT, path: str = ""
+) -> Report:
     """Compare at least ``count`` commands in one process. Same seed, same sequences.
 
-    ``length``: commands in a sequence. A sequence ends at its first disagreement.
+    ``length``: commands in a sequence. A sequence ends at its first disagreement. ``path``: of the server.
     """
     load_commands()
-    report = Report(subject_name, str(find_server()))
-    generator, draw = Generator(COMMANDS, escapes=subject_name == "kernel"), SeededDraw(seed)
+    binary = read_version(Path(path)) if path else find_server()
+    report = Report(subject_name, str(binary))
+    generator, draw = Generator(spellings_of(version), escapes=subject_name == "kernel"), SeededDraw(seed)
     begun = time.perf_counter()
-    with ServerProcess() as process:
-        judge = Judge(Connection(process.host, process.port), new_subject(subject_name))
+    with ServerProcess(binary=binary) as process:
+        judge = Judge(Connection(process.host, process.port), new_subject(subject_name, version))
         while sum(judge.tally.commands.values()) < count:
             sequences = [generator.sequence(draw, length) for _ in range(SEQUENCES_AT_ONCE)]
             for found in judge.compare_all(sequences):
@@ -72,15 +77,23 @@ def run(subject_name: str, count: int, seed: int, length: int = 50) -> Report:
     return report
 
 
-def new_subject(name: str) -> KernelSubject | FakeredisSubject:
+def new_subject(name: str, version: ServerVersion = DEFAULT) -> KernelSubject | FakeredisSubject:
     """``kernel`` or ``fakeredis``."""
-    return KernelSubject() if name == "kernel" else FakeredisSubject()
+    return KernelSubject(version) if name == "kernel" else FakeredisSubject()
 
 
-def run_in_processes(subject_name: str, count: int, seed: int, processes: int, length: int = 50) -> Report:
+def run_in_processes(
+    subject_name: str,
+    count: int,
+    seed: int,
+    processes: int,
+    length: int = 50,
+    version: ServerVersion = DEFAULT,
+    path: str = "",
+) -> Report:
     """``run`` in several processes with seeds ``seed``, ``seed + 1``, ..., added up."""
     share = -(-count // processes)
-    jobs = [(subject_name, share, seed + index, length) for index in range(processes)]
+    jobs = [(subject_name, share, seed + index, length, version, path) for index in range(processes)]
     if processes == 1:
         return run(*jobs[0])
     with multiprocessing.get_context("spawn").Pool(processes) as pool:

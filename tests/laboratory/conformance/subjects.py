@@ -6,10 +6,10 @@ from typing import Protocol
 
 from orderlab.sim.redis.backends.dump import LARGE_ENCODINGS
 from orderlab.sim.redis.client import Client
-from orderlab.sim.redis.registry import COMMANDS
 from orderlab.sim.redis.replies import Reply
 from orderlab.sim.redis.shard import FrozenKeyspace, Shard
 from orderlab.sim.redis.unsupported import UnsupportedCommand
+from orderlab.sim.redis.versions import DEFAULT, ServerVersion
 from tests.laboratory.conformance.comparison import differences
 from tests.laboratory.conformance.grammar import Argv
 from tests.laboratory.conformance.sequences import DEFAULT_ENCODINGS, SMALL_ENCODINGS, CommandSequence
@@ -19,6 +19,8 @@ class Subject(Protocol):
     """A Redis that is not the server."""
 
     name: str
+    version: ServerVersion
+    """Which server it is meant to be."""
 
     @property
     def now_ms(self) -> int:
@@ -55,8 +57,9 @@ class KernelSubject:
 
     name = "kernel"
 
-    def __init__(self) -> None:
-        self.shard = Shard()
+    def __init__(self, version: ServerVersion = DEFAULT) -> None:
+        self.version = version
+        self.shard = Shard(version=version)
         self._client = Client()
         self._is_broken = False
         """An exception came out of the shard: nobody knows what state it left behind."""
@@ -67,7 +70,7 @@ class KernelSubject:
 
     def begin(self, sequence: CommandSequence, now_ms: int) -> None:
         if self._is_broken:
-            self.shard, self._is_broken = Shard(), False
+            self.shard, self._is_broken = Shard(version=self.version), False
         else:
             self.shard.watches.drop(self._client)
         self._client = Client(resp=sequence.resp)
@@ -75,7 +78,7 @@ class KernelSubject:
         self.shard.load({})
         if self.shard.lua_host is not None:
             self.shard.lua_host.scripts.clear()
-            if b"fcall" in COMMANDS:
+            if self.version.has((7, 0)):
                 self.shard.execute((b"FUNCTION", b"FLUSH"))
         limits = SMALL_ENCODINGS if sequence.has_small_encodings else DEFAULT_ENCODINGS
         for name, limit in limits.items():
@@ -116,6 +119,7 @@ class FakeredisSubject:
     """A fresh fakeredis server for every sequence. Encodings and orders are not held against it."""
 
     name = "fakeredis"
+    version = DEFAULT
 
     def __init__(self) -> None:
         from orderlab.sim.redis.backends.fakeredis import FakeredisBackend

@@ -57,7 +57,7 @@ def caller_of(function: Any) -> tuple[Any, list[Any]]:
         return None, b"full"
 
     sandbox = Sandbox(Limits())
-    of_version = {"has": lambda *release: True, "text": lambda text: text}
+    of_version = {"has": lambda *release: True, "text": lambda text: text, "is_valkey": lambda: False}
     sandbox.install(SCRIPT_FILES, {"take": take, **of_version}, {}, Direct(function, slot))
     return sandbox.function("libraries")[b"redis"][b"call"], taken
 

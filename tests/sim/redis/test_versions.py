@@ -132,3 +132,98 @@ def test_an_unknown_server_is_one_line(command: tuple[str, ...]) -> None:
     told = orderlab(*command, "--server", "nine")
     assert told.returncode == 2
     assert re.fullmatch("orderlab: --server nine: .*valkey-8\n", told.stderr)
+
+
+SAID_TO_SCRIPTS = [
+    ("6.2", "return redis.call('CLIENT', 'FOO')", "This Redis command is not allowed from scripts"),
+    ("6.2", "return redis.call('XGROUP', 'A')", "ERR Unknown subcommand or wrong number of arguments for 'A'."),
+    ("6.2", "error({err = 'x'})", "err_handler_def:9: attempt to concatenate local 'err' (a table value)"),
+    ("7.0", "return os.clock()", "nonexistent global variable 'os'"),
+    ("7.4", "return os.clock() >= 0", 1),
+    ("7.4", "return os.time()", "attempt to call field 'time' (a nil value)"),
+    ("7.4", "return redis.call('ECHO', 0.1)", b"0.1"),
+    ("7.0", "return redis.call('ECHO', 0.1)", b"0.10000000000000001"),
+    ("7.0", "return server.call('PING')", "nonexistent global variable 'server'"),
+    ("valkey-8", "return server.call('ECHO', server.SERVER_NAME)", b"valkey"),
+    ("valkey-8", "return redis == server", 1),
+    ("valkey-8", "server.call = 1", "Attempt to modify a readonly table"),
+    ("6.2", "return {big_number = '1'}", []),
+    ("7.2", "return redis.set_repl()", "redis.set_repl() requires one argument."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("server", "script", "reply"), SAID_TO_SCRIPTS)
+def test_a_script_finds_what_its_server_has(server: str, script: str, reply: object) -> None:
+    told = said(server, "EVAL", script, "0")
+    assert told == reply or (isinstance(told, str) and isinstance(reply, str) and reply in told), told
+
+
+def test_functions_of_valkey_are_registered_by_its_name() -> None:
+    shard = Shard(version=VERSIONS["valkey-8"])
+    library = b"#!lua name=l\nserver.register_function('f', function() return server.call('ECHO', 'x') end)"
+    assert shard.execute((b"FUNCTION", b"LOAD", library)) == b"l"
+    assert shard.execute((b"FCALL", b"f", b"0")) == b"x"
+
+
+SAID = [
+    ("6.2", "SET k v NX GET", "ERR syntax error"),
+    ("6.2", "XADD x 1-* f v", "ERR Invalid stream ID specified as stream command argument"),
+    ("6.2", "SETEX k 0 v", "ERR invalid expire time in setex"),
+    ("6.2", "ZPOPMAX z -1", []),
+    ("7.0", "ZPOPMAX z -1", "ERR value is out of range, must be positive"),
+    ("6.2", "GEODIST g a b KM", "ERR unsupported unit provided. please use m, km, ft, mi"),
+    ("7.0", "ZADD z INCR 0.1 m", b"0.10000000000000001"),
+    ("7.4", "ZADD z INCR 0.1 m", b"0.1"),
+    ("7.4", "ZADD z INCR 1e17 m", b"100000000000000000"),
+    ("valkey-8", "ZADD z INCR 1e-7 m", b"1e-7"),
+    ("7.4", "SSCAN s -1", "ERR invalid cursor"),
+    ("7.4", "ZRANK z m WITHSCORE", None),
+    ("7.0", "ZRANK z m WITHSCORE", "ERR wrong number of arguments for 'zrank' command"),
+    ("7.4", "XREAD STREAMS x +", None),
+    ("valkey-8", "SCAN 0 TYPE x", "ERR unknown type name 'x'"),
+    ("valkey-8", "EVALSHA x 0", "NOSCRIPT No matching script."),
+    ("7.4", "HEXPIRE h 1 FIELDS 1 f", [-2]),
+    ("valkey-8", "HEXPIRE h 1 FIELDS 1 f", "ERR unknown command 'HEXPIRE', with args beginning with: 'h' '1' 'FIELDS' "
+     "'1' 'f' "),
+    ("7.4", "HGETDEL h FIELDS 1 f", "ERR unknown command 'HGETDEL', with args beginning with: 'h' 'FIELDS' '1' 'f' "),
+    ("8.0", "HGETDEL h FIELDS 1 f", [None]),
+]  # fmt: skip
+"""Replies of the servers that `notes/servers.md` names."""
+
+
+@pytest.mark.parametrize(("server", "line", "reply"), SAID, ids=[f"{server} {line}" for server, line, _ in SAID])
+def test_a_command_replies_as_its_server_does(server: str, line: str, reply: object) -> None:
+    assert said(server, *line.split()) == reply
+
+
+def test_fields_of_a_hash_end_at_their_deadlines() -> None:
+    backend = KernelBackend(version=VERSIONS["7.4"])
+
+    def call(line: str) -> Reply:
+        return backend.execute(*line.encode().split())
+
+    call("HSET h a 1 b 2 c 3")
+    assert call("HEXPIRE h 100 FIELDS 2 b z") == [1, -2]
+    assert call("HPEXPIRE h 50 LT FIELDS 2 b a") == [1, 1]
+    assert call("HGETALL h") == [b"a", b"1", b"b", b"2", b"c", b"3"]
+    assert call("HPTTL h FIELDS 3 a c z") == [50, -1, -2]
+    assert call("OBJECT ENCODING h") == b"listpackex"
+    before = backend.keyspace()
+    assert list(backend.deadlines_ms()) == [backend.now_ms + 50] * 2
+    with backend.undone():
+        for line in ("HSET h a 9", "HINCRBY h b 2", "HPERSIST h FIELDS 1 b", "HDEL h a", "HEXPIRE h 0 FIELDS 2 b c"):
+            call(line)
+        assert backend.keyspace() == {}
+    assert backend.keyspace() == before
+    backend.advance(51)
+    assert backend.keyspace() == {b"h": ("hash", ("listpack", ((b"c", b"3"),)), None)}
+    assert call("HGETALL h") == [b"c", b"3"]
+    backend.load(before)
+    assert call("EXISTS h") == 1
+    assert call("HLEN h") == 1
+
+
+def test_setting_a_field_ends_its_deadline_and_adding_to_it_does_not() -> None:
+    backend = KernelBackend(version=VERSIONS["8.0"])
+    lines = ["HSETEX h EX 9 FIELDS 1 f 1", "HINCRBY h f 1", "HTTL h FIELDS 1 f", "HSET h f 1", "HTTL h FIELDS 1 f"]
+    assert [backend.execute(*line.encode().split()) for line in lines] == [1, 2, [9], 0, [-1]]

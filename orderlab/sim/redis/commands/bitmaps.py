@@ -88,15 +88,29 @@ def _window(value: bytes, first: int, beyond: int) -> int:
     return (covering >> (-beyond % 8)) & ((1 << (beyond - first)) - 1)
 
 
+def _check_range(words: Sequence[bytes]) -> None:
+    """Read a range and its unit: Redis 7.2 does so before it looks for the key."""
+    for bound in words[:2]:
+        integer(bound)
+    if len(words) == 3:
+        _in_bits(words[2])
+
+
 @command("bitcount", -2, "readonly", (1, 1, 1))
 def bitcount(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """BITCOUNT key [start end [BYTE | BIT]]."""
+    if node.version.has((7, 2)):
+        if len(argv) == 3 and node.version.is_valkey:
+            argv = [*argv, b"-1"]  # a start alone
+        if len(argv) not in (2, 4, 5):
+            raise ErrorReply(SYNTAX_ERROR)
+        _check_range(argv[2:])
     value = node.lookup_as(argv[1], bytes)
     if value is None:
         return 0
     if len(argv) == 2:
         return int.from_bytes(value, "big").bit_count()
-    if len(argv) not in (4, 5):
+    if len(argv) not in (4, 5) or (len(argv) == 5 and not node.version.has((7, 0))):
         raise ErrorReply(SYNTAX_ERROR)
     start, end = integer(argv[2]), integer(argv[3])
     if start < 0 and end < 0 and start > end:
@@ -112,10 +126,15 @@ def bitpos(node: NodeState, argv: Sequence[bytes]) -> Reply:
     if bit not in (0, 1):
         raise ErrorReply(b"ERR The bit argument must be 1 or 0.")
     value = node.lookup(argv[1])
+    if node.version.has((7, 2)):
+        _check_range(argv[3:4])
+        if len(argv) == 6:
+            _in_bits(argv[5])
+        _check_range(argv[4:5])
     if value is None:
         return -1 if bit else 0
     value = node.lookup_as(argv[1], bytes)
-    if len(argv) > 6:
+    if len(argv) > (6 if node.version.has((7, 0)) else 5):
         raise ErrorReply(SYNTAX_ERROR)
     start = integer(argv[3]) if len(argv) > 3 else 0
     in_bits = len(argv) == 6 and _in_bits(argv[5])

@@ -78,12 +78,17 @@ def _options(argv: Sequence[bytes], creates: bool) -> tuple[bool, int]:
     return makes_stream, read
 
 
+def _only_makes_stream(argv: Sequence[bytes]) -> bool:
+    """Before Redis 7.0 MKSTREAM was the one option, and the last word."""
+    return len(argv) == 6 and option(argv[5]) == b"MKSTREAM"
+
+
 @command("xgroup|create", -5, "write denyoom", (2, 2, 1))
 def xgroup_create(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """XGROUP CREATE key group id|$ [MKSTREAM] [ENTRIESREAD entries-read]."""
-    makes_stream, read = _options(argv, True)
+    makes_stream, read = _options(argv, True) if node.version.has((7, 0)) else (_only_makes_stream(argv), UNKNOWN_READ)
     value = _subject(node, argv, makes_stream)
-    if len(argv) > 8:
+    if len(argv) > 8 or (len(argv) > 5 and not makes_stream and not node.version.has((7, 0))):
         raise wrong_subcommand(argv)
     takes_all = argv[4].split(b"\0")[0] == b"$"
     last = parse_id(argv[4]) if not takes_all else FIRST_ID if value is None else value.last_id
@@ -95,6 +100,8 @@ def xgroup_create(node: NodeState, argv: Sequence[bytes]) -> Reply:
     if argv[3] in value.groups:
         raise ErrorReply(b"BUSYGROUP Consumer Group name already exists")
     node.grow(NEW_VALUE_BYTES)
+    if node.version.has((8, 0)):
+        read = min(read, value.entries_added)
     value.set_group(argv[3], Group(last, read), node.undo)
     node.altered(argv[2])
     return OK
@@ -105,9 +112,11 @@ def xgroup_setid(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """XGROUP SETID key group id|$ [ENTRIESREAD entries-read]."""
     _, read = _options(argv, False)
     value, group = _subject_group(node, argv)
-    if len(argv) not in (5, 7):
+    if len(argv) not in (5, 7) or (len(argv) == 7 and not node.version.has((7, 0))):
         raise wrong_subcommand(argv)
     last = value.last_id if argv[4].split(b"\0")[0] == b"$" else parse_id(argv[4], strict=False)
+    if node.version.has((8, 0)):
+        read = min(read, value.entries_added)
     group.read_to(last, read, node.undo)
     node.altered(argv[2])
     return OK
@@ -246,17 +255,20 @@ def xclaim(node: NodeState, argv: Sequence[bytes]) -> Reply:
     if not 0 <= delivered_ms <= now_ms:
         delivered_ms = now_ms
     consumer = argv[3]
+    if node.version.has((7, 2)):
+        changes += group.see(consumer, now_ms, node.undo)
     claimed: list[Reply] = []
+    forgets = node.version.has((7, 0))
     for one in ids:
         pending = group.pending.get(one)
         items = value.entry(one)
-        if items is None:
+        if items is None and forgets:
             if pending is not None:
                 group.put(one, None, node.undo)
                 changes += 1
                 has_read_on = False
             continue
-        if pending is None and not forces:
+        if pending is None and (not forces or items is None):
             continue
         if pending is not None and idle_ms and now_ms - pending[1] < idle_ms:
             continue
@@ -265,7 +277,7 @@ def xclaim(node: NodeState, argv: Sequence[bytes]) -> Reply:
         changes += 1 + (not claimed and group.see(consumer, now_ms, node.undo))
         group.put(one, (consumer, delivered_ms, times), node.undo)
         has_read_on = False
-        claimed.append(id_text(one) if only_ids else shown((one, items)))
+        claimed.append(id_text(one) if only_ids else None if items is None else shown((one, items)))
     changes += has_read_on
     node.altered(argv[1], changes)
     return claimed
@@ -289,7 +301,7 @@ def xautoclaim(node: NodeState, argv: Sequence[bytes]) -> Reply:
         at += 1
     value, group = _found_group(node, argv[1], argv[2])
     consumer, now_ms = argv[3], node.now_ms
-    changes = 0
+    changes = int(group.see(consumer, now_ms, node.undo)) if node.version.has((7, 2)) else 0
     ids = group.ids[bisect_left(group.ids, start) :]
     claimed: list[Reply] = []
     deleted: list[Reply] = []
@@ -300,7 +312,7 @@ def xautoclaim(node: NodeState, argv: Sequence[bytes]) -> Reply:
         looked_at += 1
         _, delivered_ms, deliveries = group.pending[one]
         items = value.entry(one)
-        if items is None:
+        if items is None and node.version.has((7, 0)):
             group.put(one, None, node.undo)
             deleted.append(id_text(one))
             changes += 1
@@ -309,8 +321,8 @@ def xautoclaim(node: NodeState, argv: Sequence[bytes]) -> Reply:
             continue
         changes += not claimed and group.see(consumer, now_ms, node.undo)
         group.put(one, (consumer, now_ms, deliveries if only_ids else deliveries + 1), node.undo)
-        claimed.append(id_text(one) if only_ids else shown((one, items)))
+        claimed.append(id_text(one) if only_ids else None if items is None else shown((one, items)))
         changes += 1
     node.altered(argv[1], changes)
     cursor = ids[looked_at] if looked_at < len(ids) else FIRST_ID
-    return [id_text(cursor), claimed, deleted]
+    return [id_text(cursor), claimed, deleted] if node.version.has((7, 0)) else [id_text(cursor), claimed]

@@ -11,6 +11,7 @@ from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import OK, SYNTAX_ERROR, ErrorReply, Reply
 from orderlab.sim.redis.unsupported import UnsupportedCommand
+from orderlab.sim.redis.values import ExpiringHash
 
 _WRONG_SEAL = b"ERR DUMP payload version or checksum are wrong"
 _BAD_FORMAT = b"ERR Bad data format"
@@ -34,6 +35,8 @@ def dump(node: NodeState, argv: Sequence[bytes]) -> Reply:
     body = rdb.encoded(value)
     if body is None:
         raise UnsupportedCommand("DUMP of a stream")
+    if isinstance(value, ExpiringHash) and value.deadlines_ms:
+        raise UnsupportedCommand("DUMP of a hash whose fields have deadlines")
     node.grow(len(body))
     node.spend(2 * len(body))
     return rdb.sealed(body)

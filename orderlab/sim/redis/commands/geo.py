@@ -15,6 +15,7 @@ from orderlab.sim.redis.arguments import double, integer, option
 from orderlab.sim.redis.commands.sets import store_result
 from orderlab.sim.redis.commands.sorted_sets import zadd
 from orderlab.sim.redis.node_state import NodeState
+from orderlab.sim.redis.numbers import shortest_text
 from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import SYNTAX_ERROR, ErrorReply, Reply, decimals
 from orderlab.sim.redis.values import SortedSet
@@ -410,7 +411,7 @@ class _PlaceSearch:
 
 
 def _shown(node: NodeState, place: Place) -> Reply:
-    texts = list(map(decimals, place))
+    texts = list(map(shortest_text if node.version.has((8, 0)) else decimals, place))
     return list(map(float, texts)) if node.resp == 3 else texts
 
 

@@ -12,7 +12,7 @@ from orderlab.sim.redis.random_draws import draw, draw_positions
 from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import NOT_A_FLOAT, OK, SYNTAX_ERROR, ErrorReply, Reply, mapping
 from orderlab.sim.redis.scanning import page_of, parse_cursor, parse_options
-from orderlab.sim.redis.values import Hash
+from orderlab.sim.redis.values import ExpiringHash, Hash
 
 
 @command("hget", 3, "readonly fast", (1, 1, 1))
@@ -31,7 +31,7 @@ def hmget(node: NodeState, argv: Sequence[bytes]) -> Reply:
     return list(map(value.fields.get, argv[2:]))
 
 
-def _put_fields(node: NodeState, argv: Sequence[bytes]) -> int:
+def put_fields(node: NodeState, argv: Sequence[bytes], keeps_deadlines: bool = False) -> int:
     """Set the pairs of ``argv[2:]``; how many fields are new."""
     key = argv[1]
     value = node.lookup_as(key, Hash)
@@ -42,9 +42,13 @@ def _put_fields(node: NodeState, argv: Sequence[bytes]) -> int:
         value = Hash()
         node.install(key, value)
         undo = None  # to undo the installation is enough
-    if not value.hashtable and max(map(len, argv[2:])) > limits.hash_max_listpack_value:
+    is_measured = not keeps_deadlines or node.version.has((7, 0))  # 6.2 measures no sums
+    if not value.hashtable and is_measured and max(map(len, argv[2:])) > limits.hash_max_listpack_value:
         value.become_hashtable(undo)
-    if undo is None and value.hash_order is None:
+    if isinstance(value, ExpiringHash):
+        put = value.put_only if keeps_deadlines else value.put
+        added = sum(put(argv[at], argv[at + 1], undo) for at in range(2, len(argv), 2))
+    elif undo is None and value.hash_order is None:
         fields = value.fields
         before = len(fields)
         for at in range(2, len(argv), 2):
@@ -63,7 +67,7 @@ def hset(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """HSET key field value [field value ...]."""
     if len(argv) & 1:
         raise ErrorReply(b"ERR wrong number of arguments for 'hset' command")
-    return _put_fields(node, argv)
+    return put_fields(node, argv)
 
 
 @command("hmset", -4, "write denyoom fast", (1, 1, 1))
@@ -71,7 +75,7 @@ def hmset(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """HMSET key field value [field value ...]."""
     if len(argv) & 1:
         raise ErrorReply(b"ERR wrong number of arguments for 'hmset' command")
-    _put_fields(node, argv)
+    put_fields(node, argv)
     return OK
 
 
@@ -81,7 +85,7 @@ def hsetnx(node: NodeState, argv: Sequence[bytes]) -> Reply:
     value = node.lookup_as(argv[1], Hash)
     if value is not None and argv[2] in value.fields:
         return 0
-    return _put_fields(node, argv)
+    return put_fields(node, argv)
 
 
 @command("hdel", -3, "write fast", (1, 1, 1))
@@ -162,7 +166,7 @@ def hincrby(node: NodeState, argv: Sequence[bytes]) -> Reply:
     total += increment
     if not INTEGER_MIN <= total <= INTEGER_MAX:
         raise ErrorReply(b"ERR increment or decrement would overflow")
-    _put_fields(node, (b"hset", key, field, b"%d" % total))
+    put_fields(node, (b"hset", key, field, b"%d" % total), True)
     return total
 
 
@@ -184,7 +188,7 @@ def hincrbyfloat(node: NodeState, argv: Sequence[bytes]) -> Reply:
     if total is None:
         raise ErrorReply(b"ERR increment would produce NaN or Infinity")
     text = long_double_text(total)
-    _put_fields(node, (b"hset", key, field, text))
+    put_fields(node, (b"hset", key, field, text), True)
     return text
 
 
@@ -215,9 +219,13 @@ def hrandfield(node: NodeState, argv: Sequence[bytes]) -> Reply:
 @command("hscan", -3, "readonly", (1, 1, 1))
 def hscan(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """HSCAN key cursor [MATCH pattern] [COUNT count]."""
-    cursor = parse_cursor(argv[2])
+    cursor = parse_cursor(argv[2], node.version.has((7, 2)))
     value = node.lookup_as(argv[1], Hash)
     if value is None:
         return [b"0", []]
-    following, fields = page_of(value.in_order(), not value.hashtable, cursor, parse_options(argv, 3))
+    only_names = node.version.has((7, 4)) and len(argv) > 3 and option(argv[-1]) == b"NOVALUES"
+    options = parse_options(argv[:-1] if only_names else argv, 3)
+    following, fields = page_of(value.in_order(), not value.hashtable, cursor, options)
+    if only_names:
+        return [following, fields]
     return [following, _flat(value, fields)]

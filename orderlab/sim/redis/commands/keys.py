@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from orderlab.sim.redis.arguments import integer_between, option
 from orderlab.sim.redis.commands.sets import GROWTH_PER_MEMBER
@@ -15,6 +15,7 @@ from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import OK, SYNTAX_ERROR, ErrorReply, Reply, Status
 from orderlab.sim.redis.scanning import glob, page_of, parse_cursor, parse_options
 from orderlab.sim.redis.unsupported import UnsupportedCommand
+from orderlab.sim.redis.values import List, Set
 from orderlab.sim.redis.values.hash_order import in_hash_order
 
 NO_SUCH_KEY = b"ERR no such key"
@@ -79,13 +80,15 @@ def keys(node: NodeState, argv: Sequence[bytes]) -> Reply:
 @command("scan", -2, "readonly")
 def scan(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]. A key that stays from start to end is always returned."""
-    cursor = parse_cursor(argv[1])
+    cursor = parse_cursor(argv[1], node.version.has((7, 2)))
     options = parse_options(argv, 2, with_type=True)
     following, found = page_of(in_hash_order(node.data), False, cursor, options)
     values = [node.peek(key) for key in found]  # removes what has expired, of whatever type
     if options.type_name is None:
         return [following, [key for key, value in zip(found, values, strict=True) if value is not None]]
     name = options.type_name.lower().split(b"\0")[0].decode("latin1")
+    if node.version.is_valkey and name not in TYPE_NAMES.values():
+        raise ErrorReply(b"ERR unknown type name '%b'" % options.type_name.split(b"\0")[0])
     if name == "none":  # so is the type of a key that has just expired: the server returns it
         return [following, [key for key in found if key not in node.data]]
     return [following, [key for key, value in zip(found, values, strict=True) if TYPE_NAMES.get(type(value)) == name]]
@@ -285,8 +288,27 @@ _SHARED_REFCOUNT: Final = (1 << 31) - 1
 _SWITCHING = (
     b"Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust."
 )
+_SET_LISTPACK_ENTRIES: Final = 128
+_SET_LISTPACK_VALUE: Final = 64
+_LIST_LISTPACK_BYTES: Final = 8192
+"""Limits of Redis 7.2 (set-max-listpack-entries, set-max-listpack-value, list-max-listpack-size)."""
+_LISTPACK_OVERHEAD: Final = 2
 _NOT_LFU = b"ERR An LFU maxmemory policy is not selected, access frequency not tracked. " + _SWITCHING
 _LFU = b"ERR An LFU maxmemory policy is selected, idle time not tracked. " + _SWITCHING
+
+
+def _encoding_in(node: NodeState, value: Any) -> bytes:
+    """The encoding of a collection by the name that the server has for it. From Redis 7.2 on small sets and short lists
+    are listpacks; whether one was larger before is not known here."""
+    name: bytes = value.encoding
+    if not node.version.has((7, 0)):
+        return b"ziplist" if name == b"listpack" else name
+    if node.version.has((7, 2)):
+        if isinstance(value, Set) and name == b"hashtable" and len(value) <= _SET_LISTPACK_ENTRIES:
+            return b"listpack" if max(map(len, value.members)) <= _SET_LISTPACK_VALUE else name
+        if isinstance(value, List) and sum(len(item) + _LISTPACK_OVERHEAD for item in value) <= _LIST_LISTPACK_BYTES:
+            return b"listpack"
+    return name
 
 
 def encoding_of(node: NodeState, key: bytes) -> bytes | None:
@@ -295,7 +317,7 @@ def encoding_of(node: NodeState, key: bytes) -> bytes | None:
     if value is None:
         return None
     if not isinstance(value, bytes):
-        return value.encoding
+        return _encoding_in(node, value)
     special = node.string_encodings.get(key)
     if special is not None:
         return special

@@ -180,11 +180,16 @@ def linsert(node: NodeState, argv: Sequence[bytes]) -> Reply:
     return len(value)
 
 
+_NOT_THE_LEAST = b"ERR value is out of range, value must between %d and %d" % (-INTEGER_MAX, INTEGER_MAX)
+
+
 @command("lrem", 4, "write", (1, 1, 1))
 def lrem(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """LREM key count element."""
     key = argv[1]
     count = integer(argv[2])
+    if count == INTEGER_MIN and node.version.has((7, 2)):
+        raise ErrorReply(_NOT_THE_LEAST)
     value = node.lookup_as(key, List)
     if value is None:
         return 0
@@ -231,6 +236,8 @@ def lpos(node: NodeState, argv: Sequence[bytes]) -> Reply:
                     b"ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... "
                     b"or use negative to start from the end of the list"
                 )
+            if rank == INTEGER_MIN and node.version.has((8, 0)):
+                raise ErrorReply(_NOT_THE_LEAST)
         elif word == b"COUNT":
             wanted = natural(argument, b"ERR COUNT can't be negative")
         elif word == b"MAXLEN":

@@ -38,7 +38,7 @@ def call_flags(flags: ScriptFlags) -> CallFlags:
 
 def _flags_of_eval(node: NodeState, argv: Sequence[bytes]) -> CallFlags | None:
     try:
-        flags = parse_shebang(argv[1]).flags
+        flags = parse_shebang(argv[1], node.version).flags
     except ErrorReply:
         return None
     return None if flags is None else call_flags(flags)
@@ -61,7 +61,7 @@ def _evalsha(node: NodeState, argv: Sequence[bytes], read_only: bool) -> Reply:
     key_count = SMALL_INTEGERS.get(argv[2], -1)
     if script is None or not 0 <= key_count <= len(argv) - 3:  # by their turns, as the server complains
         if len(argv[1]) != 40:
-            raise ErrorReply(NO_SCRIPT)
+            raise ErrorReply(node.version.text(NO_SCRIPT))
         key_count = count_keys(argv)
         script = host.find(argv[1])
     return host.run(script, key_count, argv[3:], read_only)

@@ -190,7 +190,7 @@ def srandmember(node: NodeState, argv: Sequence[bytes]) -> Reply:
 @command("sscan", -3, "readonly", (1, 1, 1))
 def sscan(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """SSCAN key cursor [MATCH pattern] [COUNT count]."""
-    cursor = parse_cursor(argv[2])
+    cursor = parse_cursor(argv[2], node.version.has((7, 2)))
     value = node.lookup_as(argv[1], Set)
     if value is None:
         return [b"0", []]

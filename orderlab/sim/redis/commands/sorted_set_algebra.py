@@ -133,7 +133,11 @@ def _answer(node: NodeState, argv: Sequence[bytes], combine: Combine, allowed: f
     request = _parse(node, argv, 1, allowed)
     scores = combine(request)
     members = by_score(scores)
-    return scored(node.resp, members, [scores[member] for member in members]) if request.with_scores else members
+    return (
+        scored(node.resp, members, [scores[member] for member in members], node.double_text)
+        if request.with_scores
+        else members
+    )
 
 
 def _store(node: NodeState, argv: Sequence[bytes], combine: Combine, allowed: frozenset[bytes]) -> Reply:

@@ -240,7 +240,7 @@ def _answer(node: NodeState, key: bytes, query: Query) -> Reply:
     if value is None:
         return []
     members, scores = query.select(value)
-    return scored(node.resp, members, scores) if query.with_scores else members
+    return scored(node.resp, members, scores, node.double_text) if query.with_scores else members
 
 
 @command("zrange", -4, "readonly", (1, 1, 1))

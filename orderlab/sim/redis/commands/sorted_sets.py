@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orderlab.sim.redis.arguments import double as parse_score
-from orderlab.sim.redis.arguments import integer_between, natural, option, timeout_ms_of
+from orderlab.sim.redis.arguments import integer, integer_between, natural, option, timeout_ms_of
 from orderlab.sim.redis.commands.lists import multiple_pop_arguments
 from orderlab.sim.redis.commands.sorted_set_ranges import remove_slice
 from orderlab.sim.redis.node_state import NEW_VALUE_BYTES, NodeState
-from orderlab.sim.redis.numbers import INTEGER_MAX, double_text, parse_double
+from orderlab.sim.redis.numbers import INTEGER_MAX, parse_double
 from orderlab.sim.redis.random_draws import draw, draw_positions
 from orderlab.sim.redis.registry import command, numbered_keys
 from orderlab.sim.redis.replies import SYNTAX_ERROR, ErrorReply, Reply, double, scored
@@ -85,7 +85,7 @@ def _zadd_with_options(node: NodeState, argv: Sequence[bytes], implied: frozense
         value = _install_new(node, key, argv[at + 1])
     if b"INCR" in options:
         score = _increment(node, key, value, argv[at + 1], scores[0], options)
-        return None if score is None else double(node.resp, score)
+        return None if score is None else double(node.resp, score, node.double_text)
     added, updated = _put_all(node, value, scores, argv[at + 1 :: 2], options)
     if added or updated:
         node.modified(key, added + updated)
@@ -175,7 +175,7 @@ def zscore(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZSCORE key member."""
     value = node.lookup_as(argv[1], SortedSet)
     score = None if value is None else value.scores.get(argv[2])
-    return None if score is None else double(node.resp, score)
+    return None if score is None else double(node.resp, score, node.double_text)
 
 
 @command("zmscore", -3, "readonly fast", (1, 1, 1))
@@ -185,22 +185,35 @@ def zmscore(node: NodeState, argv: Sequence[bytes]) -> Reply:
     if value is None:
         return [None] * (len(argv) - 2)
     scores = map(value.scores.get, argv[2:])
-    return [None if score is None else double(node.resp, score) for score in scores]
+    return [None if score is None else double(node.resp, score, node.double_text) for score in scores]
 
 
 @command("zrank", 3, "readonly fast", (1, 1, 1))
 def zrank(node: NodeState, argv: Sequence[bytes]) -> Reply:
-    """ZRANK key member."""
+    """ZRANK key member [WITHSCORE]."""
     value = node.lookup_as(argv[1], SortedSet)
-    return None if value is None else value.rank(argv[2])
+    rank = None if value is None else value.rank(argv[2])
+    return rank if len(argv) == 3 else _with_score(node, argv, value, rank)
 
 
 @command("zrevrank", 3, "readonly fast", (1, 1, 1))
 def zrevrank(node: NodeState, argv: Sequence[bytes]) -> Reply:
-    """ZREVRANK key member."""
+    """ZREVRANK key member [WITHSCORE]."""
     value = node.lookup_as(argv[1], SortedSet)
     rank = None if value is None else value.rank(argv[2])
-    return None if rank is None else len(value) - 1 - rank
+    reverse = None if rank is None else len(value) - 1 - rank
+    return reverse if len(argv) == 3 else _with_score(node, argv, value, reverse)
+
+
+def _with_score(node: NodeState, argv: Sequence[bytes], value: SortedSet | None, rank: int | None) -> Reply:
+    """A rank, with its score where that is asked for (Redis 7.2)."""
+    if len(argv) > 4:
+        raise ErrorReply(b"ERR wrong number of arguments for '%b' command" % argv[0].lower())
+    if option(argv[3]) != b"WITHSCORE":
+        raise ErrorReply(SYNTAX_ERROR)
+    if rank is None or value is None:
+        return None
+    return [rank, double(node.resp, value.scores[argv[2]], node.double_text)]
 
 
 @command("zrandmember", -2, "readonly", (1, 1, 1))
@@ -220,13 +233,17 @@ def zrandmember(node: NodeState, argv: Sequence[bytes]) -> Reply:
         return []
     positions = draw_positions(node, len(value), count)
     members = [value.order_members[at] for at in positions]
-    return scored(node.resp, members, [value.order_scores[at] for at in positions]) if with_scores else members
+    return (
+        scored(node.resp, members, [value.order_scores[at] for at in positions], node.double_text)
+        if with_scores
+        else members
+    )
 
 
 @command("zscan", -3, "readonly", (1, 1, 1))
 def zscan(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ZSCAN key cursor [MATCH pattern] [COUNT count]."""
-    cursor = parse_cursor(argv[2])
+    cursor = parse_cursor(argv[2], node.version.has((7, 2)))
     value = node.lookup_as(argv[1], SortedSet)
     if value is None:
         return [b"0", []]
@@ -236,18 +253,18 @@ def zscan(node: NodeState, argv: Sequence[bytes]) -> Reply:
     flat: list[Reply] = []
     for member in members:
         score = value.scores[member]
-        flat += (member, double_text(score) if value.skiplist else _listpack_text(score))
+        flat += (member, node.double_text(score) if value.skiplist else _listpack_text(node, score))
     return [following, flat]
 
 
 _LISTPACK_INTEGER_MAX = float(1 << 62)
 
 
-def _listpack_text(score: float) -> bytes:
+def _listpack_text(node: NodeState, score: float) -> bytes:
     """A score as a listpack holds it, and ZSCAN shows it: whole numbers up to 2**62 as integers."""
     if abs(score) <= _LISTPACK_INTEGER_MAX and score == int(score):
         return b"%d" % int(score)
-    return double_text(score)
+    return node.double_text(score)
 
 
 def _take(node: NodeState, key: bytes, value: SortedSet, least: bool, count: int) -> tuple[list[bytes], list[float]]:
@@ -265,15 +282,19 @@ def _take(node: NodeState, key: bytes, value: SortedSet, least: bool, count: int
 def _pop(node: NodeState, argv: Sequence[bytes], least: bool) -> Reply:
     if len(argv) > 3:
         raise ErrorReply(SYNTAX_ERROR)
-    count = natural(argv[2]) if len(argv) == 3 else 1
+    count = 1
+    if len(argv) == 3:
+        count = natural(argv[2]) if node.version.has((7, 0)) else max(integer(argv[2]), 0)
     key = argv[1]
+    if not count and not node.version.has((7, 0)):
+        return []
     value = node.lookup_as(key, SortedSet)
     if value is None or count == 0:
         return []
     members, scores = _take(node, key, value, least, count)
     if len(argv) == 2:
-        return [members[0], double(node.resp, scores[0])]
-    return scored(node.resp, members, scores)
+        return [members[0], double(node.resp, scores[0], node.double_text)]
+    return scored(node.resp, members, scores, node.double_text)
 
 
 @command("zpopmin", -2, "write fast", (1, 1, 1))
@@ -304,7 +325,7 @@ def _blocking_pop(node: NodeState, argv: Sequence[bytes], least: bool) -> Reply:
         if node.effects is not None:
             node.rewritten = (b"ZPOPMIN" if least else b"ZPOPMAX", key)
         [member], [score] = _take(node, key, node.lookup_as(key, SortedSet), least, 1)
-        return [key, member, double(node.resp, score)]
+        return [key, member, double(node.resp, score, node.double_text)]
 
     found = _first_present(node, argv[1:-1])
     if found is None:
@@ -332,7 +353,13 @@ def _multiple_pop(node: NodeState, argv: Sequence[bytes], count_at: int) -> Repl
         if node.effects is not None:
             node.rewritten = (b"ZPOPMIN" if least else b"ZPOPMAX", key, b"%d" % count)
         members, scores = _take(node, key, node.lookup_as(key, SortedSet), least, count)
-        return [key, [[member, double(node.resp, score)] for member, score in zip(members, scores, strict=True)]]
+        return [
+            key,
+            [
+                [member, double(node.resp, score, node.double_text)]
+                for member, score in zip(members, scores, strict=True)
+            ],
+        ]
 
     found = _first_present(node, keys)
     if found is not None:

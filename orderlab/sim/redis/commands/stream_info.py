@@ -14,6 +14,7 @@ from orderlab.sim.redis.values.stream import (
     FIRST_ID,
     LAST_ID,
     UNKNOWN_READ,
+    Group,
     Stream,
     radix_counts,
 )
@@ -36,9 +37,11 @@ def xinfo_stream(node: NodeState, argv: Sequence[bytes]) -> Reply:
     keys, nodes = radix_counts(value)
     facts: list[Reply] = [
         *(b"length", len(value), b"radix-tree-keys", keys, b"radix-tree-nodes", nodes),
-        *(b"last-generated-id", id_text(value.last_id), b"max-deleted-entry-id", id_text(value.max_deleted_id)),
-        *(b"entries-added", value.entries_added, b"recorded-first-entry-id", id_text(value.first_id)),
+        *(b"last-generated-id", id_text(value.last_id)),
     ]
+    if node.version.has((7, 0)):
+        facts += (b"max-deleted-entry-id", id_text(value.max_deleted_id))
+        facts += (b"entries-added", value.entries_added, b"recorded-first-entry-id", id_text(value.first_id))
     if is_full:
         facts += (b"entries", entries_between(value, FIRST_ID, LAST_ID, count))
         facts += (b"groups", [_whole_group(node, value, name, count) for name in sorted(value.groups)])
@@ -55,18 +58,20 @@ def _whole_group(node: NodeState, value: Stream, name: bytes, count: int) -> Rep
         mapping(
             node.resp,
             [
-                *(b"name", consumer, b"seen-time", group.seen_ms[consumer], b"pel-count", len(ids)),
+                *(b"name", consumer, b"seen-time", group.seen_ms[consumer]),
+                *((b"active-time", group.seen_ms[consumer]) if node.version.has((7, 2)) else ()),
+                *(b"pel-count", len(ids)),
                 *(b"pending", [[id_text(one), *group.pending[one][1:]] for one in ids[: count or None]]),
             ],
         )
         for consumer, ids in sorted(group.consumers.items())
     ]
-    read: Reply = None if group.entries_read == UNKNOWN_READ else group.entries_read
     return mapping(
         node.resp,
         [
-            *(b"name", name, b"last-delivered-id", id_text(group.last_id), b"entries-read", read),
-            *(b"lag", value.lag_of(group), b"pel-count", len(group.ids), b"pending", pending, b"consumers", consumers),
+            *(b"name", name, b"last-delivered-id", id_text(group.last_id)),
+            *(_reading(value, group) if node.version.has((7, 0)) else ()),
+            *(b"pel-count", len(group.ids), b"pending", pending, b"consumers", consumers),
         ],
     )
 
@@ -81,12 +86,16 @@ def xinfo_groups(node: NodeState, argv: Sequence[bytes]) -> Reply:
             [
                 *(b"name", name, b"consumers", len(group.consumers), b"pending", len(group.ids)),
                 *(b"last-delivered-id", id_text(group.last_id)),
-                *(b"entries-read", None if group.entries_read == UNKNOWN_READ else group.entries_read),
-                *(b"lag", value.lag_of(group)),
+                *(_reading(value, group) if node.version.has((7, 0)) else ()),
             ],
         )
         for name, group in sorted(value.groups.items())
     ]
+
+
+def _reading(value: Stream, group: Group) -> list[Reply]:
+    read = None if group.entries_read == UNKNOWN_READ else group.entries_read
+    return [b"entries-read", read, b"lag", value.lag_of(group)]
 
 
 @command("xinfo|consumers", 4, "readonly", (2, 2, 1))
@@ -97,6 +106,12 @@ def xinfo_consumers(node: NodeState, argv: Sequence[bytes]) -> Reply:
     if group is None:
         raise ErrorReply(b"NOGROUP No such consumer group '%b' for key name '%b'" % (c_text(argv[3]), c_text(argv[2])))
     return [
-        mapping(node.resp, [b"name", name, b"pending", len(ids), b"idle", max(node.now_ms - group.seen_ms[name], 0)])
+        mapping(node.resp, [b"name", name, b"pending", len(ids), *_ages(node, group.seen_ms[name])])
         for name, ids in sorted(group.consumers.items())
     ]
+
+
+def _ages(node: NodeState, seen_ms: int) -> list[Reply]:
+    """How long ago a consumer was seen. Redis 7.2 tells from it when it last was given something; here that is one."""
+    idle_ms = max(node.now_ms - seen_ms, 0)
+    return [b"idle", idle_ms, b"inactive", idle_ms] if node.version.has((7, 2)) else [b"idle", idle_ms]

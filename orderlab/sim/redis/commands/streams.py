@@ -219,6 +219,8 @@ def xadd(node: NodeState, argv: Sequence[bytes]) -> Reply:
     items = argv[options.at + 1 :]
     if len(items) < 2 or len(items) % 2:
         raise ErrorReply(b"ERR wrong number of arguments for 'xadd' command")
+    if not options.has_sequence and not node.version.has((7, 0)):
+        raise ErrorReply(INVALID_ID)
     if options.entry == FIRST_ID and options.has_sequence:
         raise ErrorReply(b"ERR The ID specified in XADD must be greater than 0-0")
     key = argv[1]
@@ -295,6 +297,8 @@ def xsetid(node: NodeState, argv: Sequence[bytes]) -> Reply:
             raise ErrorReply(SYNTAX_ERROR)
         at += 2
     value = existing(node, argv[1])
+    if last < value.max_deleted_id and node.version.has((7, 2)):
+        raise ErrorReply(b"ERR The ID specified in XSETID is smaller than current max_deleted_entry_id")
     if value.length:
         if last < value.top():
             raise ErrorReply(b"ERR The ID specified in XSETID is smaller than the target stream top item")
@@ -439,6 +443,8 @@ def _read(node: NodeState, argv: Sequence[bytes], of_group: bool) -> Reply:
                 replies.append([key, reading.deliver(node, key, value, None, after)])
             continue
         if after == LAST_ID and not (value.length and value.top() > group.last_id):
+            if node.version.has((7, 2)):
+                node.altered(key, int(group.see(reading.consumer, node.now_ms, node.undo)))
             continue
         node.altered(key, 1 + group.see(reading.consumer, node.now_ms, node.undo))
         if after != LAST_ID:
@@ -517,7 +523,7 @@ def _reading(node: NodeState, argv: Sequence[bytes], of_group: bool) -> tuple[Re
         at += 1
     streams = argv[at + 1 :]
     if len(streams) % 2:
-        raise ErrorReply(b"ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified.")
+        raise ErrorReply(node.version.unbalanced(of_group))
     if of_group and group is None:
         raise ErrorReply(b"ERR Missing GROUP option for XREADGROUP")
     keys = streams[: len(streams) // 2]
@@ -555,6 +561,8 @@ def _resolve(node: NodeState, argv: Sequence[bytes], reading: Reading, of_group:
                     b"<consumer> option."
                 )
             reading.after.append(LAST_ID)
+        elif word == b"+" and not of_group and node.version.has_last_id:
+            reading.after.append(FIRST_ID if value is None or not value.length else id_before(value.top()) or FIRST_ID)
         else:
             reading.after.append(parse_id(argument))
     return groups

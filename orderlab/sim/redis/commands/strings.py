@@ -58,6 +58,8 @@ def set_(node: NodeState, argv: Sequence[bytes]) -> Reply:
     if len(argv) == 5 and argv[3] == b"EX" and _put_for_seconds(node, argv[1], argv[2], argv[4]):
         return OK
     options = parse_string_options(argv, 3, of_set=True)
+    if options.nx and options.get and not node.version.has((7, 0)):
+        raise ErrorReply(SYNTAX_ERROR)
     return _set(node, b"set", argv[1], argv[2], options)
 
 
@@ -287,7 +289,7 @@ def incrby(node: NodeState, argv: Sequence[bytes]) -> Reply:
 def decrby(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """DECRBY key decrement."""
     amount = integer(argv[2])
-    if amount == INTEGER_MIN:
+    if amount == INTEGER_MIN and node.version.has((7, 0)):
         raise ErrorReply(b"ERR decrement would overflow")
     return _add(node, argv[1], -amount)
 

@@ -32,6 +32,7 @@ from orderlab.sim.redis.lua.sandbox import (
 )
 from orderlab.sim.redis.lua.script_run import ScriptRun
 from orderlab.sim.redis.node_state import GROWTH_MAX_BYTES, UNCOUNTED, NodeState
+from orderlab.sim.redis.numbers import shortest_text
 from orderlab.sim.redis.registry import find
 from orderlab.sim.redis.replies import OK, ErrorReply, RefusedCall, Reply
 from orderlab.sim.redis.versions import DEFAULT
@@ -50,8 +51,7 @@ COMPILED_FREE: Final = 100_000_000
 """Instructions that compiling a client's script may take, however few its run may."""
 COMPILED_MAX: Final = 256
 """Scripts that are kept for the next node that loads them."""
-REFUSED: Final = b"refused"
-"""For Lua: the error of a call that was not carried out."""
+REFUSED: Final = b"refused"  # for Lua: the error of a call that was not carried out
 NO_ARGUMENTS = b"ERR Please specify at least one argument for this redis lib call"
 NOT_TEXT = b"ERR Lua redis lib command arguments must be strings or integers"
 MANY_ARGUMENTS: Final = 60
@@ -108,6 +108,7 @@ class LuaEngine:
             if not command.special_in_script
         }
         version = self.version = node.version
+        self._spell = shortest_text if version.has((7, 2)) else None
         short_ways = {name: SHORT_WAYS.get(name.lower(), {}) for name in commands}
         self._find_plain = commands.get
         # Commands that scripts gave numbers: an exception costs more than to look first.
@@ -120,7 +121,7 @@ class LuaEngine:
         libraries = library_callables(self.sandbox, self._writer)
         guarded = {name: self._guarded(function) for name, function in (self._callables() | libraries).items()}
         unguarded = {"call": self._call, "take": self._take}
-        direct = Direct(self._perform, self._slot) if version is DEFAULT else None  # it writes numbers as 7.0 does
+        direct = Direct(self._perform, self._slot) if version is DEFAULT else None  # writes numbers as 7.0 does
         self.sandbox.install(files, unguarded | guarded, version.script_constants(), direct)
         self._writer.marks = self.sandbox.marks()
         self._compile = self.sandbox.function("compile")
@@ -409,8 +410,6 @@ class LuaEngine:
         source, line = outcome[2:] if isinstance(outcome, tuple) else (b"@user_script", b"0")
         return ErrorReply(KILLED + b" script: %b, on %b:%b." % (name, source, b"%d" % line))
 
-    # -- what Lua calls ------------------------------------------------------------------------------------
-
     def _callables(self) -> dict[str, Callable[..., Any]]:
         return {
             "line": self._line,
@@ -425,6 +424,9 @@ class LuaEngine:
             "seed_random": lambda seed: self.node.lua_random.seed(seed),
             "may_call": self._may_call,
             "text": self.version.text,
+            "number_text": shortest_text,
+            "is_valkey": lambda: self.version.is_valkey,
+            "clock": lambda: (self.node.now_ms - self.node.started_ms) / 1000,
             "has": lambda major, minor: self.version.has((int(major), int(minor))),
             "has_written": lambda: self._run is not None and self._run.wrote,
         }
@@ -462,11 +464,11 @@ class LuaEngine:
             numeric = self._numeric
             name = argv[0]
             if name in numeric:
-                argv = texts(argv)
+                argv = texts(argv, self._spell)
             try:
                 size = len(_join(argv))
             except TypeError:
-                argv = texts(argv)
+                argv = texts(argv, self._spell)
                 if len(numeric) < NUMERIC_MAX:
                     numeric.add(name)
                 size = len(_join(argv))

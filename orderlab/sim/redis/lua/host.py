@@ -24,6 +24,7 @@ from orderlab.sim.redis.lua.sandbox import FUNCTION_FILES, SCRIPT_FILES
 from orderlab.sim.redis.lua.script_run import ScriptFlags, ScriptRun
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.replies import ErrorReply, Reply
+from orderlab.sim.redis.versions import DEFAULT, ServerVersion
 
 FLAGS = {
     b"no-writes": "no_writes",
@@ -91,9 +92,9 @@ def _is_hex(text: bytes) -> bool:
     return len(text) == 2 and all(char in b"0123456789abcdefABCDEF" for char in text)
 
 
-def parse_shebang(source: bytes) -> Shebang:
+def parse_shebang(source: bytes, version: ServerVersion = DEFAULT) -> Shebang:
     """The flags of an EVAL script (``evalExtractShebangFlags``). Raises ErrorReply."""
-    if not source.startswith(b"#!"):
+    if not source.startswith(b"#!") or not version.has((7, 0)):
         return Shebang(None, source)
     end = source.split(b"\0")[0].find(b"\n")
     if end < 0:
@@ -102,6 +103,8 @@ def parse_shebang(source: bytes) -> Shebang:
     if not words:
         raise ErrorReply(b"ERR Invalid engine in script shebang")
     if words[0] != b"#!lua":
+        if version.is_valkey:
+            raise ErrorReply(b"ERR Could not find scripting engine '%b'" % words[0][2:])
         raise ErrorReply(b"ERR Unexpected engine in script shebang: " + words[0])
     chosen: set[str] = set()
     for word in words[1:]:
@@ -291,7 +294,7 @@ class LuaHost:
         sha = hashlib.sha1(source).hexdigest().encode()
         script = self.scripts.get(sha)
         if script is None:
-            shebang = parse_shebang(source) if self.node.version.has((7, 0)) else Shebang(None, source)
+            shebang = parse_shebang(source, self.node.version)
             self._settle()
             try:
                 compiled = self._engine.compile_script(sha, shebang.body)
@@ -315,7 +318,7 @@ class LuaHost:
         if self._engine.owner is not None and self._engine.owner is not self.node:
             self._engine = self._lua.state(self.node)
             for script in self.scripts.values():
-                body = script.source if script.flags is None else parse_shebang(script.source).body
+                body = parse_shebang(script.source, self.node.version).body
                 script.compiled = self._engine.compile_script(script.sha, body)
                 if script.flags is None:
                     self._numbers[script.sha] = script.compiled.number

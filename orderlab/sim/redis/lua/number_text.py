@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from _locale import LC_NUMERIC, setlocale  # what locale wraps in Python: it is asked at each run of a script
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 ZEROS_LOOKED_AT: Final = 9
@@ -34,14 +34,14 @@ class NotText(Exception):
         self.case = case
 
 
-def texts(argv: Sequence[Any]) -> tuple[bytes, ...]:
-    """Arguments with their numbers as ``%.17g`` writes them. Raises NotText."""
+def texts(argv: Sequence[Any], spell: Callable[[float], bytes] | None = None) -> tuple[bytes, ...]:
+    """Arguments with their numbers as ``%.17g`` writes them, or ``spell``. Raises NotText."""
     if len(argv) > ZEROS_LOOKED_AT and 0 in argv:
         raise NotText(b"retry")
-    return tuple([one if type(one) is bytes else _text(one) for one in argv])
+    return tuple([one if type(one) is bytes else _text(one, spell) for one in argv])
 
 
-def _text(argument: Any) -> bytes:
+def _text(argument: Any, spell: Callable[[float], bytes] | None) -> bytes:
     kind = type(argument)
     if kind is int and -(10**17) < argument < 10**17:
         return b"%d" % argument
@@ -49,4 +49,4 @@ def _text(argument: Any) -> bytes:
         raise NotText(b"error")
     if argument != argument:
         raise NotText(b"retry")
-    return b"%.17g" % argument
+    return b"%.17g" % argument if spell is None else spell(float(argument))

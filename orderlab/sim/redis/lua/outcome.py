@@ -27,7 +27,7 @@ def result_of(sandbox: Sandbox, outcome: Any, name: bytes, resp: int, node: Node
     if kind:
         _, *items = outcome
         return items if float not in map(type, items) else [_item(item) for item in items]
-    reader = ResultReader(resp, node.resp)
+    reader = ResultReader(resp, node.resp, node.double_text)
     if kind is None:
         return _tree(sandbox, outcome, reader)
     if outcome[1] == b"boolean":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from orderlab.sim.redis.numbers import INTEGER_MIN, double_text
@@ -145,9 +145,11 @@ def error_line(text: bytes) -> bytes:
 class ResultReader:
     """Builds a reply from the parts that ``run.lua`` takes a script's result apart into."""
 
-    def __init__(self, resp: int, script_resp: int) -> None:
+    def __init__(self, resp: int, script_resp: int, text: Callable[[float], bytes] = double_text) -> None:
+        """``text``: how doubles are spelt under RESP2."""
         self._resp = resp
         self._script_resp = script_resp
+        self._double_text = text
 
     def scalar(self, code: bytes, value: Any) -> Reply:
         """The reply for one part that is not a container."""
@@ -166,7 +168,9 @@ class ResultReader:
         if code == b",":
             if self._resp == 3:
                 return float(value)
-            return value if type(value) is bytes else double_text(float(value))
+            if type(value) is bytes:  # -0, or a NaN
+                return value if self._double_text is double_text or b"nan" not in value else b"nan"
+            return self._double_text(float(value))
         assert code == b"(", code
         text = without_breaks(value)
         return BigNumber(text) if self._resp == 3 else text

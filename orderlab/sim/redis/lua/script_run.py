@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from orderlab.sim.redis import conditions
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.conditions import Abort, NodeCrashed, ScriptKilled
-from orderlab.sim.redis.execution import carry_out
+from orderlab.sim.redis.execution import carry_out, miscounted, unknown
 from orderlab.sim.redis.hash_slots import hash_slot
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import Command, find
@@ -34,6 +34,8 @@ READ_ONLY_REPLICA = b"READONLY Can not run script with write flag on readonly re
 WRITES_IN_RO = b"ERR Can not execute a script with write flag using *_ro command."
 OUT_OF_MEMORY = b"OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'"
 
+_REFUSED_WHOLE = frozenset((b"client", b"config", b"script"))
+"""Redis 6.2 refuses these to scripts whatever their subcommand."""
 NEVER_NESTED = frozenset(
     (
         b"eval",
@@ -145,7 +147,7 @@ class ScriptRun:
         if command is None or command.special_in_script:
             command = self._resolve(argv)
         if command.arity != len(argv) and not 0 < -command.arity <= len(argv):
-            raise self._refusal(WRONG_ARGUMENT_COUNT)
+            raise self._miscount(command, argv)
         if command.is_write:
             if not self.wrote:
                 self._check_first_write(command)
@@ -173,7 +175,7 @@ class ScriptRun:
                 raise verdict
         command = self._resolve(argv)
         if not command.admits(len(argv)):
-            raise self._refusal(WRONG_ARGUMENT_COUNT)
+            raise self._miscount(command, argv)
         if self.client.guard is not None:
             refused = self.client.guard.refusal(self.client, argv, b"lua")
             if refused is not None:
@@ -187,6 +189,12 @@ class ScriptRun:
             self._check_slot(command, argv)
         return carry_out(node, command, argv)
 
+    def _miscount(self, command: Command, argv: Sequence[bytes]) -> ErrorReply:
+        """The error of a call with a wrong number of arguments. Before Redis 7.0 a subcommand was an argument."""
+        if b"|" in command.name and not self.node.version.has((7, 0)):
+            return ErrorReply(miscounted(self.node, command, argv))
+        return self._refusal(WRONG_ARGUMENT_COUNT)
+
     def _refusal(self, text: bytes) -> ErrorReply:
         """The error of a call that the server does not carry out."""
         return RefusedCall(self.node.version.text(text))
@@ -195,6 +203,9 @@ class ScriptRun:
         """The command behind ``argv``, if a script may call it."""
         node = self.node
         command = find(argv, node.spellings)
+        if command is None and not node.version.has((7, 0)) and argv[0].lower() in node.spellings:
+            refused = argv[0].lower() in _REFUSED_WHOLE
+            raise self._refusal(NOT_FROM_SCRIPT) if refused else ErrorReply(unknown(node, argv))
         if command is None:
             arity = None if node.scripts_may_call_all else refused_to_scripts(argv)
             if arity is not None and not came_later(argv[0].lower(), node.version):
@@ -204,7 +215,7 @@ class ScriptRun:
             raise self._refusal(UNKNOWN_COMMAND)
         if command.special_in_script:
             if not command.admits(len(argv)):
-                raise self._refusal(WRONG_ARGUMENT_COUNT)
+                raise self._miscount(command, argv)
             if "noscript" in command.flags:
                 if not self.node.scripts_may_call_all:
                     raise self._refusal(NOT_FROM_SCRIPT)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orderlab.sim.redis.config import EncodingLimits
-from orderlab.sim.redis.values.hash import Hash
+from orderlab.sim.redis.values.hash import ExpiringHash, Hash
 from orderlab.sim.redis.values.list import List
 from orderlab.sim.redis.values.set import Set
 from orderlab.sim.redis.values.sorted_set import SortedSet
@@ -11,4 +11,4 @@ from orderlab.sim.redis.values.stream import Stream
 
 Value = bytes | SortedSet | Hash | List | Set | Stream
 
-__all__ = ["EncodingLimits", "Hash", "List", "Set", "SortedSet", "Stream", "Value"]
+__all__ = ["EncodingLimits", "ExpiringHash", "Hash", "List", "Set", "SortedSet", "Stream", "Value"]

@@ -8,8 +8,8 @@ from typing import Any
 from orderlab.sim.redis.values.hash_order import add_in_hash_order, in_hash_order, remove_from_hash_order
 
 Undo = list[tuple[Any, ...]]
-FrozenHash = tuple[str, tuple[tuple[bytes, bytes], ...]]
-"""Encoding; (field, value) in the order of HGETALL."""
+FrozenHash = tuple[Any, ...]
+"""Encoding; (field, value) in the order of HGETALL; where fields have deadlines, (field, deadline) in order."""
 
 
 class Hash:
@@ -37,7 +37,7 @@ class Hash:
         fields = self.fields
         old = fields.get(field)
         if undo is not None:
-            undo.append((self._drop, field) if old is None else (self.put, field, old, None))
+            undo.append((self._drop, field) if old is None else (self._put_old, field, old))
         fields[field] = value
         if old is not None:
             return False
@@ -70,6 +70,9 @@ class Hash:
         del self.fields[field]
         self.hash_order = None
 
+    def _put_old(self, field: bytes, value: bytes) -> None:
+        self.fields[field] = value
+
     def _put_back(self, removed: dict[bytes, bytes]) -> None:
         self.fields.update(removed)
         self.hash_order = None
@@ -96,7 +99,7 @@ class Hash:
     @classmethod
     def thaw(cls, frozen: FrozenHash) -> Hash:
         """The hash that ``freeze`` gave ``frozen`` for."""
-        value = cls()
+        value = Hash() if len(frozen) == 2 else ExpiringHash(dict(frozen[2]))
         value.hashtable = frozen[0] == "hashtable"
         value.fields = dict(frozen[1])
         return value
@@ -106,4 +109,94 @@ class Hash:
         value = Hash()
         value.fields = self.fields.copy()
         value.hashtable = self.hashtable
+        return value
+
+
+class ExpiringHash(Hash):
+    """A hash of which a field has had a deadline of its own (Redis 7.4). As a listpack it is in the order of its
+    deadlines; fields without one stand behind. Who looks it up has what has lapsed removed (``Keyspace.lookup_as``)."""
+
+    __slots__ = ("deadlines_ms",)
+
+    def __init__(self, deadlines_ms: dict[bytes, int] | None = None) -> None:
+        super().__init__()
+        self.deadlines_ms: dict[bytes, int] = {} if deadlines_ms is None else deadlines_ms
+        """Absolute Unix times. A field is past its deadline when the clock shows more."""
+
+    @classmethod
+    def of(cls, value: Hash) -> ExpiringHash:
+        """The same fields, none with a deadline."""
+        expiring = cls()
+        expiring.fields, expiring.hashtable = value.fields.copy(), value.hashtable
+        return expiring
+
+    @property
+    def encoding(self) -> bytes:
+        """As OBJECT ENCODING names it."""
+        return b"hashtable" if self.hashtable else b"listpackex"
+
+    def put(self, field: bytes, value: bytes, undo: Undo | None) -> bool:
+        """Set a field, and forget its deadline; True if it is new."""
+        if field in self.deadlines_ms:
+            self.set_deadline(field, None, undo)
+        return super().put(field, value, undo)
+
+    def put_only(self, field: bytes, value: bytes, undo: Undo | None) -> bool:
+        """Set a field whose deadline stays."""
+        return super().put(field, value, undo)
+
+    def remove(self, fields: Iterable[bytes], undo: Undo | None) -> int:
+        """Remove those of ``fields`` that are there; how many."""
+        given = list(fields)
+        lost = {field: self.deadlines_ms[field] for field in given if field in self.deadlines_ms}
+        removed = super().remove(given, undo)
+        if lost:
+            if undo is not None:
+                undo.append((self.deadlines_ms.update, lost))
+            for field in lost:
+                del self.deadlines_ms[field]
+        return removed
+
+    def set_deadline(self, field: bytes, deadline_ms: int | None, undo: Undo | None) -> None:
+        """Set, or with None clear, the deadline of a field that is there."""
+        if undo is not None:
+            undo.append((self._restore, self.fields.copy(), self.deadlines_ms.copy()))
+        self.deadlines_ms.pop(field, None)
+        value = self.fields.pop(field)
+        if deadline_ms is None:
+            self.fields[field] = value
+            return
+        self.deadlines_ms[field] = deadline_ms
+        order = list(self.fields)
+        deadlines_ms = self.deadlines_ms
+        at = sum(1 for other in order if other in deadlines_ms and deadlines_ms[other] < deadline_ms)
+        order.insert(at, field)
+        self.fields[field] = value
+        self.fields = {name: self.fields[name] for name in order}
+
+    def _restore(self, fields: dict[bytes, bytes], deadlines_ms: dict[bytes, int]) -> None:
+        self.fields, self.deadlines_ms = fields, deadlines_ms
+
+    def lapsed(self, now_ms: int) -> list[bytes]:
+        """The fields that are past their deadline."""
+        return [field for field, deadline_ms in self.deadlines_ms.items() if now_ms > deadline_ms]
+
+    def freeze(self) -> FrozenHash:
+        """As ``Hash.freeze``, with the deadlines if there are any."""
+        plain = super().freeze()
+        return (*plain, tuple(sorted(self.deadlines_ms.items()))) if self.deadlines_ms else plain
+
+    def freeze_at(self, now_ms: int) -> FrozenHash | None:
+        """The same without what has lapsed; None if nothing else is there."""
+        lapsed = self.lapsed(now_ms)
+        if not lapsed:
+            return self.freeze()
+        rest = self.copy()
+        rest.remove(lapsed, None)
+        return rest.freeze() if rest.fields else None
+
+    def copy(self) -> ExpiringHash:
+        """An independent equal value."""
+        value = ExpiringHash.of(self)
+        value.deadlines_ms = self.deadlines_ms.copy()
         return value

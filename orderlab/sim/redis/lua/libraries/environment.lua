@@ -69,6 +69,9 @@ function host.finish()
     end
     globals[name] = protect(library)
   end
+  if host.python.is_valkey() then
+    globals.server = globals.redis
+  end
   getmetatable("").__index = libraries.string
   getmetatable("").__metatable = protect({ __index = globals.string })
   setmetatable(globals, { __index = missing_global })

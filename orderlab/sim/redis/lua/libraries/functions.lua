@@ -127,7 +127,9 @@ for _, name in ipairs({ "log", "LOG_DEBUG", "LOG_VERBOSE", "LOG_NOTICE", "LOG_WA
   "REDIS_VERSION_NUM" }) do
   library_redis[name] = redis[name]
 end
-local library_globals = setmetatable({ redis = protect(library_redis) }, { __index = host.missing_global })
+local protected = protect(library_redis)
+local library_globals = setmetatable({ redis = protected, server = host.python.is_valkey() and protected or nil },
+  { __index = host.missing_global })
 host.is_loading_library = true -- all code here runs in the stand-in, whose contents depend on whether a library loads
 host.further_functions = { register_function = register_function }
 

@@ -109,6 +109,10 @@ local ARGUMENTS_AT_ONCE = 60
 local LARGE_KILOBYTES = 8192 -- with more in memory, strings may be so long that their bytes are counted before they are copied
 local NOT_TEXT = text("ERR Lua redis lib command arguments must be strings or integers")
 
+local number_text = has(7, 2) and python.number_text or function(number)
+  return format("%.17g", number)
+end
+
 -- All arguments as strings, their number and bytes, or nil. Numbers as luaArgsToRedisArgv writes them; -0 and NaN keep their
 -- sign only here.
 local function texts(...)
@@ -118,7 +122,7 @@ local function texts(...)
     local argument = arguments[i]
     local kind = type(argument)
     if kind == "number" then
-      arguments[i] = format("%.17g", argument)
+      arguments[i] = number_text(argument)
     elseif kind ~= "string" then
       return nil
     end
@@ -317,6 +321,9 @@ if has(7, 0) then
 end
 
 host.libraries.redis = redis
+if has(7, 2) then
+  host.libraries.os = { clock = python.clock } -- alone: 7.4.1 and Valkey have no more
+end
 
 function host.set_recording(wanted)
   recording = wanted

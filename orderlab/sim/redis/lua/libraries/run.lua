@@ -20,6 +20,7 @@ local ITEMS_AT_ONCE = 4000
 local FIRST_SLOTS, SLOTS_MAX = 2, 8000 - 4
 local REPLY_BYTES_MAX = 64 * 1024 * 1024 -- one string may stand in a reply a thousand times, and is copied as often
 local parts, size, bytes_left
+local has_big_numbers = host.python.has(7, 0) -- and verbatim strings
 
 local function put(code, payload)
   if type(payload) == "string" then
@@ -69,11 +70,11 @@ local function put_table(t, slots)
     end
     return put(",", field == 0 and 1 / field < 0 and "-0" or field) -- a number that crosses into Python loses the sign
   end
-  field = rawget(t, "big_number")
+  field = has_big_numbers and rawget(t, "big_number")
   if type(field) == "string" then
     return put("(", field)
   end
-  field = rawget(t, "verbatim_string")
+  field = has_big_numbers and rawget(t, "verbatim_string")
   if type(field) == "table" then
     local text, kind = rawget(field, "string"), rawget(field, "format")
     if type(text) == "string" and type(kind) == "string" then
