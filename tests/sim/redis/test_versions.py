@@ -12,7 +12,7 @@ import redis
 from orderlab.model.errors import InputError
 from orderlab.properties.plugin.served import ServedRedis
 from orderlab.sim.redis.backends import KernelBackend
-from orderlab.sim.redis.replies import ErrorReply, Reply
+from orderlab.sim.redis.replies import SYNTAX_ERROR, WRONG_TYPE, ErrorReply, Reply
 from orderlab.sim.redis.shard import Shard
 from orderlab.sim.redis.versions import DEFAULT, VERSIONS, version_named
 from tests.in_process import orderlab
@@ -181,6 +181,8 @@ SAID = [
     ("7.0", "ZRANK z m WITHSCORE", "ERR wrong number of arguments for 'zrank' command"),
     ("7.4", "XREAD STREAMS x +", None),
     ("valkey-8", "SCAN 0 TYPE x", "ERR unknown type name 'x'"),
+    ("valkey-8", "SET k v IFEQ w", None),
+    ("7.4", "SET k v IFEQ w", "ERR syntax error"),
     ("valkey-8", "EVALSHA x 0", "NOSCRIPT No matching script."),
     ("7.4", "HEXPIRE h 1 FIELDS 1 f", [-2]),
     ("valkey-8", "HEXPIRE h 1 FIELDS 1 f", "ERR unknown command 'HEXPIRE', with args beginning with: 'h' '1' 'FIELDS' "
@@ -194,6 +196,17 @@ SAID = [
 @pytest.mark.parametrize(("server", "line", "reply"), SAID, ids=[f"{server} {line}" for server, line, _ in SAID])
 def test_a_command_replies_as_its_server_does(server: str, line: str, reply: object) -> None:
     assert said(server, *line.split()) == reply
+
+
+def test_valkey_sets_a_key_that_holds_what_is_given() -> None:
+    backend = KernelBackend(version=VERSIONS["valkey-8"])
+    lines = (
+        "SET k a;SET k b IFEQ x;SET k b IFEQ a EX 9;GET k;TTL k;SET k c GET IFEQ b;SET k d IFEQ c NX;LPUSH l a;"
+        "SET l b IFEQ a"
+    )
+    replies = [backend.execute(*line.encode().split()) for line in lines.split(";")]
+    assert replies[:6] == [b"OK", None, b"OK", b"b", 9, b"b"]
+    assert [str(reply) for reply in replies[6::2]] == [str(ErrorReply(text)) for text in (SYNTAX_ERROR, WRONG_TYPE)]
 
 
 def test_fields_of_a_hash_end_at_their_deadlines() -> None:

@@ -236,7 +236,7 @@ def lpos(node: NodeState, argv: Sequence[bytes]) -> Reply:
                     b"ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... "
                     b"or use negative to start from the end of the list"
                 )
-            if rank == INTEGER_MIN and node.version.has((8, 0)):
+            if rank == INTEGER_MIN and node.version.has((7, 2)):
                 raise ErrorReply(_NOT_THE_LEAST)
         elif word == b"COUNT":
             wanted = natural(argument, b"ERR COUNT can't be negative")

@@ -57,9 +57,23 @@ def set_(node: NodeState, argv: Sequence[bytes]) -> Reply:
         return OK
     if len(argv) == 5 and argv[3] == b"EX" and _put_for_seconds(node, argv[1], argv[2], argv[4]):
         return OK
+    if node.version.is_valkey and len(argv) > 4 and any(option(word) == b"IFEQ" for word in argv[3:]):
+        return _set_if_equal(node, argv)
     options = parse_string_options(argv, 3, of_set=True)
     if options.nx and options.get and not node.version.has((7, 0)):
         raise ErrorReply(SYNTAX_ERROR)
+    return _set(node, b"set", argv[1], argv[2], options)
+
+
+def _set_if_equal(node: NodeState, argv: Sequence[bytes]) -> Reply:
+    """SET with IFEQ, which Valkey 8.1 has: set the key if it holds the text that is given."""
+    at = next(at for at, word in enumerate(argv) if at > 2 and option(word) == b"IFEQ")
+    options = parse_string_options([*argv[:at], *argv[at + 2 :]], 3, of_set=True)
+    if at + 1 == len(argv) or options.nx or options.xx:
+        raise ErrorReply(SYNTAX_ERROR)
+    old = node.lookup_as(argv[1], bytes)
+    if old is None or old != argv[at + 1]:
+        return old if options.get else None
     return _set(node, b"set", argv[1], argv[2], options)
 
 
