@@ -109,6 +109,9 @@ def add_up(reports: Iterable[Report]) -> Report:
 
 
 NOT_GENERATED = {
+    b"acl": "users: tested command by command",
+    b"latency": "facts of one process",
+    b"slowlog": "facts of one process",
     b"auth": "connection state: tested command by command",
     b"monitor": "connection state: tested command by command",
     b"asking": "cluster: judged by a real cluster",
