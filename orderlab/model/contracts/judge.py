@@ -104,8 +104,8 @@ class Judge:
         """The operation has replied. What is wrong with that, if no state explains it."""
         call = self.under_way[number]
         began = max(at for at, event in enumerate(self.overlapping) if event.kind == "begin" and event.number == number)
-        # The states that the call may have found; those in which it has taken effect already say nothing of its reply.
-        before = [one for one in self._explaining(self.overlapping) if began not in one.done]
+        # The states that the call may have found: those in which it has not taken effect yet.
+        before = self._explaining([*self.overlapping[:began], *self.overlapping[began + 1 :]])
         self.overlapping += (Event("finish", number, reply),)
         after = self._explaining(self.overlapping)
         del self.under_way[number]
