@@ -7,14 +7,15 @@ contract's crowds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
-from orderlab.model.contracts.base import Crowd, Discrepancy, Failed
+from orderlab.model.contracts.base import Call, Crowd, Discrepancy, Failed
 from orderlab.model.contracts.client_steps import OWN_ERROR, Begin, ClientStep, Fault, Wait
 from orderlab.model.contracts.sequential import BOUNDED
 from orderlab.properties.engine.crowd_sizes import pages_of, sizes_of
 from orderlab.properties.engine.run import ContractRun, Report, RunState
 from orderlab.properties.engine.search import Search
+from orderlab.properties.engine.situations import Shape, texts_in
 from orderlab.properties.harness.recording import record_of
 
 AT_LENGTH = "counting at length"
@@ -63,10 +64,8 @@ def _tried(run: ContractRun, one: Crowd, size: int, search: Search, way: list[Cl
             return {}
     reached, way[:] = run.state, steps
     counts: dict[str, int] = {}
-    for client in range(one.clients):
-        run.go_to(reached)
-        calls = list(run.judge.asked.calls(client, run.clients[client].seen))
-        for call in calls:
+    for client, calls, apart in _told_apart(run, one.clients):
+        for call in apart:
             run.go_to(reached)
             steps[:] = way
             report = perform(Begin(client, call))
@@ -86,6 +85,21 @@ def _tried(run: ContractRun, one: Crowd, size: int, search: Search, way: list[Cl
                     search.note(steps, report, one.name)
     search.count_tests(run, taken)
     return counts
+
+
+def _told_apart(run: ContractRun, clients: int) -> list[tuple[int, list[Call], list[Call]]]:
+    """Each client with its calls, and those of them that differ from an earlier client's in more than names: a step
+    among many things takes long, and a store does not know who calls."""
+    asked, found, known = run.judge.asked, [], set[Hashable]()
+    calls = [list(asked.calls(client, run.clients[client].seen)) for client in range(clients)]
+    shape = Shape(frozenset(text for some in calls for call in some for text in texts_in(call)), run.judge.now_ms)
+    for client, some in enumerate(calls):
+        shapes = [
+            (call.name, run.skews_ms[client], shape.of(tuple(value for _, value in call.fields))) for call in some
+        ]
+        found.append((client, some, [call for call, each in zip(some, shapes, strict=True) if each not in known]))
+        known.update(shapes)
+    return found
 
 
 def _note_what_an_error_left(

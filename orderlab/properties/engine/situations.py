@@ -151,18 +151,14 @@ def features(run: ContractRun) -> Features:
     asked, now_ms = run.judge.asked, run.judge.now_ms
     states = run.judge.states()
     calls = [asked.calls(number, client.seen) for number, client in enumerate(run.clients)]
-    names = {text for some in calls for call in some for _, value in call.fields for text in _texts(value)}
-    names.update(
-        text for client in run.clients for one in client.seen for _, value in one.call.fields for text in _texts(value)
-    )
+    names = {text for some in calls for call in some for text in texts_in(call)}
+    names.update(text for client in run.clients for one in client.seen for text in texts_in(one.call))
     shape = Shape(frozenset(names), now_ms)
-    views = [
-        frozenset(
-            (call.name, shape.of(tuple(value for _, value in call.fields)), _allowed(run, states, call, shape))
-            for call in some
-        )
-        for some in calls
-    ]
+    outlooks = {
+        call: (call.name, shape.of(tuple(value for _, value in call.fields)), _allowed(run, states, call, shape))
+        for call in {call: None for some in calls for call in some}
+    }
+    views = [frozenset(outlooks[call] for call in some) for some in calls]
     keyspace = run.backend.keyspace()
     keys = _keys(keyspace, shape)
     places = Places(keyspace, shape)
@@ -217,6 +213,12 @@ def _keys(keyspace: FrozenKeyspace, shape: Shape) -> frozenset[Hashable]:
         (shape.of_text(key.decode("latin-1")), kind, min(size_of(kind, value), 2), until_ms is None)
         for key, (kind, value, until_ms) in keyspace.items()
     )
+
+
+def texts_in(call: Call) -> Iterator[str]:
+    """The texts that a call passes, which name things."""
+    for _, value in call.fields:
+        yield from _texts(value)
 
 
 def _texts(value: Any) -> Iterator[str]:
