@@ -24,7 +24,7 @@ from orderlab.model.contracts.judge import Judge, TooManyStates, Violation
 from orderlab.model.errors import InputError
 from orderlab.model.history.events import STORE_KINDS, EventKind
 from orderlab.model.verdict import UNFINISHED, Outcome, Verdict
-from orderlab.sim.recording.redis_calls import reply_from_json, text_from_json
+from orderlab.sim.recording.redis_calls import OPEN, reply_from_json, text_from_json
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.read_back import FoundOperation, ReadBack
@@ -34,7 +34,9 @@ from orderlab.sim.stores.binding.results import Failed as FailedCall
 from orderlab.sim.stores.binding.templates import to_text
 
 OPEN_FOR_US: Final = 5_000_000
-"""A call whose connection has gone may take effect for so long."""
+"""A call may take effect for so long whose connection its server has not closed."""
+OVERLAPPING_MAX: Final = 1000
+"""Events since nothing was under way; with each reply all of them are gone through anew."""
 SHOWN_BEFORE: Final = 8
 """Operations of a witness that had ended before what cannot be explained began."""
 _NOTED: Final = 6
@@ -52,7 +54,7 @@ class RecordedCall:
     returned_us: int | None = None
     """None: it never did, as far as is known."""
     lost_us: int | None = None
-    """When its connection was gone."""
+    """Until when it may have happened whose connection has gone."""
     reply: Reply = None
     is_refused: bool = False
     """It was not carried out."""
@@ -115,7 +117,7 @@ def recorded_calls(source: Source) -> tuple[list[RecordedCall], int]:
                 raise InputError(f"{place}: process {process} completes without an invocation")
             ended.rows.append(event)
             if kind == EventKind.INFO:
-                ended.lost_us = at_us
+                ended.lost_us = at_us + (OPEN_FOR_US if content == OPEN else 0)
                 continue
             ended.returned_us, ended.is_refused = at_us, kind == EventKind.FAIL
             try:
@@ -282,6 +284,8 @@ class RecordingJudge:
         for at_us, what, number in events:
             if self._deadline_s is not None and time.monotonic() > self._deadline_s:
                 raise _OutOfTime("the budget ran out")
+            if len(judge.overlapping) > OVERLAPPING_MAX:
+                raise _OutOfTime("operations overlap without a quiet moment for too long")
             now_ms = max(at_us // 1000, judge.now_ms)
             while is_fine and judge.under_way and judge.now_ms < now_ms:
                 judge.at(judge.now_ms + 1)
@@ -344,8 +348,9 @@ def _events(operations: Sequence[RecordedOperation], last_us: int) -> list[tuple
         if call.returned_us is not None:
             events.append((call.returned_us, call.rows[-1], "finish", number))
         else:
-            until_us = last_us if call.lost_us is None else min(last_us, call.lost_us + OPEN_FOR_US)
-            events.append((max(until_us, call.invoked_us), 1 << 62, "stop", number))
+            until_us = last_us if call.lost_us is None else min(last_us, call.lost_us)
+            order = call.rows[-1] if until_us == call.lost_us else 1 << 62
+            events.append((max(until_us, call.invoked_us), order, "stop", number))
     return [(at_us, what, number) for at_us, _, what, number in sorted(events, key=lambda event: event[:2])]
 
 

@@ -122,6 +122,15 @@ def test_a_call_without_a_reply_has_happened_or_not(store: Path) -> None:
     lost: list[Row] = [(0, "invoke", 0, acquire("a")), (1, "info", 0, None)]
     for reply in (None, "OK"):
         assert not outcomes(judged(store, [*lost, (2, "invoke", 1, acquire("b")), (3, "ok", 1, reply)]))
+    seen: list[Row] = [
+        (2, "invoke", 1, acquire("b")),
+        (3, "ok", 1, "OK"),
+        (4, "invoke", 1, release("b")),
+        (5, "ok", 1, 1),
+    ]
+    late: list[Row] = [(6, "invoke", 1, acquire("c")), (7, "ok", 1, None)]  # somebody else has the lock by now
+    assert outcomes(judged(store, [*lost, *seen, *late])) == {"recovery"}
+    assert not outcomes(judged(store, [lost[0], (1, "info", 0, "open"), *seen, *late]))
     for ended in ((1, "ok", 0, None), (1, "fail", 0, {"error": "OOM command not allowed"})):
         refused = [lost[0], ended, (2, "invoke", 1, acquire("b")), (3, "ok", 1, None)]
         assert outcomes(judged(store, refused)) == {"recovery"}

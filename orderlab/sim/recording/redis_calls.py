@@ -21,6 +21,8 @@ from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.wire.call_counts import is_rejection
 from orderlab.sim.redis.wire.monitoring import redacted
 
+OPEN: Final = "open"
+"""What a row says of a call that may still happen."""
 _NOT_CARRIED_OUT: Final = (b"NOSCRIPT ", b"WRONGPASS ", b"EXECABORT ", b"ERR unknown command")
 
 
@@ -107,10 +109,10 @@ class CallRecording:
         heapq.heappush(self._free, call[0])
         self._add("ok" if is_carried_out(reply) else "fail", call[0], connection, call[1], reply_to_json(reply))
 
-    def lost(self, connection: int, call: tuple[int, str]) -> None:
-        """Its connection has ended: nobody knows what became of it."""
+    def lost(self, connection: int, call: tuple[int, str], is_over: bool) -> None:
+        """Its connection has ended: it has happened or not, or may still (``is_over`` false)."""
         self.unanswered += 1
-        self._add("info", call[0], connection, call[1], None)
+        self._add("info", call[0], connection, call[1], None if is_over else OPEN)
 
     def write(self, path: Path) -> None:
         """Write the history. Raises InputError where that cannot be."""

@@ -20,11 +20,8 @@ from orderlab.sim.redis.wire.resp_reader import RequestReader
 
 CHUNK_BYTES: Final = 1 << 16
 LATE_S: Final = 1.0
-"""How long a server is heard that owes replies to a client that has gone."""
+"""How long a server is heard after its client has gone: by then it has closed too, unless it stands still."""
 _UNPAIRED: Final = frozenset((b"subscribe", b"psubscribe", b"ssubscribe", b"monitor", b"sync", b"psync"))
-_BLOCKING: Final = frozenset(
-    b"blpop brpop brpoplpush blmove blmpop bzpopmin bzpopmax bzmpop xread xreadgroup wait".split()
-)
 Address = tuple[str, int]
 
 
@@ -56,8 +53,8 @@ class _RecordedConnection:
         self._recording = recording
         self._requests = RequestReader()
         self._replies = bytearray()
-        self._open: deque[tuple[tuple[int, str], bool]] = deque()
-        """Calls without a reply yet, and whether each may wait."""
+        self._open: deque[tuple[int, str]] = deque()
+        """Calls without a reply yet."""
         self.is_paired = True
 
     def sent(self, data: bytes) -> None:
@@ -76,7 +73,7 @@ class _RecordedConnection:
         if name in _UNPAIRED or (name == b"client" and len(argv) > 1 and argv[1].lower() == b"reply"):
             self.is_paired = False
         elif self.is_paired:
-            self._open.append((self._recording.invoked(self.number, argv), name in _BLOCKING))
+            self._open.append(self._recording.invoked(self.number, argv))
 
     def received(self, data: bytes) -> None:
         """The server has sent something."""
@@ -93,18 +90,14 @@ class _RecordedConnection:
             if whole[:1] in (b">", b"|"):
                 continue
             chunks = [whole]
-            call, _ = self._open.popleft()
+            call = self._open.popleft()
             self._recording.returned(self.number, call, ReplyParser(lambda: chunks.pop() if chunks else b"").read())  # noqa: B023 - called at once
         self._replies.clear()
 
-    def waits_for_replies(self) -> bool:
-        """Whether the server owes replies that come by themselves."""
-        return bool(self._open) and not any(may_wait for _, may_wait in self._open)
-
-    def ended(self) -> None:
-        """Both sides have gone."""
+    def ended(self, is_over: bool) -> None:
+        """The connection is no more; ``is_over``: the server has closed it, so that nothing more can happen."""
         while self._open:
-            self._recording.lost(self.number, self._open.popleft()[0])
+            self._recording.lost(self.number, self._open.popleft(), is_over)
 
 
 class RecordingProxy:
@@ -162,9 +155,14 @@ class RecordingProxy:
         try:
             with contextlib.suppress(asyncio.CancelledError):  # the proxy stops
                 await self._pass_requests(connection, reader, server_writer, replies)
+                # The server hears of the end behind all that was asked: when it closes too, all that happened has.
+                with contextlib.suppress(OSError):
+                    server_writer.write_eof()
+                await asyncio.wait({replies}, timeout=LATE_S)
         finally:
+            is_over = replies.done()
             replies.cancel()
-            connection.ended()
+            connection.ended(is_over)
             self.unpaired += not connection.is_paired
             server_writer.close()
             writer.close()
@@ -190,8 +188,6 @@ class RecordingProxy:
             server.write(data)
             with contextlib.suppress(ConnectionError):
                 await server.drain()
-        if connection.waits_for_replies():
-            await asyncio.wait({replies}, timeout=LATE_S)
 
     @staticmethod
     async def _pass_replies(
@@ -201,8 +197,6 @@ class RecordingProxy:
             while data := await server.read(CHUNK_BYTES):
                 connection.received(data)
                 if writer.is_closing():
-                    if not connection.waits_for_replies():
-                        return
                     continue
                 writer.write(data)
                 with contextlib.suppress(ConnectionError):
