@@ -332,7 +332,7 @@ class ServedNode:
     def insist_on_identity(self, client: Client) -> None:
         """Refuse HELLO to who has not said who it is. Raises ErrorReply."""
         connection = self.connections.get(client)
-        if connection is not None and self._must_say_who(connection):
+        if connection is not None and not connection.is_authenticated:
             raise ErrorReply(
                 b"NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> "
                 b"<pass> option can be used to authenticate the client and select the RESP protocol version at the "
@@ -469,12 +469,10 @@ class ServedNode:
         if command is None or not command.admits(len(argv)) or "no_auth" in command.flags:
             return None  # the shard says what is wrong, or carries it out
         client, why = connection.client, b"NOAUTH Authentication required."
-        if client.queue is None:
-            return ErrorReply(why)
-        client.is_aborted = True
         if command.name == b"exec":
             leave_transaction(self.shard, client)
             return ErrorReply(b"EXECABORT Transaction discarded because of: " + why)
+        client.is_aborted = client.is_aborted or client.queue is not None
         return ErrorReply(why)
 
     def _note(
