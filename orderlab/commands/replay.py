@@ -14,6 +14,7 @@ import typer
 
 from orderlab.commands.options import Expect
 from orderlab.commands.replay_race import OnClients, race_in
+from orderlab.commands.replay_scripts import OnScripts, scripts_again, scripts_in
 from orderlab.exit_codes import ExitCode
 from orderlab.model.errors import InputError
 from orderlab.report.forms import EXPORT_HELP, EXPORTS, RUNNING_EXPORTS
@@ -84,6 +85,12 @@ def replay(
                 "and --store"
             )
         is_broken = _replay_told(recording, file, wanted, step, first, as_json)
+    elif isinstance(recording, OnScripts):
+        if base is not None:
+            raise InputError(f"--base {base}: {file} is of scripts without a binding; name the old ones with --store")
+        _reach(first, len(recording.steps))
+        moves, place = scripts_again(recording, file, store, wanted, backend)
+        is_broken = _tell(iter(moves), len(moves) - 1, place, None, step, first, as_json, str(store or recording.path))
     else:
         _reach(first, len(recording.trace.steps))
         is_broken = _replay_store(recording, file, store, base, backend, trust_adapter, exports, step, first, as_json)
@@ -368,7 +375,7 @@ class Told(NamedTuple):
     transcript: Transcript
 
 
-def read_recording(file: Path, law: str | None, finding: int | None = None) -> OnStore | OnClients | Told:
+def read_recording(file: Path, law: str | None, finding: int | None = None) -> OnStore | OnClients | OnScripts | Told:
     """The trace in ``file``, or what else has steps. Raises InputError when there is none."""
     from orderlab.model.files import json_of
     from orderlab.properties.contracts.kind import trace_from_json
@@ -381,6 +388,8 @@ def read_recording(file: Path, law: str | None, finding: int | None = None) -> O
         raise InputError(f"{file}: a SARIF log, which has no steps; replay what --report json=FILE wrote")
     if isinstance(data, dict) and "subjects" in data:
         return _of_report(data, file, law, finding)
+    if isinstance(data, dict) and data.get("kind") == "scripts" and isinstance(data.get("findings"), list):
+        return scripts_in(data["findings"], str(file), law, finding)
     if finding is not None:
         raise InputError(f"{file}: no report, and --finding is of one; give what --report json=FILE wrote")
     if isinstance(data, dict) and "initial" in data and "loop_start" in data:
@@ -449,7 +458,7 @@ def _behaviour(data: Mapping[str, Any], law: str, name: str, place: str) -> Told
         ) from None
 
 
-def _of_report(data: Any, file: Path, law: str | None, finding: int | None) -> OnStore | OnClients | Told:
+def _of_report(data: Any, file: Path, law: str | None, finding: int | None) -> OnStore | OnClients | OnScripts | Told:
     """One finding of a report, by its number, else the first one of ``law``."""
     from pydantic import ValidationError
 
@@ -473,6 +482,8 @@ def _of_report(data: Any, file: Path, law: str | None, finding: int | None) -> O
     subject, one = asked[0]
     if one.witness is not None and subject.kind in ("store", "change"):
         return OnStore(trace_from_json(one.witness, str(file)), subject.base, one.change is Change.FIXED)
+    if one.witness is not None and subject.kind == "scripts":
+        return scripts_in([one.model_dump()], str(file), None)
     if one.witness is not None and subject.kind == "scenario":
         return race_in(one.witness, str(file))
     if one.witness is not None and "initial" in one.witness:

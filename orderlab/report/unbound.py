@@ -6,7 +6,8 @@ from collections.abc import Collection, Sequence
 
 from orderlab.model.verdict import Outcome
 from orderlab.properties.draft.contractless import LAWS, Breach, FirstVerdict, ProbeStep
-from orderlab.properties.draft.probing import ProbeCall, shape_of
+from orderlab.properties.draft.probing import ProbeCall
+from orderlab.properties.draft.rerun import answer_of, witness_of
 from orderlab.properties.draft.unbound import Unbound
 from orderlab.properties.harness.keyspace import shown_keyspace
 from orderlab.properties.harness.recording import shown_bytes
@@ -34,7 +35,7 @@ def subject_of_scripts(
         if laws and violation.law not in laws:
             continue
         change = Change.NONE if before is None else Change.SAME if _identity(violation) in known else Change.NEW
-        findings.append(_finding(violation, what.name, change))
+        findings.append(_finding(violation, what, verdict, change))
     broken = {probe.law for probe in findings if probe.change is not Change.SAME or is_strict}
     for law in LAWS:
         if laws and law not in laws:
@@ -88,7 +89,7 @@ def _identity(violation: Breach) -> tuple[str, str, str]:
     return violation.law, violation.run.call.name, source
 
 
-def _finding(violation: Breach, name: str, change: Change) -> Finding:
+def _finding(violation: Breach, what: Unbound, verdict: FirstVerdict, change: Change) -> Finding:
     run, effect = violation.run, violation.effect
     script = run.call.script
     line = None
@@ -96,18 +97,17 @@ def _finding(violation: Breach, name: str, change: Change) -> Finding:
         _, path, number = script.place_of(effect.line)
         line = Line(path=str(path), line=number, source=script.text_of(effect.line))
     steps = [ReportStep(lane="client", action=_told(probe)) for probe in violation.calls]
-    reply = run.error or f"{shape_of(run.reply)} {_reply(run.reply)}"
     steps[-1] = ReportStep(
         lane="client",
         action=_told(violation.calls[-1]),
-        answer=reply,
+        answer=answer_of(run.reply, run.error),
         fault=f"{shown_bytes(violation.foreign.key)} holds a {violation.foreign.type}" if violation.foreign else "",
     )
     return Finding(
         law=violation.law,
         headline=violation.headline,
         cause="\0".join((violation.law, run.call.name, str(effect.line if effect is not None else ""))),
-        fingerprint=fingerprint_of(name, *_identity(violation)),
+        fingerprint=fingerprint_of(what.name, *_identity(violation)),
         steps=tuple(steps),
         before=shown_keyspace(run.before),
         after=shown_keyspace(run.after),
@@ -116,6 +116,7 @@ def _finding(violation: Breach, name: str, change: Change) -> Finding:
         found_by="calls with arguments that were tried",
         confirmation=violation.confirmation,
         change=change,
+        witness=witness_of(violation, str(what.path), verdict.version.name, run.call.name in what.read_only),
     )
 
 
@@ -123,9 +124,3 @@ def _told(step: ProbeStep) -> str:
     if isinstance(step, ProbeCall):
         return step.told
     return f"{step:,} ms pass" if isinstance(step, int) else " ".join(map(shown_bytes, step))
-
-
-def _reply(value: object) -> str:
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_reply, value))}]"[:200]
-    return shown_bytes(value)[:200] if isinstance(value, bytes) else "" if value is None else str(value)

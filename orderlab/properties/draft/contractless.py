@@ -79,6 +79,8 @@ class Breach:
     """The command that it is about."""
     foreign: Foreign | None = None
     """The key that held a foreign value meanwhile."""
+    growth: tuple[ProbeRun, ...] = ()
+    """Calls of one script from ever more that is stored, the last of which is ``run``."""
     confirmation: str = ""
 
 
@@ -122,7 +124,7 @@ def first_verdict(
     name."""
     bench = Bench(KernelBackend(version=version))
     verdict = FirstVerdict(probed(facts, bench), version)
-    judge = _Examination(verdict, bench, frozenset(read_only), max(200, int(RUNS_MAX * effort)), server)
+    judge = Examination(verdict, bench, frozenset(read_only), max(200, int(RUNS_MAX * effort)), server)
     judge.explore()
     judge.grow()
     verdict.runs = bench.runs
@@ -145,14 +147,18 @@ def runs_told(verdict: FirstVerdict) -> dict[str, str]:
 
 
 @dataclass
-class _State:
+class StoredState:
+    """What the calls of a path have left, and when."""
+
     keyspace: FrozenKeyspace
     now_ms: int
     calls: tuple[ProbeStep, ...] = ()
 
 
 @dataclass
-class _Examination:
+class Examination:
+    """Runs, each held against every law; what breaks one goes to ``verdict``."""
+
     verdict: FirstVerdict
     bench: Bench
     read_only: frozenset[str]
@@ -166,12 +172,12 @@ class _Examination:
 
     def explore(self) -> None:
         """Every call from every state that calls lead to, the nearest first, until the runs are used up."""
-        first = _State({}, self.bench.backend.now_ms)
+        first = StoredState({}, self.bench.backend.now_ms)
         self._follow(deque([first]), {_key(first)})
         if seeds := list(self._seeds(first.now_ms)):
             self._follow(deque(seeds), {_key(probe) for probe in seeds})
 
-    def _seeds(self, now_ms: int) -> Iterator[_State]:
+    def _seeds(self, now_ms: int) -> Iterator[StoredState]:
         """Texts under keys that no script of the store puts one under, as a client does by SET: those that callers
         pass, so that who compares them finds them."""
         for probe in self.verdict.probes:
@@ -186,9 +192,9 @@ class _Examination:
                 for value in texts[:2] or probe.best.call.arguments[:1]:
                     command = (b"SET", probe.keys[place], value, b"PX", b"%d" % LASTING_MS)
                     held: FrozenKeyspace = {probe.keys[place]: ("string", value, now_ms + LASTING_MS)}
-                    yield _State(held, now_ms, (command,))
+                    yield StoredState(held, now_ms, (command,))
 
-    def _follow(self, waiting: deque[_State], seen: set[object]) -> None:
+    def _follow(self, waiting: deque[StoredState], seen: set[object]) -> None:
         while waiting and self.bench.runs < self.runs_max:
             state = waiting.popleft()
             for after in self._steps(state):
@@ -198,11 +204,11 @@ class _Examination:
                     waiting.append(after)
         self.verdict.states += len(seen)
 
-    def _steps(self, state: _State) -> Iterator[_State]:
+    def _steps(self, state: StoredState) -> Iterator[StoredState]:
         deadlines = [until for _, _, until in state.keyspace.values() if until]
         for probe in self.verdict.probes:
             if probe.best is not None and probe.best.is_endless:
-                self._ends(probe.best, _State(probe.best.before, probe.best.now_ms))
+                self._ends(probe.best, StoredState(probe.best.before, probe.best.now_ms))
                 continue  # each of its calls takes as long as a script may
             values = tuple(self.told)[-TOLD_MAX:]
             for call in variants(probe, values, state.now_ms, len(state.calls)):
@@ -217,10 +223,10 @@ class _Examination:
                 self._note(run)
                 self.judge(probe, run, state)
                 if not run.error and run.after != state.keyspace:
-                    yield _State(run.after, state.now_ms, (*state.calls, call))
+                    yield StoredState(run.after, state.now_ms, (*state.calls, call))
         if deadlines:
             ms = min(deadlines) - state.now_ms + 1
-            yield _State(state.keyspace, state.now_ms + ms, (*state.calls, ms))
+            yield StoredState(state.keyspace, state.now_ms + ms, (*state.calls, ms))
 
     def _note(self, run: ProbeRun) -> None:
         reply = run.reply if isinstance(run.reply, list) else [run.reply]
@@ -228,8 +234,14 @@ class _Examination:
             if (isinstance(value, bytes) and 0 < len(value) <= 80) or type(value) is int:
                 self.told.setdefault(value if isinstance(value, bytes) else b"%d" % value)
 
-    def judge(self, probe: Probed, run: ProbeRun, state: _State) -> None:
+    def judge(self, probe: Probed, run: ProbeRun, state: StoredState) -> None:
         """Hold one run against every law."""
+        self.look_at(probe, run, state)
+        if not run.error:
+            self._foreign_values(run, state)
+
+    def look_at(self, probe: Probed, run: ProbeRun, state: StoredState) -> None:
+        """What one run shows by itself."""
         self._ends(run, state)
         self._slots(run, state)
         self._deadlines(run, state)
@@ -237,17 +249,16 @@ class _Examination:
         self._types(run, state)
         if run.error:
             self._own_error(probe, run, state)
-        else:
-            self._foreign_values(run, state)
 
     def _break(
         self,
         law: str,
         headline: str,
-        state: _State,
+        state: StoredState,
         run: ProbeRun,
         effect: Effect | None = None,
         foreign: Foreign | None = None,
+        growth: Sequence[ProbeRun] = (),
     ) -> None:
         """Tell a violation; of those of one law on one line the first, which is the shortest."""
         line = effect.line if effect is not None else None
@@ -256,14 +267,14 @@ class _Examination:
             is_alike = at == line or (foreign is not None and other.foreign is not None)
             if other.law == law and other.run.call.name == run.call.name and is_alike:
                 return
-        breach = Breach(law, headline, (*state.calls, run.call), run, effect, foreign)
+        breach = Breach(law, headline, (*state.calls, run.call), run, effect, foreign, tuple(growth))
         self.verdict.violations.append(replace(breach, confirmation=confirmed(breach, self.server)))
 
-    def _ends(self, run: ProbeRun, state: _State) -> None:
+    def _ends(self, run: ProbeRun, state: StoredState) -> None:
         if run.is_endless:
             self._break("bounded", f"{run.call.name} does not end: {run.error}", state, run, _last(run))
 
-    def _slots(self, run: ProbeRun, state: _State) -> None:
+    def _slots(self, run: ProbeRun, state: StoredState) -> None:
         if not run.call.keys:
             return
         self.verdict.tested["one-slot"] += 1
@@ -282,7 +293,7 @@ class _Examination:
                     text = f"{run.call.name} touches {_named(key)}, which may lie on another node than its KEYS"
                     self._break("one-slot", text, state, run, effect)
 
-    def _deadlines(self, run: ProbeRun, state: _State) -> None:
+    def _deadlines(self, run: ProbeRun, state: StoredState) -> None:
         for key, (_, _, until) in run.before.items():
             if until is None or until < run.now_ms or key not in run.after:
                 continue
@@ -292,7 +303,7 @@ class _Examination:
                 text = f"{_named(key)} had a deadline, and has none any more: it stays for ever"
                 self._break("deadlines", text, state, run, touching[-1] if touching else None)
 
-    def _reads(self, probe: Probed, run: ProbeRun, state: _State) -> None:
+    def _reads(self, probe: Probed, run: ProbeRun, state: StoredState) -> None:
         if not probe.facts.promises_no_writes and run.call.name not in self.read_only:
             return
         self.verdict.tested["read-only"] += 1
@@ -301,7 +312,7 @@ class _Examination:
             text = f"{run.call.name} says that it only reads, and writes"
             self._break("read-only", text, state, run, writes[0] if writes else None)
 
-    def _types(self, run: ProbeRun, state: _State) -> None:
+    def _types(self, run: ProbeRun, state: StoredState) -> None:
         if run.before:
             self.verdict.tested["types"] += 1
         wrong = next(
@@ -316,7 +327,7 @@ class _Examination:
 
     # -- all or nothing ------------------------------------------------------------------------------------------------
 
-    def _own_error(self, probe: Probed, run: ProbeRun, state: _State) -> None:
+    def _own_error(self, probe: Probed, run: ProbeRun, state: StoredState) -> None:
         """An error of the script's own, after it has written. Arguments that never work tell nothing."""
         wrote = [effect for effect in run.effects if effect.changes]
         is_known = probe.is_run and probe.best is not None and _same_kind(run.call, probe.best.call)
@@ -332,7 +343,7 @@ class _Examination:
         text = f"{run.call.name} fails after {_command(wrote[-1])} has written: {_first_words(run.error)}"
         self._break("all-or-nothing", text, state, run, wrote[-1])
 
-    def _foreign_values(self, run: ProbeRun, state: _State) -> None:
+    def _foreign_values(self, run: ProbeRun, state: StoredState) -> None:
         """A value of another type under a key that is looked at after the first write."""
         first = next((number for number, effect in enumerate(run.effects) if effect.changes), None)
         if first is None:
@@ -347,9 +358,10 @@ class _Examination:
             if effect.keys[0] in run.before or not strikes(WRONG_TYPE_FOUND, effect.argv, wrote=True):
                 continue
             self.stopped.add(mark)
-            self._stop_at(run, state, effect)
+            self.stop_at(run, state, effect)
 
-    def _stop_at(self, run: ProbeRun, state: _State, effect: Effect) -> None:
+    def stop_at(self, run: ProbeRun, state: StoredState, effect: Effect) -> None:
+        """A value of another type under the key of a command of ``run``."""
         key = effect.keys[0]
         foreign = Foreign(key, foreign_type([effect.argv[0].lower()]))
         stopped = self.bench.run(run.call, run.before, run.now_ms, foreign)
@@ -375,22 +387,26 @@ class _Examination:
         counted once more past the largest page that a script names: what ends there is bounded."""
         probes = [probe for probe in self.verdict.probes if probe.is_run]
         self.verdict.tested["bounded"] += len(probes)
-        suspects = [runs for runs in self._counted(probes, ROUNDS) if _growing(runs)]
+        suspects = [runs for runs in self._counted(probes, ROUNDS) if growing(runs)]
         pages = pages_in({runs[0].call.script.source for runs in suspects})
         past = max((page for page in pages if page <= PAGE_MAX), default=0)
+        rounds = tuple(past + number for number in ROUNDS)
         if suspects and past:
             names = {runs[0].call.name for runs in suspects}
-            rounds = tuple(past + number for number in ROUNDS)
             suspects = [runs for runs in self._counted(probes, rounds) if runs[0].call.name in names]
         for runs in suspects:
-            if (growing := _growing(runs)) is not None:
-                what, numbers = growing
-                run = runs[-1]
-                common = Counter(each.line for each in run.effects).most_common(1)
-                effect = next((each for each in run.effects if each.line == common[0][0]), None)
-                after = ", ".join(str(past + number) for number in ROUNDS)
-                text = f"a call of {run.call.name} {what} {numbers} after {after} rounds"
-                self._break("bounded", text, _State(run.before, run.now_ms), run, effect)
+            self.compare(runs, f"after {', '.join(map(str, rounds))} rounds")
+
+    def compare(self, runs: Sequence[ProbeRun], when: str = "as more is stored") -> None:
+        """Hold calls of one script from ever more that is stored against each other."""
+        if (growth := growing(runs)) is None:
+            return
+        what, numbers = growth
+        run = runs[-1]
+        common = Counter(each.line for each in run.effects).most_common(1)
+        effect = next((each for each in run.effects if each.line == common[0][0]), None)
+        text = f"a call of {run.call.name} {what} {numbers} {when}"
+        self._break("bounded", text, StoredState(run.before, run.now_ms), run, effect, growth=runs)
 
     def _counted(self, probes: Sequence[Probed], rounds: tuple[int, ...]) -> list[list[ProbeRun]]:
         """A call of each script after so many rounds of calls."""
@@ -413,7 +429,7 @@ class _Examination:
         return [each for each in runs.values() if len(each) == len(rounds)]
 
 
-def _growing(runs: Sequence[ProbeRun]) -> tuple[str, str] | None:
+def growing(runs: Sequence[ProbeRun]) -> tuple[str, str] | None:
     """What of the work of a call grows with what is stored, in words, and how much there was."""
     series = {
         "makes commands in number": ([len(run.effects) for run in runs], 0.5),
@@ -479,7 +495,7 @@ def confirmed(violation: Breach, server: Backend | None) -> str:
     return f"confirmed on {server.describe()}" if same else f"not confirmed on {server.describe()}"
 
 
-def _key(state: _State) -> object:
+def _key(state: StoredState) -> object:
     return frozenset(state.keyspace.items()), state.now_ms
 
 
