@@ -56,7 +56,8 @@ def _beside_keys(script: ParsedScript) -> Iterator[tuple[Node, Set[str]]]:
     for call in script.calls:
         for key in script.keys_of(call):
             origins = script.origins(key)
-            if not origins & {KEYS, OPEN} and script.text(key) not in seen:
+            is_beside = origins and not origins & {KEYS, OPEN} and not script.is_nil(key)
+            if is_beside and script.text(key) not in seen:
                 seen.add(script.text(key))
                 yield key, origins
 

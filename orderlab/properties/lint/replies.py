@@ -205,12 +205,13 @@ def truncated_reply(script: ParsedScript, settings: LintSettings) -> Iterator[Me
         for part in (child for listed in node.named_children for child in listed.named_children):
             value = script.only_value(part)
             number = script.number(value) if value.type == "number" else None
-            name = command_replied(script, _within_tonumber(script, value))
+            within = _within_tonumber(script, value)  # without it, the reply is text
+            name = "" if within is None else command_replied(script, within)
             if (value.type == "binary_expression" and value.children[1].type == "/" and not _is_length(value)) or (
                 number is not None and number != int(number)
             ):
                 yield Mention(part, "the server cuts the fraction off: return text, or round it yourself")
-            elif value.type == "function_call" and name in ("ZSCORE", "ZINCRBY", "HINCRBYFLOAT", "INCRBYFLOAT"):
+            elif name in ("ZSCORE", "ZINCRBY", "HINCRBYFLOAT", "INCRBYFLOAT"):
                 yield Mention(part, f"{name} may have a fraction, which the server cuts off: return its text")
 
 
@@ -219,10 +220,10 @@ def _is_length(quotient: Node) -> bool:
     return quotient.children[0].type == "unary_expression" and quotient.children[0].children[0].type == "#"
 
 
-def _within_tonumber(script: ParsedScript, node: Node) -> Node:
+def _within_tonumber(script: ParsedScript, node: Node) -> Node | None:
     if node.type == "function_call" and script.text(node.named_children[0]) == "tonumber" and arguments(node):
         return arguments(node)[0]
-    return node
+    return None
 
 
 @rule(
@@ -249,7 +250,7 @@ def reply_ends_at_nil(script: ParsedScript, settings: LintSettings) -> Iterator[
                 within = _within_tonumber(script, value)
                 if value.type == "nil":
                     yield Mention(value, "the reply ends before this nil: put false, or a text")
-                elif within is not value and command_replied(script, within) in NIL_OR_TEXT:
+                elif within is not None and command_replied(script, within) in NIL_OR_TEXT:
                     yield Mention(value, "may be nil, where the reply ends: say what stands there then")
 
 

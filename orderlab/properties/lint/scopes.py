@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tree_sitter import Node
 
-from orderlab.properties.syntax import Chunk
+from orderlab.properties.syntax import Chunk, arguments
 
 
 @dataclass(eq=False)
@@ -19,6 +19,8 @@ class Variable:
     """``local``, ``parameter``, ``loop``, ``function``, or ``global``."""
     values: list[Node] = field(default_factory=list)
     """Expressions that are assigned to it alone; what is one of several values of a call is not among them."""
+    elements: list[Node] = field(default_factory=list)
+    """Of a table, what is put into it: `t[i] = x`, `t.a = x`, `table.insert(t, x)`."""
     is_open: bool = False
     """Whether it may have other values: of several replies, of a loop, of callers that are not known."""
     function: Node | None = None
@@ -112,7 +114,7 @@ class Scopes:
         for value in values:
             self._expression(value, scopes)
         variables: list[Variable | None] = []
-        for name in names:
+        for place, name in enumerate(names):
             if name.type == "identifier":
                 variable = self._use(scopes, name)
                 variables.append(variable)
@@ -121,7 +123,13 @@ class Scopes:
             else:
                 self._expression(name, scopes)
                 variables.append(None)
+                self._put_into(name.named_children[0], values[place : place + 1])
         self._assign(variables, values)
+
+    def _put_into(self, table: Node, values: list[Node]) -> None:
+        variable = self.variable(table)
+        if variable is not None:
+            variable.elements += values
 
     def _assign(self, variables: list[Variable] | list[Variable | None], values: list[Node]) -> None:
         for place, variable in enumerate(variables):
@@ -200,7 +208,13 @@ class Scopes:
                     callee = part.child_by_field_name("name")
                     if callee is not None and callee.type == "identifier":
                         self.calls.setdefault(self._use(scopes, callee), []).append(part)
+                    if callee is not None and self.chunk.text(callee) == b"table.insert":
+                        self._insert(arguments(part), scopes)
                 waiting += part.named_children
+
+    def _insert(self, given: Sequence[Node], scopes: list[dict[bytes, Variable]]) -> None:
+        if len(given) > 1 and given[0].type == "identifier":
+            self._use(scopes, given[0]).elements.append(given[-1])
 
 
 def _sides(node: Node) -> tuple[list[Node], list[Node]]:

@@ -162,19 +162,39 @@ class ParsedScript:
             return
         if variable.kind == "parameter":
             yield from self._origins_of_parameter(variable, inner)
-        for value in variable.values:
+        for value in (*variable.values, *variable.elements):
             yield from self._origins(value, inner)
         if variable.kind != "parameter" and (variable.is_open or not variable.values):
             yield OPEN
 
-    def _origins_of_parameter(self, variable: Variable, seen: frozenset[Variable]) -> Iterator[str]:
-        """Those of the arguments of every call of the function, where it is called by its name alone."""
-        callers = [
+    def _callers(self, parameter: Variable) -> list[Node]:
+        return [
             call
             for function, calls in self.scopes.calls.items()
-            if any(value == variable.function for value in function.values)
+            if any(value == parameter.function for value in function.values)
             for call in calls
         ]
+
+    def is_nil(self, node: Node, seen: frozenset[Variable] = frozenset()) -> bool:
+        """Whether an expression is nil, or needs a value of what is: a parameter for which every caller passes nil.
+        A call with it as an argument is never made."""
+        node = self.only_value(node)
+        if node.type == "binary_expression" and node.children[1].type == "..":
+            return any(self.is_nil(part, seen) for part in node.named_children)
+        variable = self.scopes.variable(node)
+        if variable is None or variable.kind != "parameter" or variable.values or variable in seen:
+            return node.type == "nil"
+        callers = [arguments(call) for call in self._callers(variable)]
+        return bool(callers) and all(
+            self.is_nil(given[variable.place], seen | {variable})
+            if variable.place < len(given)
+            else not any(self.spreads(part) for part in given)
+            for given in callers
+        )
+
+    def _origins_of_parameter(self, variable: Variable, seen: frozenset[Variable]) -> Iterator[str]:
+        """Those of the arguments of every call of the function, where it is called by its name alone."""
+        callers = self._callers(variable)
         if not callers:
             yield OPEN
         for call in callers:
