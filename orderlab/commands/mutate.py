@@ -40,7 +40,7 @@ def mutate(
     effort: Annotated[str, typer.Option(help=EFFORT_HELP)] = "standard",
     budget: Annotated[float, typer.Option(min=0.1, help=BUDGET_HELP)] = BUDGET_S,
     seed: Annotated[int, typer.Option(min=0, help="Of the random draws; printed.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder of results, resumed from; by default in the cache.")] = None,
+    out: Annotated[str | None, typer.Option(help="Folder of results, resumed from; by default in the cache.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Judge again what is known, and keep nothing.")] = False,
     list_them: Annotated[bool, typer.Option("--list", help="List the mutants, judge none.")] = False,
     trust_adapter: TrustAdapter = False,
@@ -61,6 +61,8 @@ def mutate(
     from orderlab.sim.stores.binding.loader import load_binding
 
     work = effort_named(effort)
+    if out is not None and not out.strip():
+        raise InputError("--out: empty; name a folder")
     if specification or path == SPECIFICATION_OF_STORES:
         _specification(path, only or [], limit, seed, list_them, as_json)
         return
@@ -75,7 +77,7 @@ def mutate(
                 f"{binding.place}: no scripts, and flaws are put into Lua alone; name a store that has some"
             )
         raise InputError(f"{binding.place}: these operators make no mutant of its scripts; leave --only out")
-    folder = None if fresh else out or _cache(binding.path)
+    folder = None if fresh else Path(out) if out else _cache(binding.path)
     campaign = Campaign(binding, mutants, seed, budget, jobs, folder, work)
     line = ProgressLine(binding.name)
     judged = campaign.run(lambda done, of, text: line.show(f"{done} of {of} mutants, {text}", done / max(of, 1)))

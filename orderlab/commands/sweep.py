@@ -19,7 +19,7 @@ from orderlab.model.verdict import Outcome
 if TYPE_CHECKING:
     from orderlab.spark_sweeps.questions.answer import Answer
     from orderlab.spark_sweeps.results.folder import ResultFolder
-    from orderlab.spark_sweeps.runs.job import RunsProgress, Summary
+    from orderlab.spark_sweeps.runs.job import RunsProgress, Summary, SweepOptions
     from orderlab.spark_sweeps.runs.workers import Engine
 
 ENGINES = ("spark", "pool")
@@ -65,19 +65,19 @@ def sweep(
         raise InputError(f"--engine {engine}: no such engine; it is one of {', '.join(ENGINES)}")
     if report:
         find("jinja2", "--report")
+    if output is not None and not output.strip():
+        raise InputError("--output: empty; name a folder")
+    if any("\udc80" <= character <= "\udcff" for character in output or ""):
+        raise InputError(f"--output {output!a}: bytes that are no UTF-8; name another folder")
     if watch:
         _watch(file, output, report)
         return
     if only is not None:
         raise typer.Exit(_do_only(file, only, seed, as_json, allow_vacuous))
-    if dry_run:
-        _dry_run(file, seed, as_json)
-        return
-    if output is not None and not output.strip():
-        raise InputError("--output: empty; name a folder")
-    if any("\udc80" <= character <= "\udcff" for character in output or ""):
-        raise InputError(f"--output {output!a}: bytes that are no UTF-8; name another folder")
     options = SweepOptions(output, retry_failed, fail_fast, max_failures, costs, seed)
+    if dry_run:
+        _dry_run(file, options, as_json)
+        return
     sweep_file, plan = load(file, seed, output)
     question = sweep_file.question
     if question is None:
@@ -204,15 +204,19 @@ def _do_only(file: Path, number: int, seed: int | None, as_json: bool, allow_vac
     return EXIT[Outcome.HOLDS if row["vacuous"] and allow_vacuous else outcome]
 
 
-def _dry_run(file: Path, seed: int | None, as_json: bool) -> None:
+def _dry_run(file: Path, options: SweepOptions, as_json: bool) -> None:
     from orderlab.platform import cores
     from orderlab.report.sweep import print_preview
-    from orderlab.spark_sweeps.questions.answer import usable_question
-    from orderlab.spark_sweeps.runs.job import load, preview
+    from orderlab.spark_sweeps.questions.answer import folder_of_question, usable_question
+    from orderlab.spark_sweeps.runs.costs import model_of_earlier
+    from orderlab.spark_sweeps.runs.job import folder_of, load, preview
 
-    sweep_file, plan = load(file, seed)
-    if sweep_file.question is not None:
-        usable_question(file, sweep_file, plan)
+    sweep_file, plan = load(file, options.seed, options.output)
+    if options.costs is not None:
+        model_of_earlier(options.costs)
+    asked = None if sweep_file.question is None else usable_question(file, sweep_file, plan)
+    folder, manifest = folder_of(sweep_file) if asked is None else folder_of_question(asked, sweep_file)
+    folder.check(manifest)
     found = preview(plan, cores())
     if as_json:
         shown: dict[str, Any] = {

@@ -27,15 +27,24 @@ from orderlab.model.errors import InputError
 from orderlab.model.history.events import EventBatch, EventKind
 from orderlab.model.verdict import Outcome, Verdict
 from orderlab.sim.faults import FAULTS
-from orderlab.sim.systems.blame import FeedWatch, Wanted, Watch
+from orderlab.sim.systems.blame import FaultAt, FeedWatch, Wanted, Watch
 from orderlab.sim.systems.catalogue import entry, settings_of
 from orderlab.sim.systems.devices import DeviceSystem
 from orderlab.sim.systems.settings import Settings
 
+PROVED_MAX = 8
+"""Faults that are taken away one by one, each in a run of its own."""
+PROVED_ROWS = 20_000
+"""Of the history of a run that is made again without each of its faults: it is over within a second."""
+Needed = Mapping[str, Sequence[FaultAt]]
+"""By law that a run breaks: its faults without which it does not."""
 
-def located(verdicts: Iterable[Verdict], system: str, settings: Settings, seed: int) -> list[Verdict]:
+
+def located(
+    verdicts: Iterable[Verdict], system: str, settings: Settings, seed: int, needed: Needed | None = None
+) -> list[Verdict]:
     """The verdicts of a run, their witnesses completed with what became of the message; the run is made once more if
-    one names a message."""
+    one names a message. A law that is in ``needed`` is blamed on a fault that stands there, or on none."""
     verdicts = list(verdicts)
     wanted: dict[Wanted, int] = {}
     asked: dict[int, list[int]] = {}
@@ -57,6 +66,7 @@ def located(verdicts: Iterable[Verdict], system: str, settings: Settings, seed: 
         finding = verdicts[index].witness
         if not numbers:
             continue
+        watch.suspects = (needed or {}).get(verdicts[index].law)
         # The row of which is of what came instead.
         never = finding.event_id is None or verdicts[index].law == "cursor-safe"
         told = _told(watch, numbers[0], not never, finding)
@@ -67,8 +77,38 @@ def located(verdicts: Iterable[Verdict], system: str, settings: Settings, seed: 
             told["fault"] = turned.fault if turned else told["fault"]
             told["other_way"] = (_told(watch, numbers[1], True, finding) or {}).get("way")
         _name_row(told, finding)
+        if told is not None and told["fault"] and watch.suspects is not None:
+            told["fault"]["is_proved"] = True
         verdicts[index] = replace(verdicts[index], witness=replace(finding, where=told))
     return verdicts
+
+
+def needed_faults(
+    verdicts: Sequence[Verdict], system: str, settings: Settings, seed: int, question: Question
+) -> dict[str, list[FaultAt]]:
+    """By law that the run breaks, the faults of its schedule without which, one left out at a time, it holds; none
+    where it breaks without all. A law that breaks without any one, but not without all, is left out: which of them is
+    to blame is not known. Nothing is tried of faults at random, of more than PROVED_MAX, or of two alike at an instant.
+    """
+    words = settings.model_dump().get("faults", "").split()
+    struck = [(name, round(at_s * 1e6)) for name, at_s, _ in _words(" ".join(words))]
+    broken = {verdict.law for verdict in verdicts if verdict.outcome is Outcome.VIOLATED}
+    is_random = bool(settings.model_dump().get("fault_rates"))
+    if not broken or is_random or not 2 <= len(words) <= PROVED_MAX or len({*struck}) < len(words):
+        return {}
+
+    def broken_by(faults: Sequence[str]) -> set[str]:
+        batches: list[EventBatch] = []
+        given = {**settings.model_dump(), "faults": " ".join(faults)}
+        assembled = entry(system).assemble(settings_of(system, given), seed, [batches.append])
+        assembled.run()
+        found, _ = judge(in_memory(system, batches, assembled.names()), question)
+        return {verdict.law for verdict in found if verdict.outcome is Outcome.VIOLATED}
+
+    without = [broken_by([*words[:index], *words[index + 1 :]]) for index in range(len(words))]
+    needed = {law: [fault for fault, left in zip(struck, without, strict=True) if law not in left] for law in broken}
+    anyway = set() if all(needed.values()) else broken_by([])
+    return {law: faults for law, faults in needed.items() if faults or law in anyway}
 
 
 def _told(watch: Watch | FeedWatch, number: int, arrived: bool, finding: Finding) -> dict[str, Any] | None:
@@ -117,8 +157,6 @@ def _watched(system: str, settings: Settings, seed: int, wanted: Sequence[Wanted
 # ----------------------------------------------------------------------------------------------------------
 
 SHRINK_RUNS = 150
-PROVED_MAX = 8
-"""Faults that are taken away one by one at the end, each in a run of its own beside those."""
 CLIENTS = ("publishers", "producers")
 COUNTS = (
     "queues",

@@ -105,6 +105,12 @@ def test_mutate(code: Code, monkeypatch: pytest.MonkeyPatch, survivors: int, int
     assert code("mutate", "session", "--specification", "--json") == told
 
 
+def test_mutate_needs_a_folder_with_a_name(code: Code, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert code("mutate", ROOT / "lua/pending", "--out", "", "--limit", "1", "--effort", "0.01") == 2
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(("broken", "told"), [([], 0), ([SimpleNamespace(law="fifo", text="")], 1)])
 def test_replay(code: Code, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, broken: list[Any], told: int) -> None:
     from orderlab.commands.replay import OnStore

@@ -10,9 +10,9 @@ import pytest
 
 from orderlab.model.checkers.findings import Finding
 from orderlab.model.checkers.judge import Question, in_memory, judge
-from orderlab.model.history.events import EventKind
+from orderlab.model.history.events import EventBatch, EventKind
 from orderlab.model.verdict import Outcome, Verdict
-from orderlab.properties.simulation import Cause, Shrunk, _Search, located, shrunk
+from orderlab.properties.simulation import Cause, Shrunk, _Search, located, needed_faults, shrunk
 from orderlab.sim.fault_schedule import parse_faults
 from orderlab.sim.systems.blame import STAGES, FeedWatch, Reached, Wanted, Watch, _turned, _Watched
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
@@ -24,13 +24,15 @@ SMALL = {
 AWAY = {"offline_share": 0.6, "offline_s": 0.4}
 
 
-def judged(given, seed=1, **question):
+def judged(given, seed=1, is_proved=False, **question):
     """The verdicts of a run by law, located."""
     chosen, batches = settings_of("tbmq-p2p", given), []
     system = SYSTEMS["tbmq-p2p"].assemble(chosen, seed, [batches.append])
     system.run()
-    verdicts, _ = judge(in_memory("run", batches, system.names()), Question(**question))
-    return {verdict.law: verdict for verdict in located(verdicts, "tbmq-p2p", chosen, seed)}
+    asked = Question(**question)
+    verdicts, _ = judge(in_memory("run", batches, system.names()), asked)
+    needed = needed_faults(verdicts, "tbmq-p2p", chosen, seed, asked) if is_proved else None
+    return {verdict.law: verdict for verdict in located(verdicts, "tbmq-p2p", chosen, seed, needed)}
 
 
 @pytest.mark.parametrize(
@@ -59,6 +61,28 @@ def test_of_faults_that_strike_at_once_the_row_of_the_one_to_blame_is_named():
     rows = {event["event_id"]: event for event in witness.events if event["kind"] == "fault"}
     assert sorted(row["operation"] for row in rows.values()) == ["redis-restart", "slow-consumer"]
     assert rows[witness.where["fault"]["event_id"]]["operation"] == witness.where["fault"]["name"] == "redis-restart"
+
+
+@pytest.mark.parametrize(
+    ("seed", "needed", "beside"),
+    [
+        (1041, "network-partition@0.709:0", "slow-consumer@0.49:0 client-link-slow@0.729:0"),
+        (1067, "redis-old-master@0.65:1", "redis-failover@0.849:0"),
+    ],
+)
+def test_of_several_faults_one_without_which_the_law_holds_is_blamed(seed, needed, beside):
+    given = {
+        **SMALL, "publishers": 8, "duration_s": 0.9, "offline_share": 0.4, "offline_s": 0.3, "command_timeout_s": 0.2,
+        "redis_replica_lag_ms": 100.0, "scripts": "published",
+    }  # fmt: skip
+    law = "fifo" if seed == 1041 else "at-least-once"
+    both = {**given, "faults": f"{beside} {needed}"}
+    found = judged(both, seed, is_proved=True, laws=(law,))[law].witness.where["fault"]
+    assert (found["name"], found.get("is_proved")) == (needed.partition("@")[0], True)
+    guessed = judged(both, seed, laws=(law,))[law].witness.where["fault"]
+    assert guessed["name"] != found["name"], "what place and time alone say"
+    assert "is_proved" not in guessed
+    assert judged({**given, "faults": beside}, seed, laws=(law,))[law].outcome is not Outcome.VIOLATED
 
 
 def test_the_stage_is_told_that_turned_the_order():
@@ -345,6 +369,16 @@ def test_what_a_reader_of_a_feed_passed_over_is_located():
         assert "counter of queue-0 on redis-0, read: " in counter
         assert stored.endswith(", past it"), "behind the marker from the beginning"
         assert where["fault"] is None, "what strikes later is not to blame"
+
+
+def test_what_breaks_without_any_fault_is_blamed_on_none():
+    given = settings_of("zaqar-race", {**RACE, "faults": "redis-stall@0.1:0:0.01 redis-stall@0.15:0:0.01"})
+    batches = list[EventBatch]()
+    system = SYSTEMS["zaqar-race"].assemble(given, 0, [batches.append])
+    system.run()
+    asked = Question(laws=("cursor-safe",))
+    verdicts, _ = judge(in_memory("run", batches, system.names()), asked)
+    assert needed_faults(verdicts, "zaqar-race", given, 0, asked) == {"cursor-safe": []}
 
 
 def test_an_entry_or_a_hash_that_is_gone_is_told_apart():

@@ -351,6 +351,24 @@ def test_a_price_that_is_no_number_is_refused_before_any_run_and_by_a_dry_run(pr
         assert not (path.parent / "out").exists()
 
 
+@pytest.mark.parametrize("question", ["", '[question]\nkind = "sensitivity"\nmetric = "ms"\n'])
+def test_a_dry_run_looks_at_the_folder_and_at_the_costs_and_makes_nothing(question, sweep_file, tmp_path):
+    path = sweep_file(f'system = "tests.spark_sweeps.subjects:rated"\n[axes]\na = [1, 2]\n{question}')
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/file").touch()
+    for options, told in (
+        (("--output", tmp_path / "full"), "not empty"),
+        (("--output", path / "below"), "name another folder"),
+        (("--output", ""), "--output: empty; name a folder"),
+        (("--costs", tmp_path), "no results of a sweep here"),
+    ):
+        ended = orderlab("sweep", path, "--dry-run", *options)
+        assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1), ended.stderr
+        assert told in ended.stderr
+    ended = orderlab("sweep", path, "--dry-run", "--output", tmp_path / "new/one")
+    assert (ended.returncode, (tmp_path / "new").exists()) == (0, False), ended.stderr
+
+
 @pytest.mark.parametrize(
     ("spread", "limit", "words"),
     [

@@ -38,6 +38,10 @@ NOT_YET = {
 """Kinds of nodes that a message comes to later only: what strikes them cannot well have turned the order there."""
 
 
+FaultAt = tuple[str, int]
+"""The name of a fault, and when it struck, in microseconds."""
+
+
 @dataclass(frozen=True)
 class Wanted:
     """A message by its logical FIFO and place there, on its way to a subscriber, or to a group that shares a
@@ -93,6 +97,8 @@ class Watch:
 
     def __init__(self, wanted: Sequence[Wanted]) -> None:
         self.wanted = wanted
+        self.suspects: Sequence[FaultAt] | None = None
+        """The only faults that may be to blame, if that is known."""
         self._watched: list[_Watched | None] = []
 
     def attach(self, world: World, names: Names, groups: Mapping[int, range]) -> None:
@@ -210,7 +216,9 @@ class Watch:
 
     def _struck(self) -> Struck:
         names = self._world.node_names()
-        return [(name, names[node], at_us) for name, node, at_us in self._world.measured.faults]
+        return _suspected(
+            [(name, names[node], at_us) for name, node, at_us in self._world.measured.faults], self.suspects
+        )
 
     def _unread(self, reached: Reached) -> str:
         """Why a log still has what it has there; nothing if those who read it are done with that."""
@@ -284,6 +292,11 @@ def _stage_of(partition: Partition) -> str:
 
 Struck = Sequence[tuple[str, str, float]]
 """(fault, where, microseconds), in time."""
+
+
+def _suspected(struck: Struck, suspects: Sequence[FaultAt] | None) -> Struck:
+    """What struck, of the suspects alone where they are known."""
+    return struck if suspects is None else [fault for fault in struck if (fault[0], round(fault[2])) in suspects]
 
 
 def _became(way: Sequence[Reached], arrived: bool, held: list[str], struck: Struck, broken_us: float) -> dict[str, Any]:
@@ -384,6 +397,8 @@ class FeedWatch:
 
     def __init__(self, wanted: Sequence[Wanted]) -> None:
         self.wanted = wanted
+        self.suspects: Sequence[FaultAt] | None = None
+        """As `Watch.suspects`."""
         self._ways: list[list[Reached]] = [[] for _ in wanted]
         self._followed: dict[Key, list[tuple[int, list[Reached]]]] = {}
         self._known: list[tuple[Key, int] | None] = []
@@ -450,11 +465,12 @@ class FeedWatch:
         way = sorted(self._ways[number], key=lambda reached: reached.at_us)
         held = [] if arrived else self._system.held(message, reader, way)
         broken_us = min([broken_us, *(reached.at_us for reached in way if reached.is_behind)])
-        return _became(way, arrived, held, self._system.blamable(message, reader, published_us), broken_us)
+        struck = _suspected(self._system.blamable(message, reader, published_us), self.suspects)
+        return _became(way, arrived, held, struck, broken_us)
 
     def turned(self, earlier: int, later: int, published_us: float = 0.0) -> Turned | None:
         """As ``Watch.turned``."""
         known = self._known[earlier]
-        struck = [] if known is None else self._system.blamable(*known, published_us)
+        struck = [] if known is None else _suspected(self._system.blamable(*known, published_us), self.suspects)
         numbers = self.wanted[earlier].sequence, self.wanted[later].sequence
         return _turned(self._ways[earlier], self._ways[later], numbers, struck, FEED_STAGES)

@@ -27,9 +27,9 @@ from orderlab.spark_sweeps.questions.dependence import Dependence
 from orderlab.spark_sweeps.questions.rare_event import RareEvent, of_rare_event, rare_event
 from orderlab.spark_sweeps.questions.risk import RandomFaults, Risk, of_risk, risk
 from orderlab.spark_sweeps.questions.sensitivity import Sensitivity, of_sensitivity, sensitivity
-from orderlab.spark_sweeps.results.folder import QuestionFolder, ResultFolder
+from orderlab.spark_sweeps.results.folder import OwnedFolder, QuestionFolder, ResultFolder
 from orderlab.spark_sweeps.results.rows import confidence_of
-from orderlab.spark_sweeps.runs.job import RunsProgress, SweepOptions, run_loaded
+from orderlab.spark_sweeps.runs.job import RunsProgress, SweepOptions, folder_of, run_loaded
 from orderlab.spark_sweeps.runs.subject import subject_of
 from orderlab.spark_sweeps.runs.workers import Engine
 from orderlab.spark_sweeps.sweep_file.expressions import Expression
@@ -101,6 +101,14 @@ def usable_question(path: Path, sweep: SweepFile, plan: Plan) -> BaseModel:
     return asked
 
 
+def folder_of_question(asked: BaseModel, sweep: SweepFile) -> tuple[OwnedFolder, dict[str, Any]]:
+    """Where the rounds of a question go, or the one sweep that it is, and the manifest that the folder has to have."""
+    if isinstance(asked, (Cheapest, Comparison)):
+        return folder_of(sweep)
+    owner = {"sweep": sweep.identity, "question": {"kind": (sweep.question or {})["kind"]}}
+    return QuestionFolder(Path(sweep.output)), owner
+
+
 def answer(
     path: Path,
     sweep: SweepFile,
@@ -118,10 +126,8 @@ def answer(
     is_search = isinstance(asked, Best)
     rounds = Rounds(retry_failed, asks_of_metrics, is_search, FINAL_ROUND if is_search else None)
     folder = Path(sweep.output)
-    is_one_sweep = isinstance(asked, (Cheapest, Comparison))  # which lies in the folder itself
-    owner = {"sweep": sweep.identity, "question": {"kind": (sweep.question or {})["kind"]}}
-    held = nullcontext() if is_one_sweep else QuestionFolder(folder).held(owner)
-    with held:
+    owned, manifest = folder_of_question(asked, sweep)
+    with owned.held(manifest) if isinstance(owned, QuestionFolder) else nullcontext():
         try:
             told = _told(asked, path, sweep, plan, shared, on_progress, rounds)
         finally:

@@ -10,6 +10,7 @@ not rename atomically.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import io
 import json
@@ -62,8 +63,16 @@ class OwnedFolder:
         self._lock: Any = None
         self._identity: str | None = None
 
-    def open(self, manifest: dict[str, Any], description: str = "") -> None:
-        """Make the folder, or find in it what an earlier start of the same sweep left. Raises InputError."""
+    def check(self, manifest: dict[str, Any]) -> None:
+        """Raise InputError where `open` would, and make nothing."""
+        self._left(manifest)
+        place = next(each for each in (self.path, *self.path.absolute().parents) if each.exists())
+        if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
+            why = os.strerror(errno.EACCES if place.is_dir() else errno.ENOTDIR)
+            raise InputError(f"{self.path}: cannot be made ({why}); name a folder that can be written")
+
+    def _left(self, manifest: dict[str, Any]) -> dict[str, Any] | None:
+        """The manifest that an earlier start of the same sweep left; None where nothing is there. Raises InputError."""
         found, place = None, self.path / self.manifest_name
         try:
             found = dict(json_of(place.read_bytes(), str(place), "name another folder"))
@@ -76,11 +85,16 @@ class OwnedFolder:
             raise InputError(f"{place}: unreadable ({error}); name another folder") from None
         if found is not None:
             found.pop("description", None)
-        self._identity = identity_of(manifest)
         if found is not None and found != manifest:
             raise InputError(
                 f"{self.path}: made by a different {self.owner} ({_difference(found, manifest)}); name another folder"
             )
+        return found
+
+    def open(self, manifest: dict[str, Any], description: str = "") -> None:
+        """Make the folder, or find in it what an earlier start of the same sweep left. Raises InputError."""
+        found, place = self._left(manifest), self.path / self.manifest_name
+        self._identity = identity_of(manifest)
         try:
             for part in ("", *self.parts):
                 (self.path / part).mkdir(parents=True, exist_ok=True)

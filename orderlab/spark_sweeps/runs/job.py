@@ -149,13 +149,18 @@ def run_loaded(
 ) -> Summary:  # fmt: skip
     """Run a sweep that is in memory; ``path`` is what messages and commands call it."""
     earlier = None if options.costs is None else model_of_earlier(options.costs)
-    folder = ResultFolder(sweep.output)
-    made_of = {"code": code_digest(), "scripts": scripts_digest(), "subject": subject_digest(sweep)}
-    folder.open({"sweep": sweep.identity, **made_of}, sweep.description)
+    folder, manifest = folder_of(sweep)
+    folder.open(manifest, sweep.description)
     try:
         return _Sweeping(path, sweep, plan, folder, options, earlier, on_progress).run(make_engine)
     finally:
         folder.close()
+
+
+def folder_of(sweep: SweepFile) -> tuple[ResultFolder, dict[str, Any]]:
+    """Where the rows of a sweep go, and the manifest that the folder has to have."""
+    made_of = {"code": code_digest(), "scripts": scripts_digest(), "subject": subject_digest(sweep)}
+    return ResultFolder(sweep.output), {"sweep": sweep.identity, **made_of}
 
 
 class _Sweeping:
