@@ -10,7 +10,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from orderlab import __version__
 from orderlab.commands import COMMANDS, PROGRAM, SUMMARIES
-from orderlab.commands.places import check_places
 from orderlab.exit_codes import SIGPIPE, ExitCode, of_signal
 from orderlab.extras import told
 from orderlab.model.errors import Defect, InputError
@@ -42,6 +41,8 @@ class Command(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         """Raises Defect where something in the command, a user's own file perhaps, ends the process by itself, and
         InputError where two files would go to one place."""
+        from orderlab.commands.places import check_places
+
         check_places(ctx)
         try:
             return super().invoke(ctx)

@@ -18,6 +18,7 @@ from typing import Any, Final
 import fakeredis
 import redis
 
+from orderlab import exit_codes
 from orderlab.properties.plugin.served import ServedRedis
 from orderlab.sim.live import ServerProcess
 from orderlab.sim.redis.unsupported import SERVER_COMMANDS
@@ -234,9 +235,14 @@ def _rate(client: Any, ask: Callable[[Any], Any], seconds: float) -> float:
     return count / seconds
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Print the table, or with ``--speed`` how many calls a second each answers."""
     if "--speed" in sys.argv:
         for asked, rates in speeds().items():
             print(asked, *(f"{rate:,.0f}/s" for rate in rates))
     else:
         print(table(), end="")
+
+
+if __name__ == "__main__":
+    exit_codes.run(main, "beside_fakeredis")
