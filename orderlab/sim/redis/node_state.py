@@ -53,6 +53,19 @@ class Effect:
     database: int = 0
     """The one that was selected when it was called."""
 
+    def __reduce__(self) -> tuple[type[Effect], tuple[object, ...]]:
+        # Machine code refuses the assignments with which a frozen class of slots is read back from another process.
+        return Effect, (
+            self.argv,
+            self.keys,
+            self.changed,
+            self.is_write,
+            self.changes,
+            self.reply,
+            self.line,
+            self.database,
+        )
+
 
 class ScriptHost(Protocol):
     """What a node knows of who runs its scripts (``lua.host``)."""

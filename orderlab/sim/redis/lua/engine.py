@@ -52,6 +52,7 @@ COMPILED_FREE: Final = 100_000_000
 COMPILED_MAX: Final = 256
 """Scripts that are kept for the next node that loads them."""
 REFUSED: Final = b"refused"  # for Lua: the error of a call that was not carried out
+UNSENT: Final = b"unsent"  # and of one whose arguments are none, which the statistics of errors do not see
 NO_ARGUMENTS = b"ERR Please specify at least one argument for this redis lib call"
 NOT_TEXT = b"ERR Lua redis lib command arguments must be strings or integers"
 MANY_ARGUMENTS: Final = 60
@@ -460,7 +461,7 @@ class LuaEngine:
         """``redis.call`` in Python: see ``receive`` in redis.lua for what it returns."""
         try:
             if not argv:
-                return None, b"error", self.version.text(NO_ARGUMENTS), REFUSED
+                return None, b"error", self.version.text(NO_ARGUMENTS), UNSENT
             numeric = self._numeric
             name = argv[0]
             if name in numeric:
@@ -473,7 +474,7 @@ class LuaEngine:
                     numeric.add(name)
                 size = len(_join(argv))
         except NotText as reason:
-            return None, reason.case, self.version.text(NOT_TEXT), REFUSED
+            return None, reason.case, self.version.text(NOT_TEXT), UNSENT
         except BaseException as error:
             self._stopped = error
             return None, b"abort"

@@ -83,11 +83,11 @@ local function receive(first, ...)
     if not case then
       return { ok = "OK" }
     elseif case == "error" then
-      value = is_reply == "refused" and refused(value) or value
+      value = (is_reply == "refused" or is_reply == "unsent") and refused(value) or value
       if not has_error_tables then
         error(value, 0)
       end
-      error(error_table(value, is_reply))
+      error(error_table(value, is_reply and is_reply ~= "unsent"))
     end
     return cases[case](select(2, ...))
   end
@@ -97,7 +97,8 @@ end
 local function receive_protected(first, case, value, ...)
   if first == nil and case == "error" then
     local is_reply = ...
-    return error_table(is_reply == "refused" and refused(value) or value, is_reply)
+    value = (is_reply == "refused" or is_reply == "unsent") and refused(value) or value
+    return error_table(value, is_reply and is_reply ~= "unsent")
   end
   return receive(first, case, value, ...)
 end
@@ -143,7 +144,7 @@ end
 local function send_slowly(...)
   local arguments, count, bytes = texts(...)
   if not arguments then
-    return nil, "error", NOT_TEXT, "refused"
+    return nil, "error", NOT_TEXT, "unsent"
   end
   check_arguments(bytes)
   if count > ARGUMENTS_AT_ONCE then
