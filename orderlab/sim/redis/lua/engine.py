@@ -51,8 +51,7 @@ COMPILED_FREE: Final = 100_000_000
 """Instructions that compiling a client's script may take, however few its run may."""
 COMPILED_MAX: Final = 256
 """Scripts that are kept for the next node that loads them."""
-REFUSED: Final = b"refused"  # for Lua: the error of a call that was not carried out
-UNSENT: Final = b"unsent"  # and of one whose arguments are none, which the statistics of errors do not see
+REFUSED, UNSENT = b"refused", b"unsent"  # for Lua: errors of calls that are not carried out; the latter is not counted
 NO_ARGUMENTS = b"ERR Please specify at least one argument for this redis lib call"
 NOT_TEXT = b"ERR Lua redis lib command arguments must be strings or integers"
 MANY_ARGUMENTS: Final = 60
