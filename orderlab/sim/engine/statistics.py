@@ -250,10 +250,23 @@ def difference_interval(a: Sequence[float], b: Sequence[float], confidence: floa
         return _of_flags(difference, confidence)
     if len(difference) < 2:
         return mean_interval(difference.tolist(), confidence)
+    difference = _without_rounding(difference, float(np.abs([before, after]).max()))
     common, often = _most_common(difference)
     if 2 * often > len(difference):
         return _by_deviations(difference, common, confidence, False)
     return mean_interval(difference.tolist(), confidence)
+
+
+def _without_rounding(difference: npt.NDArray[np.float64], largest: float) -> npt.NDArray[np.float64]:
+    """The differences of values of at most ``largest``; where most are alike but for their last bits, alike: what they
+    vary by is arithmetic, not chance."""
+    tolerance = 8 * float(np.spacing(largest))
+    middle = float(np.sort(difference)[len(difference) // 2])
+    near = np.abs(difference - middle) <= tolerance
+    if 2 * near.sum() <= len(difference):
+        return difference
+    whole = float(np.rint(middle))
+    return np.where(near, whole if abs(middle - whole) <= tolerance else middle, difference)
 
 
 def _most_common(values: npt.NDArray[np.float64]) -> tuple[float, int]:

@@ -1,8 +1,9 @@
 """Percentiles are exact to a bucket, and the warm-up does not count."""
 
 import numpy as np
+import pytest
 
-from orderlab.sim.engine.statistics import HELD_MAX, DeliveryHistogram, LatencyHistogram
+from orderlab.sim.engine.statistics import HELD_MAX, DeliveryHistogram, LatencyHistogram, difference_interval
 
 
 def test_percentiles_and_mean_agree_with_numpy():
@@ -38,3 +39,14 @@ def test_latencies_of_messages_are_those_of_their_instants_and_arrivals_are_coun
         number: (int((arrived == number).sum()), float(latency[arrived == number].sum()))
         for number in np.unique(arrived).tolist()
     }
+
+
+def test_differences_that_are_alike_but_for_rounding_are_alike():
+    """Pairs that a constant tells apart: their last bits are arithmetic, and no interval is as narrow as those."""
+    noise = 5 * np.random.default_rng(1).standard_normal(16)
+    for shift in (2.0, 0.3, 0.0):
+        before = 10.0 + noise
+        rounded = difference_interval(before, 10.0 + shift + noise)
+        exact = difference_interval(np.full(16, 8.0), np.full(16, 8.0) + shift)
+        assert (rounded.low, rounded.high) == pytest.approx((exact.low, exact.high), abs=1e-12)
+        assert rounded.half_width > 0.01
