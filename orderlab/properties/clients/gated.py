@@ -16,7 +16,17 @@ from typing import Any, NamedTuple
 
 import redis
 
-from orderlab.properties.clients.gate import At, Lane, Run, ScheduledStep, as_lane, called, current, installed
+from orderlab.properties.clients.gate import (
+    At,
+    Lane,
+    Run,
+    ScheduledStep,
+    as_lane,
+    called,
+    current,
+    installed,
+    says_nothing,
+)
 
 ORDERS_MAX = 24
 _CLOCK = re.compile(r"\b1[789]\d{8}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b| at 0x[0-9a-f]+")
@@ -167,7 +177,10 @@ def load(file: Path, name: str) -> Any:
             whole = isinstance(clients, int)
             functions = (function,) * clients if whole else tuple(clients)
             return types.SimpleNamespace(
-                clients=functions, setup=setup, serial=serial, finally_=None if whole else function
+                clients=functions,
+                setup=setup,
+                serial=serial,
+                finally_=None if whole or says_nothing(function) else function,
             )
 
         return declare

@@ -479,6 +479,21 @@ def locks_both(first: str, second: str) -> Callable[[Any], None]:
     return client
 
 
+def test_clients_of_a_list_are_compared_where_the_function_at_the_end_is_empty() -> None:
+    def adds(redis: Any) -> None:
+        redis.set("n", int(redis.get("n") or 0) + 1)
+
+    def empty(redis: Any) -> None:
+        """It says nothing."""
+
+    def looks(redis: Any) -> None:
+        assert redis.get("n") in (b"1", b"2")
+
+    assert race(scenario(clients=[adds, adds])(empty)).law == "serializable"
+    assert race(scenario(clients=[adds, adds])(lambda redis: None)).law == "serializable"
+    assert race(scenario(clients=[adds, adds])(looks)).law == ""
+
+
 def test_clients_that_wait_for_each_other_are_shown_asking_a_few_times() -> None:
     crossed = scenario(clients=[locks_both("a", "b"), locks_both("b", "a")])(lambda redis: None)
     verdict = race(crossed)
