@@ -146,7 +146,9 @@ def newer_server(script: ParsedScript, settings: LintSettings) -> Iterator[Menti
 
 
 def needed_versions(script: ParsedScript) -> Iterator[tuple[Node, str, tuple[int, int]]]:
-    """What a script calls that came after Redis 3.0: where, what, and the version."""
+    """What of a script came after Redis 3.0: where, what, and the version."""
+    if script.chunk.source.startswith(b"#!"):
+        yield script.chunk.root, "a first line #!", (7, 0)
     for call in script.calls:
         if call.name in SINCE:
             yield call.node, call.name, SINCE[call.name]

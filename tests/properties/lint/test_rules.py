@@ -261,6 +261,12 @@ def test_a_server_that_is_newer_than_the_kernel_may_have_any_command() -> None:
     assert rules_in(source, LintSettings(server=(7, 4))) == set()
 
 
+def test_a_first_line_for_the_server_came_with_functions() -> None:
+    source = "#!lua flags=no-writes\nreturn redis.call('GET', KEYS[1])"
+    assert rules_in(source) == set()
+    assert rules_in(source, LintSettings(server=(6, 2))) == {"newer-server"}
+
+
 def test_only_what_is_new_is_told_wherever_its_line_has_gone() -> None:
     old = linted("return redis.call('INCR', 'a')")
     new = linted("-- a comment\nredis.call('INCR', 'b')\nreturn redis.call('INCR', 'a')")
