@@ -37,6 +37,8 @@ _PLACES: Final = re.compile(
 )
 TEXT_MAX: Final = 48
 """Letters of an error that the page shows."""
+WAITERS: Final = 12
+"""Clients that wait at one list: so many that an order which is left to chance is not that of their coming."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,19 +119,19 @@ def _notified(client: Any) -> Any:
 
 
 def _served_in_order(client: Any) -> Any:
-    served: list[tuple[int, Any]] = []
+    served: dict[int, int] = {}
 
     def wait(number: int) -> None:
-        served.append((number, client.blpop("w", timeout=2)[1]))
+        served[number] = int(client.blpop("w", timeout=2)[1])
 
-    waiters = [threading.Thread(target=wait, args=(number,)) for number in range(2)]
+    waiters = [threading.Thread(target=wait, args=(number,)) for number in range(WAITERS)]
     for waiter in waiters:
         waiter.start()
-        time.sleep(0.02)
-    client.rpush("w", "a", "b")
+        time.sleep(0.05)
+    client.rpush("w", *range(WAITERS))
     for waiter in waiters:
         waiter.join()
-    return [f"{number}: {value.decode()}" for number, value in sorted(served)]
+    return "as they came" if all(number == element for number, element in served.items()) else "in another order"
 
 
 def _longer_than_its_lease(client: Any) -> Any:
@@ -166,7 +168,7 @@ POINTS: Final = (
     Point("administration", "SLOWLOG LEN", lambda c: c.slowlog_len() >= 0),
     Point("administration", "COMMAND GETKEYS", lambda c: c.command_getkeys("SET", "a", "b")),
     Point("administration", "WAIT", _say("WAIT 0 0")),
-    Point("waiting", "two wait at a list, two elements come", _served_in_order),
+    Point("waiting", f"{WAITERS} wait at a list, as many elements come", _served_in_order),
     Point("cluster", "CLUSTER KEYSLOT", _say("CLUSTER KEYSLOT a")),
     Point("lacking", "CLIENT TRACKING ON", _say("CLIENT TRACKING ON")),
     Point("versions", "HEXPIRE of a server that calls itself 7.0", _say("HEXPIRE h 10 FIELDS 1 f")),
