@@ -83,8 +83,7 @@ def _print(drafted: dict[str, Any], folder: Path) -> None:
     for line in drafted["not_read"]:
         print(f"not read: {line}")
     if drafted["gaps"]:
-        print(
-            f"{drafted['gaps']} lines say TODO; orderlab validate {folder} names the first that it cannot go on without"
-        )
+        gaps = f"{counted(drafted['gaps'], 'line')} with TODO"
+        print(f"{gaps}; orderlab validate {folder} names the first that it cannot go on without")
     else:
         print(f"no line says TODO; orderlab validate {folder} judges it")

@@ -119,7 +119,12 @@ def _keys(facts: Sequence[Facts], tag: str) -> Iterator[str]:
         if commands and not commands & CREATES:
             gap = f"; {TODO}: no script here puts anything there: is it another of these keys?"
             template = template if slots[0].shape else f"<{TODO} {name}>"
-        yield f'{_bare(name)} = "{template}"  # {kind}, in {len(set(scripts[name]))} scripts{callers}{gap}'
+        yield f'{_bare(name)} = "{template}"  # {kind}, in {_scripts(scripts[name])}{callers}{gap}'
+
+
+def _scripts(names: Sequence[str]) -> str:
+    count = len(set(names))
+    return f"{count} script{'s' if count > 1 else ''}"
 
 
 _SPELLED = re.compile(r"(?P<before>\*?[\w:./-]*)\{\*\}(?P<behind>[\w:./-]*)")
@@ -129,8 +134,9 @@ def _operation(
     one: Facts, names: Sequence[str], operation: str | None, fields: Sequence[str], ran: str
 ) -> tuple[list[str], Sequence[str]]:
     """The lines of an operation, and the fields that its arguments stand for."""
-    does = "writes" if one.writes else "reads only"
-    head = [f"# {one.label} {does}: {', '.join(one.commands) or 'no command'}; returns {', '.join(one.replies)}"]
+    does = "writes" if one.writes else "only reads"
+    called = f"calls {', '.join(one.commands)}" if one.commands else "calls no command"
+    head = [f"# {one.label} {called}, and {does}; returns {', '.join(one.replies)}"]
     head += [f"# {ran}"] if ran else []
     call, taken = _call(one, names, operation, fields)
     if operation is None:

@@ -43,8 +43,10 @@ _COUNTS = words("INCR INCRBY HINCRBY ZCARD SCARD")
 """Commands whose reply is a number that grows, and says neither yes nor no."""
 _TYPE_WORDS = ("sorted", "set", "zset", "hash", "list", "string", "stream")
 """What a comment says of a key's type is not its name."""
-_ALL_NAMED = re.compile(r"\b(KEYS|ARGV)\s*:[ \t]*([^\n]+)")
-"""``KEYS: queue, counter``."""
+_ALL_NAMED = re.compile(r"\b(KEYS|ARGV)\s*:[ \t]*((?:(?!\b(?:KEYS|ARGV)\b)[^\n;])+)")
+"""``KEYS: queue, counter``, up to the end of the line or the other array."""
+_LISTED = re.compile(r"\s*[\"'`<]*(?:(?:the|an?)\s+)?([A-Za-z][\w-]*)(?:[ ]+([A-Za-z][\w-]*)[\"'`>]*\s*$)?")
+"""One name of such a list: a word, or two, as in ``owner token``."""
 
 
 @dataclass
@@ -227,8 +229,9 @@ def _name_by_comments(parsed: _Called, slots: dict[str, dict[int, Slot]]) -> Non
         named = [(array, int(number), name) for array, number, name in _ONE_NAMED.findall(comment)]
         for array, listed in _ALL_NAMED.findall(comment):
             for number, part in enumerate(re.sub(r"\([^)]*\)", "", listed).split(","), 1):
-                if (name := re.match(r"\s*[\"'`<]*([A-Za-z][\w-]*)", part)) is not None:
-                    named.append((array, number, name[1]))
+                if (name := _LISTED.match(part)) is not None:
+                    two = name[2] and name[2].lower() not in _TYPE_WORDS
+                    named.append((array, number, f"{name[1]}_{name[2]}" if two else name[1]))
         for array, number, name in named:
             slot = slots[array].setdefault(number, Slot("", False)) if number <= max(slots[array], default=0) else None
             if slot is not None and not slot.is_named and name.lower() not in _TYPE_WORDS:

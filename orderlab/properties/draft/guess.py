@@ -97,7 +97,7 @@ def _fits(contract: str, facts: Sequence[Facts]) -> dict[str, str]:
                 scored.append((0, _far(one, operation), one.label, operation))
             elif name in names:
                 scored.append((1, _far(one, operation), one.label, operation))
-            elif any(name.startswith(word) or name.endswith(word) for word in names if len(word) > 2):
+            elif any(_begins_or_ends(name, _last_word(one), word) for word in names if len(word) > 2):
                 scored.append((2, _far(one, operation), one.label, operation))
     fits: dict[str, str] = {}
     for _, _, script, operation in sorted(scored, key=lambda each: each[:2]):
@@ -112,14 +112,27 @@ def _far(facts: Facts, operation: str) -> bool:
     return bool(facts.called_on) and not any(word in facts.called_on.split(", ")[0].lower() for word in spoken)
 
 
+def _begins_or_ends(name: str, last: str, word: str) -> bool:
+    """Whether a word begins or ends a name. Three letters may end one by chance, as in "spend" or "rollback"."""
+    return name.startswith(word) or (name.endswith(word) if len(word) > 3 else last == word)
+
+
+def _last_word(facts: Facts) -> str:
+    """The last word of a script's name, in small letters."""
+    parts: list[str] = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", _written_name(facts))
+    return parts[-1].lower() if parts else ""
+
+
 def plain_name(facts: Facts) -> str:
     """What a script is called, letters alone: its file's stem, or the name in its program."""
+    name = re.sub(r"[^a-z]", "", _written_name(facts).lower())
+    return re.sub(r"^(?:lua|script)|(?:lua|script|job|sha)$", "", name) or name
+
+
+def _written_name(facts: Facts) -> str:
     file, _, inner = facts.script.name.partition("#")
     told = inner.removesuffix(".lua").split(".")[-1] if inner else PurePath(file).stem
-    told = facts.function or told
-    told = re.sub(r"\[\d+\]", "", told)
-    name = re.sub(r"[^a-z]", "", told.lower())
-    return re.sub(r"^(?:lua|script)|(?:lua|script|job|sha)$", "", name) or name
+    return re.sub(r"\[\d+\]", "", facts.function or told)
 
 
 def field_for(name: str, fields: Sequence[str], taken: Sequence[str]) -> str | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from orderlab.properties.draft.facts import facts_of
+from orderlab.properties.draft.guess import guessed
 from orderlab.sim.stores.binding.results import Script
 from tests.in_process import orderlab
 
@@ -36,6 +37,23 @@ def test_a_script_tells_its_keys_arguments_and_replies() -> None:
     assert facts.writes
     assert set(facts.replies) == {"nil", "integer"}
     assert facts.commands == ("RPUSH", "INCR", "LLEN")
+
+
+def test_one_comment_names_both_arrays_in_words() -> None:
+    source = """
+        -- KEYS: the lock, waiting list   ARGV: owner token, ttl ms; checked by the caller
+        redis.call('LPUSH', KEYS[2], ARGV[1])
+        return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+    """
+    facts = facts_of(Script("take.lua", source.encode(), Path("take.lua")))
+    assert [slot.name for slot in facts.keys] == ["lock", "waiting"]
+    assert [slot.name for slot in facts.arguments] == ["owner_token", "ttl_ms"]
+
+
+@pytest.mark.parametrize(("name", "contract"), [("spend", "limiter"), ("rollback", None), ("bulkAck", "job_queue")])
+def test_three_letters_end_a_name_as_a_word_alone(name: str, contract: str | None) -> None:
+    source = b"redis.call('DEL', KEYS[1]) return redis.call('INCRBY', KEYS[2], ARGV[1])"
+    assert guessed([facts_of(Script(f"{name}.lua", source, Path(f"{name}.lua")))]).contract == contract
 
 
 @pytest.mark.parametrize(("store", "contract"), [("session", "session"), ("feed", "feed"), ("job_queue", "job_queue")])
