@@ -18,18 +18,16 @@ from itertools import permutations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orderlab.model.protocol.packet_id import MODULUS
-from orderlab.sim.live_postgres import PostgresProcess
 from orderlab.sim.servers.postgres_rows import MessageRow, SessionRow
-from orderlab.sim.servers.session_tables import (
+from orderlab.sim.servers.session_tables import Incoming, SessionTables, SimulatedTables
+from tests.laboratory.live_postgres import PostgresProcess
+from tests.laboratory.real_tables import (
     DELETE_PACKET,
     INSERT_MESSAGE,
     RELEASE_PACKET,
     SELECT_SESSION,
     UPSERT_SESSION,
-    Incoming,
     RealTables,
-    SessionTables,
-    SimulatedTables,
 )
 
 if TYPE_CHECKING:

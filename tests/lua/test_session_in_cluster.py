@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.sim.live import ClusterProcess
 from orderlab.sim.redis.hash_slots import hash_slot, hash_slots
 from orderlab.sim.redis.replies import ErrorReply
 from orderlab.sim.redis.wire import Connection
@@ -22,6 +21,7 @@ from orderlab.sim.stores.binding import (
     ScriptCall,
     load_binding,
 )
+from tests.laboratory.live_cluster import ClusterProcess
 
 pytestmark = pytest.mark.server
 

@@ -15,7 +15,7 @@ from orderlab.application import make
 from orderlab.commands import replay as command
 from orderlab.model.errors import InputError
 from orderlab.properties.export.transcript import Move
-from orderlab.sim.live import ClusterProcess
+from tests.laboratory.live_cluster import ClusterProcess
 
 LOCK = {
     "schema": 1,

@@ -116,7 +116,7 @@ class Cluster:
                     _drop_slot(shard, slot)
 
     settle = gossip
-    """As ``ClusterProcess`` names it, where the nodes do it by themselves."""
+    """As the cluster of real servers names it, where the nodes do it by themselves."""
 
     def begin_migration(self, slot: int, source: int, target: int) -> None:
         """Open ``slot``: ``target`` imports it and ``source`` migrates it. Keys stay where they are."""

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from orderlab.sim.live import ClusterProcess
 from orderlab.sim.redis.cluster import Cluster, Node
 from orderlab.sim.redis.hash_slots import hash_slot
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from tests.laboratory.conformance.comparison import same
 from tests.laboratory.conformance.grammar import Argv, Draw
+from tests.laboratory.live_cluster import ClusterProcess
 
 TAGS = (b"a", b"b", b"c")
 """Their slots belong to three different masters at the start, and move from there."""

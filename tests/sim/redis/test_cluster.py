@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from orderlab.sim.live import ClusterProcess
 from orderlab.sim.redis.cluster import Cluster, RedirectingClient
 from orderlab.sim.redis.hash_slots import hash_slot
 from orderlab.sim.redis.replies import ErrorReply
+from tests.laboratory.live_cluster import ClusterProcess
 
 KEY = b"{a}1"
 SLOT = hash_slot(KEY)

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from orderlab.sim.live import ClusterProcess
 from orderlab.sim.redis.cluster import Cluster, RedirectingClient
 from orderlab.sim.redis.hash_slots import hash_slot
 from orderlab.sim.redis.replies import ErrorReply
 from tests.laboratory.conformance.sequences import SeededDraw
 from tests.laboratory.conformance.slots import SlotJudge
+from tests.laboratory.live_cluster import ClusterProcess
 
 pytestmark = pytest.mark.server
 STEPS = 6000

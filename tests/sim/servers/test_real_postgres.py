@@ -15,15 +15,16 @@ from orderlab.model.contracts.client_steps import Fault
 from orderlab.model.contracts.session.traces import Clear, Fetch, Publication, Retry, Save, Upkeep
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.session.handlers import SessionRun
-from orderlab.sim import live_postgres
 from orderlab.sim.costs import load_costs
-from orderlab.sim.live_postgres import PostgresProcess
 from orderlab.sim.servers.postgres import StatementError
-from orderlab.sim.servers.session_tables import Incoming, RealTables, SimulatedTables, disk_bytes
+from orderlab.sim.servers.session_tables import Incoming, SimulatedTables, disk_bytes
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.bound import BoundStore
 from orderlab.sim.stores.tables import TablesBackend
+from tests.laboratory import live_postgres
+from tests.laboratory.live_postgres import PostgresProcess
 from tests.laboratory.overlaps import PAIRS, Operation, anomalies
+from tests.laboratory.real_tables import RealTables
 from tests.laboratory.tables import LIMIT, MODULUS, Step, disagreement, draw_run
 
 pytestmark = [pytest.mark.server, pytest.mark.xdist_group("postgres")]

@@ -13,10 +13,10 @@ from orderlab.properties.contracts.session.subject import Subject
 from orderlab.properties.contracts.session.validation.single_law import search
 from orderlab.properties.machines.tally import tally_of
 from orderlab.properties.profiles import Profile
-from orderlab.sim.live import ClusterProcess
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 from tests.laboratory.cluster_store import MASTERS, ServerCluster
+from tests.laboratory.live_cluster import ClusterProcess
 from tests.laboratory.slots_on_the_move import on_cluster
 
 LUA = Path(__file__).parents[5] / "lua"
