@@ -183,6 +183,8 @@ class RecordingJudge:
         self._read_back = ReadBack(binding, keys)
         self._deadline_s = None if budget_s is None else time.monotonic() + budget_s
         self._others: Counter[str] = Counter()
+        self._why_not: str | None = None
+        """Of the first call of the store's scripts that is no operation of it."""
         self._judged = _Judged()
 
     def judge(self, source: Source) -> tuple[list[Verdict], int]:
@@ -202,6 +204,7 @@ class RecordingJudge:
         for call in settled(calls):
             operation = self._read_back.find(call.argv)
             if operation is None:
+                self._why_not = self._why_not or self._read_back.why_not(call.argv)
                 self._others[call.argv[0].decode("utf-8", "replace").upper()[:20]] += 1
                 if self._read_back.is_of_unreadable(call.argv):
                     self._judged.undecided.append("; ".join(self._read_back.unreadable.values()))
@@ -327,6 +330,8 @@ class RecordingJudge:
 
     def _notes(self) -> Iterator[str]:
         yield from self._read_back.unreadable.values()
+        if self._why_not is not None:
+            yield self._why_not
         if self._others:
             most = ", ".join(f"{name} ({count})" for name, count in self._others.most_common(_NOTED))
             more = f" and {len(self._others) - _NOTED} kinds more" if len(self._others) > _NOTED else ""

@@ -46,7 +46,7 @@ def notes_of(verdicts: Sequence[Verdict]) -> Iterator[str]:
     found: dict[str, list[str]] = {}
     for verdict in verdicts:
         for note in verdict.not_covered:
-            if verdict.outcome is not Outcome.UNKNOWN and not note.startswith("vacuous"):
+            if (verdict.outcome is not Outcome.UNKNOWN or verdict.vacuous) and not note.startswith("vacuous"):
                 found.setdefault(note, []).append(verdict.law)
     yield from (f"not covered: {', '.join(laws)}: {note}" for note, laws in found.items())
     unfinished = [verdict.law for verdict in verdicts if verdict.work.get(UNFINISHED)]
@@ -56,7 +56,7 @@ def notes_of(verdicts: Sequence[Verdict]) -> Iterator[str]:
 
 def _print_table(console: Console, title: str, verdicts: Sequence[Verdict]) -> None:
     table = Table(title=escape(printable(title)), title_justify="left")
-    for heading in ("law", "verdict", "put to\nthe test", "times\nviolated", "seconds"):  # fits into 80 columns
+    for heading in ("law", "verdict", "times\nchecked", "times\nviolated", "seconds"):  # fits into 80 columns
         table.add_column(heading, no_wrap=True, justify="left" if heading in ("law", "verdict") else "right")
     for verdict in verdicts:
         work = verdict.work

@@ -182,3 +182,11 @@ def test_what_cannot_be_used_is_one_line(store: Path) -> None:
         RecordingJudge(load_binding(store), {"leas": "x"})
     with pytest.raises(InputError, match="session store"):
         RecordingJudge(load_binding(Path("orderlab/lua/session")))
+
+
+def test_a_script_that_is_called_with_other_keys_is_named_with_the_cure(store: Path) -> None:
+    found = judged(store, [(0, "invoke", 0, f"EVALSHA {SHA} 1 job:7 t"), (1, "ok", 0, 0)])
+    assert all(verdict.vacuous for verdict in found.values())
+    notes = " ".join(found["specification"].not_covered)
+    assert "the script of operations.release was called with KEYS job:7, which the binding spells {lock}" in notes
+    assert "--key NAME=TEXT" in notes

@@ -180,6 +180,8 @@ class _Readable:
     operation: str
     keys: tuple[_Pattern, ...]
     arguments: tuple[_Pattern | _Items, ...]
+    spelled: str
+    """Its keys, as the binding spells them."""
 
     @property
     def plain(self) -> int:
@@ -229,7 +231,8 @@ class ReadBack:
             else _Pattern(str(item), self._keys, place, step.command is not None)
             for item in step.command or step.args
         )  # fmt: skip
-        readable = _Readable(name, tuple(self._key(str(text), place) for text in step.keys), arguments)
+        spelled = " ".join(self._keys.get(str(text), str(text)) for text in step.keys)
+        readable = _Readable(name, tuple(self._key(str(text), place) for text in step.keys), arguments, spelled)
         alike = self._readable.setdefault(_head(step.command, bound.steps[0].script, step.function), [])
         alike.append(readable)
         alike.sort(key=lambda each: -each.plain)
@@ -256,6 +259,18 @@ class ReadBack:
     def is_of_unreadable(self, argv: Sequence[bytes]) -> bool:
         """Whether a command may be a part of an operation that is not told."""
         return _head_of(argv) in self._heads
+
+    def why_not(self, argv: Sequence[bytes]) -> str | None:
+        """Why a call of a script or function of the store is none of its operations; None: it calls none of them."""
+        near = self._readable.get(_head_of(argv))
+        if near is None or argv[0].lower() not in (*_SCRIPTS, *_LOADED, *_FUNCTIONS) or len(argv) < 3:
+            return None
+        count = int(argv[2]) if argv[2].isdigit() else 0
+        keys = " ".join(key.decode("utf-8", "backslashreplace") for key in argv[3 : 3 + count])
+        return (
+            f"the script of operations.{near[0].operation} was called with KEYS {keys}, which the binding spells "
+            f"{near[0].spelled}, or with other arguments; --key NAME=TEXT says how clients spell a key"
+        )
 
     def _read(self, each: _Readable, keys: Sequence[bytes], arguments: Sequence[bytes]) -> FoundOperation | None:
         fields: dict[str, Any] = {}
