@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,12 +15,16 @@ from orderlab.exit_codes import ExitCode
 if TYPE_CHECKING:
     from orderlab.properties.lint.linter import LintFinding
     from orderlab.properties.lint.rule import LintSettings
+    from orderlab.sim.stores.binding.results import Script
 
 
 def lint(
     paths: Annotated[list[Path], typer.Argument(help="Lua files, folders, store.toml files, programs.")],
     base: Annotated[str | None, typer.Option(help="Only what is new: against a folder, a file or a revision.")] = None,
-    server: Annotated[str, typer.Option(help="Version of the server that the scripts are for.")] = "7.0",
+    server: Annotated[
+        str | None,
+        typer.Option(help="The server that the scripts are for; as it is, what their store.toml says, or 7.0."),
+    ] = None,
     notes: Annotated[bool, typer.Option("--notes", help="Also what is no mistake but should be known.")] = False,
     fix: Annotated[bool, typer.Option("--fix", help="Make the repairs that are mechanical.")] = False,
     report: Annotated[list[str] | None, typer.Option(help="FORM=FILE; FORM is json or sarif.")] = None,
@@ -35,24 +38,23 @@ def lint(
     from orderlab.model.errors import InputError
     from orderlab.model.files import write_whole
     from orderlab.properties.lint.bindings import lint_bindings
-    from orderlab.properties.lint.linter import lint_scripts, new_findings, repaired
+    from orderlab.properties.lint.linter import new_findings, repaired
     from orderlab.properties.lint.rule import NOTE, LintSettings
     from orderlab.properties.lint.subjects import scripts_at
     from orderlab.properties.project_settings import silenced_at
     from orderlab.report.lint import lint_sarif
     from orderlab.report.output import wanted_files, write_files
-    from orderlab.sim.redis.versions import version_named
 
-    version = re.fullmatch(r"(\d{1,2})\.(\d{1,2})(?:\.\d+)?", server)
-    release = (int(version[1]), int(version[2])) if version else version_named(server).follows
+    given = LintSettings.named(server) if server is not None else None
     if fix and base is not None:
         raise InputError("--fix with --base: repairs are made of all that is found; leave one out")
     wanted = wanted_files("--report", report, ("json", "sarif"))
-    settings = LintSettings(release)
     scripts, left = scripts_at(paths, trust_adapter)
-    found = [*lint_scripts(scripts, settings), *lint_bindings(paths, scripts)]
+    found = [*_by_server(scripts, paths, given), *lint_bindings(paths, scripts)]
     if base is not None:
-        before = [finding for path in paths for finding in lint_of_base(path, base, settings, trust_adapter)]
+        before = [
+            finding for path in paths for finding in lint_of_base(path, base, given or _said(path), trust_adapter)
+        ]
         found = new_findings(found, before)
     silenced = silenced_at(Path.cwd())
     found = [finding for finding in found if (notes or finding.level != NOTE) and finding.rule not in silenced]
@@ -75,7 +77,41 @@ def lint(
     raise typer.Exit(ExitCode.VIOLATED if found else ExitCode.HOLDS)
 
 
-def lint_of_base(path: Path, base: str, settings: LintSettings, trust_adapter: bool) -> list[LintFinding]:
+def _by_server(scripts: list[Script], paths: list[Path], given: LintSettings | None) -> list[LintFinding]:
+    """What the rules say of each script, for the server that is given, or that the store.toml above it names."""
+    from itertools import groupby
+
+    from orderlab.properties.lint.linter import lint_scripts
+    from orderlab.properties.lint.rule import DEFAULT
+
+    named = next(filter(None, map(_said, paths)), DEFAULT)
+    asked = [(given or _said(script.path) or named, script) for script in scripts]
+    return [
+        finding
+        for settings, group in groupby(asked, key=lambda each: each[0])
+        for finding in lint_scripts([script for _, script in group], settings)
+    ]
+
+
+def _said(path: Path) -> LintSettings | None:
+    """For the server that the nearest store.toml at or above a path names; None where it names none."""
+    from orderlab.model.errors import InputError
+    from orderlab.model.files import read_toml
+    from orderlab.properties.lint.rule import LintSettings
+    from orderlab.sim.stores.binding.loader import FILE_NAME
+
+    for folder in (path.resolve(), *path.resolve().parents):
+        file = folder if folder.name == FILE_NAME else folder / FILE_NAME
+        if file.is_file():
+            try:
+                server = read_toml(file).get("server")
+            except InputError:  # told where the store is read
+                return None
+            return LintSettings.named(server, f"{file}: server") if isinstance(server, str) else None
+    return None
+
+
+def lint_of_base(path: Path, base: str, settings: LintSettings | None, trust_adapter: bool) -> list[LintFinding]:
     """What the old version of what lies at ``path`` has."""
     import tempfile
 
@@ -83,6 +119,7 @@ def lint_of_base(path: Path, base: str, settings: LintSettings, trust_adapter: b
     from orderlab.properties.comparison.base_revision import base_of
     from orderlab.properties.lint.bindings import lint_bindings
     from orderlab.properties.lint.linter import lint_scripts
+    from orderlab.properties.lint.rule import DEFAULT
     from orderlab.properties.lint.subjects import scripts_at
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -91,7 +128,7 @@ def lint_of_base(path: Path, base: str, settings: LintSettings, trust_adapter: b
             scripts, _ = scripts_at([before], trust_adapter)
         except InputError as error:
             raise InputError(f"--base {base}: {error}") from None
-        return [*lint_scripts(scripts, settings), *lint_bindings([before], scripts)]
+        return [*lint_scripts(scripts, settings or DEFAULT), *lint_bindings([before], scripts)]
 
 
 def _show(found: list[LintFinding], count: int, left: list[str], repaired: list[Path]) -> None:

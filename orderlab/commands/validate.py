@@ -296,7 +296,7 @@ def _lint(plan: Plan, path: Path, scripts: Sequence[Script], version: ServerVers
     from orderlab.properties.project_settings import silenced_at
     from orderlab.report.lint import mentions
 
-    settings = LintSettings(version.follows)
+    settings = LintSettings.of(version)
     findings = [*lint_scripts(scripts, settings), *lint_bindings([path], scripts)]
     if plan.base is not None:
         try:

@@ -65,6 +65,29 @@ def test_unusable_input_is_one_line(tmp_path: Path) -> None:
         assert len(ended.stderr.strip().splitlines()) == 1
 
 
+def test_a_server_that_is_unknown_is_told_with_those_that_are_known(tmp_path: Path) -> None:
+    (tmp_path / "a.lua").write_text("return redis.call('HTTL', KEYS[1], 'FIELDS', 1, 'a')\n")
+    for server in ("9.9", "7.1", "8"):
+        ended = orderlab("lint", tmp_path, "--server", server)
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert ended.stderr.strip().endswith("give one of 3.0, 3.2, 4.0, 5.0, 6.0, 6.2, 7.0, 7.2, 7.4, 8.0, valkey-8")
+    assert orderlab("lint", tmp_path, "--server", "7.4.1").returncode == 0
+
+
+def test_scripts_are_for_the_server_that_their_store_names(tmp_path: Path) -> None:
+    for store, server in (("old", "7.0"), ("new", "7.4")):
+        (tmp_path / store).mkdir()
+        (tmp_path / store / "a.lua").write_text("return redis.call('HTTL', KEYS[1], 'FIELDS', 1, 'a')\n")
+        (tmp_path / store / "store.toml").write_text(f'server = "{server}"\n')
+    told = json.loads(orderlab("lint", tmp_path, "--json").stdout)
+    assert [Path(each["file"]).parent.name for each in told["findings"]] == ["old"]
+    assert orderlab("lint", tmp_path, "--server", "8.0").returncode == 0
+    (tmp_path / "old" / "store.toml").write_text('server = "9.9"\n')
+    ended = orderlab("lint", tmp_path)
+    assert ended.returncode == 2
+    assert "store.toml: server 9.9: not a server that is known" in ended.stderr
+
+
 def test_a_folder_that_is_no_store_is_held_against_a_revision(tmp_path: Path) -> None:
     def git(*words: str) -> None:
         subprocess.run(["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True)

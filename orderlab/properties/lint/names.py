@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tree_sitter import Node
-
 from orderlab.properties.lint.rule import DEFAULT, ERROR, NOTE, LintSettings, Mention, rule
 from orderlab.properties.lint.scopes import enclosing
 from orderlab.properties.lint.values import ParsedScript, knows
 from orderlab.properties.syntax import Change
 from orderlab.sim.redis.unsupported import NOT_FROM_SCRIPTS, SERVER_COMMANDS
-from orderlab.sim.redis.versions import OPTION_SINCE, SINCE, WAITS_IN_SCRIPTS
+from orderlab.sim.redis.versions import IN_VALKEY, OPTION_SINCE, SINCE, WAITS_IN_SCRIPTS, release_title
 
 GLOBALS = frozenset(
-    b"""KEYS ARGV redis server cjson cmsgpack struct bit string table math os assert collectgarbage coroutine error
+    b"""KEYS ARGV redis cjson cmsgpack struct bit string table math os assert collectgarbage coroutine error
     gcinfo getmetatable ipairs load loadstring next pairs pcall rawequal rawget rawset select setmetatable tonumber
     tostring type unpack xpcall _VERSION _G print newproxy""".split()
 )
@@ -28,6 +26,10 @@ MEMBERS = {
     ),
 }
 """What a server leaves of two tables (Redis 7)."""
+SINCE_7_0 = frozenset(b"acl_check_cmd register_function REDIS_VERSION REDIS_VERSION_NUM".split())
+"""Of those of ``redis`` (6.2.14 has none of them)."""
+OF_VALKEY = frozenset(b"SERVER_NAME VALKEY_VERSION VALKEY_VERSION_NUM".split())
+"""What Valkey has there beside (8.1.8)."""
 DEPRECATED = {
     "GETSET": "SET with GET",
     "HMSET": "HSET",
@@ -78,16 +80,25 @@ def global_variable(script: ParsedScript, settings: LintSettings) -> Iterator[Me
 def unknown_name(script: ParsedScript, settings: LintSettings) -> Iterator[Mention]:
     assigned = {variable.name for _, variable in script.scopes.assigned_globals}
     told: set[bytes] = set()
+    members = MEMBERS | {b"redis": MEMBERS[b"redis"] | OF_VALKEY} if settings.is_valkey else MEMBERS
+    members |= {b"server": members[b"redis"]} if settings.is_valkey else {}
+    assigned |= {b"server"} if settings.is_valkey else set()
     for node in script.chunk.nodes("dot_index_expression"):
         table, member = (script.chunk.text(part) for part in node.named_children[:2])
-        if table in MEMBERS and member not in MEMBERS[table]:
-            yield Mention(node, f"there is no {script.text(node)} in a script")
+        if table not in members:
+            continue
+        if member not in members[table]:
+            of_valkey = " (Valkey 8 has it)" if table == b"redis" and member in OF_VALKEY else ""
+            yield Mention(node, f"there is no {script.text(node)} in a script{of_valkey}")
+        elif member in SINCE_7_0 and settings.server < (7, 0):
+            yield Mention(node, f"there is no {script.text(node)} in a script: it came with Redis 7.0")
     for node in script.chunk.nodes("identifier"):
         variable = script.scopes.variable(node)
         if variable is None or variable.kind != "global" or variable.name in GLOBALS | assigned | told:
             continue
         told.add(variable.name)
-        yield Mention(node, f"there is no {script.text(node)} in a script: the server ends it here")
+        of_valkey = " (Valkey 8 has it)" if variable.name == b"server" else ""
+        yield Mention(node, f"there is no {script.text(node)} in a script: the server ends it here{of_valkey}")
 
 
 @rule(
@@ -116,10 +127,14 @@ def index_from_zero(script: ParsedScript, settings: LintSettings) -> Iterator[Me
 def command_refused(script: ParsedScript, settings: LintSettings) -> Iterator[Mention]:
     for call in script.calls:
         name = call.command.name.lower()
+        if settings.version is not None and name in settings.version.further:
+            continue
         if name not in SERVER_COMMANDS and not knows(name):
             if settings.server > DEFAULT.server or call.name in SINCE:
                 continue  # it may be one of those that came later, of which `newer-server` speaks
-            yield Mention(call.command.name_node, f"no command is called {call.name} (Redis 7.0, without modules)")
+            yield Mention(
+                call.command.name_node, f"no command is called {call.name} ({settings.title}, without modules)"
+            )
         elif settings.server >= (7, 2) and name in WAITS_IN_SCRIPTS:
             continue
         elif name in NOT_FROM_SCRIPTS or (call.entry is not None and "noscript" in call.entry.flags):
@@ -140,22 +155,18 @@ def command_refused(script: ParsedScript, settings: LintSettings) -> Iterator[Me
     settings=LintSettings(server=(6, 0)),
 )
 def newer_server(script: ParsedScript, settings: LintSettings) -> Iterator[Mention]:
-    for call, what, since in needed_versions(script):
-        if since > settings.server:
-            yield Mention(call, f"{what} came with Redis {since[0]}.{since[1]}")
-
-
-def needed_versions(script: ParsedScript) -> Iterator[tuple[Node, str, tuple[int, int]]]:
-    """What of a script came after Redis 3.0: where, what, and the version."""
-    if script.chunk.source.startswith(b"#!"):
-        yield script.chunk.root, "a first line #!", (7, 0)
+    if script.chunk.source.startswith(b"#!") and settings.server < (7, 0):
+        yield Mention(script.chunk.root, "a first line #! came with Redis 7.0")
     for call in script.calls:
-        if call.name in SINCE:
-            yield call.node, call.name, SINCE[call.name]
+        needed = [(call.node, call.name, SINCE[call.name])] if call.name in SINCE else []
         for part in call.command.arguments:
-            word = (script.string(part) or b"").upper()
-            if part.type == "string" and (call.name, word) in OPTION_SINCE:
-                yield part, f"{call.name} with {word.decode()}", OPTION_SINCE[call.name, word]
+            option = call.name, (script.string(part) or b"").upper()
+            if part.type == "string" and option in OPTION_SINCE and not (settings.is_valkey and option in IN_VALKEY):
+                needed.append((part, f"{call.name} with {option[1].decode()}", OPTION_SINCE[option]))
+        for node, what, since in needed:
+            if since > settings.server:
+                came = f"{what} came with {release_title(since)}"
+                yield Mention(node, f"{came}, and {settings.title} has not taken it" if settings.is_valkey else came)
 
 
 @rule(

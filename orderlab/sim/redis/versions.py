@@ -82,9 +82,13 @@ class ServerVersion:
         return b"ERR Unbalanced %b list of streams: for each stream key %b must be specified." % (name, ids)
 
     @property
-    def has_last_id(self) -> bool:
-        """Whether XREAD takes ``+`` (Redis 7.4, Valkey 8)."""
-        return self.is_valkey or self.has((7, 4))
+    def title(self) -> str:
+        """Product and release, for messages."""
+        return f"Valkey {self.number.decode().split('.')[0]}" if self.is_valkey else release_title(self.follows)
+
+    def has_option(self, name: str, word: bytes) -> bool:
+        """Whether it knows an option, of those of ``OPTION_SINCE``."""
+        return self.has(OPTION_SINCE[name, word]) or (self.is_valkey and (name, word) in IN_VALKEY)
 
     def has(self, since: Release) -> bool:
         """Whether it has what came with a release of Redis."""
@@ -108,12 +112,13 @@ _BY_RELEASE: Final[dict[Release, str]] = {
     "ZRANDMEMBER XAUTOCLAIM GEOSEARCH GEOSEARCHSTORE",
     (7, 0): "EXPIRETIME PEXPIRETIME LMPOP ZMPOP BLMPOP BZMPOP SINTERCARD ZINTERCARD LCS SPUBLISH SSUBSCRIBE "
     "SUNSUBSCRIBE FCALL FCALL_RO FUNCTION EVAL_RO EVALSHA_RO SORT_RO",
-    (7, 2): "WAITAOF",
+    (7, 2): "WAITAOF CLIENT|SETINFO CLIENT|NO-TOUCH",
     (7, 4): "HEXPIRE HEXPIREAT HPEXPIRE HPEXPIREAT HTTL HPTTL HEXPIRETIME HPEXPIRETIME HPERSIST",
     (8, 0): "HGETDEL HGETEX HSETEX",
 }
 SINCE: Final = {name: release for release, names in _BY_RELEASE.items() for name in names.split()}
-"""Commands -> the first release of Redis that has them, where that is later than 3.0."""
+"""Commands, subcommands as ``CONTAINER|NAME`` -> the first release of Redis that has them, where that is later than
+3.0."""
 OPTION_SINCE: Final[dict[tuple[str, bytes], Release]] = {
     ("SET", b"KEEPTTL"): (6, 0),
     ("SET", b"GET"): (6, 2),
@@ -134,9 +139,12 @@ OPTION_SINCE: Final[dict[tuple[str, bytes], Release]] = {
     ("ZRANK", b"WITHSCORE"): (7, 2),
     ("ZREVRANK", b"WITHSCORE"): (7, 2),
     ("HSCAN", b"NOVALUES"): (7, 4),
+    ("XREAD", b"+"): (7, 4),
 }
 """The same of options. From 7.0 on these were asked of servers (6.2.14, 7.0.15, 7.4.1); that 7.2 has what stands beside
 it is from its documentation."""
+IN_VALKEY: Final = frozenset({("HSCAN", b"NOVALUES"), ("XREAD", b"+")})
+"""Options that Valkey 8 has, though it left Redis before they came (8.1.8)."""
 _WITH_MORE: Final = {(7, 2): -3, (7, 4): -3, (8, 0): -3}
 NEW_ARITY: Final[dict[bytes, dict[Release, int]]] = {
     **{name: {(6, 2): 3} for name in (b"expire", b"expireat", b"pexpire", b"pexpireat", b"xsetid")},
@@ -245,6 +253,15 @@ VERSIONS: Final = {
     )
 }
 DEFAULT: Final = VERSIONS["7.0"]
+
+
+RELEASES: Final = tuple(sorted({(3, 0), *_BY_RELEASE}))
+"""Those of Redis that the table tells apart."""
+
+
+def release_title(release: Release) -> str:
+    """A release of Redis, for messages."""
+    return f"Redis {release[0]}.{release[1]}"
 
 
 def version_named(name: str, place: str = "--server") -> ServerVersion:

@@ -377,3 +377,19 @@ def test_scripts_may_call_what_waits_from_7_2_on() -> None:
     source = "return redis.call('BLPOP', KEYS[1], 0)"
     assert rules_in(source, LintSettings(server=(7, 0))) == {"command-refused"}
     assert rules_in(source, LintSettings(server=(7, 4))) == set()
+
+
+def test_valkey_has_names_and_options_of_its_own_and_no_command_of_redis_7_4() -> None:
+    valkey, redis_7_0 = LintSettings.named("valkey-8"), LintSettings.named("7.0.15")
+    for own in ("server.call('GET', KEYS[1])", "redis.VALKEY_VERSION", "redis.call('HSCAN', KEYS[1], 0, 'NOVALUES')"):
+        assert rules_in(f"return {own}", valkey) == set()
+        assert rules_in(f"return {own}", redis_7_0) & {"unknown-name", "newer-server"}
+    told = linted("return redis.call('HTTL', KEYS[1], 'FIELDS', 1, 'a')", valkey)
+    assert [each.message for each in told] == ["HTTL came with Redis 7.4, and Valkey 8 has not taken it"]
+
+
+def test_redis_6_2_has_a_command_and_lacks_names_that_7_0_has() -> None:
+    older = LintSettings.named("6.2")
+    assert rules_in("return redis.call('STRALGO', 'LCS', 'STRINGS', ARGV[1], ARGV[2])", older) == set()
+    assert rules_in("return redis.REDIS_VERSION", older) == {"unknown-name"}
+    assert rules_in("return redis.REDIS_VERSION") == set()

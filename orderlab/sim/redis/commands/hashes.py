@@ -223,7 +223,7 @@ def hscan(node: NodeState, argv: Sequence[bytes]) -> Reply:
     value = node.lookup_as(argv[1], Hash)
     if value is None:
         return [b"0", []]
-    only_names = node.version.has((7, 4)) and len(argv) > 3 and option(argv[-1]) == b"NOVALUES"
+    only_names = len(argv) > 3 and option(argv[-1]) == b"NOVALUES" and node.version.has_option("HSCAN", b"NOVALUES")
     options = parse_options(argv[:-1] if only_names else argv, 3)
     following, fields = page_of(value.in_order(), not value.hashtable, cursor, options)
     if only_names:

@@ -561,7 +561,7 @@ def _resolve(node: NodeState, argv: Sequence[bytes], reading: Reading, of_group:
                     b"<consumer> option."
                 )
             reading.after.append(LAST_ID)
-        elif word == b"+" and not of_group and node.version.has_last_id:
+        elif word == b"+" and not of_group and node.version.has_option("XREAD", b"+"):
             reading.after.append(FIRST_ID if value is None or not value.length else id_before(value.top()) or FIRST_ID)
         else:
             reading.after.append(parse_id(argument))
