@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from orderlab.sim.redis.wire.served_node import ServedNode, ServeSettings
 
 
+class WhoDebugs(StrEnum):
+    """Who may call DEBUG."""
+
+    YES = "yes"
+    LOCAL = "local"
+    NO = "no"
+
+
 class ServedClock(StrEnum):
     """What time a served node goes by."""
 
@@ -37,6 +45,10 @@ def serve(
         Path | None, typer.Option(help="Lines SECONDS FAULT [ARGUMENT ...]: what goes wrong when (first node).")
     ] = None,
     server: ServerName = "7.0",
+    debug: Annotated[
+        WhoDebugs,
+        typer.Option(help="Who may call DEBUG, by which tests move time: no is what servers from 7.0 on begin with."),
+    ] = WhoDebugs.YES,
     lacks: Annotated[bool, typer.Option("--lacks", help="List what a server has and this one lacks, and end.")] = False,
 ) -> None:
     """Serve a simulated Redis node, or a cluster, to real clients, until Ctrl-C.
@@ -51,7 +63,9 @@ def serve(
     if lacks:
         _print_lacking()
         return
-    settings = ServeSettings(host, port, clock is ServedClock.VIRTUAL, password.encode(), version_named(server))
+    settings = ServeSettings(
+        host, port, clock is ServedClock.VIRTUAL, password.encode(), version_named(server), debug.value
+    )
     settings.check()
     schedule = read_schedule(faults) if faults is not None else []
     run_asynchronously(_serve(settings, cluster, schedule))

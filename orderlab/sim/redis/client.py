@@ -22,6 +22,12 @@ class Client:
     database: int = 0
     """The one that SELECT chose."""
     name: bytes = b""
+    library: dict[bytes, bytes] = field(default_factory=lambda: {b"lib-name": b"", b"lib-ver": b""})
+    """What CLIENT SETINFO said."""
+    is_untouching: bool = False
+    """CLIENT NO-TOUCH ON: what it reads counts as not used."""
+    is_kept: bool = False
+    """CLIENT NO-EVICT ON. Connections take no memory here, so that none is ever evicted."""
     queue: list[Sequence[bytes]] | None = None
     """Commands queued since MULTI; None outside of a transaction."""
     is_aborted: bool = False

@@ -67,7 +67,7 @@ def admit(node: NodeState, argv: Sequence[bytes], client: Client) -> Command:
         if client.guard is not None:
             refused = client.guard.refusal(client, argv)
             if refused is not None:
-                raise ErrorReply(refused.to_client())
+                raise ErrorReply(refused.to_client(node.version))
         if node.slots is not None and not client.is_master:
             _check_slot(node, command, argv, client)
         flags = _flags_of_call(node, command, argv, client)

@@ -337,6 +337,8 @@ class KeysInUse:
 
     def touch(self, key: bytes) -> None:
         """``key`` was just used. Its LFU counter grows with a probability that falls as it grows (``LFULogIncr``)."""
+        if self._shard.caller.is_untouching:
+            return
         if self.is_lfu:
             counter = self.frequency(key)
             if counter < LFU_MAX:

@@ -16,6 +16,7 @@ from orderlab.sim.redis.server_facts import UnknownKeys, called_row, key_places
 from orderlab.sim.redis.subscriptions import PATTERN
 from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.redis.users import READ, WRITE, Selector, User, default_user, password_hash
+from orderlab.sim.redis.versions import ServerVersion
 
 LOG_MAX: Final = 128
 """Entries of ACL LOG (``acllog-max-len``)."""
@@ -62,16 +63,27 @@ class Refusal:
     why: Denial
     name: bytes
     """The command, or the subcommand with its container."""
+    user: bytes
     at: int = 0
     """The argument that is denied: a key, or a channel."""
 
-    def to_client(self) -> bytes:
+    def _in_new_words(self) -> bytes:
+        """As servers from 7.2 on tell it, to clients and to scripts alike."""
+        if self.why is Denial.COMMAND:
+            return b"User %b has no permissions to run the '%b' command" % (self.user, self.name)
+        return b"No permissions to access a key" if self.why is Denial.KEY else b"No permissions to access a channel"
+
+    def to_client(self, version: ServerVersion) -> bytes:
         """What a client is told that calls it."""
+        if version.has((7, 2)):
+            return b"NOPERM " + self._in_new_words()
         usual = b"NOPERM this user has no permissions to run the '%b' command" % self.name
         return _TO_CLIENT.get(self.why, usual)
 
-    def to_script(self) -> bytes:
+    def to_script(self, version: ServerVersion) -> bytes:
         """What a script is told."""
+        if version.has((7, 2)):
+            return b"ERR ACL failure in script: " + self._in_new_words()
         return _TO_SCRIPT[self.why]
 
     def to_exec(self) -> bytes:
@@ -81,12 +93,13 @@ class Refusal:
             b"command is no longer allowed for the following reason: " + _TO_EXEC[self.why]
         )
 
-    def explained(self, argv: Sequence[bytes]) -> bytes:
+    def explained(self, argv: Sequence[bytes], version: ServerVersion) -> bytes:
         """What ACL DRYRUN replies."""
+        who = b"User " + self.user if version.has((7, 2)) else b"This user"
         if self.why is Denial.COMMAND:
-            return b"This user has no permissions to run the '%b' command" % self.name
+            return b"%b has no permissions to run the '%b' command" % (who, self.name)
         kind = b"key" if self.why is Denial.KEY else b"channel"
-        return b"This user has no permissions to access the '%b' %b" % (argv[self.at], kind)
+        return b"%b has no permissions to access the '%b' %b" % (who, argv[self.at], kind)
 
 
 def refusal(user: User, argv: Sequence[bytes]) -> Refusal | None:
@@ -101,7 +114,7 @@ def refusal(user: User, argv: Sequence[bytes]) -> Refusal | None:
         if why is None:
             return None
         if worst is None or (why, at) > (worst.why, worst.at):
-            worst = Refusal(why, name, at)
+            worst = Refusal(why, name, user.name, at)
     return worst
 
 

@@ -73,7 +73,7 @@ COMMANDS: dict[bytes, Command] = {}
 SPELLINGS: dict[bytes, Command] = {}
 """The same by lower-case and by upper-case name: what a lookup by the exact bytes finds at once."""
 LATER: dict[bytes, Command] = {}
-"""Commands that came after Redis 7.0 (``versions``), by lower-case name."""
+"""Commands that came after Redis 7.0 (``versions``), by lower-case name; subcommands as ``container|name``."""
 Spellings = dict[bytes, Command]
 
 
@@ -156,10 +156,10 @@ def command(
         )  # fmt: skip
         assert lower not in COMMANDS or COMMANDS[lower].handler is _no_subcommand, f"{name} is registered twice"
         container, _, subcommand = lower.partition(b"|")
-        if subcommand:
-            _container(container).subcommands[subcommand] = found
-        elif came_later(lower, DEFAULT):
+        if came_later(lower, DEFAULT):
             LATER[lower] = found
+        elif subcommand:
+            _container(container).subcommands[subcommand] = found
         else:
             COMMANDS[lower] = SPELLINGS[lower] = SPELLINGS[lower.upper()] = found
         return handler
@@ -202,7 +202,12 @@ def spellings_of(version: ServerVersion) -> Spellings:
         return SPELLINGS
     spellings: Spellings = {}
     for name, found in (COMMANDS | LATER).items():
-        if came_later(name, version) is None:
+        if came_later(name, version) is not None:
+            continue
+        container, _, subcommand = name.partition(b"|")
+        if subcommand:
+            spellings[container].subcommands[subcommand] = _as_of(found, version)
+        else:
             spellings[name] = spellings[name.upper()] = _as_of(found, version)
     return spellings
 

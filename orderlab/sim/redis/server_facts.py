@@ -69,13 +69,24 @@ class KeyPlace:
     flags: tuple[bytes, ...]
 
 
+LIKE: Final = {
+    **dict.fromkeys((b"client|setinfo", b"client|no-touch"), b"client|setname"),
+    **dict.fromkeys((b"hexpire", b"hexpireat", b"hpexpire", b"hpexpireat", b"hpersist", b"hsetex"), b"hset"),
+    **dict.fromkeys((b"httl", b"hpttl", b"hexpiretime", b"hpexpiretime"), b"hget"),
+    **dict.fromkeys((b"hgetdel", b"hgetex"), b"hincrby"),
+}
+"""Commands that came after Redis 7.0 -> one of the same categories, whose keys stand and are used alike (COMMAND
+INFO of 8.2.3)."""
+
+
 def called_row(argv: Sequence[bytes]) -> list[Reply] | None:
     """The row of the command, or subcommand, that a line calls, the kernel's or not; None: a server has none such."""
-    rows = command_rows()
-    row = rows.get(argv[0].lower())
+    rows, name = command_rows(), argv[0].lower()
+    row = rows.get(name)
     if row is not None and row[9] and len(argv) > 1:
-        return rows.get(b"%b|%b" % (argv[0].lower(), argv[1].lower()))
-    return row
+        name = b"%b|%b" % (name, argv[1].lower())
+        row = rows.get(name)
+    return [name, *rows[LIKE[name]][1:]] if row is None and name in LIKE else row
 
 
 def key_places(argv: Sequence[bytes]) -> list[KeyPlace]:

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 from orderlab.sim.redis.lua.host import split_arguments
 from orderlab.sim.redis.scanning import glob
-from orderlab.sim.redis.server_facts import command_rows
+from orderlab.sim.redis.server_facts import LIKE, command_rows
 
 CATEGORIES: Final = (
     b"keyspace read write set sortedset list hash string bitmap hyperloglog geo stream pubsub admin fast slow blocking "
@@ -180,7 +180,7 @@ class Selector:
 
     def may_call(self, name: bytes, argv: Sequence[bytes]) -> bool:
         """Whether it allows a command by name, or by its first argument."""
-        if name in self.commands:
+        if LIKE.get(name, name) in self.commands:
             return True
         at = 2 if b"|" in name else 1
         return len(argv) > at and argv[at].lower() in [word.lower() for word in self.first_arguments.get(name, ())]

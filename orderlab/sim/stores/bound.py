@@ -393,7 +393,10 @@ def load_scripts(binding: Binding, backend: Backend) -> None:
         command = (b"FUNCTION", b"LOAD", b"REPLACE") if is_library else (b"SCRIPT", b"LOAD")
         reply = backend.execute(*command, script.source)
         if isinstance(reply, ErrorReply):
-            raise InputError(f"{script.path}: {reply.message.decode('utf-8', 'replace')}; fix the script")
+            cure = "fix the script"
+            if script.source.startswith(b"#!") and not binding.server.has((7, 0)):
+                cure = f"name a newer server: a first line #! came with Redis 7.0, and this is {binding.server}"
+            raise InputError(f"{script.path}: {reply.message.decode('utf-8', 'replace')}; {cure}")
 
 
 def capabilities_of(binding: Binding) -> Capabilities:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,16 @@ def test_validate_takes_the_server_from_the_store(tmp_path: Path) -> None:
     told = orderlab("validate", store, "--trust-adapter")
     assert told.returncode == 2
     assert 'server: unknown value "6.1"' in told.stderr
+
+
+def test_a_script_with_a_first_line_for_newer_servers_is_told_so(tmp_path: Path) -> None:
+    store = tmp_path / "limiter"
+    shutil.copytree("orderlab/lua/limiter", store)
+    script = next(store.glob("*.lua"))
+    script.write_text("#!lua flags=no-writes\n" + script.read_text())
+    told = orderlab("validate", store, "--trust-adapter", "--backend", "kernel", "--server", "6.2")
+    assert told.returncode == 2
+    assert "name a newer server: a first line #! came with Redis 7.0, and this is Redis 6.2.14" in told.stderr
 
 
 @pytest.mark.parametrize("command", [("serve", "--port", "0"), ("validate", "lua/lock"), ("lint", "lua/lock")])

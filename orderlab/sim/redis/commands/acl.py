@@ -161,7 +161,7 @@ def acl_dryrun(node: NodeState, argv: Sequence[bytes]) -> Reply:
     if len(called) != row[1] and not 0 < -row[1] <= len(called):
         raise ErrorReply(b"ERR wrong number of arguments for '%b' command" % row[0])
     refused = refusal(user, called)
-    return OK if refused is None else refused.explained(called)
+    return OK if refused is None else refused.explained(called, node.version)
 
 
 @command("acl|log", -2, "admin noscript loading stale")

@@ -54,6 +54,8 @@ def _forget(node: NodeState, client: Client) -> None:
     leave_transaction(node, client)
     node.subscribers.drop(client)
     client.resp, client.name, client.asking, client.reads_replicas = 2, b"", False, False
+    client.is_untouching = False
+    client.is_kept = client.is_kept and not node.version.has((7, 2))
     client.database = 0
     node.use(0)
     node.resp = 2
@@ -99,9 +101,13 @@ def hello(node: NodeState, argv: Sequence[bytes]) -> Reply:
 
 
 def _client_name(name: bytes) -> bytes:
-    if any(not 33 <= byte <= 126 for byte in name):
+    if not _is_plain(name):
         raise ErrorReply(_BAD_NAME)
     return name
+
+
+def _is_plain(text: bytes) -> bool:
+    return all(33 <= byte <= 126 for byte in text)
 
 
 @command("client|id", 2, "noscript loading stale")
@@ -120,6 +126,27 @@ def client_getname(node: NodeState, argv: Sequence[bytes]) -> Reply:
 def client_setname(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLIENT SETNAME name; the empty name takes it away."""
     node.caller.name = _client_name(argv[2])
+    return OK
+
+
+@command("client|setinfo", 4, "noscript loading stale")
+def client_setinfo(node: NodeState, argv: Sequence[bytes]) -> Reply:
+    """CLIENT SETINFO LIB-NAME name | LIB-VER version."""
+    what = argv[2].lower()
+    if what not in node.caller.library:
+        raise ErrorReply(b"ERR Unrecognized option '%b'" % argv[2].split(b"\0")[0])
+    if not _is_plain(argv[3]):
+        raise ErrorReply(b"ERR %b cannot contain spaces, newlines or special characters." % argv[2].split(b"\0")[0])
+    node.caller.library[what] = argv[3]
+    return OK
+
+
+@command("client|no-touch", 3, "noscript loading stale")
+def client_no_touch(node: NodeState, argv: Sequence[bytes]) -> Reply:
+    """CLIENT NO-TOUCH ON | OFF."""
+    if option(argv[2]) not in (b"ON", b"OFF"):
+        raise ErrorReply(SYNTAX_ERROR)
+    node.caller.is_untouching = option(argv[2]) == b"ON"
     return OK
 
 
@@ -144,9 +171,10 @@ def client_unblock(node: NodeState, argv: Sequence[bytes]) -> Reply:
 
 @command("client|no-evict", 3, "admin noscript loading stale")
 def client_no_evict(node: NodeState, argv: Sequence[bytes]) -> Reply:
-    """CLIENT NO-EVICT ON | OFF: connections take no memory here, so none is ever evicted."""
+    """CLIENT NO-EVICT ON | OFF."""
     if option(argv[2]) not in (b"ON", b"OFF"):
         raise ErrorReply(SYNTAX_ERROR)
+    node.caller.is_kept = option(argv[2]) == b"ON"
     return OK
 
 

@@ -52,8 +52,13 @@ def exists(node: NodeState, argv: Sequence[bytes]) -> Reply:
 
 @command("touch", -2, "readonly fast", (1, -1, 1))
 def touch(node: NodeState, argv: Sequence[bytes]) -> Reply:
-    """TOUCH key [key ...]."""
-    return sum(node.lookup(key) is not None for key in argv[1:])
+    """TOUCH key [key ...]: a use, CLIENT NO-TOUCH or not; called by a script, from Redis 8.0 and Valkey 8 on."""
+    caller, version = node.caller, node.version
+    was_untouching = caller.is_untouching
+    caller.is_untouching = was_untouching and node.runs_script and not (version.has((8, 0)) or version.is_valkey)
+    count = sum(node.lookup(key) is not None for key in argv[1:])
+    caller.is_untouching = was_untouching
+    return count
 
 
 @command("type", 2, "readonly fast", (1, 1, 1))

@@ -28,6 +28,7 @@ from orderlab.sim.redis.replies import (
 from orderlab.sim.redis.scanning import glob
 from orderlab.sim.redis.server_facts import UnknownKeys, command_documents, command_rows, key_places
 from orderlab.sim.redis.unsupported import (
+    DEBUG_LACKING,
     SERVER_COMMANDS,
     SERVER_DIRECTIVES,
     SERVER_SUBCOMMANDS,
@@ -267,14 +268,6 @@ _DEBUG_ARITY = {
     b"PROTOCOL": 3,
     b"SET-DISABLE-DENY-SCRIPTS": 3,
 }
-_DEBUG_LACKING = frozenset(
-    b"""
-    SEGFAULT PANIC RESTART CRASH-AND-RECOVER ASSERT LOG LEAK LOADAOF DROP-CLUSTER-PACKET-FILTER LISTPACK QUICKLIST
-    POPULATE DIGEST DIGEST-VALUE QUICKLIST-PACKED-THRESHOLD SET-SKIP-CHECKSUM-VALIDATION AOF-FLUSH-SLEEP ERROR STRUCTSIZE HTSTATS
-    HTSTATS-KEY STRINGMATCH-LEN CONFIG-REWRITE-FORCE-ALL CLIENT-EVICTION PAUSE-CRON REPLYBUFFER MALLCTL MALLCTL-STR HELP
-    CLIENT-ENFORCE-REPLY-LIST
-    """.split()  # noqa: E501
-)
 _BIG_NUMBER = b"1234567999999999999999999999999999999"
 _PROTOCOL_TYPES = b"string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false"
 
@@ -288,7 +281,7 @@ def debug(node: NodeState, argv: Sequence[bytes]) -> Reply:
         return describe_object(node, argv[2])
     if word == b"RELOAD":
         return reload(node, argv[2:])
-    if word in _DEBUG_LACKING:
+    if word in DEBUG_LACKING:
         raise UnsupportedCommand(f"DEBUG {word.decode()}")
     if len(argv) != _DEBUG_ARITY.get(word):
         shown = argv[1].split(b"\0")[0][:128]

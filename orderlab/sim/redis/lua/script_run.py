@@ -179,7 +179,7 @@ class ScriptRun:
         if self.client.guard is not None:
             refused = self.client.guard.refusal(self.client, argv, b"lua")
             if refused is not None:
-                raise ErrorReply(refused.to_script())
+                raise ErrorReply(refused.to_script(node.version))
         if command.is_write:
             if not self.wrote:
                 self._check_first_write(command)

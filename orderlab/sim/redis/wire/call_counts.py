@@ -12,7 +12,7 @@ _REJECTIONS: Final = tuple(
     b"TRYAGAIN".split()
 )
 """Codes of errors that a command gets before it is carried out."""
-_REJECTION_TEXTS: Final = (b"ERR wrong number of arguments", b"ERR Can't execute ")
+_REJECTION_TEXTS: Final = (b"ERR wrong number of arguments", b"ERR Can't execute ", b"ERR DEBUG command not")
 
 BUCKETS: Final = 24
 

@@ -281,18 +281,20 @@ class ServedClient(asyncio.Protocol):
         """Its line of CLIENT LIST."""
         client, now_s, command = self.client, time.monotonic(), find(self._argv, self.node.shard.spellings)
         kinds = [kind for kind, _ in client.subscriptions]
-        waiting = self.output_bytes
-        facts = {
+        waiting, version = self.output_bytes, self.node.shard.version
+        watched = {"watch": len(client.watched)} if version.is_valkey or version.has((7, 4)) else {}
+        library = {name.decode(): text.decode() for name, text in client.library.items()}
+        facts: dict[str, object] = {
             "id": client.id, "addr": self.address.decode(), "laddr": self.local_address.decode(), "fd": self._fd(),
             "name": client.name.decode("latin1"), "age": int(now_s - self.begun_s), "idle": int(now_s - self.last_s),
             "flags": self._flags(), "db": client.database, "sub": kinds.count(CHANNEL),
             "psub": kinds.count(PATTERN), "ssub": kinds.count(SHARD_CHANNEL),
-            "multi": -1 if client.queue is None else len(client.queue), "qbuf": self.reader.held_bytes,
+            "multi": -1 if client.queue is None else len(client.queue), **watched, "qbuf": self.reader.held_bytes,
             "qbuf-free": 0, "argv-mem": 0, "multi-mem": 0, "rbs": 0, "rbp": 0, "obl": 0, "oll": 0, "omem": waiting,
             "tot-mem": self.reader.held_bytes + waiting, "events": "rw" if waiting else "r",
             "cmd": "NULL" if command is None else command.name.decode(),
             "user": client.user.name.decode("latin1"),
-            "redir": -1, "resp": client.resp,
+            "redir": -1, "resp": client.resp, **(library if version.has((7, 2)) else {}),
         }  # fmt: skip
         return " ".join(f"{name}={fact}" for name, fact in facts.items()).encode("latin1") + b"\n"
 
@@ -305,7 +307,8 @@ class ServedClient(asyncio.Protocol):
         flags = {
             "O": self.is_monitor, "P": bool(client.subscriptions), "x": client.queue is not None,
             "b": client.waiting is not None or self._postponed is not None, "c": self.is_closing,
-            "d": client.is_dirty, "r": client.reads_replicas,
+            "d": client.is_dirty, "r": client.reads_replicas, "e": client.is_kept,
+            "T": client.is_untouching,
         }  # fmt: skip
         return "".join(flag for flag, holds in flags.items() if holds) or "N"
 

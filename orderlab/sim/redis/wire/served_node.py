@@ -31,7 +31,7 @@ from orderlab.sim.redis.wire.meanwhile import Meanwhile
 from orderlab.sim.redis.wire.monitoring import called, is_hidden, line
 from orderlab.sim.redis.wire.served_client import FLUSH_BYTES, Gate, ServedClient, refusal
 from orderlab.sim.redis.wire.served_faults import NodeFaults
-from orderlab.sim.redis.wire.server_settings import ServerSettings
+from orderlab.sim.redis.wire.server_settings import NO_DEBUG, ServerSettings
 from orderlab.sim.redis.wire.slow_commands import SlowCommands
 
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
@@ -59,6 +59,8 @@ class ServeSettings:
     """What AUTH has to say; empty: nothing."""
     version: ServerVersion = DEFAULT
     """The server that it is."""
+    debug: str = "yes"
+    """Who may call DEBUG: yes (whoever may call all), local or no, as ``enable-debug-command`` of a server."""
 
     def check(self) -> None:
         """Raise InputError where the node would be open to anybody."""
@@ -82,9 +84,10 @@ class ServedNode:
         self.port = self.settings.port
         self.statistics = Statistics()
         password = self.settings.password
+        debug = self.settings.debug if self.settings.version.has((7, 0)) else "yes"  # older ones have no such directive
         self.permissions = Permissions(password, lambda: self.shard.now_ms, self._describe)
         self.server_settings = ServerSettings(
-            self.settings.host, self.settings.port, password, self.permissions.set_default_password
+            self.settings.host, self.settings.port, password, self.permissions.set_default_password, debug
         )
         self.slow = SlowCommands(self.server_settings)
         self.queued_ns: list[int] = []
@@ -222,9 +225,7 @@ class ServedNode:
 
     def must_wait(self, connection: ServedClient, argv: Sequence[bytes]) -> bool:
         """Whether this command must wait though the node goes on (CLIENT PAUSE)."""
-        if self._pauses_all is None:
-            return False
-        return self._pauses_all or self._may_write(connection.client, argv)
+        return self._pauses_all is not None and (self._pauses_all or self._may_write(connection.client, argv))
 
     def _may_write(self, client: Client, argv: Sequence[bytes]) -> bool:
         command = find(argv, self.shard.spellings)
@@ -462,7 +463,10 @@ class ServedNode:
         return connection.client.guard is None and not self._must_say_who(connection)  # no less than all rights
 
     def _refused(self, connection: ServedClient, argv: Sequence[bytes]) -> Reply:
-        """What a client hears that has not said who it is."""
+        """What a client hears that has not said who it is, or may not call DEBUG."""
+        if self.server_settings.guards_debug and self.server_settings.forbids(argv, connection.address):
+            connection.client.is_aborted = connection.client.queue is not None
+            return ErrorReply(NO_DEBUG)
         if connection.is_authenticated or not self._must_say_who(connection):
             return None
         command = find(argv, self.shard.spellings)
@@ -499,7 +503,8 @@ class ServedNode:
             self.statistics.errors[reply.message.split(b" ", 1)[0]] += 1
         if self._monitors and self.shard.effects is not None:
             effects, self.shard.effects = self.shard.effects, []
-            if command is not None and not is_hidden(argv) and not _is_rejected(reply):
+            is_refused = isinstance(reply, ErrorReply) and is_rejection(reply.message)
+            if command is not None and not is_hidden(argv) and not is_refused:
                 self._show(connection, argv, effects)
 
     def _count(
@@ -592,7 +597,3 @@ class ServedNode:
             self.pass_time()
         else:
             self.stand_still(slept_ms / 1000)
-
-
-def _is_rejected(reply: Reply) -> bool:
-    return isinstance(reply, ErrorReply) and is_rejection(reply.message)

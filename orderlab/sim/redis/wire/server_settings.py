@@ -15,14 +15,28 @@ from orderlab.sim.redis.unsupported import UnsupportedCommand
 
 KEPT: Final = frozenset(
     b"""
-    activedefrag activerehashing active-expire-effort always-show-logo appendfsync auto-aof-rewrite-min-size
+    activedefrag activerehashing active-expire-effort appendfsync auto-aof-rewrite-min-size
     auto-aof-rewrite-percentage crash-log-enabled crash-memcheck-enabled dbfilename dir dynamic-hz
-    hz io-threads io-threads-do-reads lazyfree-lazy-eviction lazyfree-lazy-expire
-    lazyfree-lazy-server-del lazyfree-lazy-user-del lazyfree-lazy-user-flush logfile loglevel no-appendfsync-on-rewrite
-    rdbchecksum rdbcompression repl-backlog-size repl-backlog-ttl repl-timeout save tcp-keepalive
+    hz lazyfree-lazy-eviction lazyfree-lazy-expire
+    lazyfree-lazy-server-del lazyfree-lazy-user-del lazyfree-lazy-user-flush loglevel no-appendfsync-on-rewrite
+    rdbcompression repl-backlog-size repl-backlog-ttl repl-timeout save tcp-keepalive
     """.split()
 )
 """What may be set and changes nothing that a client of this node could see."""
+IMMUTABLE: Final = frozenset(
+    b"""
+    aclfile always-show-logo aof_rewrite_cpulist appenddirname appendfilename bgsave_cpulist bio_cpulist
+    cluster-config-file cluster-enabled cluster-port daemonize disable-thp enable-debug-command enable-module-command
+    enable-protected-configs io-threads io-threads-do-reads logfile pidfile rdbchecksum replicaof server_cpulist
+    set-proc-title slaveof socket-mark-id supervised syslog-enabled syslog-facility syslog-ident tcp-backlog unixsocket
+    unixsocketperm
+    """.split()
+)
+"""What a server lets nobody change while it runs (7.0.15)."""
+NO_DEBUG: Final = (
+    b'ERR DEBUG command not allowed. If the enable-debug-command option is set to "local", you can run it from a local '
+    b"connection, otherwise you need to set this option in the configuration file, and then restart the server."
+)
 LONG_MAX: Final = (1 << 63) - 1
 _CLASSES: Final = (b"normal", b"slave", b"pubsub")
 
@@ -54,11 +68,19 @@ class ServerSettings:
     """Directives by lower-case name, beside those of ``config.DIRECTIVES``."""
 
     def __init__(
-        self, host: str, port: int, password: bytes, on_password: Callable[[bytes], None] | None = None
+        self,
+        host: str,
+        port: int,
+        password: bytes,
+        on_password: Callable[[bytes], None] | None = None,
+        debug: str = "yes",
     ) -> None:
+        """``debug``: who may call DEBUG, as the directive ``enable-debug-command`` says it."""
         self._texts = {name: text for name, text in setting_defaults().items() if name not in config.DIRECTIVES}
         self._texts |= {b"bind": host.encode(), b"port": b"%d" % port, b"dir": b"/", b"dbfilename": b"dump.rdb"}
         self._texts |= {b"save": b"", b"requirepass": password, b"logfile": b"", b"pidfile": b""}
+        self._texts |= {b"enable-debug-command": debug.encode()}
+        self.guards_debug = debug != "yes"
         self._on_password = on_password or (lambda text: None)
         self.clients_max = 10_000
         self.query_max_bytes = 1 << 30
@@ -74,6 +96,11 @@ class ServerSettings:
             b"slave": OutputLimit(256 << 20, 64 << 20, 60),
             b"pubsub": OutputLimit(32 << 20, 8 << 20, 60),
         }
+
+    def forbids(self, argv: Sequence[bytes], address: bytes) -> bool:
+        """Whether a client from there may not call this, as it is DEBUG."""
+        is_near = self._texts[b"enable-debug-command"] == b"local" and address.startswith((b"127.0.0.1:", b"::1:"))
+        return self.guards_debug and argv[0].lower() == b"debug" and len(argv) > 1 and not is_near
 
     def names(self) -> Sequence[bytes]:
         """Of all directives."""
@@ -95,11 +122,13 @@ class ServerSettings:
         """What sets a directive. Raises SettingError for a value that it refuses, UnsupportedCommand for one that would
         ask for what the node does not do."""
         special = self._special().get(name)
+        where = f"CONFIG SET failed (possibly related to argument '{name.decode('latin1')}') - "
+        if name in IMMUTABLE:
+            raise SettingError(where + "can't set immutable config")
         if special is not None:
             try:
                 apply, shown = special(text)
             except SettingError as error:
-                where = f"CONFIG SET failed (possibly related to argument '{name.decode('latin1')}') - "
                 raise SettingError(where + str(error)) from None
         else:
             if text != self._texts[name] and name not in KEPT:
