@@ -3,6 +3,10 @@
 Rounds of the calls that the contract finds worth trying are carried out, and after each the store is left alone until
 time changes nothing any more. What is left of operations then is what the contract's state says; a store that holds a
 byte more with every round, and goes on so, leaves something behind.
+
+The names that clients choose come again in some contracts and never in others. Most clients stay, and one goes after
+every second round: another comes in its place, under a new number and with nothing seen, so that all that it names is
+new.
 """
 
 from __future__ import annotations
@@ -12,20 +16,21 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import NamedTuple
 
-from orderlab.model.contracts.base import Call, Discrepancy
+from orderlab.model.contracts.base import Call, Discrepancy, Exchange
 from orderlab.model.contracts.client_steps import Begin, ClientStep, Die, Wait
 from orderlab.model.contracts.judge import TooManyStates
-from orderlab.properties.engine.run import ContractRun, Report
+from orderlab.model.errors import InputError
+from orderlab.properties.engine.run import ClientState, ContractRun, Report
 from orderlab.properties.engine.search import moments
 from orderlab.properties.engine.witness import told_report
 from orderlab.properties.harness.keyspace import bytes_in
 from orderlab.properties.harness.recording import REMOVING, Record, record_of
 from orderlab.sim.redis.shard import Effect, FrozenKeyspace
 
-ROUNDS = ((12, 20, 28), (104, 124, 144))
+ROUNDS = ((12, 28), (104, 124, 144))
 """When a store is measured, at first and to be sure: what keeps the last hundred of something stops before."""
 NUMBER = re.compile(rb"(?<!\d)\d{1,20}(?!\d)")
 """Digits that are one number; a longer row of them are many, appended."""
@@ -33,10 +38,14 @@ SEEN_MAX = 24
 """Replies that a client remembers: the calls that it finds worth trying shall not grow more with every round."""
 CALLS_MAX = 24
 """Of one client in one round."""
-ROOM = 8
+ROOM = 10
 """By how much the contract's state may grow: what only adds to it would leave no room for what takes away."""
+ROOM_LEFT = 2
+"""Of it to who came last alone: those who stay would use up all of it with what they name again and again."""
 POSSIBLE_MAX = 5_000
 """States of the contract that were possible besides one, each time that they were measured: a budget of the rounds."""
+DRAINS_MAX = 12
+"""Rounds until nothing is left, or no less after two."""
 RESTS_MAX = 8
 """Waits until time changes nothing any more."""
 SILENCE_MS = 400 * 24 * 3600 * 1000
@@ -151,38 +160,45 @@ class Growth:
 
 def measure(make: Callable[[], ContractRun], is_over: Callable[[], bool]) -> Growth:
     """Take the rounds and compare. Nothing is said of the growth of a store that breaks another law on the way. Where
-    nothing can be compared because of things that lapse, each is ended in its round."""
-    with suppress(TooManyStates):
-        found = _measured(make, is_over, is_lapsing=True)
-        if found.tested or found.broken is not None:
-            return found
-    with suppress(TooManyStates):
-        return _measured(make, is_over, is_lapsing=False)
-    return Growth(why_not="the contract leaves so much open on the way that more states explain it than are kept")
+    nothing can be compared because of things that lapse, each is ended in its round; where it cannot because of clients
+    that come and go, or the contract knows no more clients than it says, all stay."""
+    found = Growth(why_not="the contract leaves so much open on the way that more states explain it than are kept")
+    for are_staying, is_lapsing in product((False, True), (True, False)):
+        with suppress(TooManyStates, *(() if are_staying else (InputError,))):
+            found = _measured(make, is_over, are_staying, is_lapsing)
+            if found.tested or found.broken is not None:
+                break
+    return found
 
 
-def _measured(make: Callable[[], ContractRun], is_over: Callable[[], bool], is_lapsing: bool) -> Growth:
+def _measured(
+    make: Callable[[], ContractRun], is_over: Callable[[], bool], are_staying: bool, is_lapsing: bool
+) -> Growth:
     found = Growth()
     for rounds in ROUNDS:
-        found = _compared(make(), rounds, is_over, is_lapsing)
+        found = _compared(Rounds(make(), are_staying), rounds, is_over, is_lapsing)
         if not (found.keys or found.calls):
             break  # what seemed to grow has stopped
     return found
 
 
-def _compared(run: ContractRun, checkpoints: tuple[int, ...], is_over: Callable[[], bool], is_lapsing: bool) -> Growth:
+def _compared(rounds: Rounds, checkpoints: tuple[int, ...], is_over: Callable[[], bool], is_lapsing: bool) -> Growth:
     measured: list[Measured] = []
     keyspaces: list[FrozenKeyspace] = []
-    rounds = Rounds(run)
     for number in range(1, checkpoints[-1] + 1):
-        rounds.is_lapsing = is_lapsing and number % 2 == 1  # all are ended in those that are measured
+        if number % 2 == 1:
+            rounds.exchange_client()
+        rounds.is_second = number % 2 == 0
+        rounds.is_lapsing = is_lapsing and not rounds.is_second  # all are ended in those that are measured
         if is_over():
             return Growth(why_not="the cap on the time was reached")
         calls = rounds.take()
         if calls is None:
             return Growth(why_not="another law is broken on the way", broken=rounds.broken)
         if number in checkpoints:
-            keyspaces.append(run.backend.keyspace())
+            if not rounds.drain():
+                return Growth(why_not="another law is broken on the way", broken=rounds.broken)
+            keyspaces.append(rounds.run.backend.keyspace())
             measured.append(Measured(number, rounds.size, _bytes_of(keyspaces[-1]), calls))
             rounds.is_later = True
     start, end = measured[0], measured[-1]
@@ -222,6 +238,14 @@ class Rounds:
     """The rounds that a store is taken through, and what is seen of its keys on the way."""
 
     run: ContractRun
+    are_staying: bool = False
+    """Whether no client goes."""
+    came: int = 0
+    """Clients that came in the place of one that went."""
+    is_second: bool = False
+    """Whether it is the second round of the one that came last, which has the first turn in it."""
+    is_draining: bool = False
+    """Whether nothing comes in this round."""
     is_later: bool = False
     """Whether the first measurement is over."""
     writers: dict[bytes, Writer] = field(default_factory=dict)
@@ -253,15 +277,44 @@ class Rounds:
             raise TooManyStates("more states explain the rounds than are followed")
         return max(map(self.run.judge.asked.size, states))
 
+    def exchange_client(self) -> None:
+        """Let the last client go, and another come, unless the contract needs it."""
+        if self.is_one_spare and not self.are_staying:
+            self.run.clients[-1] = ClientState()
+            self.came += 1
+
+    @property
+    def is_one_spare(self) -> bool:
+        """Whether there is a client more than the contract is about."""
+        return len(self.run.clients) > self.run.judge.asked.contract.clients
+
+    def drain(self) -> bool:
+        """Take rounds in which nothing comes, until nothing goes any more either: what is left of things that are there
+        would hide what is left of those that were. Whether no reply breaks a law."""
+        self.is_draining, left = True, [self.size]
+        while len(left) <= DRAINS_MAX and left[-1] > 0 and (len(left) <= 2 or left[-1] < left[-3]):
+            if self.take() is None:
+                return False
+            left.append(self.size)
+        self.is_draining = False
+        return True
+
+    def is_staying(self, number: int) -> bool:
+        return not self.came or number < len(self.run.clients) - 1
+
     def take(self) -> dict[str, int] | None:
         """One round: what every client finds worth trying, with what the replies lead to, then rest. The most
         Redis calls of each operation, or None when a reply breaks a law."""
         run, most = self.run, dict[str, int]()
-        for number in range(len(run.clients)):
-            run.clients[number] = run.clients[number]._replace(seen=run.clients[number].seen[-SEEN_MAX:])
+        turns = [*range(len(run.clients) - (self.is_one_spare and self.are_staying))]
+        if self.came and self.is_second:  # others may take all that there is
+            turns = [turns[-1], *turns[:-1]]
+        for number in turns:
+            run.clients[number] = run.clients[number]._replace(seen=_remembered(run.clients[number].seen))
             made: Counter[Call | str] = Counter()
             for _ in range(CALLS_MAX):
-                call = _untried(run.judge.asked.calls(number, run.clients[number].seen), made)
+                who = number if self.is_staying(number) else number + self.came
+                call = _untried(run.judge.asked.calls(who, run.clients[number].seen), made, 1 + self.is_draining)
                 if call is None:
                     break
                 made.update((call, call.name))
@@ -297,16 +350,18 @@ class Rounds:
         """What an operation called; None when its reply breaks a law. One that makes a full state grow is taken
         back, and where things shall lapse one that ends any."""
         size, noted, taken = self.size, len(self.first), len(self.steps)
-        before = self.run.state if size >= self.room or self.is_lapsing else None
+        is_full = size >= self.room - ROOM_LEFT * self.is_staying(number)
+        before = self.run.state if is_full or self.is_lapsing or self.is_draining else None
         effects = self.run.carry_out(Begin(number, call), perform=self._perform).effects
         if self.run.clients[number].waits is not None:  # nobody else comes who might end the wait
             self._perform(Die(number))
         if self.broken is not None:
             return None
-        is_full = size >= self.room
-        if before is not None and (is_full if self.size > size else self.is_lapsing and self.size < size):
+        if before is not None and (
+            is_full or self.is_draining if self.size > size else self.is_lapsing and self.size < size
+        ):
             self.run.go_to(before)
-            self.left_out += is_full
+            self.left_out += is_full and not self.is_draining
             del self.first[noted:], self.steps[taken:]
             return []
         self.grew += self.size > size and self.is_later
@@ -328,9 +383,16 @@ class Rounds:
                     self.trimmings[key].is_always = False
 
 
-def _untried(calls: Iterable[Call], made: Counter[Call | str]) -> Call | None:
-    """Of those that were not made, the first of the operation that was called least."""
-    return min((call for call in calls if call not in made), key=lambda one: made[one.name], default=None)
+def _remembered(seen: Sequence[Exchange]) -> tuple[Exchange, ...]:
+    """The last that a client has seen, and of each other operation the last: what it named is not to be named anew."""
+    recent = seen[-SEEN_MAX:]
+    last = {one.call.name: one for one in seen}
+    return (*(one for one in last.values() if one not in recent), *recent)
+
+
+def _untried(calls: Iterable[Call], made: Counter[Call | str], times: int) -> Call | None:
+    """Of those that were not made so many times, the first of the operation that was called least."""
+    return min((call for call in calls if made[call] < times), key=lambda one: made[one.name], default=None)
 
 
 def _is_cleared_in_time(rounds: Rounds, size: int, capped: Set[bytes]) -> bool:

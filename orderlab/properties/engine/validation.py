@@ -145,7 +145,7 @@ def validate_contract(binding: Binding, order: WorkOrder = USUAL) -> ContractVal
         return marks.moved_fields(), marks.to_json()
 
     def grown(own: Findings, now: float, done: float) -> Growth:
-        growth = measure(make, lambda: budget.is_past)
+        growth = measure(lambda: make(max(3, terms.contract.clients + 1)), lambda: budget.is_past)  # one comes and goes
         note_growth(growth, reruns, own)
         return growth
 

@@ -22,6 +22,9 @@ from orderlab.model.contracts.job_queue.words import (
     names_added,
 )
 
+WORKERS = 3
+"""Names of workers: jobs come without end, and workers are a few that stay."""
+
 
 class JobQueueWorkload(PromisedQueue):
     """A store need not have every operation; what it lacks is not tried."""
@@ -40,7 +43,7 @@ class JobQueueWorkload(PromisedQueue):
         taken = [
             (one.call, told) for one in reversed(seen) if one.call.name == "take" and (told := self._told(one.reply))
         ][:2]
-        fixed = {"worker": f"w{client}", "none": ""}
+        fixed = {"worker": f"w{min(client, WORKERS - 1)}", "none": ""}
         asked_for = (
             [] if self.promises.tokens in fixed else [one.call["token"] for one in seen if one.call.name == "take"]
         )
