@@ -239,6 +239,7 @@ def within(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.usefixtures("smallest_scopes")
 @pytest.mark.parametrize("name", INPUTS)
 def test_a_damaged_input_is_one_line_or_a_verdict(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

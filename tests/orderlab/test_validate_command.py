@@ -14,7 +14,6 @@ import pytest
 
 from orderlab import cli
 from orderlab.child import asked_to_end
-from orderlab.properties.engine import validation
 from tests.in_process import orderlab
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +22,7 @@ NAMED = re.compile(r"\blua/(?:specimens/)?[a-z_]+(?:-[a-z]+)*\b")
 """A store, as papers write it."""
 NO_STORE = {"lua/specimens", "lua/libraries", "lua/shared", "lua/inbound"}
 """Nor is `lua/inbound` a subscriber's session: its numbers begin anew with each connection, which `counter` forbids."""
-CHEAP = ("--effort", "0.05", "--backend", "kernel")
+CHEAP = ("--effort", "0.01", "--backend", "kernel")
 
 Run = Callable[..., tuple[int, str]]
 
@@ -91,9 +90,8 @@ def test_every_store_that_the_papers_name_is_in_the_table() -> None:
     [*NAMED_STORES, *(pytest.param(one, marks=pytest.mark.exhaustive) for one in OTHERS)],
     ids=lambda store: store.path.rpartition("/")[2],
 )
-def test_a_store_has_its_verdicts_and_its_exit_code(run: Run, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Tried beside the contracts' own tests, and not once more here.
-    monkeypatch.setattr(validation, "crowd", lambda make, search: None)
+@pytest.mark.usefixtures("smallest_scopes")
+def test_a_store_has_its_verdicts_and_its_exit_code(run: Run, store: Store) -> None:
     code, told = run(*store.arguments, "--json", *CHEAP)
     found = json.loads(told)
     verdicts = {one["law"]: one["outcome"] for one in found["laws"]}
