@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from orderlab.commands.options import server_of
 from orderlab.exit_codes import ExitCode
+from orderlab.model.errors import InputError
 
 if TYPE_CHECKING:
     from orderlab.properties.costs.estimates import Checked, Dearer, Estimate
+    from orderlab.sim.redis.versions import ServerVersion
     from orderlab.sim.stores.binding.binding import Binding
 
 LUA_TIME_LIMIT_MS = 5000.0
@@ -32,7 +35,11 @@ def cost(
     batch: Annotated[int, typer.Option(min=1, help="The largest batch or page.")] = 1000,
     payload: Annotated[int, typer.Option(min=1, help="Bytes of the largest payload.")] = 64_000,
     server: Annotated[
-        str | None, typer.Option(help="Check on this server: auto (one of our own) or redis://HOST:PORT/DB.")
+        list[str] | None,
+        typer.Option(
+            help="Which server it is (6.2 to 8.0, valkey-8); or one to check on: auto (one of our own) or "
+            "redis://HOST:PORT/DB. May be given for each."
+        ),
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="Every situation, not each operation's dearest.")] = False,
     report: Annotated[list[str] | None, typer.Option(help="FORM=FILE; FORM is html or json.")] = None,
@@ -51,24 +58,38 @@ def cost(
     from orderlab.sim.stores.binding import load_binding
 
     wanted = wanted_files("--report", report, FORMS)
+    named, checked_on = _kinds_of_server(server or [])
     binding = load_binding(path, trust_adapter=trust_adapter)
+    binding = binding.on(server_of(named, binding.said_server))
     at = {"length": length or _limit_of(binding), "batch": batch, "payload": payload}
-    estimated, checked = _measured(binding, at, server)
+    estimated, checked = _measured(binding, at, checked_on)
     changes: list[Dearer] = []
     if base is not None:
         with old_store(path, base, trust_adapter) as old:
-            changes = dearer(_measured(old, at, None)[0], estimated)
+            before = old.on(server_of(named, old.said_server))
+            changes = dearer(_measured(before, at, None)[0], estimated)
     budget_us, memory = budget_ms * 1000, memory_form(estimated)
     shown = estimated if all_ else dearest(estimated)
-    text = json.dumps(_as_json(str(path), estimated, checked, changes, budget_ms), indent=1)
+    text = json.dumps(_as_json(str(path), estimated, checked, changes, budget_ms, binding.server), indent=1)
     forms = {"json": lambda: text + "\n", "html": lambda: cost_page(str(path), shown, memory, budget_us)}
     write_files([(one.file, forms[one.form]()) for one in wanted])
     if as_json:
         print(text)
     else:
         _show(estimated, shown, checked, changes, budget_us, base)
+        for each in binding.server.assumed():
+            print(f"assumed: {each}")
     is_over = any(one.at_us > budget_us for one in estimated) or any(one.grows for one in changes)
     raise typer.Exit(ExitCode.UNKNOWN if not estimated else ExitCode.VIOLATED if is_over else ExitCode.HOLDS)
+
+
+def _kinds_of_server(given: list[str]) -> tuple[str | None, str | None]:
+    """The server that is imitated and the one to check on, as they were named. Raises InputError."""
+    places = [each for each in given if each == "auto" or "://" in each]
+    names = [each for each in given if each not in places]
+    for each in (*names[1:], *places[1:]):
+        raise InputError(f"--server {each}: a second one of its kind; give one of them")
+    return (names[0] if names else None), (places[0] if places else None)
 
 
 def _limit_of(binding: Binding) -> int:
@@ -94,7 +115,12 @@ def _measured(binding: Binding, at: dict[str, int], server: str | None) -> tuple
 
 
 def _as_json(
-    store: str, estimated: list[Estimate], checked: Checked | None, changes: list[Dearer], budget_ms: float
+    store: str,
+    estimated: list[Estimate],
+    checked: Checked | None,
+    changes: list[Dearer],
+    budget_ms: float,
+    version: ServerVersion,
 ) -> dict[str, Any]:
     from dataclasses import asdict
 
@@ -102,7 +128,8 @@ def _as_json(
 
     memory = memory_form(estimated)
     return {
-        "store": store, "budget_ms": budget_ms, "operations": [one.to_json() for one in estimated],
+        "store": store, "imitates": str(version), "budget_ms": budget_ms,
+        "operations": [one.to_json() for one in estimated],
         "memory_bytes": None if memory is None else asdict(memory),
         "over": [one.situation for one in estimated if one.at_us > budget_ms * 1000],
         "server": None if checked is None else {

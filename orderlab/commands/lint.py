@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from orderlab.commands.options import server_of
 from orderlab.exit_codes import ExitCode
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def lint(
     base: Annotated[str | None, typer.Option(help="Only what is new: against a folder, a file or a revision.")] = None,
     server: Annotated[
         str | None,
-        typer.Option(help="The server that the scripts are for; as it is, what their store.toml says, or 7.0."),
+        typer.Option(help="The server that scripts are for; as it is, what store.toml says, [tool.orderlab], or 7.0."),
     ] = None,
     notes: Annotated[bool, typer.Option("--notes", help="Also what is no mistake but should be known.")] = False,
     fix: Annotated[bool, typer.Option("--fix", help="Make the repairs that are mechanical.")] = False,
@@ -82,9 +83,9 @@ def _by_server(scripts: list[Script], paths: list[Path], given: LintSettings | N
     from itertools import groupby
 
     from orderlab.properties.lint.linter import lint_scripts
-    from orderlab.properties.lint.rule import DEFAULT
+    from orderlab.properties.lint.rule import LintSettings
 
-    named = next(filter(None, map(_said, paths)), DEFAULT)
+    named = next(filter(None, map(_said, paths)), None) or LintSettings.of(server_of(None))
     asked = [(given or _said(script.path) or named, script) for script in scripts]
     return [
         finding
@@ -119,7 +120,7 @@ def lint_of_base(path: Path, base: str, settings: LintSettings | None, trust_ada
     from orderlab.properties.comparison.base_revision import base_of
     from orderlab.properties.lint.bindings import lint_bindings
     from orderlab.properties.lint.linter import lint_scripts
-    from orderlab.properties.lint.rule import DEFAULT
+    from orderlab.properties.lint.rule import LintSettings
     from orderlab.properties.lint.subjects import scripts_at
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -128,7 +129,8 @@ def lint_of_base(path: Path, base: str, settings: LintSettings | None, trust_ada
             scripts, _ = scripts_at([before], trust_adapter)
         except InputError as error:
             raise InputError(f"--base {base}: {error}") from None
-        return [*lint_scripts(scripts, settings or DEFAULT), *lint_bindings([before], scripts)]
+        settings = settings or LintSettings.of(server_of(None))
+        return [*lint_scripts(scripts, settings), *lint_bindings([before], scripts)]
 
 
 def _show(found: list[LintFinding], count: int, left: list[str], repaired: list[Path]) -> None:

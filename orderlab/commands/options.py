@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from orderlab.model.errors import InputError
-from orderlab.sim.redis.versions import VERSIONS
+from orderlab.sim.redis.versions import DEFAULT, VERSIONS, ServerVersion, version_named
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -23,6 +24,14 @@ def _known_expectation(expect: str) -> str:
 
 
 ServerName = Annotated[str, typer.Option("--server", metavar="|".join(VERSIONS), help="The server that it is.")]
+OtherServer = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="|".join(VERSIONS),
+        help="The server that it is; as it is, what the store or scenario says, [tool.orderlab], or 7.0.",
+    ),
+]
 TrustAdapter = Annotated[bool, typer.Option(help="Run the Python that a store names: its adapter, its contract.")]
 AllowVacuous = Annotated[bool, typer.Option("--allow-vacuous", help="Exit 0, not 3, where no law was tested.")]
 EveryLaw = Annotated[bool, typer.Option("--verbose", "-v", help="List every law, and how often it was tested.")]
@@ -61,6 +70,19 @@ def check_together(plan: DataclassInstance, exclusions: Sequence[Exclusion], nee
     for option, other, why in needs:
         if option in given and other not in given:
             raise InputError(why.format(_shown(given[option])))
+
+
+def server_of(given: str | None, said: ServerVersion | None = None) -> ServerVersion:
+    """The server that scripts run on: what the option names, else ``said``, what their store or scenario names, else
+    what [tool.orderlab] of the repository does. Raises InputError."""
+    from orderlab.properties.project_settings import settings_at
+
+    if given is not None:
+        return version_named(given)
+    if said is not None:
+        return said
+    settings = settings_at(Path.cwd())
+    return DEFAULT if settings is None or settings.server is None else version_named(settings.server)
 
 
 def _shown(value: Any) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orderlab.commands.options import Expect
+from orderlab.commands.options import Expect, OtherServer, server_of
 from orderlab.exit_codes import EXIT, tell
 from orderlab.report.forms import EXPORTS, REPORT_HELP
 
@@ -57,6 +58,7 @@ def race(
         ),
     ] = "",
     expect: Expect = "broken",
+    server: OtherServer = None,
 ) -> None:
     """Run client code on the kernel in every order of its commands, and judge what comes of it.
 
@@ -78,20 +80,20 @@ def race(
             )
         from orderlab.properties.clients.processes import Programs
 
-        programs = Programs(tuple(command if len(command) > 1 else command * clients), setup, check)
+        programs = Programs(tuple(command if len(command) > 1 else command * clients), setup, check, server_of(server))
         raise typer.Exit(_race_processes(programs, effort, trouble, fault or (), schedule, as_json))
     if setup or check:
         raise InputError("--setup, --check: for programs; name them by --command, or write setup= in the scenario")
     if named is None:
         raise InputError("race: write a Python file with scenarios, or --command with a program")
     raise typer.Exit(
-        _race_scenarios(named, effort, trouble, fault or (), schedule, seed, as_json, report, export, expect)
+        _race_scenarios(named, effort, trouble, fault or (), schedule, seed, as_json, report, export, expect, server)
     )
 
 
 def _race_scenarios(
     named: str, effort: str, trouble: int, faults: Sequence[str], schedule: str | None, seed: int, as_json: bool,
-    report: list[str] | None, export: list[str] | None, expect: str,
+    report: list[str] | None, export: list[str] | None, expect: str, server: str | None,
 ) -> int:  # fmt: skip
     from pathlib import Path
 
@@ -106,7 +108,7 @@ def _race_scenarios(
     wanted, exports = wanted_reports(report), wanted_files("--export", export, RACE_EXPORTS)
     path = named.partition(".py:")[0].removesuffix(".py") + ".py"
     with controlled():
-        scenarios = load(named)
+        scenarios = [replace(each, server=server_of(server, each.server)) for each in load(named)]
     if schedule is not None:
         if len(scenarios) > 1:
             raise InputError(f"--schedule: {named} has {len(scenarios)} scenarios; name one, as FILE.py:NAME")
@@ -151,12 +153,14 @@ def _race_processes(
         verdict = race_processes(programs, effort, trouble, faults)
     told = " | ".join(dict.fromkeys(programs.clients))
     if as_json:
-        print(json.dumps({"command": told, **verdict.to_json()}))
+        print(json.dumps({"command": told, "server": programs.server.name, **verdict.to_json()}))
     else:
         print(f"{told}: {verdict.outcome}" + (f" ({verdict.law})" if verdict.law else ""))
         if verdict.law:
             print(f"  {verdict.what}")
         print(f"  {verdict.how_far}")
+        for each in programs.server.assumed():
+            print(f"  assumed: {each}")
         for number, step in enumerate(verdict.steps, 1):
             print(f"  {number:3}. {step}")
         if verdict.law and schedule is None:

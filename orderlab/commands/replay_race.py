@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from orderlab.commands.options import server_of
 from orderlab.exit_codes import ExitCode
 from orderlab.model.errors import InputError
+from orderlab.sim.redis.versions import DEFAULT
 
 if TYPE_CHECKING:
     from orderlab.properties.clients.race import RaceVerdict
@@ -21,6 +24,7 @@ class OnClients(NamedTuple):
     file: str
     scenario: str
     schedule: str
+    server: str | None = None
 
 
 def race_in(data: Mapping[str, Any], place: str) -> OnClients:
@@ -28,7 +32,7 @@ def race_in(data: Mapping[str, Any], place: str) -> OnClients:
     try:
         schedule = data["schedule"]
         text = schedule if isinstance(schedule, str) else ",".join("!".join(filter(None, each)) for each in schedule)
-        gathered = OnClients(str(data["file"]), str(data["scenario"]), text)
+        gathered = OnClients(str(data["file"]), str(data["scenario"]), text, data.get("server"))
     except (KeyError, TypeError) as error:
         raise InputError(f"{place}: no schedule of a race ({type(error).__name__}: {error}); write it again") from None
     if data.get("outcome", "violated") != "violated":
@@ -44,6 +48,7 @@ def race_again(recorded: OnClients) -> tuple[Scenario, RaceVerdict]:
 
     with controlled():
         scenario = load(f"{recorded.file}:{recorded.scenario}")[0]
+        scenario = replace(scenario, server=server_of(recorded.server, scenario.server))
     return scenario, replayed(scenario, recorded.schedule)
 
 
@@ -76,6 +81,9 @@ def on_server(scenario: Scenario, verdict: RaceVerdict, backend: str, as_json: b
     with ServerBackend.start() if backend == "auto" else ServerBackend.from_url(backend) as opened:
         username, password = opened.credentials
         server = redis.Redis.from_url(opened.place, username=username, password=password)
+        meant = scenario.server or DEFAULT
+        if meant is not DEFAULT and not opened.describe().startswith(meant.family):
+            raise InputError(f"--backend {backend}: it is {opened.describe()}, and the schedule is for {meant}")
         if server.info("keyspace"):
             raise InputError(f"--backend {backend}: the server is emptied, and holds keys; name one that holds nothing")
         seen = judged(server, scenario, steps)

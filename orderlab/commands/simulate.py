@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from orderlab.commands.options import AllowVacuous, EveryLaw, Exclusion, Requirement, check_together, parsed
+from orderlab.commands.options import (
+    AllowVacuous,
+    EveryLaw,
+    Exclusion,
+    OtherServer,
+    Requirement,
+    check_together,
+    parsed,
+    server_of,
+)
 from orderlab.exit_codes import EXIT, Terminated
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome, Verdict, overall
@@ -105,16 +114,23 @@ class Plan:
     as_json: bool = False
     verbose: bool = False
     report: list[str] | None = None
+    server: str | None = None
 
     def chosen(self) -> tuple[str, Settings]:
         """The system and its settings. Raises InputError."""
-        from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
+        from orderlab.sim.systems.catalogue import SYSTEMS, entry, settings_of
         from orderlab.sim.systems.settings import read_config
 
         if self.system is None:
             raise InputError(f"simulate: which system? one of {', '.join(SYSTEMS)}; --list shows their settings")
         given = {} if self.config is None else read_config(self.config)
-        chosen = settings_of(self.system, {**given, **parsed(self.settings or [], "row=1m")})
+        given |= parsed(self.settings or [], "row=1m")
+        has_redis = "server" in entry(self.system).settings.model_fields
+        if self.server is not None and not has_redis:
+            raise InputError(f"--server {self.server}: there is no Redis in {self.system}; leave it out")
+        if has_redis and (self.server is not None or "server" not in given):
+            given["server"] = server_of(self.server).name
+        chosen = settings_of(self.system, given)
         if not SYSTEMS[self.system].has_rate and (self.sustainable or self.trace is not None):
             option = "--sustainable" if self.sustainable else "--trace"
             raise InputError(
@@ -209,6 +225,7 @@ def simulate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     verbose: EveryLaw = False,
     report: Annotated[list[str] | None, typer.Option(metavar="FORM=FILE", help=REPORT_HELP)] = None,
+    server: OtherServer = None,
 ) -> None:
     """Simulate a broker system: throughput, latency, utilisation, and the verdict of every pipeline law.
 

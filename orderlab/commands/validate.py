@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
-from orderlab.commands.options import TrustAdapter
+from orderlab.commands.options import OtherServer, TrustAdapter, server_of
 from orderlab.exit_codes import EXIT
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import worst
 from orderlab.report.forms import REPORT_HELP
-from orderlab.sim.redis.versions import DEFAULT, VERSIONS, ServerVersion, version_named
+from orderlab.sim.redis.versions import ServerVersion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,9 +59,9 @@ class Plan:
     certificate: Path | None
     server: str | None = None
 
-    def version(self, said: ServerVersion = DEFAULT) -> ServerVersion:
+    def version(self, said: ServerVersion | None = None) -> ServerVersion:
         """The server that scripts run on; ``said``: what their store says. Raises InputError."""
-        return said if self.server is None else version_named(self.server)
+        return server_of(self.server, said)
 
     def laws(self, kind: Kind, binding: Binding) -> list[str] | None:
         """Those that are judged alone, as the kind of store names them. Raises InputError."""
@@ -118,10 +118,7 @@ def validate(
         int | None,
         typer.Option("--jobs", min=1, max=256, help="Processes that searches are shared among: as many as cores."),
     ] = None,
-    server: Annotated[
-        str | None,
-        typer.Option(metavar="|".join(VERSIONS), help="The server that it is; as it is, what store.toml says, or 7.0."),
-    ] = None,
+    server: OtherServer = None,
     certificate: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Close a scope and write what `orderlab certify` checks without searching."),
@@ -159,7 +156,7 @@ def _validate(plan: Plan) -> NoReturn:
             asked.append(_scripts(plan, scripts, work))
             continue
         binding = load_binding(path, trust_adapter=plan.trust_adapter)
-        binding = binding.on(plan.version(binding.server))
+        binding = binding.on(plan.version(binding.said_server))
         asked.append(_store(plan, kind_of(binding), binding, work))
     console = Console(width=None if sys.stdout.isatty() else WIDTH_IN_PIPE)
     outcomes, subjects = [], []
@@ -349,7 +346,7 @@ def _compared(
 
     base = plan.base or ""
     with old_store(binding.path, base, plan.trust_adapter) as before:
-        old = before.on(plan.version(before.server))
+        old = before.on(plan.version(before.said_server))
         if kind_of(old) is not kind:
             raise InputError(f"{binding.place}: --base: the old store has another contract; compare stores of one kind")
 
@@ -398,7 +395,7 @@ def _kept_or_made(
     ):
         return judge()
     cache = VerdictCache()
-    key = cache.key(stores, (*asked, plan.server, server and server.describe().partition(" at ")[0]))
+    key = cache.key(stores, (*asked, stores[0].server.name, server and server.describe().partition(" at ")[0]))
     kept = cache.get(key)
     if kept is not None:
         with suppress(KeyError, ValueError):  # of another form: made anew

@@ -8,12 +8,13 @@ from typing import Any
 
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.files import read_toml
+from orderlab.sim.redis.versions import version_named
 
 FILE = "pyproject.toml"
-KEYS = {"stores": list, "effort": str, "reports": list, "silenced": list, "trust_adapter": bool}
+KEYS = {"stores": list, "effort": str, "reports": list, "silenced": list, "trust_adapter": bool, "server": str}
 EXAMPLES = {
     "stores": '["lua/queue"]', "effort": '"quick"', "reports": '["junit=junit-laws.xml"]',
-    "silenced": '["rule"]', "trust_adapter": "true",
+    "silenced": '["rule"]', "trust_adapter": "true", "server": '"7.4"',
 }  # fmt: skip
 
 
@@ -28,6 +29,8 @@ class ProjectSettings:
     silenced: tuple[str, ...] = ()
     """Rules of lint that say nothing of it."""
     trust_adapter: bool = False
+    server: str | None = None
+    """That scripts are for whose store names none."""
 
     def arguments(self) -> list[str]:
         """What `orderlab` does when it is told nothing. Raises InputError where no store is named."""
@@ -74,6 +77,8 @@ def _checked(file: Path, table: Any) -> ProjectSettings:
         from orderlab.properties.validation.effort import effort_named
 
         effort_named(table["effort"], f"{place}.effort")
+    if "server" in table:
+        version_named(table["server"], f"{place}.server")
     return ProjectSettings(
         file,
         tuple(file.parent / name for name in table.get("stores", [])),
@@ -81,6 +86,7 @@ def _checked(file: Path, table: Any) -> ProjectSettings:
         tuple(table.get("reports", [])),
         tuple(table.get("silenced", [])),
         table.get("trust_adapter", False),
+        table.get("server"),
     )
 
 

@@ -56,8 +56,14 @@ def _finding(verdict: RaceVerdict, path: str) -> Finding:
         line=own[-1] if own else Line(path=path, line=1),
         related=tuple(dict.fromkeys(own[:-1])),
         found_by="every order of the clients' commands",
-        replay=f"orderlab race {path}:{verdict.scenario} --schedule {schedule_of(verdict) or repr('')}",
-        witness={"file": path, "scenario": verdict.scenario, "schedule": schedule_of(verdict)},
+        replay=f"orderlab race {path}:{verdict.scenario} --schedule {schedule_of(verdict) or repr('')}"
+        + "".join(f" --server {verdict.server.name}" for _ in verdict.server.assumed()),
+        witness={
+            "file": path,
+            "scenario": verdict.scenario,
+            "schedule": schedule_of(verdict),
+            "server": verdict.server.name,
+        },
     )
 
 

@@ -29,6 +29,7 @@ from orderlab.sim.redis.lua.host import SharedLua
 from orderlab.sim.redis.node_state import Effect
 from orderlab.sim.redis.replies import Reply
 from orderlab.sim.redis.shard import Shard
+from orderlab.sim.redis.versions import DEFAULT, ServerVersion
 
 STEPS_MAX: Final = 2_000
 """Steps of one execution; one that takes more is cut off, and told."""
@@ -86,11 +87,11 @@ class Execution:
 
     def __init__(
         self, seed: int = 0, troubles: Sequence[str] = (), budget: int = 0, recording: bool = False, folder: str = "",
-        masters: int = 0,
+        masters: int = 0, server: ServerVersion = DEFAULT,
     ) -> None:  # fmt: skip
         """``masters``: of a cluster; 0: one node that is none."""
-        self.nodes = Nodes(masters, _scripts) if masters else None
-        self.shard = cast(Shard, self.nodes) if masters else Shard(_scripts)
+        self.nodes = Nodes(masters, _scripts, server) if masters else None
+        self.shard = cast(Shard, self.nodes) if masters else Shard(_scripts, server)
         self.shard.now_ms = FIRST_MS
         self.now_us = FIRST_MS * 1000
         self.effects: list[Effect] = []

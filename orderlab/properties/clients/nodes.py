@@ -14,6 +14,7 @@ from orderlab.sim.redis.lua.host import SharedLua
 from orderlab.sim.redis.registry import find
 from orderlab.sim.redis.replies import Reply
 from orderlab.sim.redis.shard import Shard
+from orderlab.sim.redis.versions import DEFAULT, ServerVersion
 
 HOST: Final = "127.0.0.1"
 MASTERS_MAX: Final = 16
@@ -56,8 +57,8 @@ class _Waits:
 class Nodes:
     """Masters on ports from 7000 on. What an execution asks of its shard is asked of all, a command of one."""
 
-    def __init__(self, masters: int, scripts: SharedLua) -> None:
-        self.shards = [Shard(scripts) for _ in range(masters)]
+    def __init__(self, masters: int, scripts: SharedLua, server: ServerVersion = DEFAULT) -> None:
+        self.shards = [Shard(scripts, server) for _ in range(masters)]
         self.cluster = Cluster.of(self.shards, _owners(masters))
         self.waits = _Waits(self.shards)
         self._by_client: dict[Client, Shard] = {}

@@ -18,6 +18,7 @@ from orderlab.model.errors import InputError
 from orderlab.properties.clients.footprints import SCRIPTS, StepFootprint, Touched, is_local
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.node_state import Effect
+from orderlab.sim.redis.versions import DEFAULT, ServerVersion
 from orderlab.sim.redis.wire.served_client import ServedClient
 from orderlab.sim.redis.wire.served_node import ServedNode, ServeSettings
 
@@ -48,6 +49,7 @@ class Programs:
     clients: tuple[str, ...]
     setup: str = ""
     check: str = ""
+    server: ServerVersion = DEFAULT
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ class ProcessExecution:
         self.numbers = numbers or range(len(programs.clients))
         self.programs, self.faults, self.budget = programs, tuple(faults), budget
         self.processes = [_Process(command) for command in programs.clients]
-        self.node = ServedNode(ServeSettings())
+        self.node = ServedNode(ServeSettings(version=programs.server))
         self.run = ProcessRun()
         self.touched, self.effects = Touched(), list[Effect]()
         self.changed = asyncio.Event()

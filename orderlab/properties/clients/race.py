@@ -28,6 +28,7 @@ from orderlab.properties.clients.scenario import Scenario
 from orderlab.properties.clients.troubles import ALL_TROUBLES, LATE, TROUBLES
 from orderlab.properties.harness.keyspace import shown_keyspace
 from orderlab.sim.redis.blocking import Waiting
+from orderlab.sim.redis.versions import DEFAULT, ServerVersion
 
 Faults = tuple[str, ...]
 PREEMPTIONS: Final = (1, 2, 3)
@@ -51,11 +52,14 @@ class RaceVerdict:
     """Those that were judged."""
     statements: Mapping[str, str] = field(default_factory=dict)
     """Those of a contract, in words."""
+    server: ServerVersion = DEFAULT
+    """The server that clients called."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
         return {
             "scenario": self.scenario,
+            "server": self.server.name,
             "outcome": str(self.outcome),
             "law": self.law,
             "what": self.what,
@@ -136,6 +140,7 @@ def lines_of(verdict: RaceVerdict, with_keys: bool = False) -> Iterator[str]:
     if verdict.law:
         yield f"  {verdict.what}"
     yield f"  {verdict.how_far}"
+    yield from (f"  assumed: {each}" for each in verdict.server.assumed())
     for number, step in enumerate(verdict.steps, 1):
         if step.kind == "start" or step.trouble == LATE:
             continue
@@ -168,6 +173,7 @@ def race(
             raise InputError(f"fault {fault}: unknown; {did_you_mean(fault, tuple(ALL_TROUBLES))}")
     with controlled():
         verdict = _race(scenario, EFFORTS[effort], trouble, seed, tuple(faults or TROUBLES))
+    verdict = replace(verdict, server=scenario.server or DEFAULT)
     if scenario.contract is None:
         return verdict
     return replace(verdict, statements={law.name: law.statement for law in scenario.contract.laws})
@@ -201,6 +207,7 @@ def replayed(scenario: Scenario, schedule: str) -> RaceVerdict:
     return RaceVerdict(
         scenario.name, Decision.VIOLATED if law else Decision.HOLDS, *(law or ("", "")), "one schedule, made again",
         tuple(run.execution.steps), tuple(run.execution.choices), 1, 1, _laws_of(scenario, expected),
+        server=scenario.server or DEFAULT,
     )  # fmt: skip
 
 

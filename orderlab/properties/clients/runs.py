@@ -27,6 +27,7 @@ from orderlab.properties.clients.places import place_of
 from orderlab.properties.clients.scenario import Scenario, called
 from orderlab.properties.clients.straight import fresh_client
 from orderlab.sim.redis.cluster import FIRST_PORT
+from orderlab.sim.redis.versions import DEFAULT
 
 _CLOCK: Final = re.compile(r"\b17000\d{5}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b")
 """What the virtual clock says, in seconds or finer: outcomes do not differ by it."""
@@ -142,7 +143,10 @@ def carried_out(
     **how: Any,
 ) -> FinishedRun:
     """Carry a scenario out once, along ``prefix`` to begin with."""
-    execution = Execution(troubles=troubles, budget=budget, folder=scenario.folder, masters=scenario.cluster, **how)
+    execution = Execution(
+        troubles=troubles, budget=budget, folder=scenario.folder, masters=scenario.cluster,
+        server=scenario.server or DEFAULT, **how,
+    )  # fmt: skip
     marks = Marks(execution, scenario.contract)
     if scenario.setup is not None:
         _alone(execution, partial(_completed, scenario.setup, ClientMarks(marks, -1)))

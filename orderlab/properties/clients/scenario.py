@@ -15,6 +15,7 @@ from typing import Any
 from orderlab.model.contracts.base import Contract
 from orderlab.model.errors import InputError
 from orderlab.properties.clients.nodes import MASTERS_MAX
+from orderlab.sim.redis.versions import ServerVersion, version_named
 
 OF_A_TEST = "orderlab_scenario"
 """Where a test that ``@race`` makes keeps its scenario."""
@@ -37,6 +38,8 @@ class Scenario:
     """What ``at.does`` is judged by."""
     cluster: int = 0
     """Masters of the cluster that clients call; 0: one node that is none."""
+    server: ServerVersion | None = None
+    """The server that clients call; None: whichever is usual."""
 
     @cached_property
     def folder(self) -> str:
@@ -59,6 +62,7 @@ def scenario(
     oracle: Any = None,
     promises: Mapping[str, Any] | None = None,
     cluster: int = 0,
+    server: str | None = None,
 ) -> Callable[[Callable[..., Any]], Scenario]:
     """Make a scenario of a function that ``clients`` clients run at once. With a list of functions those are the
     clients, and what is decorated is called at the end with a client of its own, to look at what is left.
@@ -66,6 +70,7 @@ def scenario(
     A client's function takes ``redis``, ``at``, both or none. ``oracle``: the contract that operations (``at.does``)
     are judged by: lock, limiter, feed, job-queue, the folder of a store, or a Contract; ``promises``: as in a
     ``store.toml``. ``cluster``: masters of a cluster on ports from 7000 on, whose client (RedisCluster) is handed.
+    ``server``: 6.2 to 8.0 or valkey-8, as ``race --server`` takes it.
     """
     contract = None
     if oracle is not None:
@@ -79,14 +84,16 @@ def scenario(
     if not 0 <= cluster <= MASTERS_MAX:
         raise InputError(f"scenario: cluster: {cluster} masters; write 1 to {MASTERS_MAX}, or leave it out")
 
+    version = None if server is None else version_named(server, "scenario: server")
+
     def declare(function: Callable[..., Any]) -> Scenario:
         if isinstance(clients, int):
-            return Scenario(function.__name__, (function,) * clients, setup, serial, None, contract, cluster)
+            return Scenario(function.__name__, (function,) * clients, setup, serial, None, contract, cluster, version)
         from orderlab.properties.clients.gate import says_nothing
 
         # One that says nothing leaves outcomes to be compared, as where there is none.
         at_the_end = None if says_nothing(function) else function
-        return Scenario(function.__name__, tuple(clients), setup, serial, at_the_end, contract, cluster)
+        return Scenario(function.__name__, tuple(clients), setup, serial, at_the_end, contract, cluster, version)
 
     return declare
 

@@ -18,6 +18,7 @@ from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.feed.process import POST, Argv, RedisProcess, Work
 from orderlab.sim.feed.settings import ZaqarSettings
 from orderlab.sim.redis.shard import Shard
+from orderlab.sim.redis.versions import VERSIONS
 from orderlab.sim.systems.blame import Key, Reached
 from orderlab.sim.systems.series import Slices
 from orderlab.sim.systems.system import TICK_US, FollowedSystem, Served
@@ -88,7 +89,10 @@ class SharedFeed(FollowedSystem[ZaqarSettings]):
         self.web: WebCosts = costs.web
         self.work = Work.of(costs, settings.messages)
         self.head = Station(settings.web_cores)
-        self.processes = [RedisProcess(Shard(), costs.redis.speed) for _ in range(settings.redis_processes)]
+        self.processes = [
+            RedisProcess(Shard(version=VERSIONS[settings.server]), costs.redis.speed)
+            for _ in range(settings.redis_processes)
+        ]
         for process in self.processes:
             process.shard.execute((b"SCRIPT", b"LOAD", POST))
         self.counters = [b"%d.counter" % queue for queue in range(settings.queues)]

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from orderlab.sim.redis.versions import ServerName
 from orderlab.sim.systems.settings import Settings
 
 Cure = Literal["watch", "lua", "race"]
@@ -18,6 +19,8 @@ class ZaqarSettings(Settings):
     """What keeps two producers from taking one rank: a watched counter, a script, or nothing (race)."""
     producers: int = Field(default=18, ge=1, le=100_000)
     """Each posts again once it is answered: so many requests are under way."""
+    server: ServerName = "7.0"
+    """What the processes of Redis are, as ``--server`` names it."""
     queues: int = Field(default=4, ge=1, le=10_000)
     """A producer draws one for each request."""
     messages: int = Field(default=1, ge=1, le=1000)

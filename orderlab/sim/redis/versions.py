@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from orderlab.model.errors import InputError
 
+ServerName = Literal["6.2", "7.0", "7.2", "7.4", "8.0", "valkey-8"]
+"""The names of ``VERSIONS``, as files and settings take them."""
 Release = tuple[int, int]
 """Major and minor number of a release of Redis."""
 

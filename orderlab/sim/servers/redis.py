@@ -26,6 +26,7 @@ from orderlab.sim.redis.memory import MemoryAccount
 from orderlab.sim.redis.registry import SCRIPT_CALLS
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import FrozenKeyspace, Shard, execute_all
+from orderlab.sim.redis.versions import DEFAULT, ServerVersion
 from orderlab.sim.servers.requests import Commands, Request, batch_of
 
 COUNT_EVERY, COUNT_SELDOM = 256, 4096
@@ -70,11 +71,11 @@ Written = Commands | FrozenKeyspace
 class Follower:
     """A replica, or what the append-only file holds: the same commands, ``lag_us`` later."""
 
-    def __init__(self, lag_us: int, sources: Sequence[bytes], lua: SharedLua) -> None:
+    def __init__(self, lag_us: int, sources: Sequence[bytes], lua: SharedLua, version: ServerVersion = DEFAULT) -> None:
         self.lag_us = lag_us
         self._sources = sources
-        self._lua = lua
-        self.shard = shard_with(sources, lua)
+        self._lua, self._version = lua, version
+        self.shard = shard_with(sources, lua, version)
         self._waiting: deque[tuple[int, int, Written]] = deque()
 
     def note(self, begun_us: int, clock_us: int, requests: Written, now_us: int) -> None:
@@ -90,7 +91,7 @@ class Follower:
 
     def synchronise(self, master: Shard) -> None:
         """Begin anew with what ``master`` holds."""
-        self.shard = shard_with(self._sources, self._lua)
+        self.shard = shard_with(self._sources, self._lua, self._version)
         self.shard.now_ms = master.now_ms
         self.shard.patch(master.freeze())
         self._waiting.clear()
@@ -106,9 +107,9 @@ class Follower:
         return sum(len(requests) for begun_us, _, requests in self._waiting if begun_us <= now_us)
 
 
-def shard_with(sources: Sequence[bytes], lua: SharedLua | None = None) -> Shard:
+def shard_with(sources: Sequence[bytes], lua: SharedLua | None = None, version: ServerVersion = DEFAULT) -> Shard:
     """An empty shard that has ``sources`` loaded."""
-    shard = Shard(lua)
+    shard = Shard(lua, version)
     for source in sources:
         shard.execute((b"SCRIPT", b"LOAD", source))
     return shard
@@ -142,6 +143,7 @@ class RedisNode:
         sync: Sync = "no",
         lua: SharedLua | None = None,
         rules: ClusterRules | None = None,
+        version: ServerVersion = DEFAULT,
     ) -> None:
         self.env = env
         self.name = name
@@ -159,10 +161,11 @@ class RedisNode:
         self.epoch_us = epoch_us
         """What its clock shows at instant 0."""
         self.sync = sync
-        self._lua = lua = lua or SharedLua()
-        self.shard = shard_with(sources, lua)
-        self.replica = None if replica_lag_us is None else Follower(replica_lag_us, sources, lua)
-        self.file = None if sync == "no" else Follower(FILE_LAG_US[sync], sources, lua)
+        self._lua, self._version = lua or SharedLua(), version
+        kept = sources, self._lua, version
+        self.shard = shard_with(*kept)
+        self.replica = None if replica_lag_us is None else Follower(replica_lag_us, *kept)
+        self.file = None if sync == "no" else Follower(FILE_LAG_US[sync], *kept)
         self.cpu: Station | None = None
         """The cores of its machine, where other processes want them too; its one thread needs one of them."""
         self.is_down = False
@@ -495,7 +498,7 @@ class RedisNode:
         """The process starts again with what its append-only file holds; the number of commands that are lost, or None
         when everything is."""
         if self.file is None:
-            self._come_back(shard_with((), self._lua))
+            self._come_back(shard_with((), self._lua, self._version))
             return None
         lost = self.file.catch_up(self._crashed_us)
         self._come_back(self.file.shard)

@@ -12,6 +12,7 @@ from orderlab.sim.drivers.pipelined import PipelinedDriver, PipelineSettings
 from orderlab.sim.engine.clock import Clock, Station
 from orderlab.sim.mqtt.sessions import EPOCH_MS, StoredSessions
 from orderlab.sim.redis.lua.host import SharedLua
+from orderlab.sim.redis.versions import VERSIONS
 from orderlab.sim.servers.redis import ClusterRules, Follower, RedisNode
 from orderlab.sim.stores.binding import load_binding
 from orderlab.sim.systems.settings import FENCED, STORES, RedisSettings
@@ -41,7 +42,7 @@ class RedisSessions:
             scripts += tuple(script for script in load_binding(FENCED).scripts if script not in scripts)
         sources = [script.source for script in scripts]
         lag_ms, sync = settings.redis_replica_lag_ms, settings.appendfsync
-        lua = SharedLua()
+        lua, version = SharedLua(), VERSIONS[settings.server]
         min_lag_s = settings.min_replicas_lag_s
         rules = ClusterRules(
             round(settings.cluster_node_timeout_s * 1e6), settings.full_coverage,
@@ -50,13 +51,13 @@ class RedisSessions:
         nodes = [
             RedisNode(
                 env, f"redis-{number}", costs.redis, sources, EPOCH_MS * 1000,
-                None if lag_ms is None else round(lag_ms * 1000), "no" if sync == "off" else sync, lua, rules,
+                None if lag_ms is None else round(lag_ms * 1000), "no" if sync == "off" else sync, lua, rules, version,
             )
             for number in range(settings.redis_nodes)
         ]  # fmt: skip
         if sync == "no":
             for node in nodes:
-                node.file = Follower(FLUSHED_AFTER_US, sources, lua)
+                node.file = Follower(FLUSHED_AFTER_US, sources, lua, version)
         return cls(env, store, nodes, {hashlib.sha1(source).hexdigest().encode(): source for source in sources})
 
 

@@ -16,6 +16,7 @@ from orderlab.sim.engine.packs import NUMBER_BYTES
 from orderlab.sim.mqtt.clients import Pattern, parse_shares
 from orderlab.sim.mqtt.connections import UNLIMITED
 from orderlab.sim.mqtt.topics import RETAINED_FROM
+from orderlab.sim.redis.versions import ServerName
 
 GC_EVERY_MIN_S = 0.001
 RATE_MIN = 1e-6
@@ -341,6 +342,8 @@ class RedisSettings(DeviceSettings):
     expiry_s: int | None = Field(default=None, ge=1, le=2**32 - 1)
     """Message Expiry Interval of every message; none by default."""
     redis_nodes: int = Field(default=3, ge=1, le=1000)
+    server: ServerName = "7.0"
+    """What the nodes are, as ``--server`` names it."""
     redis_replica_lag_ms: float | None = Field(default=None, ge=0, le=60_000)
     """Lag of a replica of each node; none by default, as published."""
     appendfsync: Literal["off", "no", "everysec", "always"] = "off"

@@ -103,6 +103,11 @@ class Binding:
         """The server that the scripts are for."""
         return VERSIONS[self.store.server]
 
+    @property
+    def said_server(self) -> ServerVersion | None:
+        """The same, if the store names it."""
+        return self.server if "server" in self.store.model_fields_set else None
+
     def on(self, server: ServerVersion) -> Binding:
         """The same store on another server."""
         base = self.base and self.base.on(server)

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, StrictInt, Tag
 
 from orderlab.model.protocol.packet_id import MODULUS
+from orderlab.sim.redis.versions import ServerName
 
 JOINED = " + "
 """Between the names of files that make a script one after the other."""
@@ -239,7 +240,7 @@ class ContractStore(Table):
     """What stands in strings of programs where they put a value in, by the text of what is put in."""
     specification: str
     """The contract: one of the suite's, or ``FILE.py:CLASS``."""
-    server: Literal["6.2", "7.0", "7.2", "7.4", "8.0", "valkey-8"] = "7.0"
+    server: ServerName = "7.0"
     """The server that the scripts are for."""
     assumptions: list[str] = []
     """Sentences that every report repeats: what the store takes for granted."""

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 from pydantic import Field
 
 from orderlab.model.protocol.packet_id import MODULUS
+from orderlab.sim.redis.versions import ServerName
 from orderlab.sim.stores.binding.results import (
     Assigned,
     Cleared,
@@ -187,7 +188,7 @@ class Store(Table):
     """What stands in strings of programs where they put a value in, by the text of what is put in."""
     specification: Specification = "session"
     """The contract; a file without the key is taken for a session's."""
-    server: Literal["6.2", "7.0", "7.2", "7.4", "8.0", "valkey-8"] = "7.0"
+    server: ServerName = "7.0"
     """The server that the scripts are for."""
     tables: Literal["postgres", "postgres-async"] | None = None
     """What carries the operations out in place of a node of Redis; ``-async``: no commit waits for the log."""
