@@ -17,15 +17,17 @@ import select
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from enum import IntEnum
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
-from orderlab.platform import ENDING, UNSUPPORTED, is_supported
+from orderlab.platform import ENDING, UNSUPPORTED, is_supported, whole
 
 T = TypeVar("T")
 
@@ -58,9 +60,9 @@ SIGPIPE = 13
 """Its number wherever there is one; Windows has none."""
 
 
-class Terminated(BaseException):
+class Terminated(KeyboardInterrupt):
     """SIGTERM or SIGHUP asks this process to end, and what is half-written goes with it. The argument is the signal's
-    number."""
+    number. Python and its libraries swallow other errors in more places than this one."""
 
 
 def run_asynchronously(work: Coroutine[Any, Any, T]) -> T:
@@ -76,7 +78,7 @@ def run_asynchronously(work: Coroutine[Any, Any, T]) -> T:
             asked.append(number)
             task.cancel()
 
-        for number in before:
+        for number in ENDING if is_main else ():
             loop.add_signal_handler(number, ask, number)
         try:
             return await task
@@ -86,7 +88,9 @@ def run_asynchronously(work: Coroutine[Any, Any, T]) -> T:
             raise
 
     is_main = threading.current_thread() is threading.main_thread()
-    before = {number: signal.getsignal(number) for number in ENDING if is_main}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, *ENDING) if is_main}
+    if before.get(signal.SIGINT) is _interrupt:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # which is how asyncio knows that it may cancel
     try:
         return asyncio.run(until_asked())
     finally:
@@ -94,7 +98,7 @@ def run_asynchronously(work: Coroutine[Any, Any, T]) -> T:
             signal.signal(number, handler)
 
 
-def interrupted_by(error: KeyboardInterrupt | Terminated) -> int:
+def interrupted_by(error: KeyboardInterrupt) -> int:
     """The exit code of a command that was interrupted so."""
     return of_signal(error.args[0] if isinstance(error, Terminated) else signal.SIGINT)
 
@@ -206,16 +210,23 @@ def _waited_for(child: int, asking: set[signal.Signals]) -> int:
             return os.waitstatus_to_exitcode(status)
 
 
+WAIT_S = 0.02
+"""After which somebody is asked again who could not listen."""
+PATIENCE_S = 5.0
+"""After which one who cannot listen is interrupted all the same: a script that does not end."""
+_unheard: dict[int, float] = {}
+"""Since when which signal waits."""
+
+
 def _end_in_order() -> None:
-    """Raise Terminated when a signal asks this process to end, unless its caller has said what is to be done then."""
-
-    def end(number: int, _: object) -> None:
-        raise Terminated(number)
-
+    """Raise KeyboardInterrupt or Terminated when a signal asks this process to end, unless its caller has said what is
+    to be done then."""
     asking = [number for number in ENDING if signal.getsignal(number) == signal.SIG_DFL]
     for number in asking:
-        signal.signal(number, end)
-
+        signal.signal(number, _interrupt)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
+    _ask_again_where_lost()
     if not hasattr(os, "register_at_fork"):
         return
 
@@ -233,6 +244,38 @@ def _end_in_order() -> None:
     # A forked worker dies at once, in machine code too. What comes before it is that far waits, or Python would forget
     # it.
     os.register_at_fork(before=wait, after_in_parent=listen, after_in_child=die)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise, where that is heard; later, where it is not (`kept_whole`)."""
+    since = _unheard.setdefault(number, time.monotonic())
+    while frame is not None:
+        if frame.f_code in whole and time.monotonic() < since + PATIENCE_S:
+            _ask_later(number)
+            return
+        frame = frame.f_back
+    del _unheard[number]
+    raise KeyboardInterrupt if number == signal.SIGINT else Terminated(number)
+
+
+def _ask_later(number: int) -> None:
+    again = threading.Timer(WAIT_S, os.kill, (os.getpid(), number))
+    again.daemon = True
+    again.start()
+
+
+def _ask_again_where_lost() -> None:
+    """Python drops what a handler raises within ``__del__`` and callbacks of garbage collection."""
+    before = sys.unraisablehook
+
+    def hear(lost: sys.UnraisableHookArgs) -> None:
+        asked = lost.exc_value
+        if isinstance(asked, KeyboardInterrupt):
+            _ask_later(asked.args[0] if isinstance(asked, Terminated) else signal.SIGINT)
+        else:
+            before(lost)
+
+    sys.unraisablehook = hear
 
 
 def _is_of_verdict(code: int = 0, *_: Any) -> bool:
@@ -273,7 +316,7 @@ def _deciding_the_end(name: str) -> Iterator[None]:
 
 def ended_by(error: BaseException, name: str) -> int:
     """The exit code for what a program raised, after saying in one line what it was."""
-    if isinstance(error, (KeyboardInterrupt, Terminated)):
+    if isinstance(error, KeyboardInterrupt):
         return interrupted_by(error)
     if isinstance(error, BrokenPipeError) and _reader_has_gone():
         _drop_output()

@@ -7,9 +7,11 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
+from types import CodeType
+from typing import Any
 
 UNSUPPORTED = (
     "this system has no fork and no limits of resources, without which a script that hangs could not be ended; "
@@ -37,6 +39,19 @@ def can_fork() -> bool:
 def is_supported() -> bool:
     """Whether there is what no command does without: fork, limits of resources, and locks on files."""
     return can_fork() and all(find_spec(module) is not None for module in ("resource", "fcntl"))
+
+
+whole: set[CodeType] = set()
+"""Of functions within which a signal's handler must raise nothing (`kept_whole`)."""
+
+
+def kept_whole(function: Callable[..., Any]) -> None:
+    """While this function runs, what asks this process to end waits: what a handler raises within a callback of LLVM is
+    lost, or ends the process by SIGSEGV; within one of Lua a script may catch it, and takes it for a refused command.
+    Compiled functions have no such moments."""
+    code = getattr(function, "__code__", None)
+    if code is not None:
+        whole.add(code)
 
 
 def cores() -> int:

@@ -111,7 +111,7 @@ def record(
 def _record_redis(history: Path, server: str | None, port: int, command: list[str]) -> None:
     """Put a proxy before a server until the program has ended, or Ctrl-C."""
     find("pyarrow", "record")
-    from orderlab.exit_codes import Terminated, run_asynchronously
+    from orderlab.exit_codes import run_asynchronously
     from orderlab.sim.recording.redis_calls import CallRecording
     from orderlab.sim.recording.redis_proxy import RecordingProxy, record_program
 
@@ -125,7 +125,7 @@ def _record_redis(history: Path, server: str | None, port: int, command: list[st
     code = None
     try:
         code = run_asynchronously(record_program(proxy, port, command))
-    except (KeyboardInterrupt, Terminated):
+    except KeyboardInterrupt:
         if command or not recording.rows:
             raise
     recording.write(history)

@@ -24,7 +24,7 @@ from orderlab.commands.options import (
     parsed,
     server_of,
 )
-from orderlab.exit_codes import EXIT, Terminated
+from orderlab.exit_codes import EXIT
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome, Verdict, overall
 from orderlab.report.forms import REPORT_HELP
@@ -268,7 +268,7 @@ def _simulate(plan: Plan, system: str, chosen: Settings) -> Outcome:
             line.name = f"replication {number + 1} of {plan.replications}" if plan.replications > 1 else ""
             seed = replication_seed(plan.seed, number)
             runs.append(_run(system, chosen, seed, place, plan.trace, window, question, line))
-    except (KeyboardInterrupt, Terminated):
+    except KeyboardInterrupt:
         if not runs:
             raise
         stopped = f"stopped after {len(runs)} of {plan.replications} replications; what follows is of these alone"

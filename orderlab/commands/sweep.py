@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from rich.console import Console
 
-from orderlab.exit_codes import EXIT, Terminated, interrupted_by, leave
+from orderlab.exit_codes import EXIT, interrupted_by, leave
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 
@@ -121,7 +121,7 @@ def _shown(work: Callable[[Callable[[RunsProgress], None] | None], Found]) -> Fo
 
     try:
         return work(show)
-    except (KeyboardInterrupt, Terminated) as error:
+    except KeyboardInterrupt as error:
         goes_on = f"what is committed is kept, and the same command goes on: {' '.join(_command())}"
         typer.echo(f"\nstopped{known}; {goes_on}", err=True)
         leave(interrupted_by(error))

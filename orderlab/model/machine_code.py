@@ -23,6 +23,7 @@ from numba.core.event import Listener, install_listener
 from numba.core.runtime.nrt import rtsys
 
 from orderlab.model.files import cache_folder, is_writable
+from orderlab.platform import kept_whole
 
 ROOM = Path(__file__).parent
 LINEARIZABILITY = "checkers/linearizability/objects.py"
@@ -38,9 +39,21 @@ def njit(*, cache: bool = False, **options: Any) -> Callable[[Callable[..., Any]
         dispatcher = numba.njit(**options)(function)
         if cache and kept_in() is not None:
             dispatcher._cache = _Kept(function)  # type: ignore[no-untyped-call]  # what `enable_caching` does, with a place of ours
-        return dispatcher
+        return undisturbed(dispatcher)
 
     return compiled
+
+
+def undisturbed(dispatcher: Any) -> Any:
+    """The same compiled function; Ctrl-C and SIGTERM wait while its machine code is made or loaded."""
+    compile_or_load = dispatcher.compile
+
+    def compile_whole(signature: Any) -> Any:
+        return compile_or_load(signature)
+
+    kept_whole(compile_whole)
+    dispatcher.compile = compile_whole
+    return dispatcher
 
 
 class _Told(Listener):

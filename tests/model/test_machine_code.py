@@ -46,6 +46,7 @@ def room(tmp_path: Path) -> Path:
     made = tmp_path / "orderlab" / "model"
     made.mkdir(parents=True)
     (made.parent / "__init__.py").write_text("")
+    shutil.copy(ROOT / "orderlab" / "platform.py", made.parent)
     for name in ("__init__", "machine_code", "files", "errors"):
         shutil.copy(ROOT / "model" / f"{name}.py", made)
     (made / "machine_code.py").write_text(

@@ -23,6 +23,7 @@ from orderlab.model.history.disk import write_history
 from orderlab.model.history.notation import parse_history
 from orderlab.model.verdict import Outcome
 from orderlab.report.report import Subject
+from tests.in_process import orderlab
 
 ROOT = Path(__file__).parents[2]
 TABLE = {"HOLDS": 0, "VIOLATED": 1, "UNUSABLE": 2, "UNKNOWN": 3, "INTERNAL": 70}
@@ -238,6 +239,52 @@ def test_a_pipe_to_a_worker_is_not_the_users_pipe() -> None:
 def test_a_standard_error_that_is_full_changes_no_code() -> None:
     with Path("/dev/full").open("w") as full:
         assert process("exit_codes.run(lambda: 1 / 0, 'trial')", stderr=full).returncode == 70
+
+
+LOST = """
+import signal, time
+
+class Dropped:
+    def __del__(self):
+        os.kill(os.getpid(), {number})
+        len("the handler runs here")
+
+def main():
+    Dropped()
+    time.sleep(10)
+exit_codes.run(main, "trial")
+"""
+WITHIN_A_CALLBACK = """
+import signal, time
+from orderlab.platform import kept_whole
+
+def compile_it():
+    os.kill(os.getpid(), {number})
+    len("the handler runs here")
+    print("whole", flush=True)
+kept_whole(compile_it)
+
+def main():
+    compile_it()
+    time.sleep(10)
+exit_codes.run(main, "trial")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_asks_for_the_end_is_heard_where_python_drops_errors_and_waits_where_they_do_harm(number: int) -> None:
+    lost = process(LOST.format(number=int(number)))
+    assert (lost.returncode, lost.stderr) == (of_signal(number), "")
+    kept = process(WITHIN_A_CALLBACK.format(number=int(number)))
+    assert (kept.returncode, kept.stdout, kept.stderr) == (of_signal(number), "whole\n", "")
+
+
+def test_a_command_that_was_terminated_tells_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ended(name: str) -> None:
+        raise Terminated(signal.SIGTERM)
+
+    monkeypatch.setattr("orderlab.application.command", ended)
+    assert orderlab("docs").returncode == 143
 
 
 END_WHILE_WRITING = """

@@ -24,7 +24,7 @@ from orderlab.model.explorer.compiled.layout import Layout, layout_of
 from orderlab.model.explorer.compiled.runtime import CALLED
 from orderlab.model.explorer.compiled.translation import NotCompilable, Translator, overridden
 from orderlab.model.files import cache_folder, write_whole
-from orderlab.model.machine_code import RunTimeCache
+from orderlab.model.machine_code import RunTimeCache, undisturbed
 from orderlab.model.spec.declarations import (
     Action,
     Declaration,
@@ -352,7 +352,7 @@ def load_kernel(text: str) -> ModuleType:
     sys.modules[name] = module
     found.loader.exec_module(module)
     for function in (module.judge, module.evaluate, module.expand):
-        function._cache = RunTimeCache(function.py_func)  # type: ignore[no-untyped-call]
+        undisturbed(function)._cache = RunTimeCache(function.py_func)  # type: ignore[no-untyped-call]
     return module
 
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from orderlab.platform import kept_whole
 from orderlab.sim.redis.conditions import ScriptTimeout
 from orderlab.sim.redis.lua.engine import CompiledScript, LuaEngine
 from orderlab.sim.redis.lua.limits import Limits
@@ -381,3 +382,7 @@ def host_of(node: NodeState) -> LuaHost:
     if host is None:
         host = node.lua_host = LuaHost(node, lua=cast("SharedLua | None", node.shared_lua))
     return cast(LuaHost, host)
+
+
+for _runs_a_script in (FunctionLibraries.call, LuaHost.run, LuaHost.run_calls):
+    kept_whole(_runs_a_script)

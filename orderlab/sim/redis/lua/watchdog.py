@@ -251,7 +251,7 @@ class _Watcher:
         except BaseException as asked:
             if isinstance(asked, Exception) or asked_to_end:
                 raise
-            asked_to_end.append(int(signal.SIGINT if isinstance(asked, KeyboardInterrupt) else signal.SIGTERM))
+            asked_to_end.append(int(signal.SIGINT if type(asked) is KeyboardInterrupt else signal.SIGTERM))
             self._ask()
             answer = self.wait(pipe)
             if isinstance(answer, Unfinished):
