@@ -22,7 +22,7 @@ SHARED_CLASS_NAMES = 36
 """Names of classes that two rooms have each for itself. May only shrink."""
 SHARED_BASE_NAMES = 79
 """Files, of all but `__init__.py`, whose base name another file of the same room has too. May only shrink."""
-BACKENDS_ASKED_FOR = 8
+BACKENDS_ASKED_FOR = 4
 """Places that ask by `isinstance` which backend or store they have, instead of typing what they need. May only shrink.
 """
 RIDDLES = ("Nothing.", "The same.", "Nobody.", "As it says.", "Both.", "Neither.")

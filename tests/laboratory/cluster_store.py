@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from orderlab.model.contracts.client_steps import Fault
-from orderlab.properties.harness.recording import Record, record_of
 from orderlab.sim.redis.backends import Backend, KernelBackend
 from orderlab.sim.redis.backends.backend import FIRST_MS, Argv
 from orderlab.sim.redis.backends.dump import dump
@@ -25,6 +24,7 @@ from orderlab.sim.redis.shard import Effect, FrozenKeyspace, Shard
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.results import Fields, Result
 from orderlab.sim.stores.bound import EVERYTHING, BoundStore, Interruption, calls_for
+from orderlab.sim.stores.records import Record, record_of
 from tests.laboratory.live_cluster import ClusterProcess
 
 MASTERS = 3

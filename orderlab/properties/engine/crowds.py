@@ -16,7 +16,7 @@ from orderlab.properties.engine.crowd_sizes import pages_of, sizes_of
 from orderlab.properties.engine.run import ContractRun, Report, RunState
 from orderlab.properties.engine.search import Search
 from orderlab.properties.engine.situations import Shape, texts_in
-from orderlab.properties.harness.recording import record_of
+from orderlab.sim.stores.records import record_of
 
 AT_LENGTH = "counting at length"
 """Of what no single reply shows."""

@@ -27,8 +27,9 @@ from orderlab.properties.engine.run import ClientState, ContractRun, Report
 from orderlab.properties.engine.search import moments
 from orderlab.properties.engine.witness import told_report
 from orderlab.properties.harness.keyspace import bytes_in
-from orderlab.properties.harness.recording import REMOVING, Record, record_of
+from orderlab.properties.harness.recording import REMOVING
 from orderlab.sim.redis.shard import Effect, FrozenKeyspace
+from orderlab.sim.stores.records import Record, record_of
 
 ROUNDS = ((12, 28), (104, 124, 144))
 """When a store is measured, at first and to be sure: what keeps the last hundred of something stops before."""

@@ -20,7 +20,6 @@ from orderlab.model.contracts.sequential import BOUNDED, ONE_SLOT, WAKE_UP, Scop
 from orderlab.properties.engine.noted import noted_ms
 from orderlab.properties.engine.run import ContractRun, Core, Report, RunState
 from orderlab.properties.engine.witness import ContractReruns
-from orderlab.properties.harness.recording import record_of
 from orderlab.properties.validation.effort import CORE_STEPS, SCOPE_STEPS
 from orderlab.properties.validation.findings import Explored, Findings
 from orderlab.sim.redis.error_conditions import (
@@ -39,6 +38,7 @@ from orderlab.sim.redis.registry import SCRIPT_CALLS, find
 from orderlab.sim.redis.shard import Effect
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.bound import CpuBudget
+from orderlab.sim.stores.records import record_of
 
 CLIENT_DIES = "client-dies"
 SHAPES_MAX = 500

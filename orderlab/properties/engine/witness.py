@@ -25,7 +25,7 @@ from orderlab.properties.engine.crowd_sizes import crowding, pages_of
 from orderlab.properties.engine.marking import is_variant
 from orderlab.properties.engine.reruns import TakenAgain
 from orderlab.properties.engine.run import BESIDE_SERVERS, LIMIT_WORD, ContractRun, Report
-from orderlab.properties.harness.recording import LuaLine, line_to_look_at, lines_run, record_of
+from orderlab.properties.harness.recording import LuaLine, line_to_look_at, lines_run
 from orderlab.properties.witness.shortening import Broken
 from orderlab.properties.witness.telling import states_told
 from orderlab.properties.witness.witness import Explanation
@@ -34,6 +34,7 @@ from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.results import Failed as FailedCall
 from orderlab.sim.stores.bound import CpuBudget
+from orderlab.sim.stores.records import record_of
 
 Steps = tuple[ClientStep, ...]
 CALLS_LEFT_MAX = 4

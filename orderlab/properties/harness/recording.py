@@ -1,109 +1,17 @@
-"""A store on the kernel that writes down what each of its operations calls."""
+"""What the lines of scripts called, as the records of operations tell it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from orderlab.sim.redis.database import place_of
-from orderlab.sim.redis.registry import SCRIPT_CALLS
 from orderlab.sim.redis.replies import ErrorReply
 from orderlab.sim.redis.shard import Effect
 from orderlab.sim.stores.binding.binding import Binding
-from orderlab.sim.stores.binding.results import Failed, Fields, Result, Script
-from orderlab.sim.stores.bound import BoundStore, Interruption, kernel_of
-
-
-@dataclass(frozen=True)
-class Record:
-    """One operation: what was declared, and what was called."""
-
-    operation: str
-    client: bytes
-    declared: frozenset[bytes]
-    calls: tuple[Effect, ...]
-    """Inner calls of scripts, and plain commands."""
-    callers: tuple[bytes, ...] = ()
-    """Of each call the script: its digest, or the function of a library; nothing for a plain command, or where it is
-    not known."""
-
-    @property
-    def used(self) -> frozenset[bytes]:
-        """Keys that the calls named."""
-        return frozenset(key for call in self.calls for key in call.keys)
-
-    @property
-    def undeclared(self) -> frozenset[bytes]:
-        """Keys used by a script and not handed to it in KEYS, which names keys of whatever database."""
-        declared = {place_of(name)[1] for name in self.declared}
-        return frozenset(name for name in self.used if place_of(name)[1] not in declared)
-
-    @property
-    def writes(self) -> tuple[Effect, ...]:
-        """Calls that changed something."""
-        return tuple(call for call in self.calls if call.changes)
-
-
-def record_of(operation: str, client: bytes, effects: list[Effect]) -> Record:
-    """What a shard noted while an operation ran."""
-    scripts = [effect for effect in effects if effect.argv[0].lower() in SCRIPT_CALLS]
-    inner: list[Effect] = []
-    callers: list[bytes] = []
-    caller = b""
-    for effect in reversed(effects):  # a script is noted after what it called
-        if effect.argv[0].lower() in SCRIPT_CALLS:
-            caller = effect.argv[1].lower()
-            continue
-        inner.append(effect)
-        callers.append(caller if effect.line is not None else b"")
-    inner.reverse()
-    callers.reverse()
-    declared = frozenset(key for effect in scripts for key in effect.keys)
-    plain = frozenset(key for effect in inner if effect.line is None for key in effect.keys)
-    return Record(operation, client, declared | plain, tuple(inner), tuple(callers))
-
-
-class RecordingStore(BoundStore):
-    """Writes down while ``is_recording``. Listings are not recorded: they are the judge's, not the store's."""
-
-    def __init__(self, binding: Binding, default_expiry_ms: int) -> None:
-        self.records: list[Record] = []
-        self.is_recording = False
-        super().__init__(binding, kernel_of(binding), default_expiry_ms)
-
-    def perform(self, operation: str, client: bytes, fields: Fields, between: Interruption | None = None) -> Result:
-        """As on any store, with a record."""
-        if not self.is_recording:
-            return super().perform(operation, client, fields, between)
-        effects: list[Effect] = []
-        try:
-            with self.backend.noting(effects):
-                return super().perform(operation, client, fields, between)
-        finally:
-            self.records.append(record_of(operation, client, effects))
-
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Whatever is done within leaves no trace, in the keys or in the records: the judge does it, not the store."""
-        was_recording, self.is_recording = self.is_recording, False
-        try:
-            with super().aside():
-                yield
-        finally:
-            self.is_recording = was_recording
-
-    def listing(self, client: bytes) -> Result:
-        """A fetch of everything, after which the store is as it was."""
-        was_recording, self.is_recording = self.is_recording, False
-        try:
-            return super().listing(client)
-        finally:
-            self.is_recording = was_recording
-
+from orderlab.sim.stores.binding.results import Failed, Result, Script
+from orderlab.sim.stores.records import Record
 
 REMOVING = frozenset(
     b"del unlink getdel zrem zremrangebyrank zremrangebyscore zremrangebylex hdel lrem ltrim lpop rpop srem spop "

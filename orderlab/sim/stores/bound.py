@@ -18,13 +18,14 @@ from orderlab.sim.redis.backends import Backend, KernelBackend
 from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.redis.conditions import NodeCrashed, ScriptTimeout
 from orderlab.sim.redis.replies import ErrorReply, Reply
-from orderlab.sim.redis.shard import GrowthLimit
+from orderlab.sim.redis.shard import Effect, GrowthLimit
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.operations import scope_of
 from orderlab.sim.stores.binding.replies import ROW_SHAPES, UNREADABLE, ReplyMismatch
 from orderlab.sim.stores.binding.results import Call, Failed, Fetched, Fields, Message, Result, ScriptCall
 from orderlab.sim.stores.binding.session import Store as StoreTables
 from orderlab.sim.stores.faults import NODE_CONDITIONS, condition, is_expected_type, scratch
+from orderlab.sim.stores.records import Record, record_of
 
 CHARGED = 1_000_000
 """Instructions of one script are counted in whole millions: what ends sooner is counted by its steps."""
@@ -148,6 +149,10 @@ class SessionStore(Protocol):
         """Milliseconds by which the callers' clock is behind that of the node, which goes on while they work."""
         ...
 
+    def serve(self, version: str) -> bool:
+        """Have that version of the scripts serve. False where there is none of this name, or it serves already."""
+        ...
+
     def redis_deadlines_ms(self) -> Iterable[int]:
         """Deadlines that Redis itself keeps for the store's keys."""
         ...
@@ -213,6 +218,8 @@ class BoundStore:
         self.upkeep = backend.upkeep
         self.capabilities = capabilities_of(binding)
         self._now_ms = backend.now_ms
+        self._records: list[Record] | None = None
+        """While it is a list, operations are written down in it."""
         load_scripts(binding, backend)
 
     def set_default_expiry(self, ms: int) -> None:
@@ -259,6 +266,13 @@ class BoundStore:
         """Have the store do one thing of its ``upkeep``."""
         self.backend.keep_up(what)
 
+    def serve(self, version: str) -> bool:
+        """Have that version of the scripts serve. False where there is none of this name, or it serves already."""
+        if version not in self.versions or version == self.serving:
+            return False
+        self.serving = version
+        return True
+
     def set_now(self, now_ms: int) -> None:
         """Go to another moment; on the kernel alone."""
         self.backend.set_now(now_ms)
@@ -273,6 +287,32 @@ class BoundStore:
 
         A reply that the binding cannot read is a failure of the operation: its scripts may be anybody's.
         """
+        if self._records is None:
+            return self._perform(operation, client, fields, between)
+        effects: list[Effect] = []
+        try:
+            with self.backend.noting(effects):
+                return self._perform(operation, client, fields, between)
+        finally:
+            self._records.append(record_of(operation, client, effects))
+
+    @contextmanager
+    def recording(self) -> Iterator[list[Record]]:
+        """Within it each operation is written down, where the backend shows what is called (``shows_calls``). Listings
+        and what is done aside are not: the judge does it, not the store."""
+        with self._recording_in([]) as records:
+            assert records is not None
+            yield records
+
+    @contextmanager
+    def _recording_in(self, records: list[Record] | None) -> Iterator[list[Record] | None]:
+        before, self._records = self._records, records
+        try:
+            yield records
+        finally:
+            self._records = before
+
+    def _perform(self, operation: str, client: bytes, fields: Fields, between: Interruption | None) -> Result:
         self.cpu_budget.check()
         if self._endless_count >= self.endless_max:
             raise BudgetExceeded
@@ -333,12 +373,14 @@ class BoundStore:
 
     def listing(self, client: bytes) -> Result:
         """A fetch of everything, after which the store is as it was."""
-        with scratch(self.backend):
+        with self._recording_in(None), scratch(self.backend):
             return self.perform("fetch", client, {"count": EVERYTHING, "after": 0})
 
-    def aside(self) -> AbstractContextManager[None]:
-        """Whatever is done within leaves no trace in the keys."""
-        return scratch(self.backend)
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Whatever is done within leaves no trace, in the keys or in the records."""
+        with self._recording_in(None), scratch(self.backend):
+            yield
 
     def listing_later(self, client: bytes, ms: int) -> Result:
         """A listing ``ms`` from now, after which it is now again. On a server the keys' deadlines are brought nearer;

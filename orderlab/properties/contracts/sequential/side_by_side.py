@@ -19,7 +19,6 @@ from orderlab.model.contracts.feed.words import START, payload_of
 from orderlab.model.contracts.job_queue.contract import JobQueue
 from orderlab.model.contracts.judge import Judge, Violation
 from orderlab.properties.engine.run import ClientState, ContractRun, Report
-from orderlab.properties.harness.recording import record_of
 from orderlab.properties.side_by_side import (
     CALLS_MAX,
     CONDITIONS,
@@ -39,6 +38,7 @@ from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.redis.blocking import Waiting
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.bound import kernel_of
+from orderlab.sim.stores.records import record_of
 
 CLIENT_DIES = "client-dies"
 FOREVER_MS, LEASE_MS = 604_800_000, 600_000

@@ -43,7 +43,7 @@ from orderlab.properties.contracts.session.connecting import begin
 from orderlab.properties.contracts.session.run import Run, StepReport
 from orderlab.properties.contracts.session.saving import pass_by, save_again, save_next
 from orderlab.sim.stores.binding.results import Failed, Fetched
-from orderlab.sim.stores.bound import EVERYTHING, BoundStore, SessionStore, TimedOut
+from orderlab.sim.stores.bound import EVERYTHING, SessionStore, TimedOut
 
 MOST_ROUNDS = 64
 """Pages that a drain asks for beyond what the queue needs."""
@@ -180,9 +180,7 @@ def wait(run: SessionRun, step: Wait, report: StepReport) -> None:
 
 def serve(run: SessionRun, step: Serve, report: StepReport) -> None:
     """Another version of the scripts finds what is there: it must show what the one before it did."""
-    store = run.store
-    if isinstance(store, BoundStore) and step.scripts in store.versions and step.scripts != store.serving:
-        store.serving = step.scripts
+    if run.store.serve(step.scripts):
         report.result = Fetched()
         run.time_passed(0, report)
 

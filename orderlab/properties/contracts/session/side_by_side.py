@@ -14,7 +14,6 @@ from orderlab.model.contracts.client_steps import Fault
 from orderlab.model.contracts.session.traces import Acknowledge, Clear, Fetch, Publication, Retry, Save, Step, Upkeep
 from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.properties.contracts.session.subject import Subject
-from orderlab.properties.harness.recording import RecordingStore
 from orderlab.properties.side_by_side import (
     CALLS_MAX,
     CONDITIONS,
@@ -33,6 +32,7 @@ from orderlab.sim.redis.replies import Reply
 from orderlab.sim.servers.session_tables import Incoming, SimulatedTables, disk_bytes
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.results import Call, Failed
+from orderlab.sim.stores.bound import BoundStore, kernel_of
 from orderlab.sim.stores.tables import TABLES, TablesBackend
 
 CLIENT = b"plain-client"
@@ -41,8 +41,8 @@ CRASH = Fault("crash")
 """Of tables: their server's processes end when a save has been acknowledged."""
 
 
-class _Metered(RecordingStore):
-    """Counts the bytes of commands and replies too."""
+class _Metered(BoundStore):
+    """Counts the bytes of commands and replies."""
 
     bytes_sent = 0
 
@@ -58,8 +58,7 @@ def _publication(label: int) -> Publication:
 
 
 def _unjudged(binding: Binding) -> tuple[_Metered, SessionRun]:
-    store = _Metered(binding, FOREVER_MS)
-    store.is_recording = True
+    store = _Metered(binding, kernel_of(binding), FOREVER_MS)
     run = SessionRun(store, (CLIENT,))
     run.stop_judging()
     return store, run
@@ -71,17 +70,17 @@ def measured(binding: Binding) -> Cost:
         return measured_tables(TABLES[binding.tables])
     limit = binding.fixed.get("limit", min(LIMIT, binding.modulus))
     store, run = _unjudged(binding)
-    saves_us = 0.0
-    for label in range(1, MESSAGES + 1):
-        before = len(store.records)
-        run.perform(Save((_publication(label),), limit=limit))
-        saves_us += sum(estimate_us(record.calls) for record in store.records[before:])
-    for first in range(1, MESSAGES + 1, PAGE):
-        run.perform(Fetch(count=PAGE))
-        for label in range(first, first + PAGE):
-            run.perform(Acknowledge(label))
-    inner = sum(len(record.calls) for record in store.records)
-    spent_us = sum(estimate_us(record.calls) for record in store.records)
+    with store.recording() as saves:
+        for label in range(1, MESSAGES + 1):
+            run.perform(Save((_publication(label),), limit=limit))
+    with store.recording() as others:
+        for first in range(1, MESSAGES + 1, PAGE):
+            run.perform(Fetch(count=PAGE))
+            for label in range(first, first + PAGE):
+                run.perform(Acknowledge(label))
+    inner = sum(len(record.calls) for record in (*saves, *others))
+    saves_us = sum(estimate_us(record.calls) for record in saves)
+    spent_us = saves_us + sum(estimate_us(record.calls) for record in others)
     blocking_ms, by = _longest(binding, limit)
     return Cost(
         commands=inner / MESSAGES,
@@ -110,18 +109,16 @@ def _memory(binding: Binding, limit: int) -> float:
 def _longest(binding: Binding, limit: int) -> tuple[float, str]:
     """The operation that blocks a node longest, of those on a queue at the limit."""
     store, run = _unjudged(binding)
-    store.is_recording = False
     _filled(run, store, limit, limit)
-    store.is_recording = True
     found = []
     named: tuple[tuple[str, Step], ...] = (
         ("save that trims one", Save((_publication(limit + 1),), limit=limit)), ("fetch of everything", Fetch()),
         ("acknowledge", Acknowledge(limit)), ("clear", Clear()),
     )  # fmt: skip
     for name, step in named:
-        store.records.clear()
-        run.perform(step)
-        found.append((max((estimate_us(record.calls) / 1000 for record in store.records), default=0.0), name))
+        with store.recording() as records:
+            run.perform(step)
+        found.append((max((estimate_us(record.calls) / 1000 for record in records), default=0.0), name))
     return max(found)
 
 

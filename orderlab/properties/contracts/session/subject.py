@@ -12,13 +12,12 @@ from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.properties.contracts.session.inspection import Baseline, Inspection, measure_baseline
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.engine.reruns import TakenAgain
-from orderlab.properties.harness.recording import RecordingStore
 from orderlab.properties.validation.findings import Findings, wording
 from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.redis.lua.limits import Limits
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.lua_text import RewrittenLine, scale
-from orderlab.sim.stores.bound import BoundStore, BudgetExceeded, CpuBudget, keeps_sent
+from orderlab.sim.stores.bound import BoundStore, BudgetExceeded, CpuBudget, keeps_sent, kernel_of
 from orderlab.sim.stores.faults import NODE_CONDITIONS
 from orderlab.sim.stores.memo import MemoStore
 
@@ -55,10 +54,16 @@ class Subject:
             if self.remembers:
                 self._store = MemoStore(self.binding, DEFAULT_EXPIRY_MS, SMALL_LIMITS if self.rewritten else None)
             else:
-                self._store = RecordingStore(self.binding, DEFAULT_EXPIRY_MS)
+                self._store = BoundStore(self.binding, kernel_of(self.binding), DEFAULT_EXPIRY_MS)
             self._store.cpu_budget = self.cpu_budget
             self._store.capabilities = self._store.capabilities._replace(keeps_sent=keeps_sent(self._store))
         return self._store
+
+    def another_store(self) -> BoundStore:
+        """The store on a kernel of its own, under the same budget."""
+        store = BoundStore(self.binding, kernel_of(self.binding), DEFAULT_EXPIRY_MS)
+        store.capabilities, store.cpu_budget = self.store.capabilities, self.cpu_budget
+        return store
 
     def run(
         self,

@@ -84,6 +84,9 @@ class PlainStore:
     def advance(self, ms: int) -> None:
         self.now += ms
 
+    def serve(self, version: str) -> bool:
+        return False
+
     def redis_deadlines_ms(self) -> Iterable[int]:
         return ()
 

@@ -14,7 +14,6 @@ from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.properties.contracts.session.machines.store import StoreMachine
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.strategies import clients
-from orderlab.properties.harness.recording import RecordingStore
 from orderlab.properties.machines.tally import initialize, rule
 from orderlab.sim.redis.hash_slots import hash_slots
 
@@ -33,16 +32,9 @@ class HostileClients(StoreMachine):
 
     def perform(self, step: Step) -> StepReport:
         """As in any machine; and every operation by the slots of its keys."""
-        store = self.run.store
-        if not isinstance(store, RecordingStore):
-            return super().perform(step)
-        store.records.clear()
-        store.is_recording = True
-        try:
+        with self.bound_store.recording() as records:
             report = super().perform(step)
-        finally:
-            store.is_recording = False
-        for record in store.records:
+        for record in records if self.backend.shows_calls else ():
             self.run.coverage["an operation for a hostile client identifier"] += 1
             slots = hash_slots(record.declared | record.used)
             if len(slots) > 1:

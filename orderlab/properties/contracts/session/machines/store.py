@@ -40,7 +40,6 @@ from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.subject import Reruns, Subject
 from orderlab.properties.contracts.session.witness.explanation import explain
-from orderlab.properties.harness.recording import RecordingStore
 from orderlab.properties.machines.tally import Tally, tally_of
 from orderlab.properties.validation.findings import Finding
 from orderlab.properties.witness.confirmation import place_of
@@ -236,25 +235,27 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _keys_touched(self, step: Step) -> list[bytes]:
         """Keys that ``step`` would use, where that can be tried and recorded; elsewhere all that there are."""
-        run, store = self.run, self.run.store
-        if not isinstance(store, RecordingStore):
+        run = self.run
+        if not self.backend.shows_calls:
             return sorted(self.backend.keyspace())
         state, met, run.coverage = run.state, run.coverage, Counter()
-        was_recording, store.is_recording = store.is_recording, True
-        store.records.clear()
         try:
-            with scratch(self.backend):
+            with scratch(self.backend), self.bound_store.recording() as records:
                 run.perform(self.within_limits(step))
         finally:
-            store.is_recording = was_recording
             run.state, run.coverage = state, met
-        return sorted({key for record in store.records for key in record.used})
+        return sorted({key for record in records for key in record.used})
+
+    @property
+    def bound_store(self) -> BoundStore:
+        """What the steps are taken on, where it has a binding."""
+        store: BoundStore = self.run.store  # type: ignore[assignment]
+        return store
 
     @property
     def backend(self) -> Backend:
         """What the store runs on."""
-        found: Backend = self.run.store.backend  # type: ignore[attr-defined]
-        return found
+        return self.bound_store.backend
 
     def teardown(self) -> None:
         """Once the trouble is over, everything comes out in the end and nothing stays behind."""

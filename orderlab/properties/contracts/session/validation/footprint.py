@@ -24,16 +24,16 @@ from orderlab.model.contracts.session.traces import (
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.properties.contracts.session.strategies import HOSTILE_CLIENTS
-from orderlab.properties.contracts.session.subject import CLIENTS, DEFAULT_EXPIRY_MS, Subject, fitted_step
+from orderlab.properties.contracts.session.subject import CLIENTS, Subject, fitted_step
 from orderlab.properties.contracts.session.validation.scenarios import SCENARIOS
 from orderlab.properties.harness.keyspace import spellings
-from orderlab.properties.harness.recording import Record, RecordingStore
 from orderlab.properties.validation.findings import Findings
 from orderlab.sim.costs import estimate_us
 from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.redis.hash_slots import hash_slot
 from orderlab.sim.stores.binding.results import Failed
 from orderlab.sim.stores.bound import BudgetExceeded, TimedOut
+from orderlab.sim.stores.records import Record
 
 WHOLE_KEYSPACE = (b"keys", b"scan", b"flushall", b"flushdb", b"dbsize", b"randomkey")
 """Commands whose work depends on everybody's keys."""
@@ -140,18 +140,16 @@ def battery(subject: Subject) -> list[Step]:
 
 def _visit_client(subject: Subject, client: bytes, findings: Findings, footprint: Footprint) -> bool:
     """The battery for one client. False when a script had to be stopped: there is no point in going on."""
-    store = RecordingStore(subject.binding, DEFAULT_EXPIRY_MS)
-    store.is_recording = True
-    store.capabilities, store.cpu_budget = subject.store.capabilities, subject.cpu_budget
+    store = subject.another_store()
     taken: list[Step] = []
     try:
         run = SessionRun(store, (client,))
         for step in battery(subject):
-            store.records.clear()
             taken.append(step)
-            report = run.perform(step)
+            with store.recording() as records:
+                report = run.perform(step)
             found = list(report.discrepancies)
-            for record in store.records:
+            for record in records:
                 found += _judge_record(record, footprint)
                 findings.coverage["an operation for a hostile client identifier"] += 1
                 findings.work["operations"] += 1
@@ -175,19 +173,17 @@ def _visit_scenarios(subject: Subject, findings: Findings, footprint: Footprint)
 
 
 def _take_scenarios(subject: Subject, findings: Findings, footprint: Footprint) -> None:
-    store = RecordingStore(subject.binding, DEFAULT_EXPIRY_MS)
-    store.is_recording = True
-    store.capabilities, store.cpu_budget = subject.store.capabilities, subject.cpu_budget
+    store = subject.another_store()
     for steps in SCENARIOS.values():
         store.restart(FIRST_MS)
         run, taken = SessionRun(store, CLIENTS), []
         for step in steps:
-            store.records.clear()
             taken.append(fitted_step(step, subject))
-            report = run.perform(taken[-1])
-            found = [one for record in store.records for one in _judge_record(record, footprint)]
+            with store.recording() as records:
+                report = run.perform(taken[-1])
+            found = [one for record in records for one in _judge_record(record, footprint)]
             findings.add(found, subject.trace(taken), "footprint")
-            findings.work["operations"] += len(store.records)
+            findings.work["operations"] += len(records)
             if isinstance(report.result, TimedOut):
                 return
             if report.diverges:
@@ -238,27 +234,25 @@ def _visit_length(subject: Subject, size: int, findings: Findings, footprint: Fo
     right or wrong. False when a script had to be stopped.
     """
     is_first = not is_judged
-    store = RecordingStore(subject.binding, DEFAULT_EXPIRY_MS)
-    store.is_recording = True
-    store.capabilities, store.cpu_budget = subject.store.capabilities, subject.cpu_budget
+    store = subject.another_store()
     run = SessionRun(store, (b"plain-client",))
     taken: list[Step] = []
     if not is_judged:
         run.stop_judging()
     at_limit = size == (subject.limit or CONFIGURED_LIMIT)
     for situation, step in _situations(subject, size, store.largest_batch):
-        store.records.clear()
         taken.append(step)
-        report = run.perform(step)
+        with store.recording() as records:
+            report = run.perform(step)
         if is_first and (isinstance(report.result, Failed) or getattr(report.result, "refused", None) is not None):
             return _visit_length(subject, size, findings, footprint, is_judged=True)
         found = (
             list(report.discrepancies) if is_judged else [one for one in report.discrepancies if one.law == "bounded"]
         )
-        findings.work["operations"] += len(store.records)
-        for record in store.records:
+        findings.work["operations"] += len(records)
+        for record in records:
             _note_keys(record, footprint)
-        for record in store.records[-1:]:
+        for record in records[-1:]:
             commands, ms = len(record.calls), estimate_us(record.calls) / 1000
             if situation:
                 footprint.costs[situation][size] = commands, ms

@@ -3,6 +3,7 @@ at."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ from orderlab.model.protocol.packet_id import MODULUS
 from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.properties.contracts.session.run import StepReport
 from orderlab.properties.contracts.session.subject import Reruns
-from orderlab.properties.harness.recording import RecordingStore, line_to_look_at, lines_run
+from orderlab.properties.harness.recording import line_to_look_at, lines_run
 from orderlab.properties.validation.findings import was_stopped
 from orderlab.properties.witness.witness import Explanation
 from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.stores.binding.results import Failed, Removed
 from orderlab.sim.stores.bound import TimedOut
+from orderlab.sim.stores.records import Record
 
 MANY = 8
 """Messages of one answer, or live ones, that are told one by one."""
@@ -27,29 +29,30 @@ def explain(reruns: Reruns, trace: Trace) -> Explanation:
     subject = reruns.subject
     run, taken = reruns.start(trace)
     store = subject.store
-    assert isinstance(store, RecordingStore)
     told = ["" for _ in range(taken)]
     states = ["" for _ in range(taken)]
     keyspaces: list[FrozenKeyspace | None] = [None] * taken
     ran: list[tuple[tuple[Path, int], ...]] = [()] * taken
     before: FrozenKeyspace = store.backend.visible()
-    store.is_recording = True
     report: StepReport | None = None
+    records: Sequence[Record] = ()
     exhausts = False
     for step in trace.steps[taken:]:
         before = store.backend.visible()
-        store.records.clear()
-        report = run.perform(step)
+        with store.recording() as called:
+            report = run.perform(step)
+        records = called
         exhausts = exhausts or isinstance(report.result, TimedOut)
         exhausts = exhausts or any(was_stopped(one.law, one.text) for one in report.discrepancies)  # within a drain
         told.append(tell(report.result, step))
         states.append(_live(run))
-        ran.append(lines_run(store.versions[store.serving], store.records))
+        ran.append(lines_run(store.versions[store.serving], records))
         keyspaces.append(store.backend.visible())
-    if not store.records:  # time passed: what fetch then returns is what is wrong
-        store.perform("fetch", trace.clients[0], {"count": MODULUS, "after": 0, "epoch": 1})
-    store.is_recording = False
-    lua = line_to_look_at(store.records, store.versions[store.serving], None if report is None else report.result)
+    if not records:  # time passed: what fetch then returns is what is wrong
+        with store.recording() as called:
+            store.perform("fetch", trace.clients[0], {"count": MODULUS, "after": 0, "epoch": 1})
+        records = called
+    lua = line_to_look_at(records, store.versions[store.serving], None if report is None else report.result)
     failed = report is not None and isinstance(report.result, Failed)
     error = tell(report.result) if report is not None and failed else ""
     after = store.backend.visible()

@@ -11,7 +11,7 @@ from orderlab.model.contracts.session.traces import Publication, Save, Trace
 from orderlab.model.verdict import Outcome, Verdict
 from orderlab.properties.contracts.session.validation.validation import SessionValidation
 from orderlab.properties.harness.keyspace import shown_keyspace
-from orderlab.properties.harness.recording import LuaLine, Record, line_to_look_at
+from orderlab.properties.harness.recording import LuaLine, line_to_look_at
 from orderlab.properties.validation.findings import Finding
 from orderlab.properties.validation.verdicts import LawResult
 from orderlab.properties.witness.witness import Explanation, Witness, story_lines
@@ -19,6 +19,7 @@ from orderlab.report.subjects import subject_of_store
 from orderlab.report.terminal import print_subject
 from orderlab.sim.redis.shard import Effect
 from orderlab.sim.stores.binding.loader import load_binding
+from orderlab.sim.stores.records import Record
 
 HOSTILE = "ERR [/x] [red]\x1b[31m\x9b\n\x07"
 ESCAPED = r"ERR [/x] [red]\x1b[31m\x9b\n\x07"
