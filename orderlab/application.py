@@ -10,7 +10,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from orderlab import __version__
 from orderlab.commands import COMMANDS, PROGRAM, SUMMARIES
-from orderlab.exit_codes import SIGPIPE, ExitCode, Terminated, interrupted_by, of_signal
+from orderlab.exit_codes import SIGPIPE, ExitCode, of_signal
 from orderlab.extras import told
 from orderlab.model.errors import Defect, InputError
 
@@ -33,13 +33,6 @@ class CommandsOnCall(TyperGroup):
         self.commands = {name: TyperCommand(name) for name in COMMANDS}  # where it looks for what was meant
         name, found, rest = super().resolve_command(ctx, args)
         return name, name and found and command(name), rest
-
-    def invoke(self, ctx: Any) -> Any:
-        """Who was ended by another signal than that of Ctrl-C tells so: typer knows that one alone."""
-        try:
-            return super().invoke(ctx)
-        except Terminated as ended:
-            raise typer.Exit(interrupted_by(ended)) from ended
 
 
 class Command(TyperCommand):

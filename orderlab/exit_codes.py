@@ -130,6 +130,8 @@ def run(program: Callable[[], int | None], name: str) -> NoReturn:
     try:
         with _deciding_the_end(name) if hand_over is None else contextlib.nullcontext():
             code = int(program() or 0)
+        if code == of_signal(signal.SIGINT):
+            code = of_signal(_raised[-1])  # typer makes 130 of each
         sys.stdout.flush()
     except SystemExit as ended:  # argparse does so
         code = ended.code if isinstance(ended.code, int) else ExitCode.UNUSABLE if ended.code else ExitCode.HOLDS
@@ -216,6 +218,8 @@ PATIENCE_S = 5.0
 """After which one who cannot listen is interrupted all the same: a script that does not end."""
 _unheard: dict[int, float] = {}
 """Since when which signal waits."""
+_raised = [int(signal.SIGINT)]
+"""The signals for which something was raised, the last one last."""
 
 
 def _end_in_order() -> None:
@@ -255,6 +259,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
             return
         frame = frame.f_back
     del _unheard[number]
+    _raised.append(number)
     raise KeyboardInterrupt if number == signal.SIGINT else Terminated(number)
 
 

@@ -23,7 +23,6 @@ from orderlab.model.history.disk import write_history
 from orderlab.model.history.notation import parse_history
 from orderlab.model.verdict import Outcome
 from orderlab.report.report import Subject
-from tests.in_process import orderlab
 
 ROOT = Path(__file__).parents[2]
 TABLE = {"HOLDS": 0, "VIOLATED": 1, "UNUSABLE": 2, "UNKNOWN": 3, "INTERNAL": 70}
@@ -279,12 +278,21 @@ def test_who_asks_for_the_end_is_heard_where_python_drops_errors_and_waits_where
     assert (kept.returncode, kept.stdout, kept.stderr) == (of_signal(number), "whole\n", "")
 
 
-def test_a_command_that_was_terminated_tells_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def ended(name: str) -> None:
-        raise Terminated(signal.SIGTERM)
+AS_TYPER_DOES = """
+import time
 
-    monkeypatch.setattr("orderlab.application.command", ended)
-    assert orderlab("docs").returncode == 143
+def main():
+    try:
+        os.kill(os.getpid(), 15)
+        time.sleep(10)
+    except KeyboardInterrupt:
+        return 130
+exit_codes.run(main, "trial")
+"""
+
+
+def test_a_command_that_was_terminated_tells_so() -> None:
+    assert process(AS_TYPER_DOES).returncode == 143
 
 
 END_WHILE_WRITING = """

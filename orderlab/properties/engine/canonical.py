@@ -1,7 +1,7 @@
 """What scripts may tell apart of a state, and nothing else: its canonical form, by which a state counts as met before.
 
-Four things are left out, each of which is an ``Equivalence`` that ``orderlab.properties.engine.closing`` checks on the
-scripts and takes back where they can tell:
+Four things are left out, each of which is an ``Equivalence`` that is tested on the scripts
+(``orderlab.properties.engine.equivalence_tests``) and taken back where they can tell:
 
 - *instants*: a moment counts by how far it is from now;
 - *past*: of moments that are over it counts in which order they were;

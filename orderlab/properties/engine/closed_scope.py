@@ -5,7 +5,7 @@ Whoever explores a scope and whoever checks its certificate take the same steps,
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -54,6 +54,19 @@ def words_of(bounds: Bounds, states: Sequence[RunState], is_pruned: bool, used: 
         f"for any number of operations, with {live}{bounds.clients} clients{held}{every} and 1 trouble at "
         f"a time (closed: {len(states):,} states; {listed})"
     )
+
+
+def note_passed(domains: dict[tuple[str, str], set[object]], step: ClientStep, counters: Container[object]) -> None:
+    """Note by operation and field what a step passes, but for numbers that only grow."""
+    if isinstance(step, Begin):
+        for name, value in step.call.fields:
+            if ("call", step.call.name, name) not in counters:
+                domains.setdefault((step.call.name, name), set()).add(value)
+
+
+def depends_on_more(report: Report, after: RunState) -> bool:
+    """Whether clients wait or watch: what comes next depends on more than is in a state."""
+    return bool(after.core.line or after.core.watches or report.waits)
 
 
 class ScopeSteps:

@@ -7,13 +7,16 @@ open.
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from orderlab.model.errors import InputError
 from orderlab.properties.engine.canonical import Equivalence
-from orderlab.properties.engine.certificate import Refused, certificate_of, check_certificate
+from orderlab.properties.engine.certificate import Refused, certificate_of, check_certificate, digests_of
 from orderlab.properties.engine.closed_scope import CLIENTS
 from orderlab.properties.engine.closing import Closed, Closing
 from orderlab.properties.engine.search import Search
@@ -185,7 +188,15 @@ def test_a_certificate_is_checked_and_refused_when_it_was_tampered_with(
     leaf = next(at for at in range(1, len(states)) if all(one["from"] != at for one in states))
     tampered = {
         "is not there": {**given, "states": without(states, leaf)},
-        "another than its digest": {**given, "states": [states[0], {**states[1], "digest": "0" * 24}, *states[2:]]},
+        "another than its digest": {
+            **given,
+            "states": [
+                states[0],
+                {**states[1], "digest": states[2]["digest"]},
+                {**states[2], "digest": states[1]["digest"]},
+                *states[3:],
+            ],
+        },
         "laws": {**given, "laws": given["laws"][1:]},
         "binding is not": {**given, "digests": {**given["digests"], "binding": "0"}},
         "take.lua is not": {**given, "digests": {**given["digests"], "script take.lua": "0"}},
@@ -194,6 +205,66 @@ def test_a_certificate_is_checked_and_refused_when_it_was_tampered_with(
     for why, content in tampered.items():
         with pytest.raises(Refused, match=why):
             check_certificate(content, run_of(binding, CLIENTS), laws, "it")
+
+
+def flag(folder: Path) -> Binding:
+    for name, text in FLAG.items():
+        (folder / name).write_text(text)
+    return load_binding(folder, trust_adapter=True)
+
+
+def edited(content: Any, path: Sequence[Any], value: Any) -> Any:
+    """A copy with another value at a place."""
+    if not path:
+        return value
+    other = dict(content) if isinstance(content, dict) else list(content)
+    other[path[0]] = edited(content[path[0]], path[1:], value)
+    return other
+
+
+EDITS: dict[str, tuple[tuple[Any, ...], Any]] = {
+    "more clients": (("bounds", "clients"), 5),
+    "more things": (("bounds", "live_max"), 99),
+    "less than nothing": (("bounds", "live_max"), -1),
+    "steps of time": (("bounds", "grid_ms"), 10**9),
+    "what clients remember": (("bounds", "held_max"), -1),
+    "an equivalence that must be used": (("equivalences", "instants", "used"), False),
+    "an equivalence that nobody tried": (("equivalences",), {"instants": {"used": True}, "counters": {"used": True}}),
+    "numbers that only grow": (("counters",), [["x"]]),
+    "what was passed": (("domains",), {"put": {"x": ["1"]}}),
+    "the contract": (("contract",), "Lock"),
+    "no laws": (("laws",), None),
+    "a client that is not there": (("states", 1, "step", "client"), 7),
+    "a trouble that is none": (("states", 2, "step", "trouble"), {"kind": "x", "key": "", "at": 0, "found": ""}),
+    "a step by nobody": (("states", 1, "step"), None),
+    "itself": (("states", 1, "from"), 1),
+    "words": (("says",), "for any number of operations"),
+}
+
+
+def test_a_certificate_that_was_edited_anywhere_is_refused(tmp_path: Path) -> None:
+    binding = flag(tmp_path)
+    laws = [*SequentialTerms(contract_of(binding)).laws]
+    given = json.loads(json.dumps(certificate_of(closed(binding)[0], run_of(binding, CLIENTS), laws, 0)))
+    assert "checked: 4 states" in check_certificate(given, run_of(binding, CLIENTS), laws, "it")
+    for what, (path, value) in EDITS.items():
+        content = edited(given, path, value)
+        with pytest.raises(Refused):
+            assert check_certificate(content, run_of(binding, CLIENTS), laws, "it") == what
+    with pytest.raises(InputError, match="OverflowError"):
+        check_certificate(edited(given, ("bounds", "live_max"), math.inf), run_of(binding, CLIENTS), laws, "it")
+
+
+def test_a_certificate_that_was_carried_over_to_other_scripts_is_refused(
+    whole: tuple[Binding, Closed, Findings], tmp_path: Path
+) -> None:
+    binding, found, _ = whole
+    laws = [*SequentialTerms(contract_of(binding)).laws]
+    given = json.loads(json.dumps(certificate_of(found, run_of(binding, CLIENTS), laws, 0)))
+    other = store(tmp_path, PLANTED["a threshold of a counter"][1])
+    content = {**given, "digests": digests_of(other, contract_of(other))}
+    with pytest.raises(Refused, match="scripts can tell"):
+        check_certificate(content, run_of(other, CLIENTS), laws, "it")
 
 
 def test_clients_that_go_on_giving_new_names_keep_a_store_open() -> None:
@@ -209,8 +280,7 @@ def test_a_violation_that_is_met_while_closing_is_a_finding() -> None:
 
 
 def test_the_command_line_says_what_is_closed_and_refuses_what_was_changed(tmp_path: Path) -> None:
-    for name, text in FLAG.items():
-        (tmp_path / name).write_text(text)
+    flag(tmp_path)
     file = tmp_path / "certificate.json"
     judged = ["validate", str(tmp_path), "--trust-adapter", "--effort", "0.01", "--backend", "kernel"]
     assert orderlab(*judged, "--certificate", str(file)).returncode == 0
