@@ -25,6 +25,20 @@ exit_codes.runs_code_of_user = lambda arguments: False
 """A command that a test calls goes on in this process."""
 
 
+@pytest.fixture
+def smallest_scopes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store with a sequential contract is judged in the smallest scopes and on walks alone. What is larger is tried
+    by the tests of the contracts and of the search."""
+    from orderlab.model.contracts.sequential import SequentialTerms
+    from orderlab.properties.engine import validation
+
+    scopes_at = SequentialTerms.scopes_at
+    monkeypatch.setattr(
+        SequentialTerms, "scopes_at", lambda terms, effort: [one for one in scopes_at(terms, effort) if one.is_smallest]
+    )
+    monkeypatch.setattr(validation, "crowd", lambda make, search: None)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Draw the seed of a search with fresh examples here, so that it can be told, and workers have the same."""

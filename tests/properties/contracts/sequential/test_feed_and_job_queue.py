@@ -19,7 +19,7 @@ from orderlab.model.contracts.job_queue.words import Promises as QueuePromises
 from orderlab.model.contracts.sequential import BOUNDED, NO_RESIDUE, SequentialTerms
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
-from orderlab.properties.engine import growth, validation
+from orderlab.properties.engine import growth
 from orderlab.properties.engine.crowds import crowd
 from orderlab.properties.engine.growth import measure
 from orderlab.properties.engine.run import ContractRun
@@ -243,11 +243,8 @@ MARKED = "if not string.find(marker, '^%d+$') then"
         ("if false then", "any", ""),
     ],
 )
-def test_a_marker_that_nobody_was_told_is_answered_as_the_store_says(
-    replace: str, promise: str, told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Such markers are tried where there are few messages.
-    monkeypatch.setattr(validation, "crowd", lambda make, search: None)
+@pytest.mark.usefixtures("smallest_scopes")  # such markers are tried where there are few messages
+def test_a_marker_that_nobody_was_told_is_answered_as_the_store_says(replace: str, promise: str, told: str) -> None:
     binding = feed_with(("list.lua", MARKED, replace))
     contract = binding.contract
     assert isinstance(contract, FeedStore)
