@@ -6,7 +6,7 @@ PYTHONS ?= $(shell for p in python3.11 python3.12 python3.13; do command -v $$p 
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: wheel docs pages run test locales compiled cluster-test check bench streams-kills conformance exhaustive lock redis-server postgresql spin compare
+.PHONY: wheel docs pages run test locales compiled cluster-test check bench streams-kills conformance exhaustive lock redis-server mosquitto postgresql spin compare
 
 run: .venv/installed compiled
 	$(BIN)/orderlab validate lua/session --backend kernel
@@ -49,9 +49,11 @@ bench: .venv/installed redis-server spin compiled
 streams-kills: .venv/installed
 	$(BIN)/python -m pytest -q -m exhaustive tests/sim/streams/test_killed_replay.py
 
-conformance: .venv/installed redis-server compiled
+conformance: .venv/installed redis-server mosquitto compiled
 	$(BIN)/python -m tests.laboratory.conformance --commands 5000000
 	$(BIN)/python -m tests.laboratory.conformance --contention 100
+	$(BIN)/python tests/properties/clients/libraries/install.py
+	$(BIN)/python -m tests.laboratory.conformance.recorded
 
 # Generated tests once more as well, with fresh seeds and ten times the examples; the head of the output tells the seed.
 exhaustive: .venv/installed redis-server postgresql compiled
@@ -75,6 +77,9 @@ redis-server:
 # Debian keeps its programs out of PATH.
 postgresql:
 	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || $(call install,postgresql)
+
+mosquitto:
+	@command -v mosquitto >/dev/null || ls /usr/sbin/mosquitto >/dev/null 2>&1 || $(call install,mosquitto)
 
 spin:
 	@command -v spin >/dev/null || $(call install,spin)

@@ -18,6 +18,7 @@ from orderlab.properties.recordings import RecordingJudge
 from orderlab.sim.stores.binding.loader import load_binding
 
 RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
+RQ_QUEUE = Path("tests/laboratory/conformance/rq_queue")
 STORE = """
 specification = "lock"
 [promises]
@@ -190,3 +191,18 @@ def test_a_script_that_is_called_with_other_keys_is_named_with_the_cure(store: P
     notes = " ".join(found["specification"].not_covered)
     assert "the script of operations.release was called with KEYS job:7, which the binding spells {lock}" in notes
     assert "--key NAME=TEXT" in notes
+
+
+def test_what_rqs_workers_take_is_held_against_a_first_in_first_out_queue() -> None:
+    store, keys = load_binding(RQ_QUEUE, trust_adapter=True), {"queue": "q", "begun": "q:intermediate"}
+    rows: list[Row] = [
+        (0, "invoke", 0, "RPUSH q a"), (1, "ok", 0, 1), (2, "invoke", 0, "RPUSH q b"), (3, "info", 0, None),
+        (4, "invoke", 1, "LMOVE q q:intermediate LEFT RIGHT"), (5, "ok", 1, "a"),
+        (6, "invoke", 1, "LREM q:intermediate 1 a"), (7, "ok", 1, 1),
+        (8, "invoke", 2, "LMOVE q q:intermediate LEFT RIGHT"), (9, "ok", 2, None),
+    ]  # fmt: skip
+    verdicts, _ = RecordingJudge(store, keys).judge(source_of(rows))
+    assert {verdict.law for verdict in verdicts if verdict.outcome == "violated"} == set()
+    rows[3] = (3, "ok", 0, 2)  # it is known to wait
+    verdicts, _ = RecordingJudge(store, keys).judge(source_of(rows))
+    assert {verdict.law for verdict in verdicts if verdict.outcome == "violated"} == {"no-loss"}
