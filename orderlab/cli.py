@@ -11,8 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orderlab.commands import COMMANDS, PROGRAM
-from orderlab.exit_codes import SIGPIPE, ExitCode, of_signal, run, tell
+try:  # half of what a start takes; until `run` is called, Python would show a traceback
+    from orderlab.commands import COMMANDS, PROGRAM
+    from orderlab.exit_codes import SIGPIPE, ExitCode, of_signal, run, tell
+except KeyboardInterrupt:
+    sys.exit(130)
 
 if TYPE_CHECKING:
     import typer

@@ -60,9 +60,17 @@ SIGPIPE = 13
 """Its number wherever there is one; Windows has none."""
 
 
+_raised = [int(signal.SIGINT)]
+"""The signals that asked for the end, the last one last."""
+
+
 class Terminated(KeyboardInterrupt):
     """SIGTERM or SIGHUP asks this process to end, and what is half-written goes with it. The argument is the signal's
     number. Python and its libraries swallow other errors in more places than this one."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        _raised.append(number)
 
 
 def run_asynchronously(work: Coroutine[Any, Any, T]) -> T:
@@ -218,8 +226,6 @@ PATIENCE_S = 5.0
 """After which one who cannot listen is interrupted all the same: a script that does not end."""
 _unheard: dict[int, float] = {}
 """Since when which signal waits."""
-_raised = [int(signal.SIGINT)]
-"""The signals for which something was raised, the last one last."""
 
 
 def _end_in_order() -> None:
@@ -259,8 +265,10 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
             return
         frame = frame.f_back
     del _unheard[number]
+    if number != signal.SIGINT:
+        raise Terminated(number)
     _raised.append(number)
-    raise KeyboardInterrupt if number == signal.SIGINT else Terminated(number)
+    raise KeyboardInterrupt
 
 
 def _ask_later(number: int) -> None:

@@ -184,14 +184,21 @@ def judged_together(result: Mapping[str, Any]) -> VerdictsShown:
 AGAINST_MAX = 60
 
 
+def _set_to(run: Mapping[str, Any], key: str) -> str:
+    value = run["settings"].get(key)
+    return "none" if value is None or value == "" else str(value)
+
+
 def print_comparison(console: Console, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """What another run, told before, has otherwise: settings, laws, then figures. Both with their verdicts."""
-    settings = {
-        key: (before["settings"].get(key), now["settings"].get(key))
+    others = before["settings"].keys() ^ now["settings"].keys()
+    is_other = before["system"] != now["system"]  # whose own settings are no change
+    changed = [f"system {before['system']} → {now['system']}"] if is_other else []
+    changed += [
+        f"{key} {_set_to(before, key)} → {_set_to(now, key)}"
         for key in {**before["settings"], **now["settings"]}
-    }
-    changed = [f"system {before['system']} → {now['system']}"] if before["system"] != now["system"] else []
-    changed += [f"{key} {old} → {new}" for key, (old, new) in settings.items() if old != new]
+        if before["settings"].get(key) != now["settings"].get(key) and not (is_other and key in others)
+    ]
     seeds = "" if before["seed"] == now["seed"] else f"; seed {before['seed']} → {now['seed']}"
     console.print(
         printable(f"against the other run: {', '.join(changed) or 'the same settings'}{seeds}"),

@@ -295,6 +295,24 @@ def test_a_command_that_was_terminated_tells_so() -> None:
     assert process(AS_TYPER_DOES).returncode == 143
 
 
+ASKED_AT_THE_START = """
+import signal
+sys.modules.pop("orderlab.exit_codes")
+sys.modules.pop("orderlab.model.verdict")
+class Asked:
+    def find_spec(self, name, path=None, target=None):
+        if name == "orderlab.model.verdict":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Asked())
+import orderlab.cli
+"""
+
+
+def test_an_interrupt_while_modules_are_imported_shows_no_traceback() -> None:
+    done = process(ASKED_AT_THE_START)
+    assert (done.returncode, done.stderr) == (130, "")
+
+
 END_WHILE_WRITING = """
 import signal, time
 from pathlib import Path

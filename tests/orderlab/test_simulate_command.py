@@ -223,7 +223,7 @@ def test_a_timeline_and_a_comparison_tell_what_a_fault_did(tmp_path):
     assert (same["against"], same["against_laws"]) == ([], [])
     fault = ("--set", "faults=redis-stall@0.2:0:0.03")
     done = run(*small, *fault, "--against", str(before), "--timeline", str(tmp_path / "t.html"))
-    assert "against the other run: faults" in done.stdout
+    assert "against the other run: faults none → redis-stall@0.2:0:0.03\n" in done.stdout
     assert "no verdict differs" in done.stdout
     assert "redis-stall on redis-0 at 0.2 s" in done.stdout
     page = (tmp_path / "t.html").read_text()
@@ -249,6 +249,13 @@ def told_run() -> dict[str, Any]:
             {"fault": "redis-stall", "node": "redis-0", "at_s": 0.2, "recovered_s": None, "why": "it is short"}
         ],
     }
+
+
+def test_what_another_system_alone_can_be_told_is_no_change(capsys):
+    now = {**told_run(), "verdicts": []}
+    other = {**now, "system": "zaqar-lua", "settings": {"publishers": None, "producers": 18, "rate": ""}}
+    print_comparison(Console(width=200), other, now)
+    assert "against the other run: system zaqar-lua → tbmq-p2p, publishers none → 60\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

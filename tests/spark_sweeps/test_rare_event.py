@@ -12,7 +12,7 @@ from orderlab.model.errors import InputError
 from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.engine.statistics import clopper_pearson
 from orderlab.spark_sweeps.questions.answer import answer
-from orderlab.spark_sweeps.questions.rare_event import Rarity, next_level, splitting
+from orderlab.spark_sweeps.questions.rare_event import Population, Rarity, next_level, pooled, splitting
 from orderlab.spark_sweeps.runs.job import load, single_run
 
 POISSON = (
@@ -35,6 +35,12 @@ def test_splitting_finds_a_probability_of_three_in_a_million():
         assert rare.evaluations < 8_000  # plain Monte Carlo would need tens of millions
         assert rare == splitting(normal, 5, 4.5, 200, seed=seed)
     assert covered >= 6
+
+
+def test_populations_that_agree_by_chance_make_no_interval_of_one_point():
+    same = Population(0.02, 0.02, (1.0,), variance=(1 / 0.2 - 1 + 1 / 0.1 - 1) / 10)
+    found = pooled([same, same], 40)
+    assert found.low < 0.01 < 0.02 < 0.04 < found.high
 
 
 def plain_monte_carlo(score, dimensions, bound, samples, seed):

@@ -55,7 +55,7 @@ class VerdictCache:
             return None
         with contextlib.suppress(*_UNUSABLE):
             found = read_json(self._file(key))
-            if isinstance(found, dict) and found.get("key") == key:
+            if isinstance(found, dict) and found.pop("sum") == _sum(key, found):
                 return found
         return None
 
@@ -64,7 +64,7 @@ class VerdictCache:
         if key is None:
             return
         with contextlib.suppress(*_UNUSABLE):
-            write_whole(self._file(key), json.dumps({**entry, "key": key}).encode())
+            write_whole(self._file(key), json.dumps({**entry, "sum": _sum(key, entry)}).encode())
             self._make_room()
 
     def _file(self, key: str) -> Path:
@@ -109,6 +109,11 @@ def _parts(binding: Binding, is_place_told: bool) -> Iterator[bytes]:
         yield repr([(str(script.path), script.pieces) for script in binding.scripts]).encode()
     for script in binding.scripts:
         yield from (script.name.encode(), script.source)
+
+
+def _sum(key: str, entry: dict[str, Any]) -> str:
+    """The digest of an entry: one that was edited, damaged, or put under another key is none."""
+    return hashlib.sha256(f"{key} {json.dumps(entry)}".encode()).hexdigest()
 
 
 def _add(digest: Any, part: bytes) -> None:

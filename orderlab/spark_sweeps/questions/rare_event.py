@@ -69,6 +69,8 @@ class Population:
     probability: float
     at_most: float
     levels: tuple[float, ...]
+    variance: float
+    """Of the logarithm, if all inputs of a level were independent: chains make it greater, never less."""
 
 
 def splitting(
@@ -114,9 +116,14 @@ def pooled(found: Sequence[Population], evaluations: int) -> Rarity:
 
     estimates, highest = np.array([one.probability for one in found]), np.array([one.at_most for one in found])
     reach = float(stats.t.ppf(QUANTILE, len(found) - 1)) / math.sqrt(len(found))
-    high = min(1.0, float(highest.mean()) * math.exp(reach * float(np.std(np.log(highest), ddof=1))))
+    least = math.sqrt(sum(one.variance for one in found) / len(found))  # few may agree to the last digit by chance
+
+    def deviation(values: np.ndarray) -> float:
+        return max(float(np.std(np.log(values), ddof=1)), least)
+
+    high = min(1.0, float(highest.mean()) * math.exp(reach * deviation(highest)))
     died = int((estimates == 0).sum())
-    low = 0.0 if died else float(estimates.mean()) * math.exp(-reach * float(np.std(np.log(estimates), ddof=1)))
+    low = 0.0 if died else float(estimates.mean()) * math.exp(-reach * deviation(estimates))
     return Rarity(float(estimates.mean()), low, high, tuple(one.levels for one in found), evaluations, died)
 
 
@@ -129,14 +136,16 @@ def _population(
     rng = streams.vector_stream(f"splitting-{number}")
     inputs = rng.standard_normal((samples, dimensions))
     scores = yield ndtr(inputs)
-    probability, levels = 1.0, list[float]()
+    probability, levels, variance = 1.0, list[float](), 0.0
     while True:
         hits = float((scores > bound).mean())
         level = next_level(scores, bound, round(samples * share))
         if level is None or len(levels) == LEVELS_MAX:
-            return Population(probability * hits, probability * (hits or 1.0), tuple(levels))
+            variance += (1 / hits - 1) / samples if hits else 0.0
+            return Population(probability * hits, probability * (hits or 1.0), tuple(levels), variance)
         above = scores > level
         probability *= float(above.mean())
+        variance += (1 / float(above.mean()) - 1) / samples
         levels.append(level)
         inputs, scores = yield from _continued(inputs[above], scores[above], level, samples, redrawn, rng)
 

@@ -88,8 +88,9 @@ def test_a_damaged_entry_is_none(judged: list[str], store: Path, tmp_path: Path)
     first = run(store)
     (entry,) = (tmp_path / "cache").rglob("*.json")
     whole = json.loads(entry.read_bytes())
-    damaged = [b"", b"{", b"[]", json.dumps({**whole, "key": "other"}).encode()]
+    damaged = [b"", b"{", b"[]", json.dumps({**whole, "sum": "0" * 64}).encode()]
     damaged += [json.dumps({**whole, "outcome": "fine"}).encode(), json.dumps({**whole, "subject": {}}).encode()]
+    damaged += [entry.read_bytes().replace(b'"holds"', b'"violated"')]  # each of which a report could be made of
     for count, content in enumerate(damaged):
         entry.write_bytes(content)
         assert run(store).stdout == first.stdout
@@ -108,7 +109,9 @@ def test_the_oldest_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(20):
         cache.put(f"{number:02}", {"number": number})
         assert len(list(tmp_path.glob("*.json"))) <= 8
-    assert cache.get("19") == {"number": 19, "key": "19"}
+    assert cache.get("19") == {"number": 19}
+    (tmp_path / "18.json").write_bytes((tmp_path / "19.json").read_bytes())
+    assert cache.get("18") is None
     cache.put(None, {})
     assert cache.get(None) is None
 
