@@ -1,4 +1,5 @@
-"""What shows only where a store holds many things: errors of a script at length, and calls whose number grows with it.
+"""What shows only where a store holds many things: errors of a script at length, calls and instructions whose number
+grows with it.
 
 A script that hands all there is to one call works until that is more than Lua's ``unpack`` can take; one that moves
 whatever is due blocks its node for as long as that takes. Every call worth trying is tried once in each of the
@@ -8,6 +9,8 @@ contract's crowds.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from itertools import pairwise
+from typing import NamedTuple
 
 from orderlab.model.contracts.base import Call, Crowd, Discrepancy, Failed
 from orderlab.model.contracts.client_steps import OWN_ERROR, Begin, ClientStep, Fault, Wait
@@ -22,31 +25,63 @@ AT_LENGTH = "counting at length"
 """Of what no single reply shows."""
 CALLS_PER_THING = 0.1
 """More Redis calls than this for each further thing, and an operation is not bounded."""
+INSTRUCTIONS_PER_THING = 2
+"""Of Lua: what a loop takes at least for each thing that it goes through; and half as many for each further thing as
+there were for each of the few. What ends after so many pages would look like growth where there are not many more."""
+MANY_MORE = 10
+"""Times as many things, from which on instructions are compared."""
+
+
+class Work(NamedTuple):
+    """The most that a call of one operation did."""
+
+    calls: int = 0
+    instructions: int = 0
+    """Of Lua; 0 where its script was not run anew."""
+    told: int = 0
+    """Length of the reply in words: what is told of each thing takes its instructions."""
+
+    def most(self, other: Work) -> Work:
+        """The larger of each."""
+        return Work(*map(max, self, other))
 
 
 def crowd(make: Callable[[], ContractRun], search: Search) -> None:
     """Try every call in every crowd of the contract, at all of its sizes. Raises BudgetExceeded."""
     pages = pages_of(make().binding)
     for one in make().contract.crowds():
-        counts: list[dict[str, int]] = []
+        counts: list[dict[str, Work]] = []
         steps: list[ClientStep] = []
-        for size in sizes_of(one, pages):
+        sizes = sizes_of(one, pages)
+        for size in sizes:
             search.budget.check()
             counts.append(_tried(make(), one, size, search, steps))
         if one.is_asked:
             continue
-        (small, large), (few, many) = one.sizes, counts[:2]
-        for name in few.keys() & many.keys():
-            if many[name] - few[name] > CALLS_PER_THING * (large - small):
-                text = (
-                    f"{name} makes {many[name]:,} Redis calls with {large:,} {one.name}, and {few[name]:,} with "
-                    f"{small:,}"
-                )
-                search.findings.add([Discrepancy(BOUNDED, text)], search.reruns.trace(steps), AT_LENGTH)
+        for name in counts[0].keys() & counts[1].keys():
+            if text := _growth(one.name, sizes, [each[name] for each in counts if name in each]):
+                found = [Discrepancy(BOUNDED, f"{name} {text}")]
+                search.findings.add(found, search.reruns.trace(steps), AT_LENGTH)
 
 
-def _tried(run: ContractRun, one: Crowd, size: int, search: Search, way: list[ClientStep]) -> dict[str, int]:
-    """The Redis calls of each operation in a crowd of ``size``. What is wrong there, or on the ``way``, is noted."""
+def _growth(name: str, sizes: tuple[int, ...], work: list[Work]) -> str:
+    """What grows with the size of a crowd, in words. What Lua does has to grow past the largest page, too."""
+    (small, large, *_), (few, many, *_) = sizes, work
+    if many.calls - few.calls > CALLS_PER_THING * (large - small):
+        return f"makes {many.calls:,} Redis calls with {large:,} {name}, and {few.calls:,} with {small:,}"
+    each = max(INSTRUCTIONS_PER_THING, few.instructions / small / 2)
+    is_growing = few.instructions and large >= MANY_MORE * small and len(work) == len(sizes)
+    if is_growing and all(
+        more.instructions - less.instructions >= each * (further - size) and more.told - less.told < further - size
+        for (size, less), (further, more) in pairwise(zip(sizes, work, strict=True))
+    ):
+        most = f"takes {many.instructions:,} Lua instructions with {large:,} {name}"
+        return f"{most}, and {few.instructions:,} with {small:,}"
+    return ""
+
+
+def _tried(run: ContractRun, one: Crowd, size: int, search: Search, way: list[ClientStep]) -> dict[str, Work]:
+    """The work of each operation in a crowd of ``size``. What is wrong there, or on the ``way``, is noted."""
     steps: list[ClientStep] = []
     taken = 0
 
@@ -63,14 +98,18 @@ def _tried(run: ContractRun, one: Crowd, size: int, search: Search, way: list[Cl
             _note_what_an_error_left(run, before, steps, report, search, one.name)
             return {}
     reached, way[:] = run.state, steps
-    counts: dict[str, int] = {}
+    counts: dict[str, Work] = {}
     for client, calls, apart in _told_apart(run, one.clients):
         for call in apart:
             run.go_to(reached)
             steps[:] = way
-            report = perform(Begin(client, call))
-            record = record_of(call.name, b"", report.effects)
-            counts[call.name] = max(counts.get(call.name, 0), len(record.calls))
+            with run.backend.measuring() as work:
+                report = perform(Begin(client, call))
+                instructions, _ = work()
+            if instructions > INSTRUCTIONS_PER_THING * size:
+                instructions = _once_more(run, Begin(client, call)) or instructions
+            made = Work(len(record_of(call.name, b"", report.effects).calls), instructions, len(repr(report.reply)))
+            counts[call.name] = made.most(counts.get(call.name, Work()))
             if report.violation is not None:
                 search.note(steps, report, one.name)
                 if client == 0:
@@ -85,6 +124,17 @@ def _tried(run: ContractRun, one: Crowd, size: int, search: Search, way: list[Cl
                     search.note(steps, report, one.name)
     search.count_tests(run, taken)
     return counts
+
+
+def _once_more(run: ContractRun, step: Begin) -> int:
+    """The instructions of the same call made again: what it has cleared on its way is paid once. 0 where it changed
+    nothing, so that its script is not run anew."""
+    after = run.state
+    with run.backend.measuring() as work:
+        run.perform(step)
+        instructions, _ = work()
+    run.go_to(after)
+    return instructions
 
 
 def _told_apart(run: ContractRun, clients: int) -> list[tuple[int, list[Call], list[Call]]]:

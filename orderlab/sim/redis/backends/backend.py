@@ -146,6 +146,11 @@ class Keys(Protocol):
         """Within it what commands and scripts do is added to ``effects``; nothing unless ``shows_calls``."""
         return nullcontext()
 
+    def measuring(self) -> AbstractContextManager[Callable[[], tuple[int, int]]]:
+        """Within it the work of scripts is counted: their instructions, and the units of ``work`` of their commands; 0
+        where it is not seen."""
+        return nullcontext(lambda: (0, 0))
+
     def charge(self) -> int:
         """Work of scripts that took long since this was asked last, in the units of a shard; 0 where it is not seen."""
         return 0
@@ -347,7 +352,6 @@ class KernelBackend(Backend):
 
     @contextmanager
     def measuring(self) -> Iterator[Callable[[], tuple[int, int]]]:
-        """Within it the work of scripts is counted: their instructions, and the units of ``work`` of their commands."""
         begun = self.shard.work
         with host_of(self.shard).measuring() as instructions:
             yield lambda: (instructions(), self.shard.work - begun)

@@ -15,6 +15,7 @@ AGAIN = "messages posted again after their claims lapsed"
 OFF_THE_LEASES = "  redis.call('ZREM', KEYS[5], unpack(names))\n  redis.call('HDEL', KEYS[6], unpack(names))\n"
 ONE_PAGE = ("list.lua", "for _ = 1, 10 do", "for _ = 1, 1 do")
 MOVING_ON = ("list.lua", "    marker = line[2 * index]\n", "")
+PAGE = "local page, is_end = {}, 0\n"
 OVER_LIVE = ("list.lua", "entry[3] }\n", "entry[3] }\n      marker = line[2 * index]\n")
 
 
@@ -67,3 +68,15 @@ def test_the_lawful_neighbours_break_nothing_past_a_page(monkeypatch: pytest.Mon
         ("list.lua", "for _ = 1, 10 do", "for _ = 1, 4 do"),
     )
     assert at_length(feed_with(*edits), grown=False).by_law == {}
+
+
+@pytest.mark.parametrize(("until", "laws"), [("-1", {"bounded"}), ("99", set())])
+def test_what_lua_does_with_each_of_many_is_counted(
+    until: str, laws: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No call of Redis more, but a loop over all that there is; its neighbour goes through a page."""
+    only(monkeypatch, "messages")
+    counted = f"local n = 0\nfor _, each in ipairs(redis.call('ZRANGE', KEYS[2], 0, {until})) do n = n + #each end\n"
+    found = at_length(feed_with(("list.lua", PAGE, counted + PAGE)), grown=False).by_law
+    assert set(found) == laws
+    assert all("Lua instructions with 8,100 messages" in each.text for law in found.values() for each in law)
