@@ -36,7 +36,7 @@ def smallest_scopes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         SequentialTerms, "scopes_at", lambda terms, effort: [one for one in scopes_at(terms, effort) if one.is_smallest]
     )
-    monkeypatch.setattr(validation, "crowd", lambda make, search: None)
+    monkeypatch.setattr(validation, "crowd", lambda make, search, counts_lua: None)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -15,8 +15,8 @@ GENERIC = {
     ALL_OR_NOTHING: "an operation that is stopped leaves the store as before or as after",
     ONE_SLOT: "all keys of one operation hash to one slot; undeclared keys are told",
     NO_RESIDUE: "what the keys hold grows no further than the contract's state does, whatever the names",
-    BOUNDED: "every operation ends, within the limits of a script, and makes no more calls while the contract's "
-    "state is no larger",
+    BOUNDED: "every operation ends, within the limits of a script, makes no more calls while the contract's state is "
+    "no larger, and no more calls or Lua instructions for each of the things that are there",
 }
 """Laws that hold whatever the contract says."""
 WOKEN = (

@@ -8,12 +8,14 @@ contract's crowds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator, Set
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import NamedTuple
 
-from orderlab.model.contracts.base import Call, Crowd, Discrepancy, Failed
+from orderlab.model.contracts.base import Call, Crowd, Discrepancy, Failed, Reply
 from orderlab.model.contracts.client_steps import OWN_ERROR, Begin, ClientStep, Fault, Wait
+from orderlab.model.contracts.judge import Judge, Violation
 from orderlab.model.contracts.sequential import BOUNDED
 from orderlab.properties.engine.crowd_sizes import pages_of, sizes_of
 from orderlab.properties.engine.run import ContractRun, Report, RunState
@@ -28,43 +30,66 @@ CALLS_PER_THING = 0.1
 INSTRUCTIONS_PER_THING = 2
 """Of Lua: what a loop takes at least for each thing that it goes through; and half as many for each further thing as
 there were for each of the few. What ends after so many pages would look like growth where there are not many more."""
+UNPACKED_MAX = 8_100
+"""More things than Lua's ``unpack`` can hand to one call."""
 MANY_MORE = 10
 """Times as many things, from which on instructions are compared."""
 
 
-class Work(NamedTuple):
+class WorkDone(NamedTuple):
     """The most that a call of one operation did."""
 
     calls: int = 0
+    arguments: int = 0
+    """Of the call of a script that has most."""
     instructions: int = 0
     """Of Lua; 0 where its script was not run anew."""
     told: int = 0
     """Length of the reply in words: what is told of each thing takes its instructions."""
 
-    def most(self, other: Work) -> Work:
+    def most(self, other: WorkDone) -> WorkDone:
         """The larger of each."""
-        return Work(*map(max, self, other))
+        return WorkDone(*map(max, self, other))
 
 
-def crowd(make: Callable[[], ContractRun], search: Search) -> None:
-    """Try every call in every crowd of the contract, at all of its sizes. Raises BudgetExceeded."""
-    pages = pages_of(make().binding)
+class Credulous(Judge):
+    """Takes every reply for right, and the contract's state for what it was: a state of so many things takes longer
+    than the store itself."""
+
+    def begin(self, number: int, call: Call) -> None:
+        pass
+
+    def finish(self, number: int, reply: Reply) -> Violation | None:
+        return None
+
+
+def crowd(make: Callable[[], ContractRun], search: Search, counts_lua: bool = False) -> None:
+    """Try every call in every crowd of the contract, at all of its sizes; ``counts_lua``: and count the instructions
+    of scripts, which takes as long again. Raises BudgetExceeded."""
+    pages, failed = pages_of(make().binding), set[str]()
     for one in make().contract.crowds():
-        counts: list[dict[str, Work]] = []
+        counts: list[dict[str, WorkDone]] = []
         steps: list[ClientStep] = []
         sizes = sizes_of(one, pages)
         for size in sizes:
             search.budget.check()
-            counts.append(_tried(make(), one, size, search, steps))
+            counts.append(_tried(make(), one, size, search, steps, counts_lua))
         if one.is_asked:
             continue
-        for name in counts[0].keys() & counts[1].keys():
+        common = counts[0].keys() & counts[1].keys()
+        further = one.sizes[1] - one.sizes[0]
+        growing = {name for name in common if counts[1][name].arguments - counts[0][name].arguments >= further}
+        if growing - failed and max(sizes) < UNPACKED_MAX:
+            for name, text in _failing(make(), one, growing - failed):
+                failed.add(name)
+                search.findings.add([Discrepancy(BOUNDED, text)], search.reruns.trace(steps), AT_LENGTH)
+        for name in common:
             if text := _growth(one.name, sizes, [each[name] for each in counts if name in each]):
                 found = [Discrepancy(BOUNDED, f"{name} {text}")]
                 search.findings.add(found, search.reruns.trace(steps), AT_LENGTH)
 
 
-def _growth(name: str, sizes: tuple[int, ...], work: list[Work]) -> str:
+def _growth(name: str, sizes: tuple[int, ...], work: list[WorkDone]) -> str:
     """What grows with the size of a crowd, in words. What Lua does has to grow past the largest page, too."""
     (small, large, *_), (few, many, *_) = sizes, work
     if many.calls - few.calls > CALLS_PER_THING * (large - small):
@@ -80,7 +105,9 @@ def _growth(name: str, sizes: tuple[int, ...], work: list[Work]) -> str:
     return ""
 
 
-def _tried(run: ContractRun, one: Crowd, size: int, search: Search, way: list[ClientStep]) -> dict[str, Work]:
+def _tried(
+    run: ContractRun, one: Crowd, size: int, search: Search, way: list[ClientStep], counts_lua: bool
+) -> dict[str, WorkDone]:
     """The work of each operation in a crowd of ``size``. What is wrong there, or on the ``way``, is noted."""
     steps: list[ClientStep] = []
     taken = 0
@@ -98,18 +125,20 @@ def _tried(run: ContractRun, one: Crowd, size: int, search: Search, way: list[Cl
             _note_what_an_error_left(run, before, steps, report, search, one.name)
             return {}
     reached, way[:] = run.state, steps
-    counts: dict[str, Work] = {}
+    counts: dict[str, WorkDone] = {}
     for client, calls, apart in _told_apart(run, one.clients):
         for call in apart:
             run.go_to(reached)
             steps[:] = way
-            with run.backend.measuring() as work:
+            with run.backend.measuring() if counts_lua else nullcontext(lambda: (0, 0)) as work:
                 report = perform(Begin(client, call))
                 instructions, _ = work()
             if instructions > INSTRUCTIONS_PER_THING * size:
                 instructions = _once_more(run, Begin(client, call)) or instructions
-            made = Work(len(record_of(call.name, b"", report.effects).calls), instructions, len(repr(report.reply)))
-            counts[call.name] = made.most(counts.get(call.name, Work()))
+            inner = record_of(call.name, b"", report.effects).calls
+            most = max((len(effect.argv) for effect in inner if effect.line is not None), default=0)
+            made = WorkDone(len(inner), most, instructions, len(repr(report.reply)))
+            counts[call.name] = made.most(counts.get(call.name, WorkDone()))
             if report.violation is not None:
                 search.note(steps, report, one.name)
                 if client == 0:
@@ -124,6 +153,20 @@ def _tried(run: ContractRun, one: Crowd, size: int, search: Search, way: list[Cl
                     search.note(steps, report, one.name)
     search.count_tests(run, taken)
     return counts
+
+
+def _failing(run: ContractRun, one: Crowd, names: Set[str]) -> Iterator[tuple[str, str]]:
+    """Which of these operations, that hand each thing to one call, fail where there are more than a call can take."""
+    run.judge = Credulous(run.contract, run.backend.now_ms)
+    for given in one.steps(UNPACKED_MAX):
+        run.carry_out(Wait(given) if isinstance(given, int) else Begin(*given))
+    reached = run.state
+    for call in run.judge.asked.calls(0, run.clients[0].seen):
+        if call.name in names:
+            run.go_to(reached)
+            reply = run.carry_out(Begin(0, call)).reply
+            if isinstance(reply, Failed):
+                yield call.name, f"{call.name} fails with {UNPACKED_MAX:,} {one.name}: {reply}"
 
 
 def _once_more(run: ContractRun, step: Begin) -> int:

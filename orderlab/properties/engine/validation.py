@@ -9,6 +9,7 @@ from typing import Any
 
 from orderlab.model.contracts.base import ALL_OR_NOTHING, Contract, Discrepancy
 from orderlab.model.contracts.client_steps import ContractTrace
+from orderlab.model.contracts.sequential import AT_LENGTH as LONG_EFFORT
 from orderlab.model.contracts.sequential import BOUNDED, NO_RESIDUE, SMALLEST, WAKE_UP, Scope, SequentialTerms
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
@@ -138,7 +139,7 @@ def validate_contract(binding: Binding, order: WorkOrder = USUAL) -> ContractVal
 
     def crowded(own: Findings, now: float, done: float) -> None:
         effects.forget()  # of small stores: what is in a crowd takes room enough
-        crowd(make, searching(own))
+        crowd(make, searching(own), counts_lua=order.effort >= LONG_EFFORT)
 
     def solved(own: Findings, now: float, done: float) -> tuple[list[str], dict[str, Any]]:
         marks = solve(make, searching(own), now).marks
@@ -345,6 +346,8 @@ class ContractJudge(Judge):
         how, is_enough = looked_at(self.of_terms.scopes_at(self.order.effort), self.findings.explored)
         if self.moved:
             how += f"; {', '.join(self.moved)}: only moved, so any"
+        if law == BOUNDED and self.order.effort < LONG_EFFORT:
+            how += "; Lua instructions are counted from effort standard on"
         if self.closed and law not in NOT_CLOSED:
             how = self.closed
         if is_enough:

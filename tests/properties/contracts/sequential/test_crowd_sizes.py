@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from orderlab.model.contracts.base import Crowd
+from orderlab.model.contracts.job_queue.contract import JobQueue
 from orderlab.properties.engine.crowd_sizes import crowding, pages_of, sizes_of
 from orderlab.properties.engine.validation import contract_of
 from orderlab.sim.stores.binding.loader import load_binding
 from tests.properties.contracts.sequential.test_feed_and_job_queue import LUA, at_length, feed_with, only
+from tests.properties.contracts.sequential.test_other_styles import store
 
 BEHIND = "messages before the last that have lapsed"
 AGAIN = "messages posted again after their claims lapsed"
@@ -74,9 +78,24 @@ def test_the_lawful_neighbours_break_nothing_past_a_page(monkeypatch: pytest.Mon
 def test_what_lua_does_with_each_of_many_is_counted(
     until: str, laws: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No call of Redis more, but a loop over all that there is; its neighbour goes through a page."""
+    """No Redis call more, but a loop over all that there is; its neighbour goes through a page."""
     only(monkeypatch, "messages")
     counted = f"local n = 0\nfor _, each in ipairs(redis.call('ZRANGE', KEYS[2], 0, {until})) do n = n + #each end\n"
-    found = at_length(feed_with(("list.lua", PAGE, counted + PAGE)), grown=False).by_law
+    found = at_length(feed_with(("list.lua", PAGE, counted + PAGE)), grown=False, counts_lua=True).by_law
     assert set(found) == laws
     assert all("Lua instructions with 8,100 messages" in each.text for law in found.values() for each in law)
+
+
+@pytest.mark.parametrize(("limit", "laws"), [("", {"bounded"}), (", 'LIMIT', 0, 1000", set())])
+def test_one_call_for_all_that_is_due_fails_where_more_is_due_than_unpack_takes(
+    tmp_path: Path, limit: str, laws: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue without a call for many jobs: more of them than a contract can follow are added, judged by nobody."""
+    queue = store(tmp_path, "laravel_queue")
+    source = next(one.source for one in queue.scripts if one.name == "pop.lua").decode()
+    edited = queue.with_sources({"pop.lua": source.replace(", 'LIMIT', 0, 100", limit).encode()})
+    crowds = JobQueue.crowds
+    monkeypatch.setattr(JobQueue, "crowds", lambda contract: [one for one in crowds(contract) if "delay" in one.name])
+    found = at_length(edited, grown=False).by_law
+    assert set(found) == laws
+    assert all("take fails with 8,100 jobs whose delay is over" in each.text for law in found.values() for each in law)

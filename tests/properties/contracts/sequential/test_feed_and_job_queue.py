@@ -148,7 +148,7 @@ def test_a_feed_of_transactions_breaks_nothing_in_a_crowd(
     assert at_length(load_binding(LUA / "feed_watched"), grown=False).by_law == {}
 
 
-def at_length(binding: Binding, crowded: bool = True, grown: bool = True) -> Findings:
+def at_length(binding: Binding, crowded: bool = True, grown: bool = True, counts_lua: bool = False) -> Findings:
     """What a store does wrong with many things, or after many rounds."""
     contract = contract_of(binding)
 
@@ -157,7 +157,7 @@ def at_length(binding: Binding, crowded: bool = True, grown: bool = True) -> Fin
 
     reruns, findings = ContractReruns(make), Findings(frozenset(SequentialTerms(contract).laws))
     if crowded:
-        crowd(make, Search(reruns, findings))
+        crowd(make, Search(reruns, findings), counts_lua)
     if grown:
         note_growth(measure(make, lambda: False), reruns, findings)
     return findings

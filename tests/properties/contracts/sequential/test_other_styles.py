@@ -20,12 +20,6 @@ from orderlab.sim.stores.binding.loader import load_binding
 FOLDER = Path(__file__).parent / "other_styles"
 STYLES = {path.stem: tomllib.loads(path.read_text()) for path in sorted(FOLDER.glob("*.toml"))}
 SLIPS = [(style, slip["name"]) for style, one in STYLES.items() for slip in one["slips"]]
-MISSED = {
-    ("laravel_queue", "all that is due at once"),
-    ("stream_feed", "what lapsed and was not trimmed is a double"),
-    ("dead_letter_queue", "cleaned one too few off the list"),
-}
-"""Slips that effort quick does not find. May only shrink."""
 
 
 def store(folder: Path, style: str, name: str = "") -> Binding:
@@ -67,4 +61,4 @@ def test_a_sound_store_of_another_style_holds(tmp_path: Path, style: str) -> Non
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("style", "slip"), SLIPS)
 def test_a_slip_falls(tmp_path: Path, style: str, slip: str) -> None:
-    assert bool(broken_laws(store(tmp_path, style, slip), 1.0)) is ((style, slip) not in MISSED)
+    assert broken_laws(store(tmp_path, style, slip), 1.0)
