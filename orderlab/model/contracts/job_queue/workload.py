@@ -90,21 +90,19 @@ class JobQueueWorkload(PromisedQueue):
 
     def _again(self, seen: Sequence[Exchange], priority: int) -> Iterator[Call]:
         """What a client does once a job has come to its end: clean up after it, and add another of its name."""
-        died = next(
-            (one.call["job"] for one in reversed(seen) if one.call.name == "fail" and one.reply == "dead"), None
-        )
-        if died is not None:
+        died = [one.call["job"] for one in seen if one.call.name == "fail" and one.reply == "dead"][-2:]
+        if died:
             yield Call.of("clean", count=1)
         last = seen[-1] if seen else None
         done = next(
             (one.call["job"] for one in reversed(seen) if one.call.name == "complete" and one.reply == "ok"), None
         )
-        name = None
+        names: list[Any] = []
         if last is not None and last.call.name == "complete" and last.reply == "ok":
-            name = done
+            names = [done]
         elif last is not None and last.call.name == "clean" and last.reply == 1:
-            name = died if died is not None else done
-        if name is not None and self.promises.names == "any":
+            names = died or [done] * (done is not None)  # of two dead ones either may have been removed
+        for name in names if self.promises.names == "any" else ():
             yield Call.of("add", job=name, payload=f"p{name}", delay_ms=0, priority=priority, key="")
 
     def ranges(self) -> Mapping[str, tuple[int, int]]:
