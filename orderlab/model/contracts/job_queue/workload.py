@@ -132,7 +132,7 @@ class JobQueueWorkload(PromisedQueue):
         used_up = (*first, *((*lapsing, *back) * (lapses - 1)), *lapsing, *marked) if 1 < lapses <= 4 else ()
         again_ms = self.promises.backoff_ms * 2**most + 1
         dies = ((0, "take", {}), (0, "fail", {}), again_ms, *ripe) * most
-        dead = (*first, *dies, (0, "add", {"delay_ms": 0}), *dies)
+        dead = (*first, *dies)
         overdue_ms = max(lease_ms, self.promises.backoff_ms) + 1
         return (
             *([Opening("with a lease of the last attempt that has lapsed", used_up)] if used_up else []),
@@ -162,7 +162,14 @@ class JobQueueWorkload(PromisedQueue):
                 (*taken, lease_ms + 1, (1, "add", {"delay_ms": 0}), *(back or ((1, "recover", {}),))),
             ),
             Opening("with a job that has come to its end", (keyed, delay_ms + 1, (0, "take", {}), (0, "complete", {}))),
-            *([Opening("with two jobs that are dead", dead)] if 0 < most <= 4 else []),
+            *(
+                [
+                    Opening("with a job that is dead", dead),
+                    Opening("with two jobs that are dead", (*dead, (0, "add", {"delay_ms": 0}), *dies)),
+                ]
+                if 0 < most <= 4
+                else []
+            ),
             Opening(
                 "with a job that has failed once",
                 (*taken, (0, "fail", {}), self.promises.backoff_ms + 1, *ripe, (1, "take", {})),
