@@ -393,7 +393,7 @@ def _run(
     from orderlab.model.checkers.beside import JudgedBeside
     from orderlab.model.files import scratch_folder, write_whole
     from orderlab.model.history.disk import HistoryWriter
-    from orderlab.properties.simulation import PROVED_ROWS, located, needed_faults
+    from orderlab.properties.simulation import located, needed_faults
     from orderlab.report.progress import COMPILING
     from orderlab.sim.systems.catalogue import entry
     from orderlab.sim.systems.timeline import Tracer
@@ -426,7 +426,7 @@ def _run(
             verdicts, rows = beside.verdicts(path, lambda is_on: line.show(COMPILING if is_on else JUDGING))
         if any(verdict.outcome is Outcome.VIOLATED for verdict in verdicts):
             line.show("running it again, to see what became of the messages that break laws")
-            needed = needed_faults(verdicts, system, chosen, seed, question) if rows <= PROVED_ROWS else None
+            needed = needed_faults(verdicts, rows, system, chosen, seed, question)
             verdicts = located(verdicts, system, chosen, seed, needed)
     if tracer is not None and trace is not None:
         write_whole(trace, json.dumps(tracer.to_json(), separators=(",", ":")).encode())

@@ -34,8 +34,8 @@ from orderlab.sim.systems.settings import Settings
 
 PROVED_MAX = 8
 """Faults that are taken away one by one, each in a run of its own."""
-PROVED_ROWS = 20_000
-"""Of the history of a run that is made again without each of its faults: it is over within a second."""
+PROVED_ROWS = 160_000
+"""Of the histories of all runs that are made again, each without one of its faults: they are over within seconds."""
 Needed = Mapping[str, Sequence[FaultAt]]
 """By law that a run breaks: its faults without which it does not."""
 
@@ -84,17 +84,19 @@ def located(
 
 
 def needed_faults(
-    verdicts: Sequence[Verdict], system: str, settings: Settings, seed: int, question: Question
+    verdicts: Sequence[Verdict], rows: int, system: str, settings: Settings, seed: int, question: Question
 ) -> dict[str, list[FaultAt]]:
     """By law that the run breaks, the faults of its schedule without which, one left out at a time, it holds; none
     where it breaks without all. A law that breaks without any one, but not without all, is left out: which of them is
-    to blame is not known. Nothing is tried of faults at random, of more than PROVED_MAX, or of two alike at an instant.
+    to blame is not known. Nothing is tried of faults at random, of more than PROVED_MAX, of two alike at an instant, or
+    where ``rows``, those of the history, are too many.
     """
     words = settings.model_dump().get("faults", "").split()
     struck = [(name, round(at_s * 1e6)) for name, at_s, _ in _words(" ".join(words))]
     broken = {verdict.law for verdict in verdicts if verdict.outcome is Outcome.VIOLATED}
     is_random = bool(settings.model_dump().get("fault_rates"))
-    if not broken or is_random or not 2 <= len(words) <= PROVED_MAX or len({*struck}) < len(words):
+    is_tried = 2 <= len(words) <= PROVED_MAX and len(words) * rows <= PROVED_ROWS and len({*struck}) == len(words)
+    if not broken or is_random or not is_tried:
         return {}
 
     def broken_by(faults: Sequence[str]) -> set[str]:

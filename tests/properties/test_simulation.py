@@ -31,7 +31,7 @@ def judged(given, seed=1, is_proved=False, **question):
     system.run()
     asked = Question(**question)
     verdicts, _ = judge(in_memory("run", batches, system.names()), asked)
-    needed = needed_faults(verdicts, "tbmq-p2p", chosen, seed, asked) if is_proved else None
+    needed = needed_faults(verdicts, 1_000, "tbmq-p2p", chosen, seed, asked) if is_proved else None
     return {verdict.law: verdict for verdict in located(verdicts, "tbmq-p2p", chosen, seed, needed)}
 
 
@@ -54,6 +54,23 @@ def test_what_is_gone_is_told_from_what_still_waits_in_the_store(fault, settings
     rows = {event["event_id"]: event for event in witness.events}
     assert rows[where["fault"]["event_id"]]["kind"] == "fault"
     assert f"session {witness.subscriber}, saved by" in where["last_had_by"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "faults", "is_tried"), [(80_000, 2, True), (80_001, 2, False), (20_000, 8, True), (30_000, 8, False)]
+)
+def test_a_run_is_made_again_without_each_fault_as_long_as_all_of_them_are_short(rows, faults, is_tried, monkeypatch):
+    tried = []
+    monkeypatch.setattr("orderlab.properties.simulation.entry", lambda system: tried.append(system) or 1 / 0)
+    given = settings_of(
+        "tbmq-p2p", {"faults": " ".join(f"redis-restart@0.{number}:0" for number in range(1, faults + 1))}
+    )
+    broken = Verdict("fifo", Outcome.VIOLATED, Finding("2 before 1", 1))
+    try:
+        assert needed_faults([broken], rows, "tbmq-p2p", given, 0, Question()) == {}
+    except ZeroDivisionError:
+        assert tried
+    assert bool(tried) is is_tried
 
 
 def test_of_faults_that_strike_at_once_the_row_of_the_one_to_blame_is_named():
@@ -378,7 +395,7 @@ def test_what_breaks_without_any_fault_is_blamed_on_none():
     system.run()
     asked = Question(laws=("cursor-safe",))
     verdicts, _ = judge(in_memory("run", batches, system.names()), asked)
-    assert needed_faults(verdicts, "zaqar-race", given, 0, asked) == {"cursor-safe": []}
+    assert needed_faults(verdicts, 1_000, "zaqar-race", given, 0, asked) == {"cursor-safe": []}
 
 
 def test_an_entry_or_a_hash_that_is_gone_is_told_apart():
