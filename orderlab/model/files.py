@@ -91,7 +91,7 @@ class WholeFile:
 def _new_part(folder: Path, name: str) -> Any:
     """A file for what will be ``name``, locked while this process lives; parts that others left when they were killed
     go."""
-    _remove_abandoned(folder)
+    _remove_once(folder)
     while True:
         part = tempfile.NamedTemporaryFile("w+b", dir=folder, prefix=f".{name[:100]}.", suffix=PART, delete=False)  # noqa: SIM115 - closed at its end
         if flock is None or _is_kept(part.fileno()):
@@ -115,8 +115,13 @@ def _is_kept(descriptor: int) -> bool:
 
 
 @cache
-def _remove_abandoned(folder: Path) -> None:
+def _remove_once(folder: Path) -> None:
     """Once for each folder in the life of a process."""
+    remove_abandoned(folder)
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove the parts of files that processes which were killed have left in a folder."""
     if flock is None:
         return
     with contextlib.suppress(OSError), os.scandir(folder) as entries:

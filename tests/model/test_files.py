@@ -14,8 +14,8 @@ import pytest
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.files import (
     WholeFile,
-    _remove_abandoned,
     _remove_abandoned_folders,
+    _remove_once,
     checked_place,
     read_json,
     read_toml,
@@ -91,7 +91,7 @@ def test_what_a_killed_run_left_goes_at_the_next_start_and_what_is_being_written
     assert out.read_bytes() == b"before"
     under_way = WholeFile(tmp_path / "other.json")
     assert left[0] not in os.listdir(tmp_path)
-    _remove_abandoned.cache_clear()
+    _remove_once.cache_clear()
     write_whole(out, b"after")
     assert sorted(os.listdir(tmp_path)) == sorted(["out.json", os.path.basename(under_way.file.name)])
     under_way.keep()

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from orderlab.model.files import PART
 from orderlab.spark_sweeps.results.folder import ResultFolder
 from orderlab.spark_sweeps.runs.job import SweepOptions, run_sweep
 
@@ -72,3 +73,26 @@ def test_a_sweep_goes_on_where_its_driver_was_ended(engine, pool, sweep_file, tm
 
 def stripped(table):
     return table.drop_columns(["wall_s", "cpu_s", "peak_memory_mib", "attempt"]).to_pylist()
+
+
+class Interrupted:
+    """An engine whose worker is killed while it commits, as Ctrl-C comes."""
+
+    cores = 1
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def run(self, order, chunks, should_stop):
+        self.folder.rows_path.mkdir(exist_ok=True)
+        (self.folder.rows_path / f".1-0.parquet.x{PART}").write_bytes(b"PAR1")
+        raise KeyboardInterrupt
+
+    def close(self):
+        pass
+
+
+def test_an_interrupted_sweep_leaves_nothing_half_written(sweep_file, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(sweep_file(TEXT), Interrupted)
+    assert not list((tmp_path / "out").rglob(f"*{PART}"))

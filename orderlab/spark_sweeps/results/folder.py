@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from orderlab.model.errors import InputError
-from orderlab.model.files import json_of, write_whole
+from orderlab.model.files import json_of, remove_abandoned, write_whole
 from orderlab.spark_sweeps.results.committed import (
     FOREIGN,
     SOURCES,
@@ -193,6 +193,11 @@ class ResultFolder(OwnedFolder):
                 source.unlink(missing_ok=True)
 
     # -- the workers' side ---------------------------------------------------------------------------------
+
+    def remove_abandoned(self) -> None:
+        """Remove what workers that were ended have left half-written."""
+        for part in self.parts:
+            remove_abandoned(self.path / part)
 
     def commit(self, table: pa.Table) -> None:
         """Add rows of one attempt, all or none. Raises InputError where the disk is full or gone."""

@@ -202,6 +202,7 @@ class _Sweeping:
                     self._look_again()
             finally:
                 engine.close()
+                self.folder.remove_abandoned()
             self.folder.counts()
             while self.folder.merge_files():
                 pass
