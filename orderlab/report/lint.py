@@ -14,9 +14,9 @@ from orderlab.report.report import Line, LintMention
 from orderlab.report.sarif import uri_of
 
 
-def lint_sarif(found: Sequence[LintFinding], root: Path | None = None) -> str:
-    """One SARIF 2.1.0 log; paths are relative to ``root``, the working directory unless given."""
-    root = Path.cwd() if root is None else root
+def lint_sarif(found: Sequence[LintFinding]) -> str:
+    """One SARIF 2.1.0 log; paths are relative to the working directory."""
+    root = Path.cwd()
     rules = sorted({finding.rule for finding in found})
     log = {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",

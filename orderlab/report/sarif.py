@@ -15,10 +15,9 @@ SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sar
 FINGERPRINT = "orderlab/v1"
 
 
-def sarif(report: Report, root: Path | None = None) -> str:
-    """The text of the file. Paths are told relative to ``root`` (the working directory), as code scanning wants
-    them."""
-    return escaped(json.dumps(sarif_log(report, root or Path.cwd()), indent=2, ensure_ascii=False)) + "\n"
+def sarif(report: Report) -> str:
+    """The text of the file. Paths are told relative to the working directory, as code scanning wants them."""
+    return escaped(json.dumps(sarif_log(report, Path.cwd()), indent=2, ensure_ascii=False)) + "\n"
 
 
 def sarif_log(report: Report, root: Path) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def write_report(path: Path) -> Path:
     runs = _runs(folder, len(plan))
     axes = [name for name in dict.fromkeys((along, *numeric)) if name is not None and name not in sweep.derived][:3]
     own = [name for name in plan.parameter_names if name not in sweep.derived]
-    panels, undrawn = drawings(points, axes, own, metrics, runs.behind)
+    panels, undrawn = drawings(points, axes, metrics, runs.behind)
     table, columns = points_table(points, metrics), point_columns(points, metrics)
     planned, evidence = int(wanted.sum()), _evidence(points, metrics)
     page = harmless(
@@ -305,7 +305,6 @@ def _named(parameters: Mapping[str, Any]) -> str:
 def drawings(
     points: Sequence[PointRows],
     axes: Sequence[str],
-    varied: Sequence[str],
     metrics: Sequence[str],
     behind: Mapping[int, RunsOfPoint],
 ) -> tuple[list[dict[str, Any]], int]:

@@ -140,7 +140,7 @@ def of_sweep(parameters: tuple[str, str], metric: str) -> str:
         for n in range(20)
     ]
     behind = {n: RunsOfPoint("orderlab sweep s.toml --only 1", "run 1") for n in range(20)}
-    panels, undrawn = drawings(points, [one], list(parameters), [metric], behind)
+    panels, undrawn = drawings(points, [one], [metric], behind)
     assert panels
     answered = SimpleNamespace(
         kind="risk", settings=(), replays=(), rows=[{"probability": 0.1, "low": 0.0, "high": 0.4, "runs": 9}]

@@ -33,6 +33,8 @@ from orderlab.model.machine_code import njit
 from orderlab.model.verdict import Verdict
 
 LAWS = ("expiry",)
+RESOLUTION_US = 1_000_000
+"""MQTT sends whole seconds."""
 _ONE_LEVEL = np.full(ROWS_PER_CHUNK, -1, np.int8)
 """In place of the QoS of deliveries: delivery has started, whatever QoS a copy for another subscription has."""
 _CLOCK_ENDS = 2**63 - 1  # a deadline beyond is none: an interval of 2^63 - 1 says "never"
@@ -140,13 +142,13 @@ def _observe(
 class ExpiryChecker:
     """Folds batches in time order. Parts are merged by logical FIFO.
 
-    tolerance_us: by how much recorded times may be off; resolution_us: MQTT sends whole seconds.
+    tolerance_us: by how much recorded times may be off.
     """
 
     laws = LAWS
 
-    def __init__(self, names: Names, tolerance_us: int = 0, resolution_us: int = 1_000_000) -> None:
-        self._names, self._tolerance_us, self._resolution_us = names, tolerance_us, resolution_us
+    def __init__(self, names: Names, tolerance_us: int = 0) -> None:
+        self._names, self._tolerance_us = names, tolerance_us
         self._fifos, self._lanes, self._deadlines = new_table(), new_table(), new_table()
         self._copies = new_table()
         """The deadlines of the last copies of messages that were published again."""
@@ -194,7 +196,7 @@ class ExpiryChecker:
             self._connections,
             self._delivered.arrays,
             self._tolerance_us,
-            self._resolution_us,
+            RESOLUTION_US,
             batch.time_us[rows],
             kind,
             fifo_of_row,

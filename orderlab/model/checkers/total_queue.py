@@ -119,7 +119,7 @@ def _judged(log: OperationLog, laws: Collection[str], started: float, budget: Ti
     for law in (law for law in LAWS if not laws or law in laws):
         mine = {"antecedents": met[law], "violations": len(broken[law]), **work}
         left = undecided if law == "no-lost-element" else 0
-        notes = tuple(_notes(law, left))
+        notes = tuple(_notes(left))
         if broken[law]:
             _, why, rows, key = min(broken[law], key=lambda one: one[:2])
             witness = QueueAnomaly(why, tuple(log.describe(row) for row in rows), key)
@@ -135,12 +135,11 @@ def _judged(log: OperationLog, laws: Collection[str], started: float, budget: Ti
     return verdicts
 
 
-def _notes(law: str, undecided: int) -> Iterator[str]:
+def _notes(undecided: int) -> Iterator[str]:
     if undecided:
         yield (
             f"{undecided} elements were enqueued and not dequeued, and nothing says that they are gone: let the log "
-            "end with"
-            " a drain, or with dequeues until one finds nothing"
+            "end with a drain, or with dequeues until one finds nothing"
         )
 
 

@@ -19,13 +19,6 @@ def following(packet_id: int, modulus: int = MODULUS) -> int:
     return packet_id % modulus + 1
 
 
-def distance(earlier: int, later: int, modulus: int = MODULUS) -> int:
-    """How many identifiers must be given after `earlier` until `later` is given: 0..modulus-1."""
-    _check(earlier, modulus)
-    _check(later, modulus)
-    return (later - earlier) % modulus
-
-
 def encode(sequence: int, modulus: int = MODULUS) -> int:
     """The identifier of a sequence number (1, 2, 3, …)."""
     if sequence < 1:

@@ -237,7 +237,7 @@ def _race(scenario: Scenario, executions_max: int, trouble: int, seed: int, faul
                     return _violated(scenario, run, expected, search.work, budget, faults)
             return _undecided(scenario, expected, works, "")
     works_told = _how_far(scenario, works)
-    if not _is_tested(scenario, expected):
+    if not (expected.uses_marks or expected.outcomes):
         return _undecided(scenario, expected, works, "no order one after the other comes to an end, and no mark is set")
     return RaceVerdict(
         scenario.name, Decision.HOLDS, "", "", works_told, (), (), *_counted(works), _laws_of(scenario, expected)
@@ -261,10 +261,6 @@ def _sampled(
         drawn = seed * 1_000_003 + number
         work.executions += 1
         yield carried_out(scenario, by_priorities(drawn, length) if number % 2 else walk(drawn), faults, budget)
-
-
-def _is_tested(scenario: Scenario, expected: Serial) -> bool:
-    return expected.uses_marks or bool(expected.outcomes)
 
 
 def _check_usable(scenario: Scenario, expected: Serial) -> None:

@@ -279,7 +279,7 @@ def _climb(probe: Probed, bench: Bench, state: FrozenKeyspace) -> None:
             if best.score == before:
                 break
         if best.error and not best.is_endless:
-            best = _with_two(probe, bench, state, best, options)
+            best = _with_two(bench, state, best, options)
     except InputError as error:
         probe.why_not = str(error)
         return
@@ -288,9 +288,7 @@ def _climb(probe: Probed, bench: Bench, state: FrozenKeyspace) -> None:
         probe.why_not = best.error
 
 
-def _with_two(
-    probe: Probed, bench: Bench, state: FrozenKeyspace, best: ProbeRun, options: Sequence[Sequence[bytes]]
-) -> ProbeRun:
+def _with_two(bench: Bench, state: FrozenKeyspace, best: ProbeRun, options: Sequence[Sequence[bytes]]) -> ProbeRun:
     """What two arguments at once bring where no single one brings the script to its end."""
     chosen, tried = best.call.arguments, 0
     for first, second in combinations(range(len(options)), 2):

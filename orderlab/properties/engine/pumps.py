@@ -134,7 +134,7 @@ class Walker:
         return report
 
 
-def letters_of(run: ContractRun, calls: Sequence[tuple[int, Call]]) -> list[Letter]:
+def letters_of(calls: Sequence[tuple[int, Call]]) -> list[Letter]:
     """The calls that rounds are made of: each kind once, in the order in which they were met."""
     collected = [Letter(client, call.name, _shape(call)) for client, call in calls if client == 0]
     return list(dict.fromkeys(collected))[:LETTERS_MAX]
@@ -147,7 +147,7 @@ def cycles_of(
     steps that it took to see."""
     run = make()
     empty, work = run.state, 0
-    letters = letters_of(run, calls)
+    letters = letters_of(calls)
     collected: dict[Probe, Cycle] = {}
     tried: set[tuple[Letter, ...]] = set()
     waiting = [letters_tried for length in (1, 2) for letters_tried in product(letters, repeat=length)]

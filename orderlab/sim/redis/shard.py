@@ -10,7 +10,6 @@ from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.conditions import NodeCrashed
 from orderlab.sim.redis.execution import NOT_QUEUED, admit, carry_out, enqueue, leave_transaction
 from orderlab.sim.redis.keyspace import FrozenKeyspace
-from orderlab.sim.redis.lua.script_run import ScriptFlags, ScriptRun
 from orderlab.sim.redis.node_state import GROWTH_MAX_BYTES, Effect, GrowthLimit, LuaStates, NodeState
 from orderlab.sim.redis.numbers import double_text, shortest_text
 from orderlab.sim.redis.registry import Command, find, load_commands, spellings_of
@@ -94,10 +93,6 @@ class Shard(NodeState):
             self.waits.cancel(client.waiting)
         self.subscribers.drop(client)
         leave_transaction(self, client)
-
-    def begin_script(self, flags: ScriptFlags | None, read_only: bool = False, keys: Sequence[bytes] = ()) -> ScriptRun:
-        """See ``ScriptRun.begin``."""
-        return ScriptRun.begin(self, flags, read_only, keys)
 
     def _run_interruptible(self, command: Command, argv: Sequence[bytes]) -> Reply:
         journaling = self.undo is not None

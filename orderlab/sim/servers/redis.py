@@ -14,12 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import simpy
-
 from orderlab.sim.costs import RedisCosts
 from orderlab.sim.engine.clock import Clock, Station, call_at
-from orderlab.sim.redis.blocking import Waiting
-from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.database import place_of
 from orderlab.sim.redis.lua.host import SharedLua
 from orderlab.sim.redis.memory import MemoryAccount
@@ -181,9 +177,6 @@ class RedisNode:
         self.on_service: Callable[[str, float, float, int], None] | None = None
         """Told of every service: the node's name, when it began, when it ends, commands."""
         self._costs: dict[tuple[str, int], _Cost] = {}
-        self._waiting: dict[Waiting, simpy.Event] = {}
-        """Connections that wait, and who waits for their replies."""
-        self._woken: list[Waiting] = []
 
     def preload(self, request: Request) -> None:
         """Run something that was done before the run: no time passes, nothing is counted, every follower has it."""
@@ -238,66 +231,6 @@ class RedisNode:
                 on_replies(replies)
 
         call_at(self.env, self.busy_until_us, answer)
-        if self._woken:
-            self._answer_woken()
-
-    def receive_from(self, client: Client, request: Request) -> simpy.Event:
-        """A request of a connection of its own has arrived, which may wait (``Client.may_wait``). The event succeeds
-        with the reply when that leaves; never, if the node is down or goes down before, or after ``disconnect``."""
-        answered = self.env.event()
-        if self.is_down:
-            return answered
-        now = self.env.now
-        begun = max(self.busy_until_us, now)
-        self.waited_us += begun - now
-        written: list[Request] = []
-        shard = self.shard
-        shard.now_ms, shard.now_us = divmod(self.epoch_us + int(begun), 1000)
-        shard.waits.on_over = self._woken.append
-        shard.evicted = []
-        reply, cost = self._count(request, written, client)
-        shard.evicted = None
-        self.requests += 1
-        self.commands += cost.commands
-        self._occupy(now, begun, (cost.service_us + self.costs.syscall_us) / self.costs.speed, written, 1)
-        if isinstance(reply, Waiting):
-            self._waiting[reply] = answered
-            if reply.deadline_ms:
-                call_at(self.env, (reply.deadline_ms + 1) * 1000 - self.epoch_us, self._time_out)
-        else:
-            self._answer(answered, reply)
-        self._answer_woken()
-        return answered
-
-    def disconnect(self, client: Client) -> None:
-        """A connection of ``receive_from`` is closed: what it waits for is not served."""
-        if client.waiting is not None:
-            self._waiting.pop(client.waiting, None)
-        self.shard.disconnect(client)
-
-    def _answer(self, answered: simpy.Event, reply: Reply) -> None:
-        shard = self.shard
-
-        def answer() -> None:
-            if self.shard is shard and not self.is_down:
-                answered.succeed(reply)
-
-        call_at(self.env, self.busy_until_us, answer)
-
-    def _answer_woken(self) -> None:
-        woken, self._woken[:] = list(self._woken), []
-        for waiting in woken:
-            answered = self._waiting.pop(waiting, None)
-            if answered is not None:
-                self._answer(answered, waiting.reply)
-
-    def _time_out(self) -> None:
-        if self.is_down:
-            return
-        at = self.epoch_us + int(max(self.busy_until_us, self.env.now))
-        self.shard.now_ms, self.shard.now_us = divmod(at, 1000)
-        self.shard.waits.time_out()
-        self._answer_woken()
 
     def _occupy(self, now: float, begun: float, work: float, written: Written, count: int) -> None:
         """The thread works from ``begun`` on; followers are told."""
@@ -382,13 +315,11 @@ class RedisNode:
         shard.evicted = None
         return (work + self.costs.syscall_us) / self.costs.speed, replies, written
 
-    def _count(
-        self, request: Request, written: list[Request] | None = None, client: Client | None = None
-    ) -> tuple[Reply, _Cost]:
+    def _count(self, request: Request, written: list[Request] | None = None) -> tuple[Reply, _Cost]:
         costs, shard = self.costs, self.shard
         shard.effects = []
         try:
-            reply = shard.execute(request.argv, client)
+            reply = shard.execute(request.argv)
         finally:
             effects, shard.effects = shard.effects, None
         service, commands = costs.io_us, len(effects)
@@ -509,7 +440,5 @@ class RedisNode:
         shard.execute((b"SCRIPT", b"FLUSH"))  # the cache is in memory only
         shard.slots = self.shard.slots  # nodes.conf is on disk
         self.shard = shard
-        self._waiting.clear()
-        self._woken.clear()
         self.busy_until_us = self.env.now
         self.is_down = False

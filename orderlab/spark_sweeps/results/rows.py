@@ -316,7 +316,11 @@ def by_point(folder: ResultFolder, runs: int, metrics: Sequence[str], confidence
     return [found[point] for point in sorted(found)]
 
 
-def chosen_metrics(folder: ResultFolder, runs: int, most: int = 6) -> list[str]:
+METRICS_SHOWN = 6
+"""Of a report, unless it names them."""
+
+
+def chosen_metrics(folder: ResultFolder, runs: int) -> list[str]:
     """Metrics worth showing: those that vary before those that do not, latencies and throughput first, then those that
     most runs have.
     """
@@ -330,7 +334,7 @@ def chosen_metrics(folder: ResultFolder, runs: int, most: int = 6) -> list[str]:
                 if math.isfinite(value):
                     low[name], high[name] = min(low.get(name, value), value), max(high.get(name, value), value)
     return sorted(many, key=lambda name: (not low.get(name, 0) < high.get(name, 0), rank_of(name), -many[name], name))[
-        :most
+        :METRICS_SHOWN
     ]
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from orderlab.model.protocol.packet_id import MODULUS, decode, distance, encode, following
+from orderlab.model.protocol.packet_id import MODULUS, decode, encode, following
 
 MODULI = range(1, 8)
 
@@ -44,18 +44,8 @@ def test_following_is_the_identifier_of_the_next_sequence_number(modulus: int) -
         assert following(encode(sequence, modulus), modulus) == encode(sequence + 1, modulus)
 
 
-@pytest.mark.parametrize("modulus", MODULI)
-def test_distance_counts_steps(modulus: int) -> None:
-    for earlier in range(1, modulus + 1):
-        at = earlier
-        for steps in range(modulus):
-            assert distance(earlier, at, modulus) == steps
-            at = following(at, modulus)
-
-
 def test_the_wrap() -> None:
     assert [following(0), following(65534), following(65535)] == [1, 65535, 1]
-    assert distance(65534, 2) == 3
     assert [encode(n) for n in (65534, 65535, 65536)] == [65534, 65535, 1]
     assert decode(1, known=65535, behind=0, ahead=10) == 65536
     assert decode(65535, known=65537, behind=10, ahead=0) == 65535
@@ -89,7 +79,6 @@ def test_the_counterexample_names_two_numbers_with_one_identifier() -> None:
     [
         lambda: following(-1),
         lambda: following(MODULUS + 1),
-        lambda: distance(0, 1),
         lambda: encode(0),
         lambda: decode(0, 1, 1, 1),
         lambda: decode(1, 1, 4, 4, modulus=8),

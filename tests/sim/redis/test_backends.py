@@ -98,16 +98,15 @@ def test_virtual_time_is_seen_by_scripts_where_the_backend_says_so(backend: Back
     assert (abs(int(seconds) * 1000 - backend.now_ms) < 600_000) is backend.sees_virtual_time
 
 
-def test_a_script_is_loaded_when_it_is_first_asked_for(backend: Backend) -> None:
+def test_a_script_runs_by_its_digest_and_by_its_text(backend: Backend) -> None:
     backend.execute(b"SCRIPT", b"FLUSH")
     source = b"redis.call('SET', KEYS[1], ARGV[1]) return redis.call('GET', KEYS[1])"
-    assert backend.run_script(source, [b"k"], [b"v"]) == b"v"
     assert backend.evalsha(backend.script_load(source), [b"k"], [b"w"]) == b"w"
     assert backend.eval(source, [b"k"], [b"x"]) == b"x"
 
 
 def test_a_script_that_does_not_compile_is_an_error(backend: Backend) -> None:
-    assert isinstance(backend.run_script(b"return ("), ErrorReply)
+    assert isinstance(backend.eval(b"return ("), ErrorReply)
     if not isinstance(backend, FakeredisBackend):  # which accepts it, and fails when it is to run
         with pytest.raises(ErrorReply):
             backend.script_load(b"return (")

@@ -29,6 +29,7 @@ from orderlab.sim.redis.error_conditions import (
     imposed,
     strikes,
 )
+from orderlab.sim.redis.lua.script_run import ScriptRun
 from orderlab.sim.redis.registry import COMMANDS, load_commands
 from orderlab.sim.redis.replies import WRONG_TYPE, ErrorReply
 from orderlab.sim.redis.shard import Shard
@@ -188,7 +189,7 @@ def assert_strikes(condition: Condition, earlier: tuple[tuple[bytes, ...], ...],
         shard.execute(SET)
     with imposed(shard, condition, key=b"k", before_call=len(earlier)):
         shard.execute((b"PING",))
-        run = shard.begin_script(None)
+        run = ScriptRun.begin(shard, None, False)
         for argv in earlier:
             run.call(argv)
         error = outcome(run.call, call)
@@ -280,6 +281,6 @@ def test_conditions_can_be_imposed_together(first: Condition, second: Condition)
     shard = Shard()
     with imposed(shard, first), imposed(shard, second):
         shard.execute((b"PING",))
-        error = outcome(shard.begin_script(None).call, SET)
+        error = outcome(ScriptRun.begin(shard, None, False).call, SET)
     winner = READ_ONLY if READ_ONLY in (first, second) else DISK_ERROR
     assert error == ErrorReply(winner.error or b"")

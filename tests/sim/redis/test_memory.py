@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from orderlab.sim.live import ServerProcess
+from orderlab.sim.redis.lua.script_run import ScriptRun
 from orderlab.sim.redis.memory import STARTUP_BYTES, KeySet, MemoryAccount, allocated, usage
 from orderlab.sim.redis.registry import find
 from orderlab.sim.redis.shard import Shard
@@ -230,7 +231,7 @@ def test_without_eviction_writes_that_need_memory_are_refused() -> None:
 def test_out_of_memory_is_decided_when_a_script_begins() -> None:
     shard = filled("noeviction", room=50_000)
     shard.execute((b"PING",))
-    refused = shard.begin_script(None)
+    refused = ScriptRun.begin(shard, None, False)
     for number in range(900):
         refused.node.data.pop(b"key%d" % number)
     assert shard.is_out_of_memory

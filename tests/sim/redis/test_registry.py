@@ -9,6 +9,7 @@ import pytest
 
 from orderlab.sim.live import ServerProcess
 from orderlab.sim.redis import unsupported
+from orderlab.sim.redis.lua.script_run import ScriptRun
 from orderlab.sim.redis.registry import COMMANDS, Command, find, load_commands, numbered_keys
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import Shard
@@ -70,7 +71,7 @@ def test_every_command_of_the_server_is_either_carried_out_or_named_as_lacking(
 )
 def test_a_lacking_command_is_an_error_that_names_the_other_backends(argv: tuple[bytes, ...]) -> None:
     shard = Shard()
-    for call in (shard.execute, shard.begin_script(None).call):
+    for call in (shard.execute, ScriptRun.begin(shard, None, False).call):
         with pytest.raises(unsupported.UnsupportedCommand, match=r"does not implement it; use --backend .*redis://"):
             call(argv)
 
@@ -80,7 +81,7 @@ def test_what_a_server_refuses_to_every_script_is_refused_by_the_kernel_too(serv
     refused = {name: row[1] for name, row in server_table.items() if b"noscript" in row[2]}
     known = {command.name for command in kernel_table()}
     assert {name: arity for name, arity in refused.items() if name not in known} == unsupported.NOT_FROM_SCRIPTS
-    run = Shard().begin_script(None)
+    run = ScriptRun.begin(Shard(), None, False)
     for name, arity in unsupported.NOT_FROM_SCRIPTS.items():
         words = name.upper().split(b"|")
         wrong = arity + 1 if arity > 0 else max(-arity - 1, len(words))

@@ -9,7 +9,7 @@ compare-and-set that reported a mismatch. What cannot matter to a decision is le
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -191,8 +191,3 @@ def _drained(result: Any, invoked: int, returned: int, row: int, at_most: int) -
         return [ObjectCall("dequeue", None, UNKNOWN, invoked, NEVER, row)] * at_most
     taken = (*(result or ()), None)
     return [ObjectCall("dequeue", None, value, invoked, returned, row, place) for place, value in enumerate(taken, 1)]
-
-
-def rows_of(calls: Sequence[ObjectCall]) -> tuple[int, ...]:
-    """The log rows of some calls, each once, in order."""
-    return tuple(sorted({call.row for call in calls}))

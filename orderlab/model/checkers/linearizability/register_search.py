@@ -148,7 +148,7 @@ def _decide(
                 if not _is_news(table, chain, rows, child, certain):
                     continue
                 if count == rows.shape[0]:
-                    table, chain, rows, stack = _grown(table, chain, rows, stack, count, certain)
+                    table, chain, rows, stack = _grown(table, rows, stack, count, certain)
                 rows[count] = child
                 _enter(table, chain, rows, count, certain)
                 stack[height] = count
@@ -160,7 +160,7 @@ def _decide(
 
 
 @njit(cache=True)
-def _grown(table: Any, chain: Any, rows: Any, stack: Any, count: Any, certain: Any) -> Any:
+def _grown(table: Any, rows: Any, stack: Any, count: Any, certain: Any) -> Any:
     more_rows = np.zeros((2 * len(rows), rows.shape[1]), np.int64)
     more_rows[:count] = rows[:count]
     more_stack = np.zeros(2 * len(rows), np.int64)

@@ -7,7 +7,6 @@ three. Nobody asks which backend it has: what one cannot do it says by a flag, o
 
 from __future__ import annotations
 
-import hashlib
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -241,15 +240,6 @@ class Backend(Commands, Keys, VirtualTime, Protocol):
     def evalsha(self, sha: bytes, keys: Argv = (), args: Argv = ()) -> Reply:
         """EVALSHA; NOSCRIPT comes back as an error value."""
         return self.execute(b"EVALSHA", sha, b"%d" % len(keys), *keys, *args)
-
-    def run_script(self, source: bytes, keys: Argv = (), args: Argv = ()) -> Reply:
-        """Run a script as drivers do: by its SHA-1, and after NOSCRIPT by loading it and asking again."""
-        sha = hashlib.sha1(source).hexdigest().encode()
-        reply = self.evalsha(sha, keys, args)
-        if isinstance(reply, ErrorReply) and reply.message.startswith(b"NOSCRIPT"):
-            loaded = self.execute(b"SCRIPT", b"LOAD", source)
-            return loaded if isinstance(loaded, ErrorReply) else self.evalsha(sha, keys, args)
-        return reply
 
     def __enter__(self) -> Self:
         return self

@@ -31,8 +31,8 @@ def _permissions(node: NodeState) -> Permissions:
     return permissions
 
 
-def _check_length(argv: Sequence[bytes], most: int) -> None:
-    if len(argv) > most:
+def _check_length(argv: Sequence[bytes]) -> None:
+    if len(argv) > 3:
         shown = argv[1].split(b"\0")[0][:128]
         raise ErrorReply(b"ERR unknown subcommand or wrong number of arguments for '%b'. Try ACL HELP." % shown)
 
@@ -60,7 +60,7 @@ def acl_list(node: NodeState, argv: Sequence[bytes]) -> Reply:
 @command("acl|cat", -2, "noscript loading stale")
 def acl_cat(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ACL CAT [category]."""
-    _check_length(argv, 3)
+    _check_length(argv)
     if len(argv) == 2:
         return list(CATEGORIES)
     try:
@@ -72,7 +72,7 @@ def acl_cat(node: NodeState, argv: Sequence[bytes]) -> Reply:
 @command("acl|genpass", -2, "noscript loading stale")
 def acl_genpass(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ACL GENPASS [bits]: in hexadecimal digits."""
-    _check_length(argv, 3)
+    _check_length(argv)
     bits = integer(argv[2]) if len(argv) == 3 else 256
     if not 0 < bits <= _PASSWORD_BITS_MAX:
         raise ErrorReply(
@@ -167,7 +167,7 @@ def acl_dryrun(node: NodeState, argv: Sequence[bytes]) -> Reply:
 @command("acl|log", -2, "admin noscript loading stale")
 def acl_log(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """ACL LOG [count | RESET]."""
-    _check_length(argv, 3)
+    _check_length(argv)
     permissions, count = _permissions(node), 10
     if len(argv) == 3:
         if option(argv[2]) == b"RESET":
