@@ -83,7 +83,7 @@ class WholeFile:
         try:
             yield
         except OSError as error:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
             cure = "free some space, or name another place" if full else "name a file in a folder that exists"
             raise InputError(f"{self.path}: cannot be written ({error.strerror}); {cure}") from None
 

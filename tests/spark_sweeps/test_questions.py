@@ -150,6 +150,24 @@ def test_morris_ranks_a_parameter_without_effect_last():
         )
 
 
+def test_morris_tells_how_far_a_metric_moves_whatever_values_an_axis_has():
+    """A share of two thirds takes an axis of two values from one end to the other."""
+    axes = {
+        "two": {"values": [0, 1]}, "three": {"values": [0.0, 0.5, 1.0]}, "five": {"from": 0, "to": 1, "step": 0.25},
+        "whole": {"from": 0, "to": 3}, "real": {"from": 0.0, "to": 1.0}, "one": {"values": [7]},
+    }  # fmt: skip
+    axes = {name: Axis.model_validate(axis) for name, axis in axes.items()}
+
+    def sum_of_all(parameters, rng):
+        return {"f": sum(value / (3 if name == "whole" else 1) for name, value in parameters.items())}, None, "ok"
+
+    asked = Sensitivity(kind="sensitivity", metric="f", method="morris", samples=8)
+    found = {one.parameter: one for one in sensitivity(asked, axes, asker(sum_of_all, []), 1, 3)}
+    for name, one in found.items():
+        assert one.total == pytest.approx(0.0 if name == "one" else 1.0, abs=1e-6)
+        assert (one.first, one.total_half_width) == pytest.approx((0, 0), abs=1e-6)
+
+
 def test_intervals_cover_what_they_promise():
     assert clopper_pearson(0, 10).high == pytest.approx(0.3085, abs=1e-4)
     assert clopper_pearson(10, 10).low == pytest.approx(0.6915, abs=1e-4)

@@ -22,6 +22,7 @@ from orderlab.spark_sweeps.questions.asking import AnswerTable, Ask, metric_of
 from orderlab.spark_sweeps.sweep_file.specification import Axis
 
 RESAMPLES = 1000
+TOP = float(np.nextafter(1.0, 0.0))
 LEVELS = 4  # SALib takes a seed of 0 for none, hence the + 1 below
 
 
@@ -68,8 +69,7 @@ def sensitivity(
         raise InputError("question: sensitivity compares parameters; give at least two [axes]")
     problem = {"num_vars": len(names), "names": names, "bounds": [[0.0, 1.0]] * len(names)}
     cube = _sampled(asked, problem, seed)
-    top = np.nextafter(1.0, 0.0)
-    points = [{name: axes[name].at(min(float(x), top)) for name, x in zip(names, row, strict=True)} for row in cube]
+    points = [{name: axes[name].at(min(float(x), TOP)) for name, x in zip(names, row, strict=True)} for row in cube]
     if asked.method == "sobol":
         replications = max(2, replications)
     found = ask("runs", points, replications)
@@ -86,7 +86,7 @@ def sensitivity(
     if asked.method == "sobol":
         influences = _indices(names, values.reshape(-1, len(names) + 2, replications), asked.metric, seed)
     else:
-        influences = _effects(problem, cube, values.mean(axis=1), seed)
+        influences = _effects(axes, cube, values.mean(axis=1), seed)
     influences = [replace(one, runs=len(found)) for one in influences]
     return sorted(influences, key=lambda one: (-one.total, one.parameter))
 
@@ -145,12 +145,34 @@ def _reach(drawn: Any) -> float:
     return float(max(high - drawn[0], drawn[0] - low, 1.96 * drawn[1:].std()) + max(0.0, -drawn[0]))
 
 
-def _effects(problem: dict[str, Any], cube: Any, values: Any, seed: int) -> list[Influence]:
-    from SALib.analyze import morris
+def _effects(axes: Mapping[str, Axis], cube: Any, values: Any, seed: int) -> list[Influence]:
+    """Of ``values`` by path and point, from each of which one parameter has moved to the next. A parameter that has
+    listed values moves by whole ones: how far it came counts, and not how far the share of its range did."""
+    names = list(axes)
+    places = np.column_stack([_places(axes[name], cube[:, k]) for k, name in enumerate(names)])
+    moved = np.diff(places.reshape(-1, len(names) + 1, len(names)), axis=1)
+    changed = np.diff(values.reshape(-1, len(names) + 1), axis=1)
+    rng = np.random.default_rng(seed)
+    found = []
+    for k, name in enumerate(names):
+        path, step = np.nonzero(moved[:, :, k])
+        effects = changed[path, step] / moved[path, step, k] if len(path) else np.zeros(len(moved))
+        drawn = np.abs(effects)[rng.integers(len(effects), size=(RESAMPLES, len(effects)))].mean(axis=1)
+        spread, half = float(effects.std(ddof=1)), float(1.96 * drawn.std(ddof=1))
+        found.append(Influence(name, spread, 0.0, float(np.abs(effects).mean()), half))
+    return found
 
-    told = morris.analyze(problem, cube, values, num_levels=LEVELS, seed=seed % 2**31 + 1)
-    rows = zip(problem["names"], told["mu_star"], told["mu_star_conf"], told["sigma"], strict=True)
-    return [Influence(name, float(spread), 0.0, float(effect), float(half)) for name, effect, half, spread in rows]
+
+def _places(axis: Axis, shares: Any) -> Any:
+    """Where on an axis the values lie that are taken at these shares of it: 0 at its first value, 1 at its last."""
+    if not axis.is_discrete and not (axis.is_whole and axis.scale == "linear"):
+        return shares
+    values = [axis.at(min(float(share), TOP)) for share in shares]
+    if axis.is_discrete:
+        listed = axis.listed()
+        return np.array([listed.index(value) for value in values]) / max(1, len(listed) - 1)
+    low, high = np.array(axis.listed(), float)[[0, -1]]
+    return (np.array(values, float) - low) / (high - low)
 
 
 def of_sensitivity(asked: Sensitivity, found: Sequence[Influence]) -> AnswerTable:
