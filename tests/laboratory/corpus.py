@@ -85,6 +85,20 @@ class Log(NamedTuple):
     reason: str
 
 
+def _sent(*values: int) -> tuple[tuple[int, str, str, str], ...]:
+    """Process 0 sends them to x, one after the other, from offset 0 on."""
+    pairs = (
+        ((0, "invoke", "send", f"[[:send :x {value}]]"), (0, "ok", "send", f"[[:send :x [{offset} {value}]]]"))
+        for offset, value in enumerate(values)
+    )
+    return tuple(event for pair in pairs for event in pair)
+
+
+def _polled(process: int, pairs: str) -> tuple[tuple[int, str, str, str], ...]:
+    """A process polls offsets and values of x."""
+    return (process, "invoke", "poll", "[[:poll]]"), (process, "ok", "poll", f"[[:poll {{:x [{pairs}]}}]]")
+
+
 LOGS = (
     Log("register-stale", "linearizability", VIOLATED, "register",
         ((0, "invoke", "write", "1"), (0, "ok", "write", "1"), (0, "invoke", "write", "2"), (0, "ok", "write", "2"),
@@ -107,6 +121,20 @@ LOGS = (
         ((0, "invoke", "enqueue", "1"), (0, "ok", "enqueue", "1"), (0, "invoke", "enqueue", "2"),
          (0, "ok", "enqueue", "2"), (1, "invoke", "dequeue", "nil"), (1, "ok", "dequeue", "1"),
          (1, "invoke", "dequeue", "nil"), (1, "ok", "dequeue", "2")), "first in, first out"),
+    Log("kafka-lost", "no-lost-write", VIOLATED, "kafka",
+        (*_sent(1, 2, 3), *_polled(1, "[0 1] [2 3]")), "2 was acknowledged at offset 1, and a poll reads past it"),
+    Log("kafka-all", "no-lost-write", HOLDS, "kafka",
+        (*_sent(1, 2, 3), *_polled(1, "[0 1] [1 2] [2 3]")), "all that was acknowledged is polled"),
+    Log("kafka-skipped", "no-poll-skip", VIOLATED, "kafka",
+        (*_sent(1, 2, 3), *_polled(1, "[0 1]"), *_polled(1, "[2 3]"), *_polled(2, "[1 2]")),
+        "one consumer goes from offset 0 to 2"),
+    Log("kafka-shared", "no-poll-skip", HOLDS, "kafka",
+        (*_sent(1, 2, 3), *_polled(1, "[0 1]"), *_polled(2, "[1 2]"), *_polled(2, "[2 3]")), "another goes on"),
+    Log("kafka-back", "no-nonmonotonic-poll", VIOLATED, "kafka",
+        (*_sent(1, 2), *_polled(1, "[0 1] [1 2]"), *_polled(1, "[1 2]")), "one consumer reads offset 1 twice"),
+    Log("kafka-restarted", "no-nonmonotonic-poll", HOLDS, "kafka",
+        (*_sent(1, 2, 3), *_polled(1, "[0 1] [1 2]"), (1, "invoke", "crash", "nil"), (1, "info", "crash", "nil"),
+         *_polled(1, "[1 2]"), *_polled(1, "[2 3]")), "it crashed between, and begins where it had committed"),
 )  # fmt: skip
 
 
@@ -117,6 +145,7 @@ class Recorded(NamedTuple):
     command: str
     verdicts: dict[str, str]
     reason: str
+    model: str | None = None
 
 
 _DELIVERY = ("fifo", "at-least-once", "exactly-once", "no-phantom", "retransmission", "handshake", "granted-qos")
@@ -128,7 +157,13 @@ RECORDED = (
              "mosquitto-window.parquet", {"receive-maximum": VIOLATED, "fifo": HOLDS, "at-least-once": HOLDS},
              "Mosquitto 2.0.11 sends two for each PUBACK once the window is full (notes/findings/mosquitto.md); the "
              "other laws as orderlab check judges it"),
+    Recorded("redis-rq.edn", "python -m tests.laboratory.conformance.recorded redis --jobs 12 --kills 1 --folder . && "
+             "python -m tests.laboratory.conformance.queue_log rq.parquet redis-rq.edn", {"linearizability": HOLDS},
+             "the list of rq 3.0.0 on Redis 7.0.15, killed and started again, as orderlab check judges it", "queue"),
+    Recorded("redis-rq-turned.edn", REMAKE, {"linearizability": VIOLATED},
+             "redis-rq.edn with the first two jobs taken the other way round: 0 was in the list before 1", "queue"),
 )  # fmt: skip
+TURNED = "redis-rq.edn", "redis-rq-turned.edn"
 
 
 def entries() -> list[dict[str, object]]:
@@ -141,7 +176,9 @@ def entries() -> list[dict[str, object]]:
         made.append({"file": f"{log.name}.edn", "command": REMAKE, "model": log.model,
                      "verdicts": {log.law: log.outcome}, "reason": log.reason})  # fmt: skip
     for kept in RECORDED:
-        made.append({"file": kept.file, "command": kept.command, "verdicts": kept.verdicts, "reason": kept.reason})
+        model = {} if kept.model is None else {"model": kept.model}
+        made.append({"file": kept.file, "command": kept.command, **model, "verdicts": kept.verdicts,
+                     "reason": kept.reason})  # fmt: skip
     return made
 
 
@@ -155,6 +192,11 @@ def write(folder: Path) -> None:
             for process, kind, function, value in log.events
         )
         (folder / f"{log.name}.edn").write_text(text)
+    recorded, turned = (folder / name for name in TURNED)
+    if recorded.is_file():
+        end = ":f :dequeue, :value "
+        text = recorded.read_text().replace(f"{end}0}}", f"{end}turned}}").replace(f"{end}1}}", f"{end}0}}")
+        turned.write_text(text.replace(f"{end}turned}}", f"{end}1}}"))
     lines = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in entries())
     (folder / "index.json").write_text(f"[\n{lines}\n]\n")
 
