@@ -15,7 +15,7 @@ from orderlab.sim.redis.lua.host import SharedLua
 from orderlab.sim.redis.versions import VERSIONS
 from orderlab.sim.servers.redis import ClusterRules, Follower, RedisNode
 from orderlab.sim.stores.binding import load_binding
-from orderlab.sim.systems.settings import FENCED, STORES, RedisSettings
+from orderlab.sim.systems.settings import FENCED, STORES, PipelinedSettings, RedisSettings
 
 FLUSHED_AFTER_US = 30_000_000
 """When Linux writes back a page that nobody asks it to: vm.dirty_expire_centisecs, 30 s by default."""
@@ -67,6 +67,20 @@ class PipelinedRedis:
 
     sessions: RedisSessions
     settings: PipelineSettings
+
+    @classmethod
+    def assemble(
+        cls, env: Clock, settings: PipelinedSettings, costs: Costs, lengths: tuple[int, int]
+    ) -> PipelinedRedis:
+        """``lengths``: of the names of clients and of topics."""
+        return cls(
+            RedisSessions.assemble(env, settings, costs, lengths),
+            PipelineSettings(
+                settings.lettuce_batch,
+                round(settings.flush_ms * 1000),
+                command_timeout_us=round(settings.command_timeout_s * 1e6),
+            ),
+        )
 
     @property
     def store(self) -> StoredSessions:

@@ -376,3 +376,11 @@ class RedisSettings(DeviceSettings):
                 "numbers, and idempotent=true, which keeps order"
             )
         return self
+
+
+class PipelinedSettings(RedisSettings):
+    """Sessions in Redis, through one pipeline per broker and node."""
+
+    lettuce_batch: int = Field(default=150, ge=1, le=100_000)
+    flush_ms: float = Field(default=3.0, ge=0.001, le=10_000)
+    command_timeout_s: float = Field(default=30.0, ge=0.001, le=3600)

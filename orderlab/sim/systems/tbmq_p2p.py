@@ -7,11 +7,10 @@ from typing import Any
 
 from pydantic import Field
 
-from orderlab.sim.drivers.pipelined import PipelineSettings
 from orderlab.sim.mqtt.ports import Persistence
 from orderlab.sim.systems.devices import DeviceSystem
-from orderlab.sim.systems.redis_sessions import PipelinedRedis, RedisSessions
-from orderlab.sim.systems.settings import RATE_MIN, RedisSettings
+from orderlab.sim.systems.redis_sessions import PipelinedRedis
+from orderlab.sim.systems.settings import RATE_MIN, PipelinedSettings
 
 ROWS: Mapping[str, Mapping[str, Any]] = {
     name: {
@@ -29,27 +28,16 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
 """The published rows: msg/s in and out."""
 
 
-class P2PSettings(RedisSettings):
+class P2PSettings(PipelinedSettings):
     """The knobs of the measurement, by the names of the published tables. By default the load of the row 200k comes of
     fewer publishers, who publish more than once in a short run: else it would test no order."""
 
     publishers: int = Field(default=10_000, ge=1, le=2_000_000)
     rate: float = Field(default=10.0, ge=RATE_MIN, le=1000, allow_inf_nan=False)
-    lettuce_batch: int = Field(default=150, ge=1, le=100_000)
-    flush_ms: float = Field(default=3.0, ge=0.001, le=10_000)
-    command_timeout_s: float = Field(default=30.0, ge=0.001, le=3600)
 
 
 class P2PSystem(DeviceSystem[P2PSettings]):
     """The cluster: Redis through one pipeline per broker and node."""
 
     def _persistence(self, lengths: tuple[int, int]) -> Persistence:
-        settings = self.settings
-        return PipelinedRedis(
-            RedisSessions.assemble(self.env, settings, self.costs, lengths),
-            PipelineSettings(
-                settings.lettuce_batch,
-                round(settings.flush_ms * 1000),
-                command_timeout_us=round(settings.command_timeout_s * 1e6),
-            ),
-        )
+        return PipelinedRedis.assemble(self.env, self.settings, self.costs, lengths)

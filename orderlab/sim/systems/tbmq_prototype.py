@@ -19,7 +19,6 @@ from orderlab.model.history.events import EventKind
 from orderlab.sim.costs import Costs, HostCosts, load_costs
 from orderlab.sim.drivers.blocking import PoolSettings
 from orderlab.sim.drivers.jdbc import ConnectionPool, JdbcDriver
-from orderlab.sim.drivers.pipelined import PipelineSettings
 from orderlab.sim.engine.clock import Station, Tenant
 from orderlab.sim.engine.packs import NUMBER_BYTES
 from orderlab.sim.mqtt.ports import Persistence
@@ -31,7 +30,7 @@ from orderlab.sim.servers.redis import RedisNode
 from orderlab.sim.systems.devices import DeviceSystem
 from orderlab.sim.systems.redis_sessions import BlockingRedis, PipelinedRedis, RedisSessions
 from orderlab.sim.systems.running import SimulationProgress
-from orderlab.sim.systems.settings import RATE_MIN, DeviceSettings, RedisSettings
+from orderlab.sim.systems.settings import RATE_MIN, DeviceSettings, PipelinedSettings, RedisSettings
 
 
 class PrototypeSettings(DeviceSettings):
@@ -105,27 +104,15 @@ class JedisSystem(PrototypeSystem[JedisSettings]):
         )  # fmt: skip
 
 
-class LettuceSettings(PrototypeSettings, RedisSettings):
+class LettuceSettings(PrototypeSettings, PipelinedSettings):
     """Batching is optional; ``lettuce_batch=1`` is none."""
-
-    lettuce_batch: int = Field(default=150, ge=1, le=100_000)
-    flush_ms: float = Field(default=3.0, ge=0.001, le=10_000)
-    command_timeout_s: float = Field(default=30.0, ge=0.001, le=3600)
 
 
 class LettuceSystem(PrototypeSystem[LettuceSettings]):
     """The prototype with a pipeline."""
 
     def _persistence(self, lengths: tuple[int, int]) -> Persistence:
-        settings = self.settings
-        return PipelinedRedis(
-            RedisSessions.assemble(self.env, settings, self.costs, lengths),
-            PipelineSettings(
-                settings.lettuce_batch,
-                round(settings.flush_ms * 1000),
-                command_timeout_us=round(settings.command_timeout_s * 1e6),
-            ),
-        )
+        return PipelinedRedis.assemble(self.env, self.settings, self.costs, lengths)
 
 
 class PostgresSettings(PrototypeSettings):
