@@ -280,6 +280,11 @@ class Contract:
         of. A store that goes on growing while this does not breaks ``no-residue``."""
         return size_of(state)
 
+    def needs_nothing(self, state: Any) -> bool:
+        """Whether a store in this state need keep nothing for ever: it is made for many things with keys of their own,
+        and all that happened to this one is over. A key without a deadline that stays then breaks ``no-residue``."""
+        return False
+
     def calls(self, client: int, seen: Sequence[Exchange]) -> Iterable[Call]:
         """The calls that are worth trying by a client that has seen ``seen``, the plainest first."""
         raise NotImplementedError

@@ -70,6 +70,9 @@ class LimiterStore(Contract):
     def size(self, state: Window) -> int:
         return len(state.accepted_ms)
 
+    def needs_nothing(self, state: Window) -> bool:
+        return not state.accepted_ms
+
     def outcomes(self, state: Window, call: Call, now_ms: int) -> Iterator[Outcome]:
         for counted in self._counted(state, now_ms):
             if len(counted) < self.promises.limit:

@@ -102,6 +102,17 @@ def test_a_store_that_forgets_names_leaves_nothing_behind(tmp_path: Path, style:
     assert not grown(tmp_path, style)
 
 
+def test_a_limiter_whose_key_has_no_deadline_leaves_it_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(growth, "ROUNDS", ((4, 8),))
+    assert not grown(tmp_path / "window", "fixed_window")
+    assert not grown(tmp_path / "log", "log_limiter")
+    expire = "redis.call('PEXPIRE', KEYS[1], window + 1)"
+    found = grown(tmp_path / "slip", "log_limiter", "hit.lua", expire, "")
+    assert found.endswith("has no deadline and stays for ever, though all that it was for is over")
+
+
 def test_of_jobs_that_are_added_once_no_name_comes_again_however_long_it_takes(tmp_path: Path) -> None:
     """A queue that tries three times has many rounds without an add until it is empty."""
     assert not grown(tmp_path, "sidekiq_queue")
