@@ -83,7 +83,7 @@ def sweep(
     if question is None:
         summary = _shown(lambda show: run_loaded(file, sweep_file, plan, _maker(engine, master), options, show))
         raise typer.Exit(EXIT[_print_runs(summary, report, allow_vacuous, as_json)])
-    found = _shown(lambda show: answer(file, sweep_file, plan, _maker(engine, master), show, retry_failed))
+    found = _shown(lambda show: answer(file, sweep_file, plan, _maker(engine, master), show, options))
     if report:
         from orderlab.report.answer_page import write_answer_page
 

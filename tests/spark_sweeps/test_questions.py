@@ -21,7 +21,7 @@ from orderlab.spark_sweeps.questions.rare_event import RareEvent, _Seen
 from orderlab.spark_sweeps.questions.risk import Risk, drawn_faults, risk, wald_test
 from orderlab.spark_sweeps.questions.sensitivity import Sensitivity, sensitivity
 from orderlab.spark_sweeps.results.folder import ResultFolder
-from orderlab.spark_sweeps.runs.job import load
+from orderlab.spark_sweeps.runs.job import SweepOptions, load
 from orderlab.spark_sweeps.sweep_file.specification import Axis
 from tests.in_process import orderlab
 
@@ -648,3 +648,18 @@ def test_what_follows_from_the_compared_parameter_keeps_no_pair_apart():
     assert (found.difference.estimate, found.others) == (2.0, {})
     with pytest.raises(InputError, match="no two runs share their seed"):
         comparison(asked, runs)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        '"sensitivity"\nmetric = "product"\nmethod = "morris"',
+        '"comparison"\nparameter = "a"\na = 1\nb = 2\nmetrics = ["product"]',
+    ],
+)
+def test_what_is_asked_of_the_runs_of_a_sweep_is_asked_of_those_of_a_question(kind, sweep_file, tmp_path):
+    system = 'system = "tests.spark_sweeps.subjects:product"\n[axes]\na = [1, 2]\n'
+    axes = "b = [1, 2]\n" if "sensitivity" in kind else "[base]\nb = 1\n"
+    sweep, plan = load(path := sweep_file(f"{system}{axes}[question]\nkind = {kind}\n"))
+    with pytest.raises(InputError, match="nowhere"):
+        answer(path, sweep, plan, lambda folder: 1 / 0, None, SweepOptions(costs=str(tmp_path / "nowhere")))

@@ -115,7 +115,7 @@ def answer(
     plan: Plan,
     make_engine: MakeEngine,
     on_progress: Show | None,
-    retry_failed: bool = False,
+    options: SweepOptions | None = None,
 ) -> Answer:
     """Do the runs that the question needs, or what is left of them, and write its table. Raises InputError."""
     asked = usable_question(path, sweep, plan)
@@ -124,7 +124,7 @@ def answer(
         isinstance(asked, RareEvent) and asked.above is not None
     )
     is_search = isinstance(asked, Best)
-    rounds = Rounds(retry_failed, asks_of_metrics, is_search, FINAL_ROUND if is_search else None)
+    rounds = Rounds(options or SweepOptions(), asks_of_metrics, is_search, FINAL_ROUND if is_search else None)
     folder = Path(sweep.output)
     owned, manifest = folder_of_question(asked, sweep)
     with owned.held(manifest) if isinstance(owned, QuestionFolder) else nullcontext():
@@ -199,7 +199,7 @@ def _only(points: list[dict[str, Any]], path: Path, kind: str) -> dict[str, Any]
 def _all_runs(
     path: Path, sweep: SweepFile, plan: Plan, make_engine: MakeEngine, on_progress: Show | None, rounds: Rounds
 ) -> list[AnsweredRun]:
-    summary = run_loaded(path, sweep, plan, make_engine, SweepOptions(retry_failed=rounds.retry_failed), on_progress)
+    summary = run_loaded(path, sweep, plan, make_engine, rounds.options, on_progress)
     if summary.counts.rows < summary.runs:
         raise InputError(
             f"{summary.folder}: {summary.runs - summary.counts.rows} runs were not done ({summary.stopped})"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -129,11 +129,11 @@ def insist_on_judgement(found: Sequence[AnsweredRun]) -> None:
 
 @dataclass
 class Rounds:
-    """What all rounds of a question have in common: whether failed runs are done again, and what weakens the answer.
+    """What all rounds of a question have in common: how they are run, and what weakens the answer.
     ``tells_violations``: the answer itself does not, so that they have to be told beside it.
     """
 
-    retry_failed: bool = False
+    options: SweepOptions = field(default_factory=SweepOptions)
     tells_violations: bool = False
     bears_failures: bool = False
     """Whether the question itself leaves out what a failed run is about."""
@@ -191,7 +191,7 @@ def asking(
     runs of any rounds share their random numbers, as an estimate of a probability needs it.
     """
 
-    earlier: str | None = None  # what runs cost is known from the round before
+    earlier = rounds.options.costs  # then what runs cost is known from the round before
 
     def ask(
         name: str, points: Sequence[Mapping[str, Any]], replications: int, seeds: Sequence[int] | None = None
@@ -209,7 +209,7 @@ def asking(
         asked = sweep.model_copy(update=changes)
         plan = Plan(asked, str(place))
         summary: Summary = run_loaded(
-            place, asked, plan, make_engine, SweepOptions(costs=earlier, retry_failed=rounds.retry_failed), on_progress
+            place, asked, plan, make_engine, replace(rounds.options, costs=earlier), on_progress
         )
         if summary.counts.rows < summary.runs:
             raise InputError(
