@@ -10,6 +10,7 @@ import typer
 
 from orderlab.commands.options import ServerName
 from orderlab.exit_codes import tell
+from orderlab.model.errors import InputError
 
 if TYPE_CHECKING:
     from orderlab.sim.redis.wire.served_node import ServedNode, ServeSettings
@@ -49,6 +50,9 @@ def serve(
         WhoDebugs,
         typer.Option(help="Who may call DEBUG, by which tests move time: no is what servers from 7.0 on begin with."),
     ] = WhoDebugs.YES,
+    acl_file: Annotated[
+        Path | None, typer.Option(help="Users, a line USER RULES for each, as aclfile names them to a server.")
+    ] = None,
     lacks: Annotated[bool, typer.Option("--lacks", help="List what a server has and this one lacks, and end.")] = False,
 ) -> None:
     """Serve a simulated Redis node, or a cluster, to real clients, until Ctrl-C.
@@ -67,11 +71,29 @@ def serve(
         host, port, clock is ServedClock.VIRTUAL, password.encode(), version_named(server), debug.value
     )
     settings.check()
+    if acl_file is not None and password:
+        raise InputError("--acl-file: says what the default user's password is; leave out --password")
+    users = None if acl_file is None else _users_in(acl_file)
     schedule = read_schedule(faults) if faults is not None else []
-    run_asynchronously(_serve(settings, cluster, schedule))
+    run_asynchronously(_serve(settings, cluster, schedule, users))
 
 
-async def _serve(settings: ServeSettings, masters: int, schedule: list[tuple[float, list[str]]]) -> None:
+def _users_in(file: Path) -> bytes:
+    """Where the file is. Raises InputError for one that a server would not start with."""
+    from orderlab.sim.redis.acl_file import read_users
+    from orderlab.sim.redis.replies import ErrorReply
+
+    place = str(file.resolve()).encode()
+    try:
+        read_users(place)
+    except ErrorReply as error:
+        raise InputError(f"--acl-file {file}: {error.message.decode(errors='replace').removeprefix('ERR ')}") from None
+    return place
+
+
+async def _serve(
+    settings: ServeSettings, masters: int, schedule: list[tuple[float, list[str]]], acl_file: bytes | None
+) -> None:
     import asyncio
 
     from orderlab.sim.redis.wire.served_cluster import ServedCluster
@@ -80,6 +102,12 @@ async def _serve(settings: ServeSettings, masters: int, schedule: list[tuple[flo
 
     served = ServedCluster(masters, settings) if masters else ServedNode(settings)
     nodes = served.nodes if isinstance(served, ServedCluster) else [served]
+    if acl_file is not None:
+        from orderlab.sim.redis.acl_file import read_users
+
+        for node in nodes:
+            node.permissions.install(read_users(acl_file))
+            node.server_settings.note(b"aclfile", acl_file)
     await served.start()
     try:
         _tell(nodes, bool(masters))

@@ -183,6 +183,14 @@ class Permissions:
         """The users, sorted."""
         return [self.users[name] for name in sorted(self.users)]
 
+    def install(self, users: dict[bytes, User]) -> list[User]:
+        """Have these users in place of those that there were, which are returned without the default one: that one
+        takes its new rules."""
+        before = [user for user in self.users.values() if user is not self.default]
+        self.default.take(users[b"default"])
+        self.users = users | {b"default": self.default}
+        return before
+
     def set_default_password(self, password: bytes) -> None:
         """CONFIG SET requirepass."""
         self.default.apply(b"resetpass")

@@ -22,7 +22,7 @@ CATEGORIES: Final = (
 READ: Final = 1
 WRITE: Final = 2
 _SPACES: Final = b" \t\n\v\f\r\0"
-_UNKNOWN: Final = b"Unknown command or category name in ACL"
+UNKNOWN_COMMAND: Final = b"Unknown command or category name in ACL"
 _SYNTAX: Final = b"Syntax error"
 _AFTER_ALL_KEYS: Final = (
     b"Adding a pattern after the * pattern (or the 'allkeys' flag) is not valid and does not have any effect. Try "
@@ -118,7 +118,7 @@ class Selector:
             self._add_channels(rule[1:])
         elif rule[:2] in (b"+@", b"-@"):
             if word[2:] not in CATEGORIES:
-                raise BadRule(_UNKNOWN)
+                raise BadRule(UNKNOWN_COMMAND)
             self._change(_members(word[2:]), word[:1] == b"+")
         elif rule[:1] == b"-":
             self._change(_with_subcommands(_known(word[1:])), False)
@@ -250,7 +250,7 @@ class Selector:
 
 def _known(name: bytes) -> bytes:
     if name not in command_rows():
-        raise BadRule(_UNKNOWN)
+        raise BadRule(UNKNOWN_COMMAND)
     return name
 
 

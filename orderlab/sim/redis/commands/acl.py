@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Any, Final
 
+from orderlab.sim.redis.acl_file import read_users, save_users
 from orderlab.sim.redis.arguments import integer, option
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.permissions import Denial, Permissions, refusal
@@ -84,11 +85,28 @@ def acl_genpass(node: NodeState, argv: Sequence[bytes]) -> Reply:
 
 @command("acl|save", 2, "admin noscript loading stale")
 def acl_save(node: NodeState, argv: Sequence[bytes]) -> Reply:
-    """ACL SAVE: there is no file."""
-    raise ErrorReply(_NO_FILE)
+    """ACL SAVE: into the file that ``aclfile`` names."""
+    save_users(_permissions(node), _file(node))
+    return OK
 
 
-command("acl|load", 2, "admin noscript loading stale")(acl_save)
+@command("acl|load", 2, "admin noscript loading stale")
+def acl_load(node: NodeState, argv: Sequence[bytes]) -> Reply:
+    """ACL LOAD: all users of that file or none; connections of all others but the default one are closed."""
+    permissions, users = _permissions(node), read_users(_file(node))
+    before = permissions.install(users)
+    node.server.rebind(permissions.default)
+    for user in before:
+        node.server.end_sessions(user, node.caller)
+    return OK
+
+
+def _file(node: NodeState) -> bytes:
+    _permissions(node)
+    file: bytes = node.server.server_settings.show(b"aclfile")
+    if not file:
+        raise ErrorReply(_NO_FILE)
+    return file
 
 
 @command("acl|setuser", -3, "admin noscript loading stale")
