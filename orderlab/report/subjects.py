@@ -43,20 +43,20 @@ KEYS_NOTED = 60
 # ----------------------------------------------------------------------------------------------------------------
 
 
-def subject_of_store(found: Validation) -> Subject:
+def subject_of_store(validation: Validation) -> Subject:
     """The subject for a store of any kind."""
     findings: list[Finding] = []
     laws = []
-    for result in found.results:
+    for result in validation.results:
         certain = result.witnesses
         uncertain = [result.small_scope] if result.small_scope is not None else []
-        findings += [_of_witness(one, found.binding.name) for one in certain]
-        findings += [_of_witness(one, found.binding.name, is_certain=False) for one in uncertain]
+        findings += [_of_witness(witness, validation.binding.name) for witness in certain]
+        findings += [_of_witness(witness, validation.binding.name, is_certain=False) for witness in uncertain]
         laws.append(
             JudgedLaw(
                 law=result.law,
-                statement=found.terms.laws[result.law],
-                clauses=tuple(found.terms.clauses(result.law)),
+                statement=validation.terms.laws[result.law],
+                clauses=tuple(validation.terms.clauses(result.law)),
                 outcome=result.outcome,
                 tested=result.tested if "antecedents" in result.verdict.work else None,
                 is_applicable=not result.not_applicable,
@@ -64,33 +64,33 @@ def subject_of_store(found: Validation) -> Subject:
             )
         )
     return Subject(
-        name=found.binding.name,
-        path=_file_of(found.binding.path),
+        name=validation.binding.name,
+        path=_file_of(validation.binding.path),
         kind="store",
-        outcome=found.outcome,
+        outcome=validation.outcome,
         laws=tuple(laws),
         findings=_plainest_first(findings),
-        facts=found.facts,
-        assumptions=found.assumptions,
-        notes=found.remarks,
-        not_covered=found.gaps,
-        scope=(*_work(found.work), *found.scope),
+        facts=validation.facts,
+        assumptions=validation.assumptions,
+        notes=validation.remarks,
+        not_covered=validation.gaps,
+        scope=(*_work(validation.work), *validation.scope),
     )
 
 
-def _of_witness(one: Witness, store: str, is_certain: bool = True) -> Finding:
+def _of_witness(witness: Witness, store: str, is_certain: bool = True) -> Finding:
     from orderlab.properties.harness.keyspace import shown_keyspace
     from orderlab.properties.witness.telling import changes_told
 
-    trace, explained, cause, terms = one.finding.trace, one.explanation, one.cause, one.terms
-    law, lua = one.finding.law, explained.lua
+    trace, explained, cause, terms = witness.finding.trace, witness.explanation, witness.cause, witness.terms
+    law, lua = witness.finding.law, explained.lua
     keyspaces = explained.keyspaces or (None,) * len(trace.steps)
     ran = explained.ran or ((),) * len(trace.steps)
-    told = zip(trace.steps, explained.told, changes_told(explained.states), keyspaces, ran, strict=True)
+    rows = zip(trace.steps, explained.told, changes_told(explained.states), keyspaces, ran, strict=True)
     around = ", ".join(terms.circumstances(trace))
     return Finding(
         law=law,
-        headline=one.headline,
+        headline=witness.headline,
         cause="\0".join((cause.place, cause.written, cause.error, around) if cause.place else (law, cause.wording)),
         fingerprint=fingerprint_of(store, law, _name(lua), lua.source, cause.error, cause.wording),
         steps=tuple(
@@ -99,145 +99,149 @@ def _of_witness(one: Witness, store: str, is_certain: bool = True) -> Finding:
                 state=f"{terms.state_words}: {state}" if state else "", fault=_fault(step), keys=_keys(keys),
                 scripts=tuple(dict.fromkeys(path.name for path, _ in lines)),
             )
-            for step, answer, state, keys, lines in told
+            for step, answer, state, keys, lines in rows
         ),
         before=shown_keyspace(explained.before),
         after=shown_keyspace(explained.after),
         line=_line(lua),
         related=_written(lua),
         call=lua.call,
-        found_by=one.finding.analysis,
-        confirmation=one.confirmation,
+        found_by=witness.finding.analysis,
+        confirmation=witness.confirmation,
         is_certain=is_certain,
         witness=trace.to_json(),
     )  # fmt: skip
 
 
-def subject_of_comparison(found: Comparison, base: str, is_strict: bool = False) -> Subject:
+def subject_of_comparison(comparison: Comparison, base: str, is_strict: bool = False) -> Subject:
     """The subject for a change of a store's scripts. ``base``: what the old ones were called by the user."""
-    newly = {one.law for one in found.newly_broken}
-    mixed = {one.law for one in found.rolling.broken} - newly
-    still = {one.law for one in found.still_broken} - newly
+    newly = {change.law for change in comparison.newly_broken}
+    mixed = {change.law for change in comparison.rolling.broken} - newly
+    still = {change.law for change in comparison.still_broken} - newly
     laws = []
-    judged_after = subject_of_store(found.after)
+    judged_after = subject_of_store(comparison.after)
     for judged in judged_after.laws:
         law = judged.law
-        told: dict[str, object] = {}
+        update: dict[str, object] = {}
         if law in newly:
-            told = {"outcome": Outcome.VIOLATED}
+            update = {"outcome": Outcome.VIOLATED}
         elif law in mixed:
-            told = {"outcome": Outcome.VIOLATED, "because": "", "is_applicable": True}
+            update = {"outcome": Outcome.VIOLATED, "because": "", "is_applicable": True}
         elif law in still and not is_strict:
-            told = {"is_applicable": False, "because": "broken before as well"}
+            update = {"is_applicable": False, "because": "broken before as well"}
         elif (
             judged.outcome is Outcome.UNKNOWN
             and judged.is_applicable
-            and law not in found.no_longer_known
-            and not found.is_cut
+            and law not in comparison.no_longer_known
+            and not comparison.is_cut
         ):
-            told = {"is_applicable": False, "because": f"undecided before as well: {judged.because}"}
-        laws.append(judged.model_copy(update=told))
+            update = {"is_applicable": False, "because": f"undecided before as well: {judged.because}"}
+        laws.append(judged.model_copy(update=update))
     findings = [
-        _of_witness(one.witness, found.new.name, one.is_certain).model_copy(
+        _of_witness(change.witness, comparison.new.name, change.is_certain).model_copy(
             update={
                 "change": kind,
-                **(where_the_change_is(one.witness, found) if kind in (Change.NEW, Change.MIX) else {}),
+                **(where_the_change_is(change.witness, comparison) if kind in (Change.NEW, Change.MIX) else {}),
             }
         )
         for kind, changes in (
-            (Change.NEW, found.newly_broken),
-            (Change.MIX, found.rolling.broken),
-            (Change.SAME, found.still_broken),
-            (Change.FIXED, found.fixed),
+            (Change.NEW, comparison.newly_broken),
+            (Change.MIX, comparison.rolling.broken),
+            (Change.SAME, comparison.still_broken),
+            (Change.FIXED, comparison.fixed),
         )
-        for one in changes
-        if one.witness is not None
+        for change in changes
+        if change.witness is not None
     ]
-    findings += [_of_difference(one, found) for one in found.differences if not (one.breaks or one.broke)]
+    findings += [
+        _of_difference(difference, comparison)
+        for difference in comparison.differences
+        if not (difference.breaks or difference.broke)
+    ]
     return Subject(
-        name=f"{found.new.name} against {base}",
-        path=_file_of(found.new.path),
+        name=f"{comparison.new.name} against {base}",
+        path=_file_of(comparison.new.path),
         kind="change",
-        outcome=found.outcome(is_strict),
+        outcome=comparison.outcome(is_strict),
         laws=tuple(laws),
-        findings=tuple(_on_the_store(one, found) for one in findings),
+        findings=tuple(_on_the_store(finding, comparison) for finding in findings),
         assumptions=judged_after.assumptions,
-        notes=(*found.not_in_both, *found.costs),
-        not_covered=(*found.gaps, *found.rolling.gaps),
-        scope=(*_work(found.work), *found.scope, *found.rolling.scope),
-        verdict=_verdict(found),
-        changed=tuple(_changed_files(found)),
+        notes=(*comparison.not_in_both, *comparison.costs),
+        not_covered=(*comparison.gaps, *comparison.rolling.gaps),
+        scope=(*_work(comparison.work), *comparison.scope, *comparison.rolling.scope),
+        verdict=_verdict(comparison),
+        changed=tuple(_changed_files(comparison)),
         base=base,
     )
 
 
-def _on_the_store(one: Finding, found: Comparison) -> Finding:
+def _on_the_store(finding: Finding, comparison: Comparison) -> Finding:
     """The finding with the name of the store that was judged: where the old scripts lay is gone."""
-    return one.model_copy(update={"witness": {**(one.witness or {}), "store": str(found.new.path)}})
+    return finding.model_copy(update={"witness": {**(finding.witness or {}), "store": str(comparison.new.path)}})
 
 
-def _verdict(found: Comparison) -> str:
-    cut = "; not compared to the end" if found.is_cut else ""
-    if found.is_same_text:
+def _verdict(comparison: Comparison) -> str:
+    cut = "; not compared to the end" if comparison.is_cut else ""
+    if comparison.is_same_text:
         return (
             f"the scripts and the binding are the same{cut}"
             if cut
             else "equivalent: the scripts and the binding are the same"
         )
-    if found.is_same_code:
+    if comparison.is_same_code:
         return (
             f"{'' if cut else 'equivalent: '}compiled, the scripts are the same (comments, lines, names of locals){cut}"
         )
-    if found.is_equivalent:
-        return (
-            "equivalent within the "
-            f"scope{', of what both have' if found.not_in_both else ''}{', at another cost' if found.costs else ''}"
-        )
+    if comparison.is_equivalent:
+        common = ", of what both have" if comparison.not_in_both else ""
+        return f"equivalent within the scope{common}{', at another cost' if comparison.costs else ''}"
     newly, mixed, cured, still = (
-        list(dict.fromkeys(one.law for one in changes))
-        for changes in (found.newly_broken, found.rolling.broken, found.fixed, found.still_broken)
+        list(dict.fromkeys(change.law for change in changes))
+        for changes in (comparison.newly_broken, comparison.rolling.broken, comparison.fixed, comparison.still_broken)
     )
     fixed = [law for law in cured if law not in {*newly, *still}]
     in_part = [law for law in cured if law not in fixed]
-    told = (
+    parted = (
         (newly, f"{counted(len(newly), 'law')} newly broken"),
         (mixed, f"{counted(len(mixed), 'law')} broken during the rolling upgrade"),
         (fixed, f"{counted(len(fixed), 'law')} fixed ({', '.join(fixed)})"),
         (in_part, f"fixed in part: {', '.join(in_part)}, which another cause still breaks"),
         (still, f"{counted(len(still), 'law')} broken as before"),
     )
-    parts = [words for laws, words in told if laws]
-    behaviour = sum(not (one.breaks or one.broke) for one in found.differences)
+    parts = [words for laws, words in parted if laws]
+    behaviour = sum(not (difference.breaks or difference.broke) for difference in comparison.differences)
     if behaviour:
         parts.append(f"{counted(behaviour, 'difference')} in behaviour that every law allows")
     return (", ".join(parts) or ("no difference so far" if cut else "different, and no law is concerned")) + cut
 
 
-def _of_difference(one: Difference, found: Comparison) -> Finding:
+def _of_difference(difference: Difference, comparison: Comparison) -> Finding:
     from orderlab.properties.harness.keyspace import shown_keyspace
     from orderlab.properties.witness.telling import changes_told
 
-    words = found.after.terms.state_words
-    keyspaces = one.new.keyspaces or (None,) * len(one.trace.steps)
-    told = zip(
-        one.trace.steps,
-        one.told_steps,
-        one.new.told,
-        one.old.told,
-        changes_told(one.new.states),
+    words = comparison.after.terms.state_words
+    keyspaces = difference.new.keyspaces or (None,) * len(difference.trace.steps)
+    rows = zip(
+        difference.trace.steps,
+        difference.told_steps,
+        difference.new.told,
+        difference.old.told,
+        changes_told(difference.new.states),
         keyspaces,
         strict=True,
     )
-    lua = one.new.lua
+    lua = difference.new.lua
     return Finding(
-        law=one.kind,
-        headline=one.text,
-        cause=f"{one.kind}\0{one.text}",
+        law=difference.kind,
+        headline=difference.text,
+        cause=f"{difference.kind}\0{difference.text}",
         change=Change.BEHAVIOUR,
-        fingerprint=fingerprint_of(found.new.name, one.kind, _name(lua), lua.source, one.text.split(" ", 1)[0]),
+        fingerprint=fingerprint_of(
+            comparison.new.name, difference.kind, _name(lua), lua.source, difference.text.split(" ", 1)[0]
+        ),
         steps=tuple(
             Step(
-                lane=lane_of(step, one.trace.steps),
+                lane=lane_of(step, difference.trace.steps),
                 action=action,
                 answer=answer,
                 before=before if before != answer else "",
@@ -245,20 +249,20 @@ def _of_difference(one: Difference, found: Comparison) -> Finding:
                 fault=_fault(step),
                 keys=_keys(keys),
             )
-            for step, action, answer, before, live, keys in told
+            for step, action, answer, before, live, keys in rows
         ),
-        before=shown_keyspace(one.old.after),
-        after=shown_keyspace(one.new.after),
+        before=shown_keyspace(difference.old.after),
+        after=shown_keyspace(difference.new.after),
         line=_line(lua),
         call=lua.call,
         found_by="comparison of both scripts",
-        is_certain=not one.small_scope,
-        witness=one.trace.to_json(),
+        is_certain=not difference.small_scope,
+        witness=difference.trace.to_json(),
     )
 
 
-def _changed_files(found: Comparison) -> Iterable[ChangedFile]:
-    for name, old, new in _texts(found):
+def _changed_files(comparison: Comparison) -> Iterable[ChangedFile]:
+    for name, old, new in _texts(comparison):
         rows: list[ChangedLine] = []
         for group in SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(3):
             for _, begin, end, begin_new, end_new in group:
@@ -269,11 +273,11 @@ def _changed_files(found: Comparison) -> Iterable[ChangedFile]:
         yield ChangedFile(path=name, rows=tuple(rows))
 
 
-def _texts(found: Comparison) -> Iterator[tuple[str, list[str], list[str]]]:
+def _texts(comparison: Comparison) -> Iterator[tuple[str, list[str], list[str]]]:
     """The lines of every file that differs, old and new, by its name."""
     texts = [
-        {name: text.decode("utf-8", "replace") for one in binding.scripts for name, text in one.files.items()}
-        for binding in (found.old, found.new)
+        {name: text.decode("utf-8", "replace") for script in binding.scripts for name, text in script.files.items()}
+        for binding in (comparison.old, comparison.new)
     ]
     for name in sorted(texts[0].keys() | texts[1].keys()):
         old, new = (text.get(name, "").splitlines() for text in texts)
@@ -281,17 +285,17 @@ def _texts(found: Comparison) -> Iterator[tuple[str, list[str], list[str]]]:
             yield name, old, new
 
 
-def where_the_change_is(witness: Witness, found: Comparison) -> dict[str, Any]:
+def where_the_change_is(witness: Witness, comparison: Comparison) -> dict[str, Any]:
     """The location of what a change breaks: of its lines that which the witness runs through last, or comes nearest to
     in a script that it runs. The line where the harm is noticed is a related one then."""
     explained = witness.explanation
     paths = {
         name: path
-        for one in found.new.scripts
-        for name, path in ([(piece.name, piece.path) for piece in one.pieces] or [(one.name, one.path)])
+        for script in comparison.new.scripts
+        for name, path in ([(piece.name, piece.path) for piece in script.pieces] or [(script.name, script.path)])
     }
     near: list[tuple[bool, int, int, Line]] = []
-    for name, old, new in _texts(found):
+    for name, old, new in _texts(comparison):
         for tag, _, _, begin, end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
             if tag == "equal" or not new or name not in paths:
                 continue
@@ -303,23 +307,23 @@ def where_the_change_is(witness: Witness, found: Comparison) -> dict[str, Any]:
                         near.append((line == at, step, -abs(line - at), there))
     if not near:
         return {}
-    changed = max(near, key=lambda one: one[:3])[3]
+    changed = max(near, key=lambda place: place[:3])[3]
     noticed = _line(explained.lua)
     if noticed is None or (noticed.path, noticed.line) == (changed.path, changed.line):
         return {"line": changed, "call": "", "related": _written(explained.lua)}
-    told = noticed.model_copy(update={"role": f"noticed here{f', by {noticed.role}' if noticed.role else ''}"})
-    return {"line": changed, "call": "", "related": (told, *_written(explained.lua))}
+    related = noticed.model_copy(update={"role": f"noticed here{f', by {noticed.role}' if noticed.role else ''}"})
+    return {"line": changed, "call": "", "related": (related, *_written(explained.lua))}
 
 
 def _fault(step: Any) -> str:
     """What befalls a step, empty where nothing does."""
-    found = fault_of(step)
-    return "" if found is None else str(found)
+    fault = fault_of(step)
+    return "" if fault is None else str(fault)
 
 
 def _plainest_first(findings: list[Finding]) -> tuple[Finding, ...]:
     """What is certain before what is not, what takes fewer steps first."""
-    return tuple(sorted(findings, key=lambda one: (not one.is_certain, len(one.steps))))
+    return tuple(sorted(findings, key=lambda finding: (not finding.is_certain, len(finding.steps))))
 
 
 def _keys(keyspace: FrozenKeyspace | None) -> dict[str, str] | None:
@@ -363,7 +367,7 @@ def subject_of_history(name: str, rows: int, verdicts: Sequence[Verdict], outcom
     """The subject for one history, or one linearizability log."""
     return Subject(
         name=name, path=path, kind="history", outcome=outcome, laws=_judged(verdicts),
-        findings=tuple(finding_of_events(one, name) for one in verdicts if one.outcome is Outcome.VIOLATED),
+        findings=tuple(finding_of_events(verdict, name) for verdict in verdicts if verdict.outcome is Outcome.VIOLATED),
         facts={"rows": f"{rows:,}"}, not_covered=_gaps(verdicts),
     )  # fmt: skip
 
@@ -388,7 +392,7 @@ def subject_of_simulation(result: Mapping[str, Any], verdicts: Sequence[Verdict]
     name = f"{result['system']}, seed {result['seed']}"
     return Subject(
         name=name, kind="simulation", outcome=outcome, laws=_judged(verdicts),
-        findings=tuple(finding_of_events(one, name) for one in verdicts if one.outcome is Outcome.VIOLATED),
+        findings=tuple(finding_of_events(verdict, name) for verdict in verdicts if verdict.outcome is Outcome.VIOLATED),
         facts=facts, not_covered=_gaps(verdicts),
     )  # fmt: skip
 
@@ -396,23 +400,23 @@ def subject_of_simulation(result: Mapping[str, Any], verdicts: Sequence[Verdict]
 def _judged(verdicts: Iterable[Verdict]) -> tuple[JudgedLaw, ...]:
     return tuple(
         JudgedLaw(
-            law=one.law,
-            statement=LAWS[one.law].statement if one.law in LAWS else "",
-            clauses=LAWS[one.law].clauses if one.law in LAWS else (),
-            outcome=Outcome.UNKNOWN if one.vacuous else one.outcome,
-            tested=int(one.work["antecedents"]) if "antecedents" in one.work else None,
+            law=verdict.law,
+            statement=LAWS[verdict.law].statement if verdict.law in LAWS else "",
+            clauses=LAWS[verdict.law].clauses if verdict.law in LAWS else (),
+            outcome=Outcome.UNKNOWN if verdict.vacuous else verdict.outcome,
+            tested=int(verdict.work["antecedents"]) if "antecedents" in verdict.work else None,
             because=""
-            if one.outcome is not Outcome.UNKNOWN and not one.vacuous
-            else "; ".join(one.not_covered) or "vacuous",
-            is_applicable=not one.vacuous,
+            if verdict.outcome is not Outcome.UNKNOWN and not verdict.vacuous
+            else "; ".join(verdict.not_covered) or "vacuous",
+            is_applicable=not verdict.vacuous,
         )
-        for one in verdicts
+        for verdict in verdicts
     )
 
 
 def _gaps(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
-    told = dict.fromkeys(f"{one.law}: {gap}" for one in verdicts for gap in one.not_covered)
-    return tuple(told)
+    gaps = dict.fromkeys(f"{verdict.law}: {gap}" for verdict in verdicts for gap in verdict.not_covered)
+    return tuple(gaps)
 
 
 def finding_of_events(verdict: Verdict, name: str) -> Finding:
@@ -452,35 +456,44 @@ def _pairs(fields: Mapping[str, Any]) -> str:
     return " ".join(f"{name}={value}" for name, value in fields.items())
 
 
-def subject_of_specification(found: Exploration, command: Sequence[str] = (), path: str = "") -> Subject:
+def subject_of_specification(exploration: Exploration, command: Sequence[str] = (), path: str = "") -> Subject:
     """The subject for an explored specification. ``command``: what shows it again; ``path``: its name, or file and
     name."""
-    parameters = dict(found.parameters)
+    parameters = dict(exploration.parameters)
     rewritten = [f"with fewer identifiers: {line}" for line in parameters.pop("rewritten", [])]
     scope = ", ".join(f"{name}={value}" for name, value in parameters.items())
-    findings = tuple(_of_behaviour(one, found, command) for one in found.verdicts if one.outcome is Outcome.VIOLATED)
-    whole = "complete" if found.complete else f"not complete: {found.stopped_by or 'ended at the first violation'}"
-    size = f"{found.distinct_states:,} distinct states, {found.transitions:,} transitions, depth {found.depth}, {whole}"
-    fired = "actions: " + ", ".join(f"{name} {times:,}" for name, times in found.actions.items())
+    findings = tuple(
+        _of_behaviour(verdict, exploration, command)
+        for verdict in exploration.verdicts
+        if verdict.outcome is Outcome.VIOLATED
+    )
+    whole = (
+        "complete"
+        if exploration.complete
+        else f"not complete: {exploration.stopped_by or 'ended at the first violation'}"
+    )
+    states, transitions = exploration.distinct_states, exploration.transitions
+    size = f"{states:,} distinct states, {transitions:,} transitions, depth {exploration.depth}, {whole}"
+    fired = "actions: " + ", ".join(f"{name} {times:,}" for name, times in exploration.actions.items())
     return Subject(
-        name=f"{found.specification}({scope})",
+        name=f"{exploration.specification}({scope})",
         path=path.rpartition(":")[0],
         kind="specification",
-        outcome=found.outcome,
+        outcome=exploration.outcome,
         laws=tuple(
             JudgedLaw(
-                law=one.law,
-                statement=_statement(one),
-                outcome=one.outcome,
-                tested=int(one.work["antecedents"]) if "antecedents" in one.work else None,
-                because="; ".join(one.not_covered) if one.outcome is Outcome.UNKNOWN else one.how,
+                law=verdict.law,
+                statement=_statement(verdict),
+                outcome=verdict.outcome,
+                tested=int(verdict.work["antecedents"]) if "antecedents" in verdict.work else None,
+                because="; ".join(verdict.not_covered) if verdict.outcome is Outcome.UNKNOWN else verdict.how,
             )
-            for one in found.verdicts
+            for verdict in exploration.verdicts
         ),
         findings=findings,
-        notes=found.notes,
+        notes=exploration.notes,
         scope=(size, fired, *rewritten),
-        not_covered=_gaps(found.verdicts),
+        not_covered=_gaps(exploration.verdicts),
     )
 
 
@@ -488,7 +501,7 @@ def _statement(verdict: Verdict) -> str:
     return " ".join(str(getattr(verdict.witness, "statement", "")).split())
 
 
-def _of_behaviour(verdict: Verdict, found: Exploration, command: Sequence[str]) -> Finding:
+def _of_behaviour(verdict: Verdict, exploration: Exploration, command: Sequence[str]) -> Finding:
     from orderlab.model.explorer.witness import Behaviour
 
     witness = verdict.witness
@@ -496,13 +509,13 @@ def _of_behaviour(verdict: Verdict, found: Exploration, command: Sequence[str]) 
         said = "; ".join(f"{name.replace('_', ' ')}: {value}" for name, value in to_plain(witness).items() if value)
         return Finding(
             law=verdict.law, headline=said, cause=verdict.law, steps=(),
-            fingerprint=fingerprint_of(found.specification, verdict.law), witness=to_plain(witness),
+            fingerprint=fingerprint_of(exploration.specification, verdict.law), witness=to_plain(witness),
         )  # fmt: skip
     return Finding(
         law=verdict.law,
         headline=witness.why or f"{verdict.law} is broken after {len(witness.steps)} steps",
         cause=verdict.law,
-        fingerprint=fingerprint_of(found.specification, verdict.law),
+        fingerprint=fingerprint_of(exploration.specification, verdict.law),
         steps=tuple(_transitions(witness)),
         initial={name: str(value) for name, value in witness.initial.items()},
         replay=shlex.join(command),

@@ -37,17 +37,17 @@ _HUGE_NODE: Final = 1 << 30
 _WORD: Final = 1 << 64
 
 
-def next_id(one: StreamId) -> StreamId | None:
-    """The least identifier beyond ``one``; None beyond the last."""
-    ms, sequence = one
+def next_id(entry_id: StreamId) -> StreamId | None:
+    """The least identifier beyond ``entry_id``; None beyond the last."""
+    ms, sequence = entry_id
     if sequence < PART_MAX:
         return ms, sequence + 1
     return (ms + 1, 0) if ms < PART_MAX else None
 
 
-def id_before(one: StreamId) -> StreamId | None:
-    """The greatest identifier below ``one``; None below the first."""
-    ms, sequence = one
+def id_before(entry_id: StreamId) -> StreamId | None:
+    """The greatest identifier below ``entry_id``; None below the first."""
+    ms, sequence = entry_id
     if sequence:
         return ms, sequence - 1
     return (ms - 1, PART_MAX) if ms else None
@@ -134,25 +134,25 @@ class Node:
         found in them."""
         gone, items = self.gone, self.items
         return tuple(
-            (one, self.size_at(position) if position in gone else items[position])
-            for position, one in enumerate(self.ids)
+            (entry_id, self.size_at(position) if position in gone else items[position])
+            for position, entry_id in enumerate(self.ids)
         )
 
-    def thaw_entry(self, one: StreamId, items: tuple[bytes, ...] | int) -> None:
+    def thaw_entry(self, entry_id: StreamId, items: tuple[bytes, ...] | int) -> None:
         """Add what ``frozen_entries`` gave."""
         if isinstance(items, tuple):
-            self.append(one, items)
+            self.append(entry_id, items)
             return
         self.gone.add(len(self.ids))
-        self.ids.append(one)
+        self.ids.append(entry_id)
         self.items.append(())
-        self.lost_sizes[one] = items
+        self.lost_sizes[entry_id] = items
         self.size += items
 
     def size_at(self, position: int) -> int:
         """The bytes that an entry takes, be it deleted."""
-        one = self.ids[position]
-        return self.lost_sizes.get(one) or self.size_of(one, self.items[position])
+        entry_id = self.ids[position]
+        return self.lost_sizes.get(entry_id) or self.size_of(entry_id, self.items[position])
 
     def copy(self) -> Node:
         """An independent equal node."""
@@ -209,8 +209,8 @@ class Group:
     def forget(self, consumer: bytes, undo: Undo | None) -> int:
         """Remove a consumer with all that is pending there; how much that was."""
         ids = list(self.consumers[consumer])
-        for one in ids:
-            self.put(one, None, undo)
+        for entry_id in ids:
+            self.put(entry_id, None, undo)
         seen_ms = self.seen_ms.pop(consumer)
         del self.consumers[consumer]
         if undo is not None:
@@ -237,7 +237,7 @@ class Group:
 
     def freeze(self) -> tuple[Any, ...]:
         """The group as a hashable tuple."""
-        pending = tuple((one, *self.pending[one]) for one in self.ids)
+        pending = tuple((entry_id, *self.pending[entry_id]) for entry_id in self.ids)
         return self.last_id, self.entries_read, pending, tuple(sorted(self.seen_ms.items()))
 
     @classmethod
@@ -247,8 +247,8 @@ class Group:
         group = cls(last_id, entries_read)
         for name, seen_ms in consumers:
             group.see(name, seen_ms, None)
-        for one, consumer, time_ms, count in pending:
-            group.put(one, (consumer, time_ms, count), None)
+        for entry_id, consumer, time_ms, count in pending:
+            group.put(entry_id, (consumer, time_ms, count), None)
         return group
 
 
@@ -288,28 +288,28 @@ class Stream:
         if not is_reversed:
             for index in range(max(at, 0), len(nodes)):
                 node = nodes[index]
-                for position, one in enumerate(node.ids):
-                    if one >= start and position not in node.gone:
-                        if one > end:
+                for position, entry_id in enumerate(node.ids):
+                    if entry_id >= start and position not in node.gone:
+                        if entry_id > end:
                             return
-                        yield one, node.items[position]
+                        yield entry_id, node.items[position]
             return
         for index in range(at if at >= 0 and end != FIRST_ID else len(nodes) - 1, -1, -1):
             node = nodes[index]
             for position in range(len(node.ids) - 1, -1, -1):
-                one = node.ids[position]
-                if one <= end and position not in node.gone:
-                    if one < start:
+                entry_id = node.ids[position]
+                if entry_id <= end and position not in node.gone:
+                    if entry_id < start:
                         return
-                    yield one, node.items[position]
+                    yield entry_id, node.items[position]
 
-    def entry(self, one: StreamId) -> tuple[bytes, ...] | None:
-        """The fields and values of the entry ``one``, or None."""
-        return next((items for _, items in self.between(one, one)), None)
+    def entry(self, entry_id: StreamId) -> tuple[bytes, ...] | None:
+        """The fields and values of the entry ``entry_id``, or None."""
+        return next((items for _, items in self.between(entry_id, entry_id)), None)
 
     def top(self) -> StreamId:
         """The identifier of the last entry that is there; 0-0 in an empty stream."""
-        return next((one for one, _ in self.between(is_reversed=True)), FIRST_ID)
+        return next((entry_id for entry_id, _ in self.between(is_reversed=True)), FIRST_ID)
 
     def has_tombstones_from(self, start: StreamId) -> bool:
         """Whether XDEL has removed something at ``start`` or later, behind the first entry
@@ -318,21 +318,21 @@ class Stream:
             bool(self.length) and self.max_deleted_id != FIRST_ID and max(start, self.first_id) <= self.max_deleted_id
         )
 
-    def entries_up_to(self, one: StreamId) -> int:
-        """How many entries were ever added up to ``one``, or UNKNOWN_READ
+    def entries_up_to(self, entry_id: StreamId) -> int:
+        """How many entries were ever added up to ``entry_id``, or UNKNOWN_READ
         (``streamEstimateDistanceFromFirstEverEntry``)."""
         if not self.entries_added:
             return 0
-        if not self.length and one <= self.last_id:
+        if not self.length and entry_id <= self.last_id:
             return self.entries_added
-        if one == self.last_id:
+        if entry_id == self.last_id:
             return self.entries_added
-        if one > self.last_id:
+        if entry_id > self.last_id:
             return UNKNOWN_READ
         if self.max_deleted_id == FIRST_ID or self.max_deleted_id < self.first_id:
-            if one < self.first_id:
+            if entry_id < self.first_id:
                 return self.entries_added - self.length
-            if one == self.first_id:
+            if entry_id == self.first_id:
                 return self.entries_added - self.length + 1
         return UNKNOWN_READ
 
@@ -348,7 +348,7 @@ class Stream:
     # -- mutators: each appends its inverse to ``undo``, if there is one -------------------------------------
 
     def append(
-        self, one: StreamId, items: tuple[bytes, ...], undo: Undo | None, max_bytes: int, max_entries: int
+        self, entry_id: StreamId, items: tuple[bytes, ...], undo: Undo | None, max_bytes: int, max_entries: int
     ) -> None:
         """Add an entry whose identifier is greater than the last; a node holds so many bytes and entries."""
         self._note(undo)
@@ -357,23 +357,23 @@ class Stream:
             max_bytes = _HUGE_NODE
         opens = tail is None or tail.bytes_used() + sum(map(len, items)) >= max_bytes
         if tail is None or opens or (max_entries and len(tail.ids) >= max_entries):
-            tail = Node(one, items[::2])
-            at = bisect_left(self.nodes, one, key=_master)  # not at the end only if the last id was set back
+            tail = Node(entry_id, items[::2])
+            at = bisect_left(self.nodes, entry_id, key=_master)  # not at the end only if the last id was set back
             self.nodes.insert(at, tail)
             if undo is not None:
                 undo.append((self.nodes.pop, at))
-        tail.append(one, items)
+        tail.append(entry_id, items)
         if undo is not None:
             undo.append((tail.pop,))
         self.length += 1
         self.entries_added += 1
-        self.last_id = one
+        self.last_id = entry_id
         if self.length == 1:
-            self.first_id = one
+            self.first_id = entry_id
 
-    def delete(self, one: StreamId, undo: Undo | None) -> bool:
+    def delete(self, entry_id: StreamId, undo: Undo | None) -> bool:
         """Remove an entry; True if it was there."""
-        found = self._find(one)
+        found = self._find(entry_id)
         if found is None:
             return False
         self._note(undo)
@@ -420,8 +420,8 @@ class Stream:
                 continue
             if approximately:
                 break
-            for position, one in enumerate(node.ids):
-                if self.length <= maxlen if minid is None else one >= minid:
+            for position, entry_id in enumerate(node.ids):
+                if self.length <= maxlen if minid is None else entry_id >= minid:
                     break
                 if position not in node.gone:
                     self._mark(node, position, undo)
@@ -452,14 +452,14 @@ class Stream:
         else:
             self.groups[name] = group
 
-    def _find(self, one: StreamId) -> tuple[int, int] | None:
-        """Index of the node and position of the entry ``one``, if it is there."""
-        first = max(bisect_right(self.nodes, one, key=_master) - 1, 0)
+    def _find(self, entry_id: StreamId) -> tuple[int, int] | None:
+        """Index of the node and position of the entry ``entry_id``, if it is there."""
+        first = max(bisect_right(self.nodes, entry_id, key=_master) - 1, 0)
         for index in range(first, len(self.nodes)):
             node = self.nodes[index]
             for position, other in enumerate(node.ids):
-                if other >= one and position not in node.gone:
-                    return (index, position) if other == one else None
+                if other >= entry_id and position not in node.gone:
+                    return (index, position) if other == entry_id else None
         return None
 
     def _note(self, undo: Undo | None) -> None:
@@ -485,7 +485,7 @@ class Stream:
             undo.append((node.gone.discard, position))
 
     def _look_for_first(self) -> None:
-        self.first_id = next((one for one, _ in self.between()), FIRST_ID)
+        self.first_id = next((entry_id for entry_id, _ in self.between()), FIRST_ID)
 
     # -- values ------------------------------------------------------------------------------------------
 
@@ -502,8 +502,8 @@ class Stream:
         value = cls()
         for fields, entries in nodes:
             node = Node(entries[0][0], fields)
-            for one, items in entries:
-                node.thaw_entry(one, items)
+            for entry_id, items in entries:
+                node.thaw_entry(entry_id, items)
             value.nodes.append(node)
             value.length += node.live
         value.last_id, value.max_deleted_id, value.entries_added = last_id, max_deleted_id, entries_added
@@ -545,9 +545,9 @@ def _radix_nodes(keys: Sequence[bytes], depth: int) -> int:
     return count
 
 
-def id_key(one: StreamId) -> bytes:
+def id_key(entry_id: StreamId) -> bytes:
     """An identifier as a key of the server's radix tree."""
-    return one[0].to_bytes(8, "big") + one[1].to_bytes(8, "big")
+    return entry_id[0].to_bytes(8, "big") + entry_id[1].to_bytes(8, "big")
 
 
 def radix_counts(value: Stream) -> tuple[int, int]:
@@ -558,13 +558,13 @@ def radix_counts(value: Stream) -> tuple[int, int]:
 def visible(frozen: FrozenStream) -> tuple[Any, ...]:
     """What a dump can see of a frozen stream: not the nodes, nor when consumers were heard of and entries delivered."""
     nodes, last_id, max_deleted_id, entries_added, groups = frozen
-    entries = tuple((one, items) for _, node in nodes for one, items in node if not isinstance(items, int))
+    entries = tuple((entry_id, items) for _, node in nodes for entry_id, items in node if not isinstance(items, int))
     shown = tuple(
         (
             name,
             last,
             read,
-            tuple((one, consumer, count) for one, consumer, _, count in pending),
+            tuple((entry_id, consumer, count) for entry_id, consumer, _, count in pending),
             tuple(consumer for consumer, _ in consumers),
         )
         for name, last, read, pending, consumers in groups
