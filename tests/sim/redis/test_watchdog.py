@@ -31,6 +31,11 @@ def test_work_that_ends() -> None:
     assert watch(lambda: run(b"return ARGV[1]", b"x")) == Finished(b"x")
 
 
+def test_work_that_ends_its_process_has_no_answer() -> None:
+    with pytest.raises(InputError, match=r"os._exit\(0\), without a verdict"):
+        watch(lambda: os._exit(0))
+
+
 def test_large_values_pass() -> None:
     assert watch(lambda: b"x" * 3_000_000) == Finished(b"x" * 3_000_000)
 
