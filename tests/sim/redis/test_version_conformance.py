@@ -17,7 +17,7 @@ COMMANDS_COMPARED = 3000
 JUDGED_BY = {"6.2": ("redis", (6, 2)), "7.4": ("redis", (7, 4)), "8.0": ("redis", (8,)), "valkey-8": ("valkey", (8,))}
 """Product, and how its version begins."""
 ORDER_OF_ERRORS = frozenset(
-    ("xinfo: error text", "xgroup: error text", "xsetid: error text", "geosearch: error text", "georadius: error text")
+    f"{name}: error text" for name in ("xinfo", "xgroup", "xsetid", "geosearch", "georadius", "georadius_ro")
 )
 """Of two mistakes in one line 6.2 names the other one here."""
 
