@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from orderlab import exit_codes
 from orderlab.model.errors import InputError
 from orderlab.model.history.disk import HistoryFile
 from orderlab.properties.recordings import RecordedCall, recorded_calls, settled
@@ -47,5 +48,10 @@ def _job(name: object) -> str:
     return name.decode().removeprefix("job")
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Write the log of a history: ``queue_log HISTORY LOG``."""
     Path(sys.argv[2]).write_text(log_of(Path(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    exit_codes.run(main, "queue_log")

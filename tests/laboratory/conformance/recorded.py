@@ -24,6 +24,7 @@ from typing import Final
 
 import redis
 
+from orderlab import exit_codes
 from orderlab.model.history.disk import HistoryFile
 from orderlab.properties.recordings import RecordingJudge
 from orderlab.sim.live import ServerProcess
@@ -210,4 +211,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_codes.run(main, "recorded")
