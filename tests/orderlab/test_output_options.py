@@ -60,10 +60,11 @@ NO_OUTPUTS = """
 validate --effort --backend --law --base --server; certify --store; lint --base --server; init --specification; binding;
 explain; docs; specimens --effort; compare --stores --systems --effort; mutate --only
 --effort; replay --store --law --base --backend --expect;
-cost --base --server; race --command --setup --check --effort --fault --schedule --expect;
+cost --base --server; race --command --setup --check --effort --fault --schedule --expect --server;
 record --broker --start --server;
-serve --host --password --faults --server; explore --settings --engine --law --constraint; simulate --settings
---config --trace-window --against; calibrate --base; check --model --contract --key --law --master --corpus
+serve --host --password --faults --server --acl-file; explore --settings --engine --law --constraint; simulate
+--settings
+--config --trace-window --against --server; calibrate --base; check --model --contract --key --law --master --corpus
 --verdicts;
 sweep --master --engine --costs;
 runs --where --columns --sort --sql --replay;
