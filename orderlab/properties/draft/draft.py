@@ -21,7 +21,7 @@ from orderlab.properties.draft.guess import (
     field_for,
     plain_name,
 )
-from orderlab.properties.draft.probing import key_names
+from orderlab.properties.draft.probing import key_names, shared_names
 from orderlab.properties.draft.promised import LATER_MS, TODO, message_table, promises, reply_of
 from orderlab.sim.stores.binding.schema import CONTRACTS
 from orderlab.sim.stores.binding.session import OPERATION_FIELDS
@@ -104,6 +104,7 @@ def _keys(facts: Sequence[Facts], tag: str) -> Iterator[str]:
             keys.setdefault(name, []).append(slot)
             scripts.setdefault(name, []).append(script.script.name)
     spelled = {name: _SPELLED.fullmatch(slots[0].shape) for name, slots in keys.items()}
+    shared = shared_names(facts)
     yield "[keys]  # one hash tag: on a cluster a script's keys lie in one slot"
     for name, slots in keys.items():
         kind = (
@@ -119,6 +120,9 @@ def _keys(facts: Sequence[Facts], tag: str) -> Iterator[str]:
         if commands and not commands & CREATES:
             gap = f"; {TODO}: no script here puts anything there: is it another of these keys?"
             template = template if slots[0].shape else f"<{TODO} {name}>"
+        elif slots[0].name in shared and not slots[0].shape:
+            gap = f"; {TODO}: two KEYS of a script are called {slots[0].name}: which key is this?"
+            template = f"<{TODO} {name}>"
         yield f'{_bare(name)} = "{template}"  # {kind}, in {_scripts(scripts[name])}{callers}{gap}'
 
 

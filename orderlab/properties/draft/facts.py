@@ -37,15 +37,15 @@ _UNIT_OF_FIRST = {
 """Commands -> what the argument behind the key is."""
 _READERS = ("tonumber", "tostring", "cjson.decode", "cmsgpack.unpack", "math.floor", "string.lower")
 """Functions through which an argument is read."""
-_ONE_NAMED = re.compile(r"\b(KEYS|ARGV)\s*\[\s*(\d+)\s*\][\s:=,-]*(?:the\s+|an?\s+)?[\"'`<(]*([A-Za-z][\w-]*)")
-"""In a comment, ``KEYS[1]: queue`` and its like."""
+_ONE_NAMED = re.compile(r"\b(KEYS|ARGV)\s*\[\s*(\d+)\s*\][\s:=,-]*(?:the\s+|an?\s+)?[\"'`<(]*([A-Za-z][\w:{}<>*.-]*)")
+"""In a comment, ``KEYS[1]: queue`` and its like, or a key as clients spell it, ``KEYS[1] shop:{name}:queue``."""
 _COUNTS = words("INCR INCRBY HINCRBY ZCARD SCARD")
 """Commands whose reply is a number that grows, and says neither yes nor no."""
 _TYPE_WORDS = ("sorted", "set", "zset", "hash", "list", "string", "stream")
 """What a comment says of a key's type is not its name."""
 _ALL_NAMED = re.compile(r"\b(KEYS|ARGV)\s*:[ \t]*((?:(?!\b(?:KEYS|ARGV)\b)[^\n;])+)")
 """``KEYS: queue, counter``, up to the end of the line or the other array."""
-_LISTED = re.compile(r"\s*[\"'`<]*(?:(?:the|an?)\s+)?([A-Za-z][\w-]*)(?:[ ]+([A-Za-z][\w-]*)[\"'`>]*\s*$)?")
+_LISTED = re.compile(r"\s*[\"'`<]*(?:(?:the|an?)\s+)?([A-Za-z][\w:{}<>*.-]*)(?:[ ]+([A-Za-z][\w-]*)[\"'`>]*\s*$)?")
 """One name of such a list: a word, or two, as in ``owner token``."""
 
 
@@ -226,16 +226,23 @@ def _name_by_comments(parsed: _Called, slots: dict[str, dict[int, Slot]]) -> Non
     """What comments call the elements, where no variable does, up to the last that is read."""
     nodes = parsed.chunk.nodes("comment")
     for comment in [parsed.text(node) for node in nodes if any(_is_in(node, part) for part in parsed.reached)]:
-        named = [(array, int(number), name) for array, number, name in _ONE_NAMED.findall(comment)]
+        named = [(array, int(number), _last_part(name)) for array, number, name in _ONE_NAMED.findall(comment)]
         for array, listed in _ALL_NAMED.findall(comment):
             for number, part in enumerate(re.sub(r"\([^)]*\)", "", listed).split(","), 1):
                 if (name := _LISTED.match(part)) is not None:
                     two = name[2] and name[2].lower() not in _TYPE_WORDS
-                    named.append((array, number, f"{name[1]}_{name[2]}" if two else name[1]))
+                    first = _last_part(name[1])
+                    named.append((array, number, f"{first}_{name[2]}" if two else first))
         for array, number, name in named:
             slot = slots[array].setdefault(number, Slot("", False)) if number <= max(slots[array], default=0) else None
             if slot is not None and not slot.is_named and name.lower() not in _TYPE_WORDS:
                 slot.name, slot.is_named = name, True
+
+
+def _last_part(spelled: str) -> str:
+    """The last part of a key that is no placeholder: ``writer`` of ``rw:{name}:writer``."""
+    parts = [part for part in re.split("[:.]", spelled) if re.fullmatch(r"[A-Za-z][\w-]*", part)]
+    return parts[-1] if parts else spelled
 
 
 def _filled(found: dict[int, Slot], word: str) -> list[Slot]:

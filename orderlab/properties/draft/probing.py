@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
@@ -199,18 +200,30 @@ def key_names(facts: Sequence[Facts]) -> list[list[str]]:
                 continue
             groups = types.setdefault(slot.name, [])
             for number, (known, name_told) in enumerate(groups):
-                if not known or not slot.types or known & slot.types:
+                if name_told not in names and (not known or not slot.types or known & slot.types):
                     groups[number] = (known | slot.types, name_told)
                     names.append(name_told)
                     break
             else:
-                name_told = (
-                    slot.name if not groups else f"{slot.name}_{re.sub(r'[^A-Za-z0-9]+', '_', _stem(probe.script))}"
-                )
+                name_told = slot.name
+                if groups:
+                    name_told += "_" + re.sub(r"[^A-Za-z0-9]+", "_", _stem(probe.script))
+                if name_told in names:
+                    name_told += f"_{len(names) + 1}"
                 groups.append((set(slot.types), name_told))
                 names.append(name_told)
         results.append(names)
     return results
+
+
+def shared_names(facts: Sequence[Facts]) -> set[str]:
+    """What more than one of a script's keys is called, where no program spells them: it tells no key."""
+    return {
+        name
+        for probe in facts
+        for name, count in Counter(slot.name for slot in probe.keys if not slot.shape).items()
+        if count > 1
+    }
 
 
 def _names_of_shapes(facts: Sequence[Facts]) -> dict[str, str]:

@@ -11,6 +11,8 @@ import pytest
 
 from orderlab.properties.draft.facts import facts_of
 from orderlab.properties.draft.guess import guessed
+from orderlab.properties.draft.probing import key_names
+from orderlab.sim.stores.binding import load_binding
 from orderlab.sim.stores.binding.results import Script
 from tests.in_process import orderlab
 
@@ -153,3 +155,31 @@ again(keys=[name], args=[self.token, int(additional_time * 1000)])
     assert "operations.acquire" not in text
     assert '"<token>",' in text
     assert "<now_ms>" not in text
+
+
+READ = """-- KEYS[1] rw:{name}:writer   string
+-- KEYS[2] rw:{name}:readers  sorted set
+redis.call('GET', KEYS[1]) return redis.call('ZADD', KEYS[2], ARGV[1], ARGV[2])"""
+
+
+def test_keys_spelled_in_a_comment_are_called_by_their_last_part() -> None:
+    facts = facts_of(Script("lock_read.lua", READ.encode(), Path("lock_read.lua")))
+    assert key_names([facts]) == [["writer", "readers"]]
+
+
+def test_two_keys_of_a_script_are_never_one(tmp_path: Path) -> None:
+    text = READ.replace("rw:{name}:writer", "queue").replace("rw:{name}:readers", "queue")
+    (tmp_path / "acquire.lua").write_text(text.replace("ZADD", "RPUSH"))
+    orderlab("init", str(tmp_path))
+    written = tomllib.loads((tmp_path / "store.toml").read_text())
+    assert written["keys"] == {"queue": "<TODO queue>", "queue_acquire": "<TODO queue_acquire>"}
+    assert "two KEYS of a script are called queue: which key is this?" in (tmp_path / "store.toml").read_text()
+
+
+def test_a_script_that_no_operation_calls_is_told_as_not_judged(tmp_path: Path) -> None:
+    shutil.copytree(LUA / "limiter", tmp_path / "limiter")
+    folder = tmp_path / "limiter"
+    assert not any("no operation" in one for one in load_binding(folder, trust_adapter=True).assumptions)
+    (folder / "reset.lua").write_text("return redis.call('DEL', KEYS[1])")
+    told = load_binding(folder, trust_adapter=True).assumptions
+    assert "no operation calls reset.lua, which is not judged" in told

@@ -120,8 +120,11 @@ class Binding:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What the store's author takes for granted; a verdict repeats it."""
-        return (*(self.server.assumed() if self.tables is None else ()), *self.store.assumptions)
+        """What the store's author takes for granted, and which scripts of its folder are none of it; a verdict repeats
+        both."""
+        unused = [name for name in unused_scripts(self.path) if name not in {one.name for one in self.scripts}]
+        left_out = (f"no operation calls {', '.join(unused)}, which is not judged",) if unused else ()
+        return (*(self.server.assumed() if self.tables is None else ()), *self.store.assumptions, *left_out)
 
     @property
     def accepted(self) -> tuple[Accepted, ...]:
@@ -291,3 +294,16 @@ class Binding:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what the binding was made from; compiled templates are made anew."""
         return (Binding, (self.path, self.place, self.store, self.scripts, self.adapter, self.contract, self.base))
+
+
+def unused_scripts(folder: Path) -> list[str]:
+    """Lua files of a folder that neither a table there names nor a script includes."""
+    scripts = sorted(path for path in folder.glob("*.lua") if path.is_file())
+    try:
+        text = "\n".join(path.read_text(encoding="utf-8") for path in folder.glob("*.toml"))
+        lines = [line for path in scripts for line in path.read_bytes().split(b"\n") if b"include" in line]
+    except (OSError, ValueError):
+        return []
+    kept = "\n".join(line for line in text.split("\n") if not line.lstrip().startswith("#"))
+    included = b"\n".join(lines)
+    return [path.name for path in scripts if path.name not in kept and path.stem.encode() not in included]
