@@ -311,10 +311,11 @@ def test_names_in_a_run_to_compare_with_are_no_markup():
     before = {**told_run(), "settings": {"[/b]": "[red]"}, "counts": {"[/x]\x1b": 1}}
     console = Console(record=True, width=200)
     before["verdicts"] = [{"law": "[/law]", "outcome": "violated"}]
-    print_comparison(console, before, {**told_run(), "verdicts": [], "system": "zaqar-lua", "seed": 3})
+    now = {**told_run(), "settings": {"[/b]": "[blue]"}, "verdicts": [], "system": "zaqar-lua", "seed": 3}
+    print_comparison(console, before, now)
     text = console.export_text()
     assert "system tbmq-p2p → zaqar-lua" in text
-    assert "[/b] [red] → None" in text
+    assert "[/b] [red] → [blue]" in text
     assert "no longer violated: [/law]" in text
     assert "counts.[/x]\\x1b" in text
 

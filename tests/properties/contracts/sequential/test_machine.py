@@ -17,7 +17,6 @@ from orderlab.sim.redis.backends import KernelBackend
 
 LUA = Path(__file__).parents[4] / "lua"
 QUIET = settings(
-    max_examples=30,
     stateful_step_count=25,
     database=None,
     deadline=None,
@@ -26,9 +25,9 @@ QUIET = settings(
 )
 
 
-def ran(machine: type[ContractMachine]) -> ContractViolated | None:
+def ran(machine: type[ContractMachine], examples: int = 30) -> ContractViolated | None:
     try:
-        run_state_machine_as_test(seed(0)(machine), settings=QUIET)  # type: ignore[no-untyped-call]
+        run_state_machine_as_test(seed(0)(machine), settings=settings(QUIET, max_examples=examples))  # type: ignore[no-untyped-call]
     except ContractViolated as violation:
         return violation
     return None
@@ -59,7 +58,7 @@ def test_a_sound_store_stays_green_and_every_operation_meets_trouble(store: str)
 
 def test_what_it_finds_is_short_told_and_replayed() -> None:
     binding = load_binding(LUA / "specimens" / "job-settled-by-any")
-    found = ran(contract_machine(binding, Meddling, laws=["exclusive-lease"]))
+    found = ran(contract_machine(binding, Meddling, laws=["exclusive-lease"]), 60)
     assert found is not None
     assert found.trace.law == "exclusive-lease"
     assert len(found.trace.steps) <= 6
@@ -69,7 +68,7 @@ def test_what_it_finds_is_short_told_and_replayed() -> None:
 
 
 def test_its_sound_neighbour_minds_no_meddling() -> None:
-    assert ran(contract_machine(load_binding(LUA / "job_queue"), Meddling, laws=["exclusive-lease"])) is None
+    assert ran(contract_machine(load_binding(LUA / "job_queue"), Meddling, laws=["exclusive-lease"]), 60) is None
 
 
 def test_a_law_that_the_store_is_not_held_to_is_one_line() -> None:
