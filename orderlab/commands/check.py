@@ -87,6 +87,8 @@ def check(
     files = _files_of(files, report, corpus, verdicts)
     if corpus is not None:
         raise typer.Exit(_score(corpus, verdicts, as_json))
+    if contract is not None and (model is not None or law):
+        raise InputError("--contract: judges by every law of the contract; leave --model and --law out")
     wanted = wanted_reports(report)
     question = Question(
         laws=tuple(law or ()),
@@ -193,8 +195,6 @@ def _by_contract(
         if keys:
             raise InputError(f"--key {keys[0]}: of --contract STORE, which is not given")
         return None
-    if question.model is not None or question.laws:
-        raise InputError("--contract: judges by every law of the contract; leave --model and --law out")
     from orderlab.model.history.disk import HistoryFile
     from orderlab.properties.recordings import RecordingJudge
     from orderlab.sim.stores.binding.loader import load_binding

@@ -229,10 +229,11 @@ def _name_by_comments(parsed: _Called, slots: dict[str, dict[int, Slot]]) -> Non
         named = [(array, int(number), _last_part(name)) for array, number, name in _ONE_NAMED.findall(comment)]
         for array, listed in _ALL_NAMED.findall(comment):
             for number, part in enumerate(re.sub(r"\([^)]*\)", "", listed).split(","), 1):
-                if (name := _LISTED.match(part)) is not None:
-                    two = name[2] and name[2].lower() not in _TYPE_WORDS
-                    first = _last_part(name[1])
-                    named.append((array, number, f"{first}_{name[2]}" if two else first))
+                if (listed_name := _LISTED.match(part)) is not None:
+                    first, second = listed_name.groups()
+                    is_two = second is not None and second.lower() not in _TYPE_WORDS
+                    first = _last_part(first)
+                    named.append((array, number, f"{first}_{second}" if is_two else first))
         for array, number, name in named:
             slot = slots[array].setdefault(number, Slot("", False)) if number <= max(slots[array], default=0) else None
             if slot is not None and not slot.is_named and name.lower() not in _TYPE_WORDS:

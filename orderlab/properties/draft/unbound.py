@@ -55,8 +55,12 @@ def unbound_at(path: Path) -> Unbound | None:
     try:
         scripts, left = scripts_at([path], is_binding_ignored=True)
     except InputError:
+        if not path.is_dir():
+            raise
         return None  # a folder without scripts is told as one without a binding
     if not scripts:
+        if not path.is_dir():
+            raise InputError("; ".join(left))
         return None
     folder = path if path.is_dir() else path.parent
     gap = f"{folder / FILE_NAME}: there is none, which would say how these scripts are called; orderlab init {folder}"

@@ -29,7 +29,8 @@ def scripts_at(
     left: list[str] = []
     for path in paths:
         before = len(found) + len(left)
-        for script in _files_below(path, left) if is_binding_ignored else _scripts(path, left, trust_adapter):
+        is_below = is_binding_ignored and path.is_dir()
+        for script in _files_below(path, left) if is_below else _scripts(path, left, trust_adapter):
             found.setdefault((script.path.resolve(), script.name if script.pieces else ""), script)
         if len(found) + len(left) == before and (is_binding_ignored or not _is_store(path)):
             raise InputError(f"{path}: no Lua file, no {FILE_NAME}, and no program with a script in it; name one")

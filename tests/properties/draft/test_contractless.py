@@ -242,3 +242,17 @@ def test_an_argument_that_was_only_tried_is_not_held_against_a_script() -> None:
 @pytest.mark.exhaustive
 def test_a_script_that_does_not_end_is_told() -> None:
     assert verdict_of("while redis.call('EXISTS', KEYS[1]) == 0 do end")["bounded"] is Outcome.VIOLATED
+
+
+def test_one_script_and_one_program_have_a_first_verdict(tmp_path: Path) -> None:
+    lua = tmp_path / "allow.lua"
+    lua.write_text("return redis.call('INCR', KEYS[1])")
+    program = tmp_path / "lock.py"
+    program.write_text('R = """\nif redis.call(\'GET\', KEYS[1]) == ARGV[1] then return 1 end\nreturn 0\n"""\n')
+    for path in (lua, program):
+        ended = orderlab("validate", str(path), "--effort", "0.05", "--backend", "kernel")
+        assert "no law that needs no contract is violated (1 script)" in ended.stdout, ended.stderr
+    lua.write_text("return (")
+    ended = orderlab("validate", str(lua))
+    assert ended.returncode == 2
+    assert "a script, and no store" not in ended.stderr
