@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import contextlib
 import io
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from unittest import mock
 
+from orderlab import exit_codes
 from orderlab.cli import main
 
 ROOT = Path(__file__).parents[1]
@@ -24,6 +26,7 @@ def orderlab(*arguments: object, cwd: Path = ROOT) -> subprocess.CompletedProces
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
         mock.patch.object(sys, "argv", words),
+        mock.patch.object(exit_codes, "_raised", [int(signal.SIGINT)]),
     ):
         try:
             main()

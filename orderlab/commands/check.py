@@ -87,9 +87,7 @@ def check(
     files = _files_of(files, report, corpus, verdicts)
     if corpus is not None:
         raise typer.Exit(_score(corpus, verdicts, as_json))
-    if contract is not None and (model is not None or law):
-        raise InputError("--contract: judges by every law of the contract; leave --model and --law out")
-    wanted = wanted_reports(report)
+    wanted, by_contract = wanted_reports(report), _by_contract(contract, key, bool(model or law), budget, trust_adapter)
     question = Question(
         laws=tuple(law or ()),
         model=model,
@@ -98,9 +96,7 @@ def check(
         receive_maximum=receive_maximum,
         budget_s=budget,
     )
-    asked = _Asked(
-        question, master, allow_vacuous, seed, as_json, verbose, _by_contract(contract, key, question, trust_adapter)
-    )
+    asked = _Asked(question, master, allow_vacuous, seed, as_json, verbose, by_contract)
     code = asked.check_all(files)
     if wanted:
         _report(wanted, asked.subjects, seed, budget, code)
@@ -188,13 +184,15 @@ class _Asked:
 
 
 def _by_contract(
-    store: Path | None, keys: list[str] | None, question: Question, trusts_adapter: bool
+    store: Path | None, keys: list[str] | None, is_law_named: bool, budget_s: float | None, trusts_adapter: bool
 ) -> Callable[[Path], tuple[list[Verdict], int]] | None:
     """What judges recordings by the contract of a store. Raises InputError."""
     if store is None:
         if keys:
             raise InputError(f"--key {keys[0]}: of --contract STORE, which is not given")
         return None
+    if is_law_named:
+        raise InputError("--contract: judges by every law of the contract; leave --model and --law out")
     from orderlab.model.history.disk import HistoryFile
     from orderlab.properties.recordings import RecordingJudge
     from orderlab.sim.stores.binding.loader import load_binding
@@ -203,7 +201,7 @@ def _by_contract(
     if "" in spelled.values():
         raise InputError("--key: write NAME=TEXT, such as lease=lock:*")
     binding = load_binding(store, trust_adapter=trusts_adapter)
-    return lambda file: RecordingJudge(binding, spelled, question.budget_s).judge(HistoryFile(file))
+    return lambda file: RecordingJudge(binding, spelled, budget_s).judge(HistoryFile(file))
 
 
 def _report(wanted: list[Wanted], subjects: list[Subject], seed: int, budget: float | None, code: ExitCode) -> None:
