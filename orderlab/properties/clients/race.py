@@ -191,6 +191,9 @@ def replayed(scenario: Scenario, schedule: str) -> RaceVerdict:
         if not name or (fault and fault not in (*ALL_TROUBLES, LATE)):
             known = did_you_mean(fault, tuple(ALL_TROUBLES)) if fault else "write 0,1,0!reply-lost"
             raise InputError(f"--schedule: {word!r} is no step; {known}")
+        if name.partition(".")[0] not in map(str, range(len(scenario.clients))):
+            clients = f"its clients are 0 to {len(scenario.clients) - 1}"
+            raise InputError(f"--schedule: {word!r} is no step of {scenario.name}; {clients}")
         choices.append((name, fault))
     budget = sum(bool(fault) for _, fault in choices)
     with controlled():

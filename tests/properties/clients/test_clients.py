@@ -410,6 +410,9 @@ def test_reports_tell_the_schedule_and_it_can_be_made_again(tmp_path: Path) -> N
     assert "serializable" in again.stdout
     fixed = orderlab("race", f"{file}:count", "--schedule", "0,0,1,1")
     assert fixed.returncode == 0, fixed.stdout
+    unknown = orderlab("race", f"{file}:count", "--schedule", "0,9,x")
+    assert (unknown.returncode, unknown.stderr.count("\n")) == (2, 1)
+    assert "'9' is no step of count; its clients are 0 to 1" in unknown.stderr
     strayed = orderlab("race", f"{file}:count", "--schedule", "0,0,0,1")
     assert strayed.returncode == 2
     assert len(strayed.stderr.splitlines()) == 1
