@@ -65,6 +65,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+SERVED = ("cluster", "password", "virtual_clock", "server")
+"""What the marker ``orderlab_redis`` takes."""
+
+
 @pytest.fixture
 def orderlab_redis(request: pytest.FixtureRequest) -> Iterator[ServedRedis]:
     """A simulated Redis of this test's own behind a port, with faults (``orderlab_redis.fault("stall 300")``). The
@@ -72,7 +76,11 @@ def orderlab_redis(request: pytest.FixtureRequest) -> Iterator[ServedRedis]:
     from orderlab.properties.plugin.served import ServedRedis
 
     marker = request.node.get_closest_marker("orderlab_redis")
-    with ServedRedis(**(marker.kwargs if marker is not None else {})) as served:
+    given = marker.kwargs if marker is not None else {}
+    for word in given:
+        if word not in SERVED:
+            raise pytest.UsageError(f"orderlab_redis({word}=...): it takes {', '.join(SERVED)}")
+    with ServedRedis(**given) as served:
         yield served
 
 
@@ -80,9 +88,7 @@ def orderlab_redis(request: pytest.FixtureRequest) -> Iterator[ServedRedis]:
 def pytest_configure(config: pytest.Config) -> None:
     """Markers, Hypothesis's profiles if one is asked for, and the session if a store is."""
     config.addinivalue_line("markers", "orderlab: a law of a store, collected by --orderlab-store")
-    config.addinivalue_line(
-        "markers", "orderlab_redis(cluster, password, virtual_clock, server): what the fixture serves"
-    )
+    config.addinivalue_line("markers", f"orderlab_redis({', '.join(SERVED)}): what the fixture serves")
     config.addinivalue_line("markers", "orderlab_law(name): the law that a test judges; noted in JUnit files")
     if str(config.getoption("--hypothesis-profile", None) or "").startswith("orderlab-"):
         import orderlab.properties.profiles  # noqa: F401 - registers them

@@ -112,6 +112,15 @@ def test_an_effort_that_there_is_not_is_one_line(tmp_path: Path) -> None:
     assert "--orderlab-effort fast: no such effort; give quick (1), standard (10), thorough (50)" in found.stderr
 
 
+def test_a_word_that_the_marker_of_the_fixture_does_not_take_is_named(tmp_path: Path) -> None:
+    (tmp_path / "test_own.py").write_text(
+        "import pytest\n@pytest.mark.orderlab_redis(servr='7.2')\ndef test_own(orderlab_redis):\n    pass\n"
+    )
+    found = run_pytest(tmp_path)
+    assert "orderlab_redis(servr=...): it takes cluster, password, virtual_clock, server" in found.stdout
+    assert found.returncode == 1
+
+
 def test_it_takes_a_store_from_the_configuration_along_with_other_tests(tmp_path: Path) -> None:
     (tmp_path / "test_own.py").write_text("def test_own():\n    pass\n")
     (tmp_path / "pytest.ini").write_text(f"[pytest]\norderlab_stores = {LUA / 'session' / 'store.toml'}\n")
