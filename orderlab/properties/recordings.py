@@ -13,13 +13,13 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 from orderlab.model.checkers.findings import VACUOUS
 from orderlab.model.checkers.judge import Source
-from orderlab.model.contracts.base import SPECIFICATION, Call, Contract, Failed
+from orderlab.model.contracts.base import SPECIFICATION, AnyOf, Call, Contract, Exchange, Failed
 from orderlab.model.contracts.judge import Judge, TooManyStates, Violation
 from orderlab.model.errors import InputError
 from orderlab.model.history.events import STORE_KINDS, EventKind
@@ -181,6 +181,7 @@ class RecordingJudge:
         self._binding = binding
         self._contract = cast(Contract, binding.contract)
         self._read_back = ReadBack(binding, keys)
+        self._numbers = _numbers_of(self._contract)
         self._deadline_s = None if budget_s is None else time.monotonic() + budget_s
         self._others: Counter[str] = Counter()
         self._why_not: str | None = None
@@ -236,12 +237,11 @@ class RecordingJudge:
     def _call(self, operation: FoundOperation, heard: set[Any]) -> Call:
         """The contract's call. A text is a number where the contract speaks of one, or where a reply gave a number that
         is written so, and none gave this text: clients pass on what they were told."""
-        contract, ranges = self._contract, self._contract.ranges()
         fields: dict[str, Any] = {}
-        for name in contract.operations[operation.name]:
+        for name in self._contract.operations[operation.name]:
             value = operation.fields.get(name)
             if isinstance(value, bytes | tuple):
-                is_number = name in ranges or f"{operation.name}.{name}" in ranges
+                is_number = name in self._numbers or f"{operation.name}.{name}" in self._numbers
                 value = _plain(value, is_number, heard)
             elif isinstance(value, float) and value.is_integer():
                 value = int(value)
@@ -380,6 +380,23 @@ def _described(operation: RecordedOperation) -> Mapping[str, Any]:
         "to_us": call.returned_us,
         "rows": list(call.rows),
     }
+
+
+def _numbers_of(contract: Contract) -> Set[str]:
+    """Fields that the contract speaks of as numbers: in its ranges, and in the calls that it finds worth trying, each
+    operation once."""
+    numbers, left = {*contract.ranges()}, {*contract.operations}
+    seen: tuple[Exchange, ...] = ()
+    state = contract.initial()
+    while call := next((one for one in contract.calls(0, seen) if one.name in left), None):
+        left.discard(call.name)
+        numbers |= {f"{call.name}.{name}" for name, value in call.fields if type(value) is int}
+        allowed = next(iter(contract.outcomes(state, call, 0)), None)
+        if allowed is None:
+            break
+        reply, state = allowed
+        seen = (*seen, Exchange(call, reply.example if isinstance(reply, AnyOf) else reply))
+    return numbers
 
 
 def _parts(reply: Any) -> Iterator[Any]:

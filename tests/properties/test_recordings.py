@@ -206,3 +206,37 @@ def test_what_rqs_workers_take_is_held_against_a_first_in_first_out_queue() -> N
     rows[3] = (3, "ok", 0, 2)  # it is known to wait
     verdicts, _ = RecordingJudge(store, keys).judge(source_of(rows))
     assert {verdict.law for verdict in verdicts if verdict.outcome == "violated"} == {"no-loss"}
+
+
+OWN_CONTRACT = """
+from orderlab.contract import Call, Contract
+
+class Slot(Contract):
+    operations = {"book": ("who", "seconds")}
+
+    def initial(self):
+        return 0
+
+    def elapse(self, state, now_ms):
+        return state if state > now_ms else 0
+
+    def outcomes(self, state, call, now_ms):
+        yield (0, state) if state else (1, now_ms + 1000 * call["seconds"])
+
+    def calls(self, client, seen):
+        yield Call.of("book", who=f"w{client}", seconds=1)
+"""
+
+
+def test_a_contract_without_ranges_is_given_numbers_where_its_own_calls_have_them(tmp_path: Path) -> None:
+    (tmp_path / "slot.py").write_text(OWN_CONTRACT)
+    (tmp_path / "book.lua").write_text("return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'EX', ARGV[2]) and 1 or 0")
+    (tmp_path / "store.toml").write_text(
+        'specification = "slot.py:Slot"\n[keys]\nslot = "{slot}"\n[operations.book]\nscript = "book.lua"\n'
+        'keys = ["slot"]\nargs = ["<who>", "<seconds>"]\n'
+    )
+    sha = hashlib.sha1((tmp_path / "book.lua").read_bytes()).hexdigest()
+    rows: list[Row] = [(0, "invoke", 0, f"EVALSHA {sha} 1 {{slot}} 7 2"), (1, "ok", 0, 1)]
+    judge = RecordingJudge(load_binding(tmp_path, trust_adapter=True))
+    verdicts, _ = judge.judge(source_of(rows))
+    assert [(verdict.law, str(verdict.outcome)) for verdict in verdicts] == [("specification", "holds")]
