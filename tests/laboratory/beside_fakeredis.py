@@ -113,7 +113,7 @@ def _notified(client: Any) -> Any:
     heard.psubscribe("__keyevent@0__:*")
     heard.get_message(timeout=1)
     client.set("n", "x")
-    message = heard.get_message(timeout=0.2)
+    message = heard.get_message(timeout=3)
     heard.close()
     return None if message is None else message["channel"]
 
