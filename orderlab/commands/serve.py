@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -83,7 +84,7 @@ def _users_in(file: Path) -> bytes:
     from orderlab.sim.redis.acl_file import read_users
     from orderlab.sim.redis.replies import ErrorReply
 
-    place = str(file.resolve()).encode()
+    place = os.fsencode(file.resolve())
     try:
         read_users(place)
     except ErrorReply as error:

@@ -122,16 +122,28 @@ def _served_in_order(client: Any) -> Any:
     served: dict[int, int] = {}
 
     def wait(number: int) -> None:
-        served[number] = int(client.blpop("w", timeout=2)[1])
+        served[number] = int(client.blpop("w", timeout=10)[1])
 
     waiters = [threading.Thread(target=wait, args=(number,)) for number in range(WAITERS)]
-    for waiter in waiters:
+    for number, waiter in enumerate(waiters, 1):
         waiter.start()
-        time.sleep(0.05)
+        _await_blocked(client, number)
     client.rpush("w", *range(WAITERS))
     for waiter in waiters:
         waiter.join()
     return "as they came" if all(number == element for number, element in served.items()) else "in another order"
+
+
+def _await_blocked(client: Any, count: int) -> None:
+    """Wait until so many clients wait, as INFO tells it; for a while, where it does not."""
+    until_s = time.monotonic() + 10
+    while time.monotonic() < until_s:
+        try:
+            if client.info("clients")["blocked_clients"] >= count:
+                return
+        except (redis.RedisError, KeyError):
+            until_s = 0
+        time.sleep(0.02)
 
 
 def _longer_than_its_lease(client: Any) -> Any:

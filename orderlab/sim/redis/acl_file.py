@@ -6,6 +6,7 @@ selector without an end, of which that server dies, is said to be unmatched.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -24,7 +25,7 @@ def read_users(file: bytes) -> dict[bytes, User]:
     """The users that a file names, by name; the default user as well, which may do everything if it is not named.
     Raises ErrorReply, with all that is wrong."""
     try:
-        text = Path(file.decode()).read_bytes()
+        text = Path(os.fsdecode(file)).read_bytes()
     except OSError as error:
         why = (error.strerror or str(error)).encode()
         raise ErrorReply(b"ERR Error loading ACLs, opening file '%b': %b" % (file, why)) from None
@@ -71,6 +72,6 @@ def save_users(permissions: Permissions, file: bytes) -> None:
     """Write the users, sorted. Raises ErrorReply."""
     lines = [user.describe() + b"\n" for user in permissions.by_name()]
     try:
-        write_whole(Path(file.decode()), b"".join(lines))
+        write_whole(Path(os.fsdecode(file)), b"".join(lines))
     except InputError:
         raise ErrorReply(_NOT_SAVED) from None

@@ -141,12 +141,17 @@ def client_setinfo(node: NodeState, argv: Sequence[bytes]) -> Reply:
     return OK
 
 
+def _is_on(word: bytes) -> bool:
+    """Whether a switch is put on. Raises ErrorReply for a word that is neither ON nor OFF."""
+    if option(word) not in (b"ON", b"OFF"):
+        raise ErrorReply(SYNTAX_ERROR)
+    return option(word) == b"ON"
+
+
 @command("client|no-touch", 3, "noscript loading stale")
 def client_no_touch(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLIENT NO-TOUCH ON | OFF."""
-    if option(argv[2]) not in (b"ON", b"OFF"):
-        raise ErrorReply(SYNTAX_ERROR)
-    node.caller.is_untouching = option(argv[2]) == b"ON"
+    node.caller.is_untouching = _is_on(argv[2])
     return OK
 
 
@@ -172,9 +177,7 @@ def client_unblock(node: NodeState, argv: Sequence[bytes]) -> Reply:
 @command("client|no-evict", 3, "admin noscript loading stale")
 def client_no_evict(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """CLIENT NO-EVICT ON | OFF."""
-    if option(argv[2]) not in (b"ON", b"OFF"):
-        raise ErrorReply(SYNTAX_ERROR)
-    node.caller.is_kept = option(argv[2]) == b"ON"
+    node.caller.is_kept = _is_on(argv[2])
     return OK
 
 
