@@ -6,13 +6,13 @@ PYTHONS ?= $(shell for p in python3.11 python3.12 python3.13; do command -v $$p 
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: wheel docs pages run test locales compiled cluster-test check bench streams-kills conformance exhaustive lock redis-server mosquitto postgresql spin compare
+.PHONY: wheel docs pages run test locales compiled cluster-test check bench streams-kills conformance exhaustive lock ioredis redis-server mosquitto postgresql spin compare
 
 run: .venv/installed compiled
 	$(BIN)/orderlab validate lua/session --backend kernel
 
 # Asserts as they stand spare each process the rewriting of every test; what failed is tried once more, to be told with its values.
-test: .venv/installed redis-server postgresql spin locales compiled
+test: .venv/installed redis-server postgresql spin locales ioredis compiled
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup --assert=plain tests; code=$$?; \
 	test $$code -ne 1 || { echo "make: what failed, once more:"; $(BIN)/python -m pytest -q --last-failed tests; }; exit $$code
 
@@ -87,6 +87,12 @@ spin:
 # A locale with a decimal comma is made of these in one test.
 locales:
 	@test -d /usr/share/i18n/locales || $(call install,locales)
+
+# A client of Node.js that a test holds the served kernel against; without npm that test is skipped and says so.
+ioredis:
+	@test -d .libraries/node/node_modules/ioredis || ! command -v npm >/dev/null \
+	|| npm install --silent --no-save --no-audit --no-fund --prefix .libraries/node ioredis@5.8.2 \
+	|| echo "make: ioredis is missing and could not be installed; run: make ioredis"
 
 install = { echo "make: installing $(1)"; \
 	(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y $(1)) >/dev/null 2>&1 \
