@@ -34,6 +34,14 @@ class Op:
     """Whether it can be done; None: now."""
     until_us: int | None = None
     """When it can be done in any case."""
+    gives_up: bool = False
+    """At that moment it goes on without what other clients did not send, and no exception is raised."""
+    is_pause: bool = False
+    """A wait with a timeout that no other client ends."""
+
+    def is_ready(self, now_us: int) -> bool:
+        """Whether it can be done at that moment."""
+        return self.ready is None or (self.until_us is not None and now_us >= self.until_us) or self.ready()
 
 
 @dataclass(frozen=True, slots=True)

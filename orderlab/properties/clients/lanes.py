@@ -110,7 +110,7 @@ class Execution:
         self.idle = 0
         self.is_stuck = False
         self.is_cut = ""
-        self.polls_cut = False
+        self.polls_cut = self.late_cut = False
         self.recording, self.folder = recording, folder
         self.has_told_time = False
         """A client has asked what time of day it is: what it does may depend on it."""
@@ -253,11 +253,13 @@ class Execution:
         clients = [self.lanes[name].client for name, _ in gathered]
         if not self.begun or self.begun.intersection(clients) or self._next_moment_us() is None:
             return []
-        return [
-            (name, LATE)
+        coming = [
+            (name, client)
             for (name, _), client in zip(gathered, clients, strict=True)
-            if self.lanes[name].op.kind in ("command", "mark") and self.late[client] < LATE_MAX
+            if self.lanes[name].op.kind in ("command", "mark")
         ]
+        self.late_cut |= any(self.late[client] >= LATE_MAX for _, client in coming)
+        return [(name, LATE) for name, client in coming if self.late[client] < LATE_MAX]
 
     def random(self) -> random.Random:
         """The draws of the lane that runs."""
@@ -447,11 +449,15 @@ class Execution:
             return False
         if self.keeps_synced and min(moments) // 1_000_000 > self.now_us // 1_000_000:
             self.sync()
-        self.now_us = max(self.now_us, min(moments))
+        self.go_to(min(moments))
+        return True
+
+    def go_to(self, moment_us: int) -> None:
+        """Let time go by until then."""
+        self.now_us = max(self.now_us, moment_us)
         self.shard.now_ms = self.now_us // 1000
         if self.shard.waits:
             self.shard.waits.time_out()
-        return True
 
     def sync(self) -> None:
         """Write the keys to disk."""

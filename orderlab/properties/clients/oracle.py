@@ -13,11 +13,12 @@ from typing import Final
 
 import redis as redis_py
 
-from orderlab.properties.clients.lane import Choice
-from orderlab.properties.clients.lanes import Chooser, Execution
+from orderlab.properties.clients.lane import Choice, Op
+from orderlab.properties.clients.lanes import Execution
 from orderlab.properties.clients.runs import Ending, FinishedRun, carried_out
 from orderlab.properties.clients.scenario import Scenario
 from orderlab.properties.clients.troubles import is_condition
+from orderlab.sim.redis.blocking import Waiting
 
 ORDERS_MAX = 5_040
 """Orders of whole clients that are tried."""
@@ -47,42 +48,81 @@ def serial(scenario: Scenario) -> Serial:
     """Run the clients one after the other, in every order."""
     gathered = Serial()
     numbers = range(len(scenario.clients))
-    carried_out(scenario, _one_by_one(numbers))  # what modules make once and keep, no judged run differs by
+    carried_out(scenario, _OneByOne(numbers))  # what modules make once and keep, no judged run differs by
     for order in itertools.islice(itertools.permutations(numbers), ORDERS_MAX):
-        run = carried_out(scenario, _one_by_one(order))
-        gathered.uses_marks |= bool(run.marks.used) or scenario.finally_ is not None
-        gathered.marked |= run.marks.used | ({"finally"} if scenario.finally_ is not None else set())
-        is_failed = any(isinstance(lane.error, AssertionError) for lane in run.execution.lanes.values())
-        if (run.violation is not None or is_failed) and gathered.violation is None:
-            gathered.violation = run
-        if run.execution.is_stuck:
-            gathered.is_stuck = True
-        if run.outcome is None:
-            continue
-        if not run.execution.is_stuck:
-            gathered.outcomes.add(run.outcome)
-        gathered.exceptions |= {
-            (number, end) for number, end in enumerate(run.outcome.ends) if end.startswith("raised")
-        }
+        chooser = _OneByOne(order)
+        run = carried_out(scenario, chooser)
+        if not chooser.is_parted():
+            _gather(gathered, scenario, run)
+        if chooser.crossed:
+            _gather(gathered, scenario, carried_out(scenario, _OneByOne(order, is_patient=True)))
     return gathered
 
 
-def _one_by_one(order: Sequence[int]) -> Chooser:
-    """A client goes on until it has ended, its sleeps included; another only where it waits for that one."""
-    rank = {str(number): place for place, number in enumerate(order)}
+def _gather(gathered: Serial, scenario: Scenario, run: FinishedRun) -> None:
+    """Add what came of one order."""
+    gathered.uses_marks |= bool(run.marks.used) or scenario.finally_ is not None
+    gathered.marked |= run.marks.used | ({"finally"} if scenario.finally_ is not None else set())
+    is_failed = any(isinstance(lane.error, AssertionError) for lane in run.execution.lanes.values())
+    if (run.violation is not None or is_failed) and gathered.violation is None:
+        gathered.violation = run
+    if run.execution.is_stuck:
+        gathered.is_stuck = True
+    if run.outcome is None:
+        return
+    if not run.execution.is_stuck:
+        gathered.outcomes.add(run.outcome)
+    gathered.exceptions |= {(number, end) for number, end in enumerate(run.outcome.ends) if end.startswith("raised")}
 
-    def choose(execution: Execution, enabled: list[Choice]) -> Choice | None:
-        best = min(enabled, key=lambda choice: rank[choice[0].split(".")[0]])
-        mine = rank[best[0].split(".")[0]]
-        for lane in execution.lanes.values():  # one before it that only sleeps: let the time go by
-            sleeps = not lane.is_done and lane.op.kind == "sleep" and rank[lane.client] < mine
-            if sleeps and lane.op.until_us is not None:
-                execution.now_us = max(execution.now_us, lane.op.until_us)
-                execution.shard.now_ms = execution.now_us // 1000
+
+class _OneByOne:
+    """A chooser: a client goes on until it has ended, its sleeps included; another only where it waits for that one.
+
+    ``is_patient``: what it waits for with a timeout does not come, and it goes on without it. ``crossed``: such waits,
+    during which another client made a step.
+    """
+
+    def __init__(self, order: Sequence[int], is_patient: bool = False) -> None:
+        self.rank = {str(number): place for place, number in enumerate(order)}
+        self.is_patient = is_patient
+        self.crossed: dict[int, Op | Waiting] = {}
+        self._is_in_vain = False
+
+    def __call__(self, execution: Execution, enabled: list[Choice]) -> Choice | None:
+        best = min(enabled, key=lambda choice: self.rank[choice[0].split(".")[0]])
+        mine, lanes = self.rank[best[0].split(".")[0]], execution.lanes
+        op = lanes[best[0]].op
+        self._is_in_vain |= id(op) in self.crossed and op.ready is not None and not op.ready()
+        before = [
+            lane
+            for lane in lanes.values()
+            if not lane.is_done and self.rank[lane.client] < mine and not (lane.daemon and lanes[lane.client].is_done)
+        ]
+        if not before:
+            return best
+        waits: list[Op | Waiting] = [lane.op for lane in before if lane.op.gives_up]
+        timeout_ms = None
+        if execution.shard.waits:
+            waits += [each for each in execution.shard.waits.all() if not each.is_endless]
+            timeout_ms = execution.shard.waits.next_timeout_ms()
+        sleeps = any(lane.op.kind == "sleep" or lane.op.is_pause for lane in before)
+        if not sleeps and not (waits and self.is_patient):
+            self.crossed |= {id(each): each for each in waits}
+            return best
+        moments = [lane.op.until_us for lane in before if lane.op.until_us is not None]
+        moments += [timeout_ms * 1000] if timeout_ms is not None else []
+        if not moments:
+            return best
+        execution.go_to(min(moments))
+        for lane in before:
+            if lane.op.is_ready(execution.now_us):
                 return lane.name, ""
         return best
 
-    return choose
+    def is_parted(self) -> bool:
+        """Whether a wait ended in vain after another client had come between: that is no order of whole clients."""
+        ended = [each for each in self.crossed.values() if isinstance(each, Waiting)]
+        return self._is_in_vain or any(each.is_over and each.reply is None for each in ended)
 
 
 def judged(scenario: Scenario, run: FinishedRun, expected: Serial) -> tuple[str, str] | None:

@@ -56,6 +56,7 @@ class SearchWork:
     is_exhausted: bool = False
     cuts: set[str] = field(default_factory=set)
     polls_cut: bool = False
+    late_cut: bool = False
     preemptions: int = -1
     """Up to how many every order was visited, where not every order was; -1: up to none."""
 
@@ -108,6 +109,7 @@ class OrderSearch:
         if run.execution.is_cut and run.execution.is_cut != "seen":
             self.work.cuts.add(run.execution.is_cut)
         self.work.polls_cut |= run.execution.polls_cut
+        self.work.late_cut |= run.execution.late_cut
         if self._path and self._path[-1].chosen is not None:
             place, footprint = self._path[-1], run.execution.footprint
             assert place.chosen is not None

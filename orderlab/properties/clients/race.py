@@ -25,7 +25,7 @@ from orderlab.properties.clients.orders import (
 )
 from orderlab.properties.clients.runs import FinishedRun, carried_out, controlled
 from orderlab.properties.clients.scenario import Scenario
-from orderlab.properties.clients.troubles import ALL_TROUBLES, LATE, TROUBLES
+from orderlab.properties.clients.troubles import ALL_TROUBLES, LATE, LATE_MAX, TROUBLES
 from orderlab.properties.harness.keyspace import shown_keyspace
 from orderlab.sim.redis.blocking import Waiting
 from orderlab.sim.redis.versions import DEFAULT, ServerVersion
@@ -367,4 +367,6 @@ def _how_far(scenario: Scenario, works: Sequence[tuple[int, SearchWork]]) -> str
             parts.append(f"not exhausted: {work.orders:,} orders of {clients}{trouble}{cut}{bound}")
         if work.polls_cut:
             parts.append("not visited: orders in which a client asks the same more than 6 times before another moves")
+        if work.late_cut:
+            parts.append(f"not visited: orders in which a client begins after {LATE_MAX + 1} or more pauses of others")
     return "; ".join(parts)

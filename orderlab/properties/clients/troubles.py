@@ -30,7 +30,8 @@ TROUBLES: Final = {
     "refused": "the connection breaks before the command is carried out",
     "timeout": "the command is carried out, and its client stops waiting for the reply",
     "killed": "the client dies before the command",
-    "paused": "the client stands still past a key's next deadline, or for a second where it asked for the time of day",
+    "paused": "the client stands still past a key's next deadline, or for a second where it asked for the time of day "
+    "or another sleeps",
     "paused-longer": "the client stands still for a second longer than that",
     "scripts-flushed": "SCRIPT FLUSH before the command",
     "failover": "the last write is lost before the command",
@@ -66,7 +67,9 @@ def can_befall(execution: Any, op: Any, trouble: str) -> bool:
     """Whether a fault can strike before a lane of ``execution`` does ``op``, and would change anything."""
     shard, is_command = execution.shard, op.kind == "command"
     if trouble in PAUSES:
-        return bool(execution.has_told_time) or any(ms >= shard.now_ms for ms in shard.all_deadlines_ms())
+        if execution.has_told_time or any(ms >= shard.now_ms for ms in shard.all_deadlines_ms()):
+            return True
+        return any(not lane.is_done and (lane.op.until_us or 0) > execution.now_us for lane in execution.lanes.values())
     if trouble == "failover":
         return bool(execution.last_write is not None)
     if trouble == RESTART:

@@ -113,7 +113,7 @@ class LaneLock:
             if not blocking:
                 return False
             until = None if timeout < 0 else execution.now_us + round(timeout * 1e6)
-            execution.pend(Op("wait", "a lock", lambda: self._owner is None, until))
+            execution.pend(Op("wait", "a lock", lambda: self._owner is None, until, is_pause=until is not None))
             if self._owner is not None:
                 return False
         self._owner, self._depth = lane, 1
@@ -212,7 +212,7 @@ def _join(self: Any, timeout: float | None = None) -> None:
         return _real_join(self, timeout)
     if not lane.is_done:
         until = None if timeout is None else execution.now_us + round(timeout * 1e6)
-        execution.pend(Op("wait", f"thread {lane.name}", lambda: lane.is_done, until))
+        execution.pend(Op("wait", f"thread {lane.name}", lambda: lane.is_done, until, is_pause=until is not None))
 
 
 def _is_alive(self: Any) -> bool:

@@ -253,7 +253,7 @@ def _sync_methods(original: type) -> dict[str, Any]:
         if not has_data(link) and timeout != 0:
             execution.touched.writes.add(PUBSUB)
             until = None if timeout is None else execution.now_us + round(timeout * 1e6)
-            execution.pend(Op("wait", "a message", lambda: has_data(link), until))
+            execution.pend(Op("wait", "a message", lambda: has_data(link), until, until is not None))
         return has_data(link)
 
     def read_response(self: Any, disable_decoding: bool = False, **kwargs: Any) -> Any:

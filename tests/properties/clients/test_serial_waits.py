@@ -1,0 +1,149 @@
+"""Waits with a timeout in orders of whole clients: another client comes in between only where it ends the wait."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("greenlet")
+pytest.importorskip("redis")
+
+import redis as redis_py
+
+from orderlab.clients import race, scenario
+
+
+def nothing(redis: Any) -> None:
+    """What a scenario is called with at the end, where nothing is asked."""
+
+
+def pushes(redis: Any) -> None:
+    redis.rpush("q", "a")
+
+
+def pops(times: int) -> Callable[[Any], Any]:
+    def client(redis: Any) -> Any:
+        for _ in range(times):
+            popped = redis.blpop("q", timeout=1)
+            if popped:
+                return popped[1]
+        return None
+
+    return client
+
+
+def test_who_waits_in_vain_and_ends_before_the_other_begins_is_in_an_order_of_whole_clients() -> None:
+    assert str(race(scenario(clients=[pops(1), pushes])(nothing)).outcome) == "holds"
+
+
+@pytest.mark.parametrize("times", [1, 4])
+def test_what_is_asked_at_the_end_is_asked_there_too(times: int) -> None:
+    def is_empty(redis: Any) -> bool:
+        return not redis.llen("q")
+
+    verdict = race(scenario(clients=[pops(times), pushes])(is_empty))
+    assert (verdict.law, verdict.how_far) == ("finally", "one client after the other")
+
+
+def waits_for_an_event(redis: Any) -> None:
+    threading.Event().wait(1)
+
+
+def waits_for_a_key(redis: Any) -> None:
+    redis.blpop("never", timeout=1)
+
+
+def waits_for_a_message(redis: Any) -> None:
+    channel = redis.pubsub()
+    channel.subscribe("x")
+    channel.get_message(timeout=1)
+    channel.get_message(timeout=1)
+
+
+def waits_for_a_thread(redis: Any) -> None:
+    thread = threading.Thread(target=time.sleep, args=(3,), daemon=True)
+    thread.start()
+    thread.join(1)
+
+
+WAITS = [waits_for_an_event, waits_for_a_key, waits_for_a_message, waits_for_a_thread]
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_a_wait_in_vain_is_as_a_sleep(wait: Callable[[Any], None]) -> None:
+    """A lost update while both wait is no order of whole clients, and what WATCH sees to is one."""
+
+    def loses(redis: Any) -> None:
+        count = int(redis.get("n") or 0)
+        wait(redis)
+        redis.set("n", count + 1)
+
+    def keeps(redis: Any) -> None:
+        with redis.pipeline() as pipe:
+            while True:
+                try:
+                    pipe.watch("n")
+                    count = int(pipe.get("n") or 0)
+                    wait(redis)
+                    pipe.multi()
+                    pipe.set("n", count + 1)
+                    pipe.execute()
+                    return
+                except redis_py.WatchError:
+                    continue
+
+    found = race(scenario(clients=2)(loses))
+    assert found.law == "serializable"
+    assert "b'n' is ('string', b'1', False); no order" in found.what
+    assert race(scenario(clients=2)(keeps), effort="quick").law == ""
+
+
+def test_a_thread_that_beats_for_ever_keeps_no_other_client_from_its_turn() -> None:
+    def beats(redis: Any) -> None:
+        while True:
+            redis.set("beat", 1, ex=5)
+            time.sleep(1)
+
+    def client(redis: Any) -> None:
+        threading.Thread(target=beats, args=(redis,), daemon=True).start()
+        count = int(redis.get("n") or 0)
+        time.sleep(1.5)
+        redis.set("n", count + 1)
+
+    assert race(scenario(clients=2)(client), effort="quick").law == "serializable"
+
+
+def test_a_lease_that_a_thread_renews_does_not_lapse_in_orders_of_whole_clients() -> None:
+    def client(redis: Any) -> None:
+        over = threading.Event()
+
+        def renews() -> None:
+            while not over.wait(0.4):
+                redis.pexpire("lease", 1000)
+
+        redis.set("lease", "1", px=1000)
+        thread = threading.Thread(target=renews)
+        thread.start()
+        time.sleep(1.6)
+        assert redis.get("lease")
+        over.set()
+        thread.join()
+
+    assert str(race(scenario(clients=1)(client)).outcome) == "holds"
+    found = race(scenario(clients=[client, lambda redis: None])(nothing), effort="quick")
+    assert found.law == ""
+
+
+def test_it_is_told_that_a_client_did_not_begin_later_still() -> None:
+    def sleeps(redis: Any) -> None:
+        for _ in range(4):
+            redis.incr("n")
+            time.sleep(1)
+
+    told = "not visited: orders in which a client begins after 3 or more pauses of others"
+    assert race(scenario(clients=[sleeps, pushes])(nothing)).how_far.endswith(told)
+    assert told not in race(scenario(clients=[pops(1), pushes])(nothing)).how_far
