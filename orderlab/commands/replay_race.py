@@ -73,6 +73,7 @@ def on_server(scenario: Scenario, verdict: RaceVerdict, backend: str, as_json: b
     """Force the schedule on a server that holds nothing, and tell what comes of it."""
     import redis
 
+    from orderlab.properties.clients.gate_operations import operations_of
     from orderlab.properties.clients.gated import judged
     from orderlab.properties.clients.race_file import gated_steps
     from orderlab.sim.redis.backends import ServerBackend
@@ -86,7 +87,7 @@ def on_server(scenario: Scenario, verdict: RaceVerdict, backend: str, as_json: b
             raise InputError(f"--backend {backend}: it is {opened.describe()}, and the schedule is for {meant}")
         if server.info("keyspace"):
             raise InputError(f"--backend {backend}: the server is emptied, and holds keys; name one that holds nothing")
-        seen = judged(server, scenario, steps)
+        seen = judged(server, scenario, steps, operations_of(scenario.contract))
         server.close()
         place = opened.describe()
     if as_json:

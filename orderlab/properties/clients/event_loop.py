@@ -36,6 +36,10 @@ WRITER, READER, CALLBACKS = "_writer", "_reader", "_connect_callbacks"
 """Where redis-py keeps the streams of a connection, and what it calls when one is open."""
 
 
+EVENT_LOOP: Final = "the event loop"
+"""What a lane waits for whose tasks all wait."""
+
+
 class LaneLoop(asyncio.BaseEventLoop):
     """The event loop of one client."""
 
@@ -72,7 +76,7 @@ class LaneLoop(asyncio.BaseEventLoop):
         else:
             self.spins = 0
             until_us = None if timeout is None else self.execution.now_us + math.ceil(timeout * 1e6)
-            self.execution.pend(Op("sleep" if timeout else "wait", "the event loop", self._can_go_on, until_us))
+            self.execution.pend(Op("sleep" if timeout else "wait", EVENT_LOOP, self._can_go_on, until_us))
         for each in self.awaited[:]:
             check, future = each
             if future.done() or check():

@@ -6,6 +6,7 @@ Connections of clients lead to the server that is named, wherever they are told 
 
 from __future__ import annotations
 
+import asyncio
 import dis
 import inspect
 import itertools
@@ -23,10 +24,13 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import redis
+import redis.asyncio
 import redis.connection
 
 PATIENCE_S = 2.0
 """How long the gate waits for a client to come to its step, and clients for the others when the schedule is over."""
+HELD_S = 0.05
+"""How long a client that has made a step of an operation may go on before the next turn."""
 RUN_S = 30.0
 """How long one run may take, what its steps wait for left out."""
 _sleep, _start, _urandom, _uuid1 = time.sleep, threading.Thread.start, os.urandom, uuid.uuid1
@@ -60,9 +64,12 @@ class Lane:
         self.client = name.partition(".")[0]
         self.draws = random.Random(name)
         self.children = 0
-        self.is_over = self.is_killed = self.sleeps = False
+        self.is_over = self.is_killed = False
+        self.sleeps = 0
         self.result: Any = None
         self.error: BaseException | None = None
+        self.opens: Any = None
+        """Called when its next step is let pass."""
 
 
 class _Current(threading.local):
@@ -86,8 +93,12 @@ def as_lane(lane: Lane | None) -> Iterator[None]:
 class Run:
     """Clients at work on the server, along a schedule if there is one."""
 
-    def __init__(self, server: Any, steps: Sequence[ScheduledStep] = ()) -> None:
+    def __init__(self, server: Any, steps: Sequence[ScheduledStep] = (), operations: Any = None) -> None:
+        """``operations``: makes of this run what judges the operations of a contract."""
         self.server, self.steps = server, steps
+        self.operations = operations and operations(self)
+        self.holder: Lane | None = None
+        """Who has made a step within an operation, and may be about to end it."""
         self.at, self.is_free, self.is_busy, self.is_over = 0, not steps, False, False
         self.strayed = ""
         self.turn = threading.Condition()
@@ -121,7 +132,7 @@ class Run:
                 lane.error = error
             current.lane = None
             with self.turn:
-                lane.is_over = True
+                lane.is_over, self.holder = True, None
                 self.turn.notify_all()
 
         if thread is None:
@@ -165,7 +176,11 @@ class Run:
         lane = current.lane
         assert lane is not None
         self.check_alive(lane)
+        if self.holder is lane:
+            self.holder = None
         step = self._turn(lane, kind, name) if lane.is_gated else None
+        if lane.opens is not None:
+            lane.opens()
         try:
             if step is not None and step.fault == "killed":
                 self.kill(lane.client)
@@ -179,6 +194,7 @@ class Run:
             if step is not None:
                 with self.turn:
                     self.at, self.is_busy = self.at + 1, False
+                    self.holder = lane if self.operations is not None and not step.waits else None
                     self.turn.notify_all()
 
     def check_alive(self, lane: Lane) -> None:
@@ -196,9 +212,10 @@ class Run:
                 if self.is_free or self.at >= len(self.steps):
                     return None
                 step = self.steps[self.at]
-                if step.lane == lane.name and not self.is_busy:
+                is_held = self.holder is not None and time.monotonic() < self.opened + HELD_S
+                if step.lane == lane.name and not self.is_busy and not is_held:
                     break
-                self.turn.wait(0.02)
+                self.turn.wait(0.002 if is_held else 0.02)
                 self.check_alive(lane)
                 late = time.monotonic() - self.opened > PATIENCE_S + step.gap_ms / 1000
                 if late and not self.is_busy:
@@ -228,10 +245,17 @@ class Run:
         """Ask a check, in a connection of its own."""
         with as_lane(Lane("check", False)):
             try:
-                if called(check, redis.Redis(), None) is False:
+                if completed(check, None) is False:
                     self.violate(law, f"{check.__name__} is false")
             except AssertionError as error:
                 self.violate(law, f"{check.__name__}: {str(error) or 'assertion failed'}")
+
+
+def completed(function: Callable[..., Any], at: Any) -> Any:
+    """What a function of a scenario returns, called with a client of its own."""
+    if inspect.iscoroutinefunction(function):
+        return asyncio.run(called(function, redis.asyncio.Redis(), at))
+    return called(function, redis.Redis(), at)
 
 
 def called(function: Callable[..., Any], client: Any, at: Any) -> Any:
@@ -304,6 +328,12 @@ class At:
         if self._count("consumed", item) > 1:
             self.run.violate("at-most-once", f"{item!r} is consumed twice")
 
+    def does(self, name: str, method: Any, /, *, reply: Any = None, refused: Any = (), **fields: Any) -> Any:
+        """Call ``method`` as an operation of a contract."""
+        result = self.run.operations.does(name, method, reply, refused, fields)
+        self.run.holder = None
+        return result
+
     def always(self, check: Callable[..., Any]) -> None:
         """``check(redis)`` holds after every step."""
         self.run.always.setdefault(getattr(check, "__code__", check), check)
@@ -347,9 +377,9 @@ def sleep(seconds: float) -> None:
     with run.gate("sleep", ""):
         pass
     if not lane.is_gated or run.is_free or run.at >= len(run.steps):
-        lane.sleeps = True
+        lane.sleeps += 1
         _sleep(min(seconds, 60))
-        lane.sleeps = False
+        lane.sleeps -= 1
 
 
 def _thread_start(self: Any) -> None:

@@ -22,11 +22,12 @@ from orderlab.properties.clients.gate import (
     Run,
     ScheduledStep,
     as_lane,
-    called,
+    completed,
     current,
     installed,
     says_nothing,
 )
+from orderlab.properties.clients.gate_tasks import tasks_installed
 
 ORDERS_MAX = 24
 _CLOCK = re.compile(r"\b1[789]\d{8}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b| at 0x[0-9a-f]+")
@@ -50,19 +51,20 @@ class Judged(NamedTuple):
 
 
 def carried_out(
-    server: Any, scenario: Any, steps: Sequence[ScheduledStep] = (), order: Sequence[int] | None = None
-) -> tuple[Run, Ending]:
+    server: Any, scenario: Any, steps: Sequence[ScheduledStep] = (), order: Sequence[int] | None = None,
+    operations: Any = None,
+) -> tuple[Run, Ending]:  # fmt: skip
     """Run the clients on the emptied server: one after the other in ``order`` where that is given, else along
     ``steps``."""
     server.flushall()
     server.script_flush()
-    run = current.run = Run(server, steps)
+    run = current.run = Run(server, steps, operations)
     if scenario.setup is not None:
         with as_lane(Lane("setup", False)):
-            called(scenario.setup, redis.Redis(), At(run, -1))
+            completed(scenario.setup, At(run, -1))
     for number in range(len(scenario.clients)) if order is None else order:
         at = At(run, number)
-        run.begin(str(number), lambda number=number, at=at: called(scenario.clients[number], redis.Redis(), at))  # type: ignore[misc]
+        run.begin(str(number), lambda number=number, at=at: completed(scenario.clients[number], at))  # type: ignore[misc]
         if order is not None:
             run.await_end()
     run.await_end()
@@ -112,17 +114,22 @@ def _keys(server: Any) -> tuple[tuple[str, str], ...]:
     return tuple(rows)
 
 
-def judged(server: Any, scenario: Any, steps: Sequence[ScheduledStep]) -> Judged:
-    """Force a schedule on a server that holds nothing, and judge what comes of it by orders one after the other."""
-    with installed():
-        run, ending = carried_out(server, scenario, steps)
-        law, what = run.violation or _judged(server, scenario, run, ending, steps) or ("", "")
+def judged(server: Any, scenario: Any, steps: Sequence[ScheduledStep], operations: Any = None) -> Judged:
+    """Force a schedule on a server that holds nothing, and judge what comes of it by orders one after the other.
+
+    ``operations``: makes what judges the operations of a contract (``gate.Run``).
+    """
+    with installed(), tasks_installed():
+        run, ending = carried_out(server, scenario, steps, operations=operations)
+        law, what = run.violation or _judged(server, scenario, run, ending, steps, operations) or ("", "")
     server.flushall()
+    if run.operations is not None and run.operations.failure is not None:
+        raise run.operations.failure
     return Judged(law, what, run.strayed)
 
 
 def _judged(
-    server: Any, scenario: Any, run: Run, ending: Ending, steps: Sequence[ScheduledStep]
+    server: Any, scenario: Any, run: Run, ending: Ending, steps: Sequence[ScheduledStep], operations: Any
 ) -> tuple[str, str] | None:
     for number, end in enumerate(ending.ends):
         error = run.lanes[str(number)].error
@@ -131,12 +138,14 @@ def _judged(
         if end == "stuck":
             return "no-deadlock", f"client {number} waits for ever"
     raised = [(number, end) for number, end in enumerate(ending.ends) if end.startswith("raised")]
-    is_marked = run.inside or any(run.counts.values()) or run.always or run.at_end or scenario.finally_
+    is_marked = (
+        run.operations or run.inside or any(run.counts.values()) or run.always or run.at_end or scenario.finally_
+    )
     compares = scenario.serial if scenario.serial is not None else not is_marked
     if not raised and not compares:
         return None
     numbers = range(len(scenario.clients))
-    alone = _one_by_one(server, scenario, numbers)
+    alone = _one_by_one(server, scenario, numbers, operations)
     troubled = any(step.fault for step in steps)
     for number, end in raised:
         if not any(each.ends[number] == end for each in alone) and not (
@@ -161,10 +170,10 @@ def _judged(
     return "serializable", f"{'; '.join(shown) or 'nothing is left'}; no order one after the other ends so"
 
 
-def _one_by_one(server: Any, scenario: Any, numbers: Sequence[int]) -> list[Ending]:
+def _one_by_one(server: Any, scenario: Any, numbers: Sequence[int], operations: Any = None) -> list[Ending]:
     """How the clients end in each order of whole ones that comes to an end."""
     orders = itertools.islice(itertools.permutations(numbers), ORDERS_MAX)
-    endings = [carried_out(server, scenario, order=order)[1] for order in orders]
+    endings = [carried_out(server, scenario, order=order, operations=operations)[1] for order in orders]
     return [each for each in endings if "stuck" not in each.ends]
 
 

@@ -10,7 +10,8 @@ from types import ModuleType
 from typing import Final
 
 from orderlab.model.errors import InputError
-from orderlab.properties.clients import gate, gated
+from orderlab.properties.clients import gate, gate_tasks, gated
+from orderlab.properties.clients.event_loop import EVENT_LOOP
 from orderlab.properties.clients.gate import ScheduledStep
 from orderlab.properties.clients.race import RaceVerdict, told_reply, told_step
 from orderlab.properties.clients.scenario import Scenario
@@ -28,13 +29,8 @@ ON_SERVER: Final = ("reply-lost", "refused", "timeout", "killed", *PAUSES, LATE,
 def gated_steps(scenario: Scenario, verdict: RaceVerdict) -> list[ScheduledStep]:
     """The steps of a verdict's schedule as a gate forces them. Raises InputError where that cannot be on a server."""
     who = f"{scenario.name}: its schedule cannot be forced on a server"
-    for function in (*scenario.clients, scenario.setup, scenario.finally_):
-        if inspect.iscoroutinefunction(function):
-            raise InputError(f"{who}: {function.__name__} is async; make it again on the kernel (--backend kernel)")
     if scenario.cluster:
         raise InputError(f"{who}: it is on a cluster; make it again on the kernel (--backend kernel)")
-    if scenario.contract is not None:
-        raise InputError(f"{who}: contracts are judged on the kernel (--backend kernel)")
     steps: list[ScheduledStep] = []
     last_ms, dead = FIRST_MS, set[str]()
     for step in verdict.steps:
@@ -43,7 +39,7 @@ def gated_steps(scenario: Scenario, verdict: RaceVerdict) -> list[ScheduledStep]
             raise InputError(
                 f"{who}: no gate makes a server show {step.trouble}; make it again on the kernel (--backend kernel)"
             )
-        is_still = step.trouble in (*PAUSES, LATE) or step.what in ("paused", LATE)
+        is_still = step.trouble in (*PAUSES, LATE) or step.what in ("paused", LATE, EVENT_LOOP)
         if client in dead or step.kind in ("start", "wait") or is_still:
             continue
         name = ""
@@ -84,6 +80,10 @@ def pytest_of_race(scenario: Scenario, verdict: RaceVerdict, file: Path, target:
 
     ``expect``: ``broken``, it passes while the law is broken; ``fixed``, it fails while it is.
     """
+    if scenario.contract is not None:
+        raise InputError(
+            f"{scenario.name}: --export pytest: a contract is judged by orderlab; use replay --backend auto"
+        )
     steps = gated_steps(scenario, verdict)
     place = os.path.relpath(file.resolve(), target.resolve().parent)
     name = re.sub(r"\W", "_", f"{scenario.name}_{verdict.law}")
@@ -94,7 +94,7 @@ def pytest_of_race(scenario: Scenario, verdict: RaceVerdict, file: Path, target:
     ]
     shown = len(lines) == len(steps)
     rows = [f"{lines[at]}\n    {each!r}," if shown else f"    {each!r}," for at, each in enumerate(steps)]
-    text = "\n\n".join(_body(module) for module in (gate, gated))
+    text = "\n\n".join(_body(module) for module in (gate, gate_tasks, gated))
     law, told = verdict.law, verdict.what.replace("\\", "\\\\").replace('"""', "'''").replace("\n", " ")
     if expect == "fixed":
         end = f'    assert seen.law != {law!r}, f"{{seen.law}}: {{seen.what}}"\n'

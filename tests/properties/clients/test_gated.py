@@ -20,6 +20,7 @@ from redis.exceptions import LockError
 from orderlab.clients import race, scenario
 from orderlab.model.errors import InputError
 from orderlab.properties.clients.gate import ScheduledStep
+from orderlab.properties.clients.gate_operations import operations_of
 from orderlab.properties.clients.gated import Judged, judged
 from orderlab.properties.clients.race import RaceVerdict
 from orderlab.properties.clients.race_file import gated_steps, pytest_of_race
@@ -48,7 +49,7 @@ def server() -> Any:
 def on_both(server: Any, judged_one: Scenario, **how: Any) -> tuple[RaceVerdict, Judged]:
     """What a scenario comes to on the kernel, and its schedule on the server."""
     verdict = race(judged_one, **how)
-    seen = judged(server, judged_one, gated_steps(judged_one, verdict))
+    seen = judged(server, judged_one, gated_steps(judged_one, verdict), operations_of(judged_one.contract))
     assert not seen.strayed, seen
     return verdict, seen
 
@@ -136,13 +137,6 @@ def test_code_that_was_repaired_strays_and_is_right(server: Any) -> None:
 
 
 def test_what_no_gate_can_bring_about_is_refused() -> None:
-    async def waits(redis: Any) -> None:
-        await redis.set("n", int(await redis.get("n") or 0) + 1)
-
-    both = scenario(clients=2)(waits)
-    with pytest.raises(InputError, match="waits is async"):
-        gated_steps(both, race(both))
-
     def keeps(redis: Any, at: Any) -> None:
         redis.set("a", 1)
         at.finally_(kept)
