@@ -130,6 +130,8 @@ def _packed(command: Any) -> bytes:
 
 LINK = "_gated_link"
 """Where a connection keeps its ``TaskLink``."""
+FED = "feed_data"
+"""What an event loop calls with the bytes that came."""
 
 
 class TaskLink:
@@ -137,14 +139,13 @@ class TaskLink:
 
     def __init__(self, reader: Any, writer: Any) -> None:
         self.socket = socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno()))
-        feed = reader.feed_data
-        self.seen = bytearray()
+        takes, self.seen = getattr(reader, FED), bytearray()
 
-        def feed_data(data: bytes) -> None:
+        def noted(data: bytes) -> None:
             self.seen += data
-            feed(data)
+            takes(data)
 
-        reader.feed_data = feed_data
+        setattr(reader, FED, noted)
 
     def replies(self) -> int:
         """Whole replies that came since the connection was opened."""

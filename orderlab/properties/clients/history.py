@@ -19,6 +19,8 @@ from orderlab.properties.clients.lanes import Execution
 from orderlab.sim.stores.binding.loader import check_promises, load_binding
 from orderlab.sim.stores.binding.schema import CONTRACTS
 
+ORACLES: Final = {**CONTRACTS, "session": "orderlab.model.contracts.session.message_queue:SessionQueue"}
+"""Contracts by the words that name them."""
 REPLIES: Final = ("replies of operations",)
 """What an operation that begins reads and one that ends writes: which of the two came first is seen."""
 
@@ -29,19 +31,19 @@ def contract_of(oracle: Any, promises: Mapping[str, Any] | None) -> Contract:
     who = f"oracle={oracle!r}"
     if isinstance(oracle, Contract):
         return oracle
-    if isinstance(oracle, (str, Path)) and str(oracle) not in CONTRACTS:
+    if isinstance(oracle, (str, Path)) and str(oracle) not in ORACLES:
         if not Path(oracle).exists():
-            raise InputError(f"{who}: unknown; {did_you_mean(str(oracle), tuple(CONTRACTS))}, or name a store.toml")
+            raise InputError(f"{who}: unknown; {did_you_mean(str(oracle), tuple(ORACLES))}, or name a store.toml")
         named = load_binding(oracle, trust_adapter=True).contract
         if not isinstance(named, Contract):
             raise InputError(f"{who}: its contract is no sequential specification; name another store")
         return named
     kind = oracle
     if isinstance(oracle, str):
-        module, _, name = CONTRACTS[oracle].partition(":")
+        module, _, name = ORACLES[oracle].partition(":")
         kind = getattr(importlib.import_module(module), name)
     if not (isinstance(kind, type) and issubclass(kind, Contract)):
-        raise InputError(f"{who}: no contract; name {', '.join(CONTRACTS)}, a store.toml or a Contract")
+        raise InputError(f"{who}: no contract; name {', '.join(ORACLES)}, a store.toml or a Contract")
     table = getattr(kind, "promises_table", None)
     if table is None:
         return kind()

@@ -68,7 +68,7 @@ def scenario(
     clients, and what is decorated is called at the end with a client of its own, to look at what is left.
 
     A client's function takes ``redis``, ``at``, both or none. ``oracle``: the contract that operations (``at.does``)
-    are judged by: lock, limiter, feed, job-queue, the folder of a store, or a Contract; ``promises``: as in a
+    are judged by: lock, limiter, feed, job-queue, session, the folder of a store, or a Contract; ``promises``: as in a
     ``store.toml``. ``cluster``: masters of a cluster on ports from 7000 on, whose client (RedisCluster) is handed.
     ``server``: 6.2 to 8.0 or valkey-8, as ``race --server`` takes it.
     """
