@@ -72,8 +72,8 @@ def race(
     if fault and not trouble:
         raise InputError(f"--fault {fault[0]}: no fault may strike; add --trouble 1")
     if command is not None:
-        if named or report or export:
-            raise InputError("--command: takes no PATH, --report or --export; leave them out")
+        if named or export:
+            raise InputError("--command: takes no PATH and no --export; leave them out")
         if len(command) > CLIENTS_MAX:
             raise InputError(
                 f"--command: {len(command)} programs; name at most {CLIENTS_MAX}, as their orders multiply"
@@ -81,7 +81,7 @@ def race(
         from orderlab.properties.clients.processes import Programs
 
         programs = Programs(tuple(command if len(command) > 1 else command * clients), setup, check, server_of(server))
-        raise typer.Exit(_race_processes(programs, effort, trouble, fault or (), schedule, as_json))
+        raise typer.Exit(_race_processes(programs, effort, trouble, fault or (), schedule, as_json, report))
     if setup or check:
         raise InputError("--setup, --check: for programs; name them by --command, or write setup= in the scenario")
     if named is None:
@@ -143,14 +143,22 @@ def _report(verdicts: Sequence[RaceVerdict], path: str, seed: int, effort: str, 
 
 
 def _race_processes(
-    programs: Programs, effort: str, trouble: int, faults: Sequence[str], schedule: str | None, as_json: bool
-) -> int:
+    programs: Programs, effort: str, trouble: int, faults: Sequence[str], schedule: str | None, as_json: bool,
+    report: list[str] | None,
+) -> int:  # fmt: skip
     from orderlab.properties.clients.process_orders import race_processes, replayed_processes
+    from orderlab.report.output import made_report, wanted_reports, write_reports
+    from orderlab.report.races import subject_of_processes
 
+    wanted = wanted_reports(report)
     if schedule is not None:
         verdict = replayed_processes(programs, schedule)
     else:
         verdict = race_processes(programs, effort, trouble, faults)
+    if wanted:
+        write_reports(
+            made_report("race", verdict.outcome, [subject_of_processes(verdict, programs)], 0, effort), wanted
+        )
     told = " | ".join(dict.fromkeys(programs.clients))
     if as_json:
         print(json.dumps({"command": told, "server": programs.server.name, **verdict.to_json()}))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import linecache
+import shlex
 
 from orderlab.model.verdict import Outcome
 from orderlab.properties.clients.lane import LaneStep
+from orderlab.properties.clients.process_orders import STATEMENTS, ProcessVerdict, laws_of
+from orderlab.properties.clients.processes import Programs
 from orderlab.properties.clients.race import RaceVerdict, schedule_of, statement_of, told_reply, told_step
 from orderlab.properties.harness.keyspace import shown_keyspace
 from orderlab.report.report import Finding, JudgedLaw, Line, Step, Subject, fingerprint_of
@@ -34,6 +37,62 @@ def subject_of_race(verdict: RaceVerdict, path: str) -> Subject:
         findings=(_finding(verdict, path),) if verdict.law else (),
         scope=(verdict.how_far,),
     )
+
+
+def subject_of_processes(verdict: ProcessVerdict, programs: Programs) -> Subject:
+    """Processes of other languages."""
+    others = verdict.outcome if verdict.outcome is not Outcome.VIOLATED else Outcome.UNKNOWN
+    because = "the search ended at the first violation" if verdict.law else "not every order was visited"
+    name = " | ".join(dict.fromkeys(programs.clients))
+    return Subject(
+        name=name,
+        kind="processes",
+        outcome=verdict.outcome,
+        laws=tuple(
+            JudgedLaw(
+                law=law,
+                statement=STATEMENTS[law],
+                outcome=Outcome.VIOLATED if law == verdict.law else others,
+                because="" if law == verdict.law or others is not Outcome.UNKNOWN else because,
+            )
+            for law in laws_of(programs)
+        ),
+        findings=(_finding_of_processes(verdict, programs, name),) if verdict.law else (),
+        scope=(verdict.how_far,),
+    )
+
+
+def _finding_of_processes(verdict: ProcessVerdict, programs: Programs, name: str) -> Finding:
+    actions = {step.partition(": ")[2] for step in verdict.steps}
+    faults = [word.partition("!")[2] for word in verdict.schedule.split(",")]
+    none: dict[str, str] = {}
+    return Finding(
+        law=verdict.law,
+        headline=verdict.what,
+        cause=f"{name}\0{verdict.law}",
+        fingerprint=fingerprint_of(name, verdict.law, *sorted(actions)),
+        steps=tuple(
+            Step(lane=step.partition(":")[0].partition(" [")[0], action=step, fault=fault, keys=keys)
+            for step, fault, keys in zip(verdict.steps, faults, verdict.keys, strict=True)
+        ),
+        before=verdict.keys[-2] if len(verdict.keys) > 1 else none,
+        after=verdict.keys[-1] if verdict.keys else none,
+        found_by="every order of the processes' commands",
+        replay=command_of(programs, verdict.schedule),
+        witness={"commands": list(programs.clients), "schedule": verdict.schedule, "server": programs.server.name},
+    )
+
+
+def command_of(programs: Programs, schedule: str) -> str:
+    """The call that makes a schedule of processes again."""
+    words = ["orderlab", "race"]
+    for command in programs.clients:
+        words += ["--command", command]
+    if len(programs.clients) == 1:
+        words += ["--clients", "1"]
+    for option, value in (("--setup", programs.setup), ("--check", programs.check), ("--schedule", schedule)):
+        words += [option, value] if value else []
+    return shlex.join([*words, *(["--server", programs.server.name] if programs.server.assumed() else [])])
 
 
 def _why(verdict: RaceVerdict) -> str:
@@ -77,7 +136,7 @@ def _line(place: str, role: str = "") -> Line | None:
 def _step(step: LaneStep) -> Step:
     return Step(
         lane=f"client {step.lane}",
-        action=told_step(step),
+        action=f"client {step.lane}{f' [{step.trouble}]' if step.trouble else ''}: {told_step(step)}",
         answer=told_reply(step),
         fault=step.trouble,
         keys=shown_keyspace(step.after) if len(step.after) <= KEYS_NOTED else None,

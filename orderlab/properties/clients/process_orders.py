@@ -29,6 +29,17 @@ from orderlab.properties.clients.processes import (
 EXECUTIONS: Final = {"quick": 50, "normal": 400, "thorough": 4_000}
 """At most, for each number of faults."""
 ABSENT: Final = "absent"
+STATEMENTS: Final = {
+    "serializable": "exit codes, standard output and final keys are those of some order of whole processes",
+    "no-deadlock": "no process waits for ever, unless one does in each order of whole processes",
+    "finally": "the program that is asked at the end exits with 0",
+}
+"""Laws of processes, in words."""
+
+
+def laws_of(programs: Programs) -> tuple[str, ...]:
+    """Those that are judged."""
+    return ("finally" if programs.check else "serializable", "no-deadlock")
 
 
 @dataclass(frozen=True)
@@ -42,10 +53,12 @@ class ProcessVerdict:
     steps: tuple[str, ...]
     executions: int
     schedule: str = ""
+    keys: tuple[dict[str, str], ...] = ()
+    """After each step."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
-        return {**asdict(self), "outcome": str(self.outcome), "steps": list(self.steps)}
+        return {**asdict(self), "outcome": str(self.outcome), "steps": list(self.steps), "keys": list(self.keys)}
 
 
 def race_processes(programs: Programs, effort: str, trouble: int = 0, faults: Sequence[str] = ()) -> ProcessVerdict:
@@ -160,7 +173,9 @@ class _SerialProcesses:
         law = self.law_broken(run)
         what = f"the check ended with {run.ended.check}" if law == "finally" else _difference(run.ended, self.first)
         schedule = ",".join(f"{number}" + (f"!{fault}" if fault else "") for number, fault in run.choices)
-        return ProcessVerdict(Outcome.VIOLATED, law, what, how_far, tuple(run.steps), self.executions, schedule)
+        return ProcessVerdict(
+            Outcome.VIOLATED, law, what, how_far, tuple(run.steps), self.executions, schedule, tuple(run.keys)
+        )
 
     def unknown(self, how_far: str) -> ProcessVerdict:
         """Nothing was decided."""

@@ -16,6 +16,7 @@ from typing import Final
 from orderlab.exit_codes import run_asynchronously
 from orderlab.model.errors import InputError
 from orderlab.properties.clients.footprints import SCRIPTS, StepFootprint, Touched, is_local
+from orderlab.properties.harness.keyspace import shown_keyspace
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.node_state import Effect
 from orderlab.sim.redis.versions import DEFAULT, ServerVersion
@@ -87,6 +88,8 @@ class ProcessRun:
     choices: list[Step] = field(default_factory=list)
     enabled: list[tuple[Step, ...]] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
+    keys: list[dict[str, str]] = field(default_factory=list)
+    """After each step."""
     footprints: list[StepFootprint] = field(default_factory=list)
     is_stuck: bool = False
     is_timed: bool = False
@@ -268,6 +271,7 @@ class ProcessExecution:
             self.run.footprints.append(self.touched.taken())
             words = " ".join(word.decode(errors="replace")[:60] for word in argv)
             self.run.steps.append(f"client {number}{f' [{fault}]' if fault else ''}: {words}")
+            self.run.keys.append(shown_keyspace(self.node.shard.freeze()))
 
     def _enabled(self) -> list[Step]:
         enabled: list[Step] = [(number, "") for number, each in enumerate(self.processes) if each.waiting]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -132,3 +133,29 @@ def test_programs_that_differ_are_clients_of_one_race(tmp_path: Path) -> None:
         ({"reads": "ask('MGET', 'a', 'b')", "writes": at_once}, 0),
     ):
         assert raced(tmp_path, bodies, "--command", "reads", "--command", "writes")[0] == code
+
+
+def test_what_processes_break_is_told_in_every_form_of_a_report(tmp_path: Path) -> None:
+    for name, body in {"pops": "job = ask('LPOP', 'todo')\njob and ask('SADD', 'done', job.decode())",
+                       "fills": "ask('RPUSH', 'todo', 'a')",
+                       "looks": "sys.exit(0 if ask('EXISTS', 'todo', 'done') == b':1' else 1)"}.items():  # fmt: skip
+        (tmp_path / f"{name}.py").write_text(CLIENT + body + "\n")
+    pops, fills, looks = (f"{sys.executable} -S -E {tmp_path / name}.py" for name in ("pops", "fills", "looks"))
+    forms = {form: tmp_path / f"report.{form}" for form in ("json", "html", "sarif", "junit", "markdown")}
+    words = ["--setup", fills, "--check", looks]
+    wanted = [word for form, place in forms.items() for word in ("--report", f"{form}={place}")]
+    faults = ["--trouble", "1", "--fault", "killed"]
+    assert orderlab("race", "--command", pops, "--clients", "1", *words, *faults, *wanted).returncode == 1
+    assert all("finally" in place.read_text() for place in forms.values())
+    (subject,) = json.loads(forms["json"].read_text())["subjects"]
+    (finding,) = subject["findings"]
+    assert (subject["kind"], subject["outcome"], finding["law"]) == ("processes", "violated", "finally")
+    last = finding["steps"][-1]
+    assert (last["lane"], last["fault"], last["keys"]) == ("client 0", "killed", {})
+    assert last["action"] == "client 0 [killed]: SADD done a"
+    again = orderlab(*shlex.split(finding["replay"])[1:])
+    assert again.returncode == 1, again.stderr
+    right = orderlab("race", "--command", pops, "--clients", "1", *words, "--report", f"json={forms['json']}")
+    assert right.returncode == 0
+    laws = json.loads(forms["json"].read_text())["subjects"][0]["laws"]
+    assert {law["law"]: law["outcome"] for law in laws} == {"finally": "holds", "no-deadlock": "holds"}

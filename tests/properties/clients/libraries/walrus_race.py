@@ -56,11 +56,11 @@ def waiter(ttl: int) -> Any:
     return client
 
 
-@scenario(clients=[holder_that_dies(1000), waiter(1000)])
+@scenario(clients=[holder_that_dies(1000), waiter(1000)], serial=False)
 def lapse_of_a_second(redis: Any) -> None:
     """Who waits gets the lock when it lapses."""
 
 
-@scenario(clients=[holder_that_dies(500), waiter(500)])
+@scenario(clients=[holder_that_dies(500), waiter(500)], serial=False)
 def lapse_of_half_a_second(redis: Any) -> None:
     """Who waits gets the lock when it lapses."""
