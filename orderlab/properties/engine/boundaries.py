@@ -16,7 +16,16 @@ from orderlab.model.contracts.base import Call
 from orderlab.model.contracts.client_steps import Begin, ClientStep, Wait
 from orderlab.model.contracts.judge import TooManyStates
 from orderlab.model.errors import InputError
-from orderlab.properties.engine.marking import NO_RANGE, Carried, Marks, Met, carried_out, range_of, with_argument
+from orderlab.properties.engine.marking import (
+    NO_RANGE,
+    Carried,
+    Marks,
+    Met,
+    carried_out,
+    is_told,
+    range_of,
+    with_argument,
+)
 from orderlab.properties.engine.number_growth import GROWING, MORE, SMALL, Growing, ahead
 from orderlab.properties.engine.pumps import Probe, probe_of
 from orderlab.properties.engine.run import ContractRun, RunState
@@ -175,6 +184,8 @@ class Boundaries:
         return collected
 
     def _altered(self, call: Call, name: str, value: int) -> Call | None:
+        if not is_told(self.run, call.name, name):
+            return None
         low, high = range_of(self.run.contract, call.name, name)
         if not low <= value <= high:
             if (low, high) == NO_RANGE:

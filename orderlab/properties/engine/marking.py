@@ -151,7 +151,7 @@ def with_argument(run: ContractRun, met: Met, symbol: Unknown, value: int) -> tu
     text = met.seen.call.args[at - 1]
     outside = ""
     for name, given in call.fields:
-        if not is_passed_as(given, text) or isinstance(given, tuple):
+        if not is_passed_as(given, text) or isinstance(given, tuple) or not is_told(run, call.name, name):
             continue
         low, high = range_of(run.contract, call.name, name)
         if not low <= value <= high:
@@ -168,6 +168,12 @@ def _of_length(text: Any, size: int) -> str | None:
     if not isinstance(text, str) or size < len(text):
         return None
     return text + "x" * (size - len(text))
+
+
+def is_told(run: ContractRun, operation: str, name: str) -> bool:
+    """Whether the store is told a field: of one that it is not told callers have no choice. A binding's own code may
+    read any."""
+    return run.binding.adapter is not None or name in run.binding.operations[operation].reads
 
 
 NO_RANGE = (1, 0)

@@ -19,6 +19,7 @@ from orderlab.properties.validation.findings import Findings
 from orderlab.sim.stores.binding.loader import load_binding
 from tests.properties.contracts.sequential.planted_boundaries import convicts, written
 from tests.properties.contracts.sequential.planted_boundaries import planted as planted_flaws
+from tests.properties.contracts.sequential.test_other_styles import store as of_another_style
 
 LUA = Path("lua")
 FLAWS = {str(flaw): flaw for flaw in planted_flaws()}
@@ -87,6 +88,15 @@ def test_a_field_without_a_range_is_not_changed() -> None:
     findings, known = solved(LUA / "limiter")
     assert not findings.by_law
     assert known.outside == {"hit.limit", "hit.window_ms"}
+
+
+def test_a_field_that_no_template_passes_is_not_changed(tmp_path: Path) -> None:
+    """The queue delays nothing, and is told a priority that is written as no delay would be."""
+    pytest.importorskip("z3")
+    of_another_style(tmp_path, "priority_streams")
+    findings, known = solved(tmp_path)
+    assert not findings.by_law
+    assert known.outside == set()
 
 
 def test_without_the_solver_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
