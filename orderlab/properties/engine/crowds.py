@@ -20,7 +20,7 @@ from orderlab.model.contracts.sequential import BOUNDED
 from orderlab.properties.engine.crowd_sizes import pages_of, sizes_of
 from orderlab.properties.engine.run import ContractRun, Report, RunState
 from orderlab.properties.engine.search import Search
-from orderlab.properties.engine.situations import Shape, texts_in
+from orderlab.properties.engine.situations import Shape, texts_in, texts_of
 from orderlab.sim.stores.records import record_of
 
 AT_LENGTH = "counting at length"
@@ -182,13 +182,21 @@ def _once_more(run: ContractRun, step: Begin) -> int:
 
 def _told_apart(run: ContractRun, clients: int) -> list[tuple[int, list[Call], list[Call]]]:
     """Each client with its calls, and those of them that differ from an earlier client's in more than names: a step
-    among many things takes long, and a store does not know who calls."""
+    among many things takes long, and a store does not know who calls. What a client was told is no name that it made
+    up."""
     asked, found, known = run.judge.asked, [], set[Hashable]()
     calls = [list(asked.calls(client, run.clients[client].seen)) for client in range(clients)]
     shape = Shape(frozenset(text for some in calls for call in some for text in texts_in(call)), run.judge.now_ms)
     for client, some in enumerate(calls):
+        told = {text for one in run.clients[client].seen for text in texts_of(one.reply)}
         shapes = [
-            (call.name, run.skews_ms[client], shape.of(tuple(value for _, value in call.fields))) for call in some
+            (
+                call.name,
+                run.skews_ms[client],
+                shape.of(tuple(value for _, value in call.fields)),
+                tuple(text in told for text in texts_in(call)),
+            )
+            for call in some
         ]
         found.append((client, some, [call for call, each in zip(some, shapes, strict=True) if each not in known]))
         known.update(shapes)

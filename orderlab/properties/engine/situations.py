@@ -30,12 +30,13 @@ ONE_BY_ONE = "one operation after the other"
 AFTER_TROUBLE = f"{ONE_BY_ONE} after a trouble"
 CROWDED = 2
 """Operations that one thing more in the store counts as: long runs with few things come before short ones with many."""
-ORDINARY = 6
-"""And so many, that there is nothing new in a state but how it is combined; twice as many, that not even that is."""
+ORDINARY, AGED, KNOWN = 6, 9, 12
+"""And so many, that there is nothing new in a state but how it is combined; but how far away its moments are; not even
+that."""
 MANY = 3
 """From here on numbers are alike, and so are the members of a collection."""
 MOMENT = 10**9
-"""Numbers above are moments, of which it counts whether they are over."""
+"""Numbers above are moments, of which it counts whether they are over; at most how often their distance doubles."""
 DUE_MAX = 3
 """Moments that are waited for from one state, the nearest."""
 FEW_CLIENTS, MORE_CLIENTS, MORE_EFFORT = 2, 3, 5.0
@@ -88,6 +89,7 @@ class Known:
         self.queue = [(0, 0)]
         first = features(run)
         self._plain, self._combined, self._exact = set(first.plain), set(first.combined), {run.state.key}
+        self._aged = {first.aged}
         self._start, self._unit = _size(run), 0
         self.new = 0
         """Situations: states in which something was as never before."""
@@ -104,16 +106,18 @@ class Known:
         seen = features(self.run)
         grown = _size(self.run) - self._start
         self._exact.add(state.key)
-        newness = 0 if seen.plain - self._plain else 1 if seen.combined - self._combined else 2
+        is_new = bool(seen.plain - self._plain)
+        known = ORDINARY if seen.combined - self._combined else AGED if seen.aged not in self._aged else KNOWN
         self._plain |= seen.plain
         self._combined |= seen.combined
+        self._aged.add(seen.aged)
         self._unit = self._unit or max(grown, 0)
         self.found.append(Beginning(way, state))
-        if not newness:
+        if is_new:
             self.new += 1
             search.met.situations.append(self.found[-1])
         length = sum(not isinstance(step, Resume) for step in way)
-        cost = length + CROWDED * (grown // self._unit if self._unit else 0) + ORDINARY * newness
+        cost = length + CROWDED * (grown // self._unit if self._unit else 0) + (0 if is_new else known)
         heapq.heappush(self.queue, (cost, len(self.found) - 1))
 
 
@@ -129,7 +133,7 @@ def ahead(run: ContractRun, clients: int) -> list[ClientStep]:
             break
     now = run.judge.now_ms
     due = sorted({at for at in run.deadlines_ms if at >= now} | noted_ms(run))[:DUE_MAX]
-    before = [at - 1 for at in due[:1] if at - 1 > now]
+    before = [at - 1 for at in due if at - 1 > now][:1]  # a moment that was noted just now has nothing before it
     return [*first.values(), *(Wait(at - now) for at in (*before, *(at + 1 for at in due)))]
 
 
@@ -144,6 +148,8 @@ class Features(NamedTuple):
     """Each thing in it, each key, each call with what may come of it."""
     combined: frozenset[Hashable]
     """All things together, and all that one client may do."""
+    aged: Hashable
+    """All things together, with how far away their moments are: a lease that was renewed, beside an end that was not."""
 
 
 def features(run: ContractRun) -> Features:
@@ -164,9 +170,11 @@ def features(run: ContractRun) -> Features:
     places = Places(keyspace, shape)
     things = {(shape.of(thing), places.of(thing)) for state in states for thing in _things(state)}
     shapes = frozenset(map(shape.of, states))
+    aged = frozenset(map(Shape(shape.names, now_ms, tells_distance=True).of, states))
     return Features(
         frozenset((agreement(run), *things, *keys, *(outlook for view in views for outlook in view))),
         frozenset(((shapes, keys), *views)),
+        aged,
     )
 
 
@@ -218,13 +226,14 @@ def _keys(keyspace: FrozenKeyspace, shape: Shape) -> frozenset[Hashable]:
 def texts_in(call: Call) -> Iterator[str]:
     """The texts that a call passes, which name things."""
     for _, value in call.fields:
-        yield from _texts(value)
+        yield from texts_of(value)
 
 
-def _texts(value: Any) -> Iterator[str]:
+def texts_of(value: Any) -> Iterator[str]:
+    """The texts in a plain value."""
     if isinstance(value, tuple):
         for member in value:
-            yield from _texts(member)
+            yield from texts_of(member)
     elif isinstance(value, str) and value:
         yield value
     elif isinstance(value, bytes) and value:
@@ -234,9 +243,10 @@ def _texts(value: Any) -> Iterator[str]:
 class Shape:
     """Values without what tells one thing from another of its kind: names that clients gave, moments, numbers."""
 
-    def __init__(self, names: frozenset[str], now_ms: int) -> None:
+    def __init__(self, names: frozenset[str], now_ms: int, tells_distance: bool = False) -> None:
         self.names = names
         self.now_ms = now_ms
+        self.tells_distance = tells_distance
         self._longest = sorted(names, key=lambda name: (-len(name), name))
 
     def of(self, value: Any) -> Hashable:
@@ -246,6 +256,8 @@ class Shape:
         if isinstance(value, int):
             if abs(value) < MOMENT:
                 return max(-MANY, min(value, MANY))
+            if self.tells_distance and value > self.now_ms:
+                return f"ahead {(value - self.now_ms).bit_length()}"
             return "past" if value < self.now_ms else "now" if value == self.now_ms else "ahead"
         if isinstance(value, str):
             return "name" if value in self.names else DIGITS.sub("#", value)

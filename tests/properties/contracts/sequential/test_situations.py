@@ -39,6 +39,7 @@ def searched(binding: Binding, effort: float) -> Search:
         ("token_bucket", "a refusal sets the time as well", "no-less", 5),
         ("fair_lock", "patience is not renewed", "in-turn", 7),
         ("sidekiq_queue", "the wait is as long each time", "order", 9),
+        ("web_sessions", "touched for ever", "alive", 7),  # no state on the way is new but for how far its end is
     ],
 )
 def test_what_is_many_operations_away_is_found(tmp_path: Path, style: str, slip: str, law: str, steps: int) -> None:
