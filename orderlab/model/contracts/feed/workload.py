@@ -134,12 +134,15 @@ class FeedWorkload(PromisedFeed):
             rows = tuple((name, payload_of(name)) for name in (f"m{size - number}" for number in range(size)))
             yield 0, Call.of("post", posts=rows, ttl_ms=ttl_ms, **mine)
 
-        def lapsed(size: int) -> Iterator[tuple[int, Call] | int]:
+        def lapsed(size: int, *between: tuple[int, Call]) -> Iterator[tuple[int, Call] | int]:
             yield from posts(size, 1 if self.short_ms < self.kept_ms else self.kept_ms)
+            yield from between
             yield 2 if self.short_ms < self.kept_ms else self.kept_ms + 1
 
         def behind(size: int) -> Iterator[tuple[int, Call] | int]:
-            yield from lapsed(size)
+            asked = min(size, self.promises.count_max or size)
+            page = Call.of("list", marker=START, count=asked, **self._told_of(1)[1])
+            yield from lapsed(size, *([(1, page)] if "list" in self.bound else []))  # one reader knows them, one does not
             yield self._posts_again(size, "new")
 
         def claims(size: int) -> Iterator[tuple[int, Call] | int]:

@@ -19,6 +19,7 @@ AGAIN = "messages posted again after their claims lapsed"
 OFF_THE_LEASES = "  redis.call('ZREM', KEYS[5], unpack(names))\n  redis.call('HDEL', KEYS[6], unpack(names))\n"
 ONE_PAGE = ("list.lua", "for _ = 1, 10 do", "for _ = 1, 1 do")
 MOVING_ON = ("list.lua", "    marker = line[2 * index]\n", "")
+SAME_NUMBER = "what is posted again keeps its number"
 PAGE = "local page, is_end = {}, 0\n"
 OVER_LIVE = ("list.lua", "entry[3] }\n", "entry[3] }\n      marker = line[2 * index]\n")
 
@@ -99,3 +100,11 @@ def test_one_call_for_all_that_is_due_fails_where_more_is_due_than_unpack_takes(
     found = at_length(edited, grown=False).by_law
     assert set(found) == laws
     assert all("take fails with 8,100 jobs whose delay is over" in each.text for law in found.values() for each in law)
+
+
+def test_a_reader_that_was_told_a_marker_asks_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A marker that was told is another call than one that nobody gave: 300 messages have lapsed that a reader knows,
+    and those that come again lie behind what it was told."""
+    only(monkeypatch, BEHIND)
+    assert "cursor-safe" in at_length(store(tmp_path, "feed_of_keys", SAME_NUMBER), grown=False).by_law
+    assert at_length(store(tmp_path, "feed_of_keys"), grown=False).by_law == {}
