@@ -149,7 +149,8 @@ class Features(NamedTuple):
     combined: frozenset[Hashable]
     """All things together, and all that one client may do."""
     aged: Hashable
-    """All things together, with how far away their moments are: a lease that was renewed, beside an end that was not."""
+    """All things together, with how far away their moments are: a lease that was renewed, beside an end that was
+    not."""
 
 
 def features(run: ContractRun) -> Features:

@@ -142,7 +142,8 @@ class FeedWorkload(PromisedFeed):
         def behind(size: int) -> Iterator[tuple[int, Call] | int]:
             asked = min(size, self.promises.count_max or size)
             page = Call.of("list", marker=START, count=asked, **self._told_of(1)[1])
-            yield from lapsed(size, *([(1, page)] if "list" in self.bound else []))  # one reader knows them, one does not
+            # One reader knows them, another does not.
+            yield from lapsed(size, *([(1, page)] if "list" in self.bound else []))
             yield self._posts_again(size, "new")
 
         def claims(size: int) -> Iterator[tuple[int, Call] | int]:
