@@ -11,6 +11,7 @@ from typing import Any
 import orderlab.sim.redis
 from orderlab import exit_codes
 from orderlab.sim.live import ServerProcess
+from orderlab.sim.redis.unsupported import SERVER_SUBCOMMANDS
 from orderlab.sim.redis.wire import Connection, encode_command
 from tests.laboratory.conformance.bytes_on_wire import RawConnection
 
@@ -41,7 +42,7 @@ def _tagged(data: bytes, at: int) -> tuple[Any, int]:
 
 
 def main() -> None:
-    """Write both files."""
+    """Write the files."""
     with ServerProcess() as process:
         raw = RawConnection(process.host, process.port)
         raw.send(
@@ -53,9 +54,15 @@ def main() -> None:
         settings = connection.demand(b"CONFIG", b"GET", b"*")
         connection.close()
     assert b"7.0.15" in hello, hello
+    with ServerProcess({"cluster-enabled": "yes"}) as process:  # for CLUSTER HELP
+        connection = Connection(process.host, process.port)
+        help_of = {name: connection.demand(name, b"HELP") for name in (*SERVER_SUBCOMMANDS, b"debug")}
+        connection.close()
     for name, table in zip(("commands", "docs"), tables, strict=True):
         text = json.dumps(_tagged(table, 0)[0]).encode()
         (FACTS / f"{name}.json.xz").write_bytes(lzma.compress(text, preset=9 | lzma.PRESET_EXTREME))
+    pages = {name.decode(): [line.decode() for line in page] for name, page in help_of.items()}
+    (FACTS / "help.json.xz").write_bytes(lzma.compress(json.dumps(pages).encode(), preset=9 | lzma.PRESET_EXTREME))
     assert isinstance(settings, list)
     pairs = sorted(zip(settings[::2], settings[1::2], strict=True))
     lines = [b"%b %b\n" % pair for pair in pairs if pair[0] not in OF_A_PROCESS]

@@ -27,22 +27,21 @@ Address = tuple[str, int]
 
 def reply_size(data: bytes | bytearray, at: int = 0) -> int | None:
     """Where the reply that begins at ``at`` ends; None if it is not whole. Raises ValueError for what is none."""
-    end = data.find(b"\r\n", at)
-    if end < 0:
-        return None
-    kind, rest = data[at : at + 1], data[at + 1 : end]
-    after = end + 2
-    if kind in (b"$", b"=", b"!"):
-        size = int(rest)
-        after = after if size < 0 else after + size + 2
-        return after if after <= len(data) else None
-    if kind in (b"*", b"~", b">", b"%", b"|"):
-        for _ in range(max(0, int(rest)) * (2 if kind in (b"%", b"|") else 1)):
-            inner = reply_size(data, after)
-            if inner is None:
+    unread = 1
+    while unread:
+        end = data.find(b"\r\n", at)
+        if end < 0:
+            return None
+        kind, rest, at = data[at : at + 1], data[at + 1 : end], end + 2
+        unread -= 1
+        if kind in (b"$", b"=", b"!"):
+            size = int(rest)
+            at = at if size < 0 else at + size + 2
+            if at > len(data):
                 return None
-            after = inner
-    return after
+        elif kind in (b"*", b"~", b">", b"%", b"|"):
+            unread += max(0, int(rest)) * (2 if kind in (b"%", b"|") else 1)
+    return at
 
 
 class _RecordedConnection:

@@ -18,7 +18,7 @@ from orderlab.sim.redis.memory import make_room
 from orderlab.sim.redis.node_state import Effect, NodeState
 from orderlab.sim.redis.registry import CallFlags, Command, find
 from orderlab.sim.redis.replies import QUEUED, ErrorReply, Reply
-from orderlab.sim.redis.unsupported import check_lacking
+from orderlab.sim.redis.unsupported import NOT_IN_TRANSACTIONS, check_lacking
 from orderlab.sim.redis.versions import ServerVersion
 
 NOT_QUEUED = frozenset((b"exec", b"discard", b"multi", b"watch", b"quit", b"reset"))
@@ -40,6 +40,7 @@ WHILE_SUBSCRIBED: Final = frozenset(
 )
 """What a subscriber may still call under RESP2."""
 _REDIRECTIONS = (b"MOVED", b"ASK ", b"TRYAGAIN", b"CROSSSLOT", b"CLUSTERDOWN")
+NOT_IN_TRANSACTION: Final = b"ERR Command not allowed inside a transaction"
 _SHOWN_MAX: Final = 128
 
 
@@ -53,6 +54,8 @@ def admit(node: NodeState, argv: Sequence[bytes], client: Client) -> Command:
         command = find(argv, node.spellings)
     try:
         if command is None:
+            if client.queue is not None and argv[0].lower() in NOT_IN_TRANSACTIONS:
+                raise ErrorReply(NOT_IN_TRANSACTION)
             raise ErrorReply(unknown(node, argv))
         if command.arity != len(argv) and not 0 < -command.arity <= len(argv):
             raise ErrorReply(miscounted(node, command, argv))
@@ -63,7 +66,7 @@ def admit(node: NodeState, argv: Sequence[bytes], client: Client) -> Command:
         # command whose keys another node has makes no room here. A calm node has none of these reasons, hence the short
         # way above.
         if client.queue is not None and "no_multi" in command.flags:
-            raise ErrorReply(b"ERR Command not allowed inside a transaction")
+            raise ErrorReply(NOT_IN_TRANSACTION)
         if client.guard is not None:
             refused = client.guard.refusal(client, argv)
             if refused is not None:

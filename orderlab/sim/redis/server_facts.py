@@ -57,6 +57,13 @@ def setting_defaults() -> dict[bytes, bytes]:
     return {name: value for name, _, value in (line.partition(b" ") for line in lines)}
 
 
+@cache
+def help_pages() -> dict[str, list[Reply]]:
+    """What HELP of a container says (and DEBUG HELP), by the container's name."""
+    pages = json.loads(lzma.decompress((_FACTS / "help.json.xz").read_bytes()))
+    return {name: [Status(line.encode()) for line in lines] for name, lines in pages.items()}
+
+
 class UnknownKeys(Exception):
     """A command's table does not say where its keys are."""
 

@@ -106,14 +106,14 @@ DEBUG_LACKING = frozenset(
     SEGFAULT PANIC RESTART CRASH-AND-RECOVER ASSERT LOG LEAK LOADAOF DROP-CLUSTER-PACKET-FILTER LISTPACK QUICKLIST
     POPULATE DIGEST DIGEST-VALUE QUICKLIST-PACKED-THRESHOLD SET-SKIP-CHECKSUM-VALIDATION AOF-FLUSH-SLEEP ERROR
     STRUCTSIZE HTSTATS HTSTATS-KEY STRINGMATCH-LEN CONFIG-REWRITE-FORCE-ALL CLIENT-EVICTION PAUSE-CRON REPLYBUFFER
-    MALLCTL MALLCTL-STR HELP CLIENT-ENFORCE-REPLY-LIST
+    MALLCTL MALLCTL-STR CLIENT-ENFORCE-REPLY-LIST
     """.split()
 )
 """Subcommands of DEBUG, which has none in the table of commands, that the kernel lacks (DEBUG HELP of Redis 7.0.15)."""
 
 _REFUSED_TO_SCRIPTS = b"""
     bgrewriteaof:1 bgsave:-1 client|caching:3
-    client|getredir:2 client|tracking:-3 client|trackinginfo:2 cluster|reset:-2
+    client|tracking:-3 cluster|reset:-2
     config|rewrite:2 failover:-1 module|list:2 module|load:-3
     module|loadex:-3 module|unload:3 psync:-3 replconf:-1
     replicaof:3 save:1 shutdown:-1 slaveof:3 sync:1
@@ -122,6 +122,9 @@ NOT_FROM_SCRIPTS = {
     name: int(arity) for name, _, arity in (entry.partition(b":") for entry in _REFUSED_TO_SCRIPTS.split())
 }
 """Those that no script may call (flag ``noscript``), with their arity: a call from a script is an error reply."""
+
+NOT_IN_TRANSACTIONS = frozenset((b"psync", b"save", b"shutdown", b"sync"))
+"""Those that no transaction may queue (flag ``no_multi``)."""
 
 
 class UnsupportedCommand(InputError):

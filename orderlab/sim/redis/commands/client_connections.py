@@ -11,7 +11,7 @@ from typing import Any
 from orderlab.sim.redis.arguments import integer, integer_between, option
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import command
-from orderlab.sim.redis.replies import OK, SYNTAX_ERROR, ErrorReply, Reply, Verbatim
+from orderlab.sim.redis.replies import OK, SYNTAX_ERROR, ErrorReply, Reply, Verbatim, mapping
 from orderlab.sim.redis.unsupported import UnsupportedCommand
 
 _TYPES = (b"normal", b"slave", b"replica", b"pubsub", b"master")
@@ -44,6 +44,19 @@ def monitor(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """MONITOR."""
     _server(node, "MONITOR").monitor(node.caller)
     return OK
+
+
+@command("client|trackinginfo", 2, "noscript loading stale")
+def client_trackinginfo(node: NodeState, argv: Sequence[bytes]) -> Reply:
+    """CLIENT TRACKINGINFO: of a client that tracks nothing, as TRACKING is lacking."""
+    flags: Reply = {b"off"} if node.resp == 3 else [b"off"]
+    return mapping(node.resp, [b"flags", flags, b"redirect", -1, b"prefixes", []])
+
+
+@command("client|getredir", 2, "noscript loading stale")
+def client_getredir(node: NodeState, argv: Sequence[bytes]) -> Reply:
+    """CLIENT GETREDIR: that of a client that tracks nothing."""
+    return -1
 
 
 @command("client|info", 2, "noscript loading stale")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from orderlab.sim.redis import config, notifications
 from orderlab.sim.redis.arguments import integer, option
 from orderlab.sim.redis.commands.reloading import describe_object, reload
-from orderlab.sim.redis.conditions import DiskError
 from orderlab.sim.redis.memory import MemoryAccount, usage
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import c_integer, command, find
@@ -26,7 +24,7 @@ from orderlab.sim.redis.replies import (
     mapping,
 )
 from orderlab.sim.redis.scanning import glob
-from orderlab.sim.redis.server_facts import UnknownKeys, command_documents, command_rows, key_places
+from orderlab.sim.redis.server_facts import UnknownKeys, command_documents, command_rows, help_pages, key_places
 from orderlab.sim.redis.unsupported import (
     DEBUG_LACKING,
     SERVER_COMMANDS,
@@ -110,125 +108,6 @@ def config_resetstat(node: NodeState, argv: Sequence[bytes]) -> Reply:
     return OK
 
 
-def _server(node: NodeState) -> dict[str, object]:
-    mode = "standalone" if node.slots is None else "cluster"
-    time_us = node.now_ms * 1000 + node.now_us
-    up_s = (node.now_ms - node.started_ms) // 1000
-    of_process = {} if node.server is None else node.server.facts()
-    number = node.version.number.decode()
-    of_product = {"server_name": "valkey", "valkey_version": number} if node.version.is_valkey else {}
-    return {
-        "redis_version": node.version.as_redis.decode(),
-        **of_product,
-        "redis_mode": mode,
-        **of_process,
-        "server_time_usec": time_us,
-        "uptime_in_seconds": up_s,
-        "uptime_in_days": up_s // 86_400,
-    }
-
-
-def _clients(node: NodeState) -> dict[str, object]:
-    connected = 0 if node.server is None else len(node.server.connections)
-    return {"connected_clients": connected, "blocked_clients": len(node.waits)}
-
-
-def _commandstats(node: NodeState) -> dict[str, object]:
-    return {} if node.server is None else node.server.statistics.of_commands()
-
-
-def _errorstats(node: NodeState) -> dict[str, object]:
-    return {} if node.server is None else node.server.statistics.of_errors()
-
-
-def _memory(node: NodeState) -> dict[str, object]:
-    settings = node.config
-    policy = settings.maxmemory_policy
-    return {"used_memory": used_memory(node), "maxmemory": settings.maxmemory, "maxmemory_policy": policy}
-
-
-def _persistence(node: NodeState) -> dict[str, object]:
-    return {
-        "loading": 0,
-        "rdb_last_bgsave_status": "err" if node.disk_error is DiskError.SNAPSHOT else "ok",
-        "aof_enabled": int(node.disk_error is DiskError.APPEND),
-        "aof_last_write_status": "err" if node.disk_error is DiskError.APPEND else "ok",
-    }
-
-
-def _stats(node: NodeState) -> dict[str, object]:
-    counted = {} if node.server is None else node.server.statistics.of_node()
-    return {**counted, "expired_keys": node.expired_keys, "evicted_keys": node.evicted_keys}
-
-
-def _replication(node: NodeState) -> dict[str, object]:
-    if not node.is_replica:
-        return {"role": "master", "connected_slaves": node.good_replicas}
-    link = "down" if node.master_link_down else "up"
-    return {"role": "slave", "master_link_status": link, "slave_read_only": int(node.config.replica_read_only)}
-
-
-def _cpu(node: NodeState) -> dict[str, object]:
-    """Of the process that serves the node; this thread's is taken for the main thread's."""
-    if node.server is None:
-        return {}
-    used = os.times()
-    own, children = (("sys", used.system), ("user", used.user)), (
-        ("sys", used.children_system), ("user", used.children_user),
-    )  # fmt: skip
-    return {
-        f"used_cpu_{kind}{of}": f"{seconds:.6f}"
-        for of, usage in (("", own), ("_children", children), ("_main_thread", own))
-        for kind, seconds in usage
-    }
-
-
-def _cluster(node: NodeState) -> dict[str, object]:
-    return {"cluster_enabled": int(node.slots is not None)}
-
-
-def _keyspace(node: NodeState) -> dict[str, object]:
-    facts: dict[str, object] = {}
-    for index, database in node.databases().items():
-        if database.data:
-            deadlines_ms = database.deadlines_ms.values()
-            mean_ms = sum(max(0, each - node.now_ms) for each in deadlines_ms) // max(1, len(deadlines_ms))
-            facts[f"db{index}"] = f"keys={len(database.data)},expires={len(deadlines_ms)},avg_ttl={mean_ms}"
-    return facts
-
-
-_SECTIONS: dict[bytes, Callable[[NodeState], dict[str, object]]] = {
-    b"server": _server,
-    b"clients": _clients,
-    b"memory": _memory,
-    b"persistence": _persistence,
-    b"stats": _stats,
-    b"replication": _replication,
-    b"cpu": _cpu,
-    b"commandstats": _commandstats,
-    b"errorstats": _errorstats,
-    b"cluster": _cluster,
-    b"keyspace": _keyspace,
-}
-_EVERYTHING = (b"all", b"everything")
-_NOT_BY_DEFAULT = (b"commandstats",)
-
-
-@command("info", -1, "loading stale")
-def info(node: NodeState, argv: Sequence[bytes]) -> Reply:
-    """INFO [section ...]: the facts that the kernel has."""
-    wanted = [word.lower() for word in argv[1:]]
-    everything = any(word in _EVERYTHING for word in wanted)
-    usual = not wanted or b"default" in wanted
-    parts = []
-    for name, facts_of in _SECTIONS.items():
-        if everything or name in wanted or (usual and name not in _NOT_BY_DEFAULT):
-            lines = "".join(f"{key}:{value}\r\n" for key, value in facts_of(node).items())
-            title = "CPU" if name == b"cpu" else name.decode().capitalize()
-            parts.append(f"# {title}\r\n{lines}".encode())
-    return Verbatim(b"\r\n".join(parts))
-
-
 def used_memory(node: NodeState) -> int:
     """The estimate of ``used_memory`` (``memory``)."""
     if node.memory is None:
@@ -275,12 +154,14 @@ _PROTOCOL_TYPES = b"string|integer|double|bignum|null|array|set|map|attrib|push|
 @command("debug", -2, "admin noscript loading stale")
 def debug(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """DEBUG SET-ACTIVE-EXPIRE 0 | 1; SLEEP, which lets virtual time pass; PROTOCOL type; SET-DISABLE-DENY-SCRIPTS 0 |
-    1; OBJECT key; RELOAD."""
+    1; OBJECT key; RELOAD; HELP."""
     word = option(argv[1])
     if word == b"OBJECT" and len(argv) == 3:
         return describe_object(node, argv[2])
     if word == b"RELOAD":
         return reload(node, argv[2:])
+    if word == b"HELP" and len(argv) == 2:
+        return help_pages()["debug"]
     if word in DEBUG_LACKING:
         raise UnsupportedCommand(f"DEBUG {word.decode()}")
     if len(argv) != _DEBUG_ARITY.get(word):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from orderlab.sim.redis.node_state import Effect
+from orderlab.sim.redis.node_state import Effect, NodeState
 from orderlab.sim.redis.registry import SCRIPT_CALLS
 
 _HIDDEN: Final = frozenset((b"monitor", b"config", b"debug", b"acl", b"slowlog", b"latency"))
@@ -78,3 +78,12 @@ def called(argv: Sequence[bytes], effects: Sequence[Effect]) -> Iterator[tuple[S
     else:
         yield from inner
         yield argv, False, None
+
+
+def lines(node: NodeState, database: int, who: bytes, argv: Sequence[bytes], effects: Sequence[Effect]) -> bytes:
+    """What MONITOR shows of a client's call and of what it called; ``database`` is the client's."""
+    now_us = node.now_ms * 1000 + node.now_us
+    return b"".join(
+        line(now_us, database if at is None else at, b"lua" if by_script else who, words)
+        for words, by_script, at in called(argv, effects)
+    )

@@ -84,6 +84,44 @@ def _of_big_number(value: bytes, resp: int) -> bytes:
     return b"(%b\r\n" % value if resp == 3 else _of_bytes(value, resp)
 
 
+def _shape_of_list(value: Sequence[Reply], resp: int) -> tuple[bytes, Sequence[Reply]]:
+    return b"*%d\r\n" % len(value), value
+
+
+def _shape_of_dict(value: dict[Reply, Reply], resp: int) -> tuple[bytes, Sequence[Reply]]:
+    flat = [part for pair in value.items() for part in pair]
+    return b"%%%d\r\n" % len(value) if resp == 3 else b"*%d\r\n" % len(flat), flat
+
+
+def _shape_of_pairs(value: RepeatedKeys, resp: int) -> tuple[bytes, Sequence[Reply]]:
+    return b"%%%d\r\n" % (len(value) // 2) if resp == 3 else b"*%d\r\n" % len(value), value
+
+
+def _shape_of_set(value: set[Reply], resp: int) -> tuple[bytes, Sequence[Reply]]:
+    """In order, lest it depend on the seed of a process's hashes: of numbers that of a small set of integers."""
+    if all(type(member) is bytes and parse_integer(member) is not None for member in value):
+        members = sorted(value, key=int)
+    else:
+        members = sorted(value, key=lambda member: (str(type(member)), repr(member)))
+    return b"~%d\r\n" % len(value) if resp == 3 else b"*%d\r\n" % len(value), members
+
+
+def _shape_of_members(value: RepeatedMembers, resp: int) -> tuple[bytes, Sequence[Reply]]:
+    return b"~%d\r\n" % len(value) if resp == 3 else b"*%d\r\n" % len(value), value
+
+
+_SHAPES: dict[type, Callable[..., tuple[bytes, Sequence[Reply]]]] = {
+    list: _shape_of_list,
+    tuple: _shape_of_list,
+    dict: _shape_of_dict,
+    set: _shape_of_set,
+    frozenset: _shape_of_set,
+    RepeatedKeys: _shape_of_pairs,
+    RepeatedMembers: _shape_of_members,
+}
+"""What a reply of several is sent as: its head, and what follows it."""
+
+
 def _of_items(head: bytes, items: Sequence[Reply], resp: int) -> bytes:
     parts = [head]
     for item in items:
@@ -92,49 +130,41 @@ def _of_items(head: bytes, items: Sequence[Reply], resp: int) -> bytes:
     return b"".join(parts)
 
 
-def _of_list(value: Sequence[Reply], resp: int) -> bytes:
-    return _of_items(b"*%d\r\n" % len(value), value, resp)
+def _of_several(value: Reply, resp: int) -> bytes:
+    return _of_items(*_SHAPES[type(value)](value, resp), resp)
 
 
-def _of_dict(value: dict[Reply, Reply], resp: int) -> bytes:
-    flat = [part for pair in value.items() for part in pair]
-    return _of_items(b"%%%d\r\n" % len(value) if resp == 3 else b"*%d\r\n" % len(flat), flat, resp)
+def _of_nested(reply: Reply, resp: int) -> bytes:
+    """A reply nested deeper than Python's stack goes: a script that returns a table within itself makes one of some
+    thousand levels."""
+    parts: list[bytes] = []
+    levels = [iter((reply,))]
+    while levels:
+        item = next(levels[-1], _NO_MORE)
+        shape = _SHAPES.get(type(item))
+        if item is _NO_MORE:
+            levels.pop()
+        elif shape is None:
+            parts.append(encode(item, resp))
+        else:
+            head, items = shape(item, resp)
+            parts.append(head)
+            levels.append(iter(items))
+    return b"".join(parts)
 
 
-def _of_pairs(value: RepeatedKeys, resp: int) -> bytes:
-    return _of_items(b"%%%d\r\n" % (len(value) // 2) if resp == 3 else b"*%d\r\n" % len(value), value, resp)
-
-
-def _of_set(value: set[Reply], resp: int) -> bytes:
-    """In order, lest it depend on the seed of a process's hashes: of numbers that of a small set of integers."""
-    if all(type(member) is bytes and parse_integer(member) is not None for member in value):
-        members = sorted(value, key=int)
-    else:
-        members = sorted(value, key=lambda member: (str(type(member)), repr(member)))
-    return _of_items(b"~%d\r\n" % len(value) if resp == 3 else b"*%d\r\n" % len(value), members, resp)
-
-
-def _of_members(value: RepeatedMembers, resp: int) -> bytes:
-    return _of_items(b"~%d\r\n" % len(value) if resp == 3 else b"*%d\r\n" % len(value), value, resp)
-
-
+_NO_MORE: Final = object()
 _WRITERS: dict[type, Callable[..., bytes]] = {
     bytes: _of_bytes,
     int: _of_int,
     type(None): _of_none,
-    list: _of_list,
-    tuple: _of_list,
     Status: _of_status,
     ErrorReply: _of_error,
     bool: _of_bool,
     float: _of_float,
-    dict: _of_dict,
-    set: _of_set,
-    frozenset: _of_set,
-    RepeatedKeys: _of_pairs,
-    RepeatedMembers: _of_members,
     Verbatim: _of_verbatim,
     BigNumber: _of_big_number,
+    **dict.fromkeys(_SHAPES, _of_several),
 }
 
 
@@ -145,7 +175,10 @@ def encode(reply: Reply, resp: int, null: bytes = NULL_BULK) -> bytes:
     write = _WRITERS.get(type(reply))
     if write is None:
         raise TypeError(f"a reply of a type that no protocol has: {type(reply).__name__}")
-    return write(reply, resp)
+    try:
+        return write(reply, resp)
+    except RecursionError:
+        return _of_nested(reply, resp)
 
 
 def encode_push(items: Sequence[Reply], resp: int) -> bytes:

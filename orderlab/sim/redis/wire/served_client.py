@@ -98,6 +98,8 @@ class ServedClient(asyncio.Protocol):
         """The gate that its next command waits at."""
         self._argv: Sequence[bytes] = (b"",)
         self._postponed: Sequence[bytes] | None = None
+        self.asking_ns = 0
+        """How long the node was at its last command."""
         """A request that was read and must wait: the node stands still."""
 
     # -- the transport -------------------------------------------------------------------------------------
@@ -143,7 +145,7 @@ class ServedClient(asyncio.Protocol):
                 break
             if node.gate is None:
                 self._carry_out(argv)
-                if self._postponed is not None:
+                if self.is_postponed:
                     break
             else:
                 self._held = asyncio.ensure_future(self._through_gate(argv))
@@ -213,6 +215,11 @@ class ServedClient(asyncio.Protocol):
             self._skipped = 0 if self._is_silent else 2
         else:
             self._is_silent, self._skipped = how == b"OFF", 0
+
+    @property
+    def is_postponed(self) -> bool:
+        """Whether a command of it waits until others go on (CLIENT PAUSE, a script that runs too long)."""
+        return self._postponed is not None
 
     def served(self, waiting: Waiting) -> None:
         """A wait is over: its reply goes out, and what the client has asked for since can go on."""
@@ -306,7 +313,7 @@ class ServedClient(asyncio.Protocol):
         client = self.client
         flags = {
             "O": self.is_monitor, "P": bool(client.subscriptions), "x": client.queue is not None,
-            "b": client.waiting is not None or self._postponed is not None, "c": self.is_closing,
+            "b": client.waiting is not None or self.is_postponed, "c": self.is_closing,
             "d": client.is_dirty, "r": client.reads_replicas, "e": client.is_kept,
             "T": client.is_untouching,
         }  # fmt: skip

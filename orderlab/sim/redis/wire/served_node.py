@@ -28,7 +28,7 @@ from orderlab.sim.redis.users import User
 from orderlab.sim.redis.versions import DEFAULT, ServerVersion
 from orderlab.sim.redis.wire.call_counts import Statistics, is_rejection
 from orderlab.sim.redis.wire.meanwhile import Meanwhile
-from orderlab.sim.redis.wire.monitoring import called, is_hidden, line
+from orderlab.sim.redis.wire.monitoring import is_hidden, lines
 from orderlab.sim.redis.wire.served_client import FLUSH_BYTES, Gate, ServedClient, refusal
 from orderlab.sim.redis.wire.served_faults import NodeFaults
 from orderlab.sim.redis.wire.server_settings import NO_DEBUG, ServerSettings
@@ -383,6 +383,8 @@ class ServedNode:
             for waiting in over:
                 connection = self.connections.get(waiting.client)
                 if connection is not None:
+                    if waiting.reply is not None:  # it may be slow, but for the wait, and not if it waited in vain
+                        self.slow.note(waiting.argv, connection.asking_ns, waiting.reply, self.shard.now_ms, connection)
                     connection.served(waiting)
 
     def bound_memory(self, connection: ServedClient) -> None:
@@ -490,6 +492,7 @@ class ServedNode:
         """Count a command, and show it to those that watch."""
         command = find(argv, self.shard.spellings)
         connection.last_s = time.monotonic()
+        connection.asking_ns = took_ns
         if command is not None:
             self._count(connection, command, argv, took_ns, reply)
             if self.on_slots_changed is not None and command.name.startswith(b"cluster|") and "admin" in command.flags:
@@ -511,16 +514,11 @@ class ServedNode:
         self, connection: ServedClient, command: Command, argv: Sequence[bytes], took_ns: int, reply: Reply
     ) -> None:
         self.statistics.count(command.name, took_ns, reply, self.server_settings.tracks_latency)
-        self.slow.note(command, argv, took_ns, reply, self.shard.now_ms, connection)
+        if not isinstance(reply, Waiting):
+            self.slow.note(argv, took_ns, reply, self.shard.now_ms, connection)
 
     def _show(self, connection: ServedClient, argv: Sequence[bytes], effects: Sequence[Effect]) -> None:
-        now_us = self.shard.now_ms * 1000 + self.shard.now_us
-        usual, address = connection.client.database, connection.address
-        lines = [
-            line(now_us, usual if at is None else at, b"lua" if by_script else address, words)
-            for words, by_script, at in called(argv, effects)
-        ]
-        text = b"".join(lines)
+        text = lines(self.shard, connection.client.database, connection.address, argv, effects)
         for monitor in list(self._monitors):
             if monitor is not connection:
                 monitor.send(text)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-from orderlab.sim.redis.registry import Command
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.server_facts import called_row
 from orderlab.sim.redis.wire.call_counts import is_rejection
@@ -59,9 +58,7 @@ class SlowCommands:
         self._settings = settings
         self._numbers = 0
 
-    def note(
-        self, command: Command, argv: Sequence[bytes], took_ns: int, reply: Reply, at_ms: int, connection: ServedClient
-    ) -> None:
+    def note(self, argv: Sequence[bytes], took_ns: int, reply: Reply, at_ms: int, connection: ServedClient) -> None:
         """A command was asked for: remember it, if it was carried out and slow."""
         settings, took_us = self._settings, took_ns // 1000
         if not (0 <= settings.slower_than_us <= took_us or settings.latency_threshold_ms):
@@ -69,13 +66,14 @@ class SlowCommands:
         if isinstance(reply, ErrorReply) and is_rejection(reply.message):
             return
         took_ms = took_us // 1000
+        row = called_row(argv)
+        flags = () if row is None else cast("list[Any]", row[2])
         if 0 < settings.latency_threshold_ms <= took_ms:
-            kind = "fast-command" if "fast" in command.flags else "command"
+            kind = "fast-command" if b"fast" in flags else "command"
             self.events.setdefault(kind, LatencyEvent()).note(at_ms // 1000, took_ms)
         if not 0 <= settings.slower_than_us <= took_us:
             return
-        row = called_row(argv)
-        if row is not None and b"skip_slowlog" in cast("list[Any]", row[2]):
+        if b"skip_slowlog" in flags:
             return
         address, client_name = connection.address, connection.client.name
         entry = SlowCommand(self._numbers, at_ms // 1000, took_us, _shown(argv), address, client_name)

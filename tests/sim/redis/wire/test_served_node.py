@@ -9,9 +9,11 @@ import pytest
 import redis
 
 from orderlab.model.errors import InputError
+from orderlab.sim.live import ServerProcess
+from orderlab.sim.redis.wire import encode_command
 from orderlab.sim.redis.wire.background import InBackground
 from orderlab.sim.redis.wire.served_node import ServedNode, ServeSettings
-from tests.laboratory.conformance.bytes_on_wire import compare
+from tests.laboratory.conformance.bytes_on_wire import RawConnection, compare
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +80,39 @@ def test_what_is_no_request_ends_its_own_connection_alone(port: int, data: bytes
 def test_it_listens_on_loopback_alone() -> None:
     with pytest.raises(InputError, match="stay at 127"):
         ServeSettings(host="0.0.0.0").check()
+
+
+NESTED = b"local a = {}; local b = {a}; a[1] = b; return a"
+SAID = [
+    [b"EVAL", NESTED, b"0"],
+    *([name, b"HELP"] for name in b"ACL CLIENT CONFIG DEBUG FUNCTION LATENCY OBJECT SCRIPT XGROUP CLUSTER".split()),
+    [b"CLIENT", b"HELP", b"x"], [b"CLIENT", b"TRACKINGINFO"], [b"CLIENT", b"GETREDIR"],
+    [b"MULTI"], [b"SAVE"], [b"EXEC"], [b"MULTI"], [b"SHUTDOWN"], [b"EXEC"],
+]  # fmt: skip
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("protocol", [b"2", b"3"])
+def test_nested_replies_help_and_refusals_are_a_servers(port: int, protocol: bytes) -> None:
+    """A table within itself makes a reply of thousands of levels, more than Python's stack has."""
+    with ServerProcess() as process:
+        said = []
+        for at in (port, process.port):
+            raw = RawConnection("127.0.0.1", at)
+            raw.send(encode_command([b"HELLO", protocol]) + b"".join(encode_command(line) for line in SAID))
+            said.append(raw.replies(1 + len(SAID))[1:])
+            raw.close()
+    assert said[0] == said[1]
+
+
+def test_info_has_the_lines_that_clients_read(port: int) -> None:
+    with redis.Redis(port=port) as client:
+        facts = client.info()
+        assert (facts["arch_bits"], facts["master_repl_offset"], facts["rdb_bgsave_in_progress"]) == (64, 0, 0)
+        client.execute_command("CLIENT PAUSE 10000 WRITE")
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as other:
+            other.sendall(b"SET k v\r\n")
+            while client.info("clients")["blocked_clients"] != 1:
+                pass
+            client.execute_command("CLIENT UNPAUSE")
+            assert other.recv(100) == b"+OK\r\n"

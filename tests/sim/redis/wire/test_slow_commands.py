@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -39,6 +39,28 @@ def test_the_log_of_slow_commands_is_a_servers(pair: list[Connection]) -> None:
         connection.execute(b"CONFIG", b"SET", b"slowlog-max-len", b"2")
         connection.execute(b"GET", b"k")
         assert connection.execute(b"SLOWLOG", b"LEN") == 2
+    assert logs[0] == logs[1]
+
+
+@pytest.mark.server
+def test_a_command_that_waited_is_slow_when_it_is_served(pair: list[Connection]) -> None:
+    logs = []
+    for connection in pair:
+        connection.execute(b"CONFIG", b"SET", b"slowlog-log-slower-than", b"0")
+        facts = cast("bytes", connection.execute(b"CLIENT", b"INFO"))
+        other = Connection("127.0.0.1", int(facts.split(b" laddr=127.0.0.1:")[1].split(b" ")[0]))
+        connection.send([[b"BLPOP", b"l", b"0"]])
+        while b"blocked_clients:1" not in cast("bytes", other.execute(b"INFO", b"clients")):
+            pass
+        other.execute(b"SLOWLOG", b"RESET")
+        assert other.execute(b"SLOWLOG", b"LEN") == 1  # RESET alone
+        other.execute(b"RPUSH", b"l", b"a")
+        connection.receive(1)
+        other.pipeline([[b"MULTI"], [b"DEBUG", b"SLEEP", b"0.01"], [b"EXEC"]])
+        entries: Any = other.execute(b"SLOWLOG", b"GET", b"-1")
+        logs.append(sorted(b" ".join(entry[3]) for entry in entries if entry[3][0] != b"INFO"))
+        assert max(entry[2] for entry in entries) >= 10_000
+        assert b"cmdstat_blpop:calls=1," in cast("bytes", other.execute(b"INFO", b"commandstats"))
     assert logs[0] == logs[1]
 
 
