@@ -324,3 +324,43 @@ def test_the_table_of_coverage(kind):
         print(f"\n| {kind} | {runs} | " + " | ".join(f"{100 * share:.1f}" for share in shares.values()) + " |", end="")
         if kind == "risk":
             assert min(shares.values()) >= least(0.95, times)
+
+
+RARE = {
+    "3 % stall": (POPULATIONS["3 % stall"], 0.03),
+    "5 % three times": (POPULATIONS["5 % three times"], 0.05),
+    "30 lost in 3 %": (lambda rng, n: 30.0 * (rng.random(n) < 1 / 30), 1 / 30),
+    "100 lost in 1 %": (lambda rng, n: 100.0 * (rng.random(n) < 0.01), 0.01),
+}
+"""What happens seldom and weighs much, and in which share of runs. Each has the mean 1."""
+
+
+def held_or_told(name, runs, times):
+    """Shares of answers whose interval holds the mean, whose first lines say that a few runs carry it, and that do
+    either, or say that something as frequent may be unseen."""
+    draw, share = RARE[name]
+    rng = np.random.default_rng([11, runs, *name.encode()])
+    found = []
+    for _ in range(times):
+        values, evidence = draw(rng, runs), Evidence()
+        evidence.take("ms", values)
+        interval = interval_of(values)
+        holds, warns = interval.low <= 1 <= interval.high, bool(evidence.warnings)
+        found.append((holds, warns, holds or warns or unseen_share(runs) >= share))
+    return np.mean(found, axis=0)
+
+
+@pytest.mark.parametrize("runs", [10, 100])
+@pytest.mark.parametrize("name", RARE)
+def test_an_interval_holds_what_is_rare_or_the_answer_says_that_it_may_not(name, runs):
+    assert held_or_told(name, runs, 150)[2] >= 0.93 - 3 * math.sqrt(0.07 * 0.93 / 150)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", RARE)
+def test_the_table_of_what_is_rare(name):
+    for runs in (10, 30, 100):
+        holds, warns, either = held_or_told(name, runs, 2000)
+        unseen = 100 * unseen_share(runs)
+        print(f"\n| {name} | {runs} | {100 * holds:.1f} | {100 * warns:.1f} | {unseen:.2g} | {100 * either:.1f} |")
+        assert either >= 0.93, (name, runs)

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from orderlab.sim.engine.skewed_means import ValueShape
 from orderlab.sim.engine.statistics import Interval, interval_of, numbers_of
 
 UNSEEN = 0.05
@@ -120,6 +121,8 @@ class Evidence:
 
     fewest: int | None = None
     carried: list[str] = field(default_factory=list)
+    unexplained: list[str] = field(default_factory=list)
+    """Metrics whose values no distribution that is tried explains."""
 
     def take(self, name: str, values: Sequence[float], confidence: float = 0.95) -> None:
         """Look at the values behind one mean; ``name`` says which it is."""
@@ -139,6 +142,11 @@ class Evidence:
                 f"and {np.mean(rest):.4g} without{median}"
             )
 
+    def take_population(self, metric: str, population: ValueShape) -> None:
+        """Look at what all configurations tell of a metric."""
+        if not population.is_explained:
+            self.unexplained.append(metric)
+
     @property
     def unseen(self) -> str:
         """`unseen_line` of the mean with the fewest runs; empty without a mean."""
@@ -147,6 +155,14 @@ class Evidence:
     @property
     def warnings(self) -> list[str]:
         """In words, for the first lines of an answer."""
+        lines = [
+            f"{metric}: a few runs differ from the others by more than skewed values do, so that no interval of its "
+            "mean is claimed, and no target of it is met; ask what most runs keep (of_runs)"
+            for metric in self.unexplained
+        ]
+        return lines + self._carried_lines()
+
+    def _carried_lines(self) -> list[str]:
         if not self.carried:
             return []
         more = f"; and {len(self.carried) - 1:,} more means like it" if len(self.carried) > 1 else ""

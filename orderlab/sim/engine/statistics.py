@@ -14,6 +14,7 @@ make that of a difference (MOVER: Zou, Donner 2008). ``notes/statistics.md`` has
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -219,10 +220,11 @@ class Interval:
         return max(self.high - self.estimate, self.estimate - self.low)
 
 
-def interval_of(values: Sequence[float], confidence: float = 0.95) -> Interval:
-    """The interval of the mean of independent values, of the kind that they ask for. Raises InputError for none."""
+def interval_of(values: Sequence[float], confidence: float = 0.95, unit: float = 0.0) -> Interval:
+    """The interval of the mean of independent values, of the kind that they ask for. ``unit``: by how much a value
+    deviates that does, where other runs have shown it (`usual_deviation`). Raises InputError for none."""
     told = np.asarray(values, float)
-    is_flag = bool(np.isin(told, (0, 1)).all())
+    is_flag = unit <= 1 and bool(np.isin(told, (0, 1)).all())
     if len(told) < (1 if is_flag else 2) or not np.isfinite(told).all():
         return mean_interval(values, confidence)
     if is_flag:
@@ -233,9 +235,9 @@ def interval_of(values: Sequence[float], confidence: float = 0.95) -> Interval:
     common, often = _most_common(told)
     is_count = bool((told >= 0).all() and (told == np.floor(told)).all())
     if 2 * often > len(told):
-        return _by_deviations(told, common, confidence, is_count and common == 0)
+        return _by_deviations(told, common, confidence, is_count and common == 0, unit)
     if is_count and told.mean() < COUNTED_MAX:
-        return _of_counts(told, confidence)
+        return _of_counts(told, confidence, unit)
     return mean_interval(values, confidence)
 
 
@@ -274,24 +276,38 @@ def _most_common(values: npt.NDArray[np.float64]) -> tuple[float, int]:
     return float(value), often
 
 
-def _by_deviations(values: npt.NDArray[np.float64], common: float, confidence: float, only_up: bool) -> Interval:
+def is_mostly_equal(values: npt.NDArray[np.float64]) -> bool:
+    """Whether more than half of the values are one and the same."""
+    return 2 * _most_common(values)[1] > len(values)
+
+
+def usual_deviation(samples: Sequence[npt.NDArray[np.float64]]) -> float:
+    """By how much a value deviates that does, in samples most of whose values are equal; 0 where none does."""
+    deviations = np.abs(np.concatenate([values - _most_common(values)[0] for values in samples] or [np.zeros(0)]))
+    return _dispersion(deviations) if (deviations > 0).any() else 0.0
+
+
+def _by_deviations(
+    values: npt.NDArray[np.float64], common: float, confidence: float, only_up: bool, elsewhere: float = 0.0
+) -> Interval:
     """Of a mean that lies at ``common`` but for some values above and, unless ``only_up``, below it: how often either
     comes is Poisson. Where no value deviates, one that did would by 1, or, where values are no whole numbers, by all of
-    itself.
+    itself; or as ``elsewhere``, if that is more.
     """
     deviations = values - common
     is_whole = bool((values == np.floor(values)).all())
     unit = 1.0 if is_whole else abs(common) or 1.0
     if (deviations != 0).any():
         unit = max(unit if is_whole else 0.0, _dispersion(np.abs(deviations)))
-    up = _rate(np.maximum(deviations, 0), unit, confidence)
-    down = Interval(0, 0, 0, 0) if only_up else _rate(np.maximum(-deviations, 0), unit, confidence)
+    unit = max(unit, elsewhere)
+    up = _rate(np.maximum(deviations, 0), unit, confidence, elsewhere)
+    down = Interval(0, 0, 0, 0) if only_up else _rate(np.maximum(-deviations, 0), unit, confidence, elsewhere)
     return _difference(up, down, 0.0, common, len(values))
 
 
-def _of_counts(values: npt.NDArray[np.float64], confidence: float) -> Interval:
+def _of_counts(values: npt.NDArray[np.float64], confidence: float, elsewhere: float = 0.0) -> Interval:
     """Of the mean of counts; where they vary more than Poisson, events come in groups of that size."""
-    total, size = float(values.sum()), max(1.0, float(values.var(ddof=1) / values.mean()))
+    total, size = float(values.sum()), max(1.0, elsewhere, float(values.var(ddof=1) / values.mean()))
     low, high = garwood(total / size, confidence)
     return Interval(float(values.mean()), low * size / len(values), high * size / len(values), len(values))
 
@@ -301,9 +317,9 @@ def _dispersion(sizes: npt.NDArray[np.float64]) -> float:
     return float((sizes**2).sum() / sizes.sum())
 
 
-def _rate(sizes: npt.NDArray[np.float64], unit: float, confidence: float) -> Interval:
+def _rate(sizes: npt.NDArray[np.float64], unit: float, confidence: float, elsewhere: float = 0.0) -> Interval:
     """The mean of values that are mostly 0, from the exact Poisson interval of their number."""
-    size = _dispersion(sizes) if (sizes > 0).any() else unit
+    size = max(_dispersion(sizes), elsewhere) if (sizes > 0).any() else unit
     low, high = garwood(float(sizes.sum()) / size, confidence)
     return Interval(float(sizes.mean()), low * size / len(sizes), high * size / len(sizes), len(sizes))
 
@@ -344,8 +360,6 @@ def garwood(events: float, confidence: float = 0.95) -> tuple[float, float]:
 
 def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
     """The interval of the mean of independent values, by Student's t. Raises InputError for none."""
-    from scipy import stats
-
     if len(values) == 0:
         raise InputError("no runs came to their end; there is nothing to take a mean of")
     with np.errstate(over="ignore", invalid="ignore"):  # infinite and huge values have no interval, and no complaint
@@ -353,8 +367,16 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval
         spread = float(np.std(values, ddof=1)) if len(values) > 1 else math.inf
     if not math.isfinite(spread):
         return Interval(mean, -math.inf, math.inf, len(values))
-    half = float(stats.t.ppf((1 + confidence) / 2, len(values) - 1)) * spread / math.sqrt(len(values))
+    half = _student((1 + confidence) / 2, len(values) - 1) * spread / math.sqrt(len(values))
     return Interval(mean, mean - half, mean + half, len(values))
+
+
+@functools.lru_cache(256)
+def _student(share: float, freedom: int) -> float:
+    """The quantile of Student's distribution, asked for again and again where configurations are many."""
+    from scipy import stats
+
+    return float(stats.t.ppf(share, freedom))
 
 
 def clopper_pearson(hits: int, trials: int, confidence: float = 0.95) -> Interval:

@@ -12,10 +12,11 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from orderlab.sim.engine.few_runs import quantile_interval, quantile_of, runs_needed
-from orderlab.sim.engine.statistics import Interval, interval_of
+from orderlab.sim.engine.skewed_means import ValueShape
+from orderlab.sim.engine.statistics import Interval
 from orderlab.spark_sweeps.sweep_file.specification import Axis
 
-FINALISTS_MAX, FINAL_RUNS_MIN = 10, 5
+FINALISTS_MAX, FINAL_RUNS_MIN = 7, 5
 """Configurations that are run again at the end, for each aim, and how often each at least."""
 VIOLATIONS = "violations"
 """In a constraint: 1 for a run in which a law broke, 0 for one whose laws held."""
@@ -169,11 +170,13 @@ class Best(BaseModel):
             return quantile_of(values, constraint.share(self.of_runs or 0.5))
         return float(np.mean(values))
 
-    def interval(self, constraint: Bound, values: Sequence[float], confidence: float) -> Interval:
-        """The interval of `figure`."""
+    def interval(
+        self, constraint: Bound, values: Sequence[float], confidence: float, population: ValueShape
+    ) -> Interval:
+        """The interval of `figure`; ``population``: what all finalists tell of the metric."""
         if self._is_of_runs(constraint):
             return quantile_interval(values, constraint.share(self.of_runs or 0.5), confidence)
-        return interval_of(values, confidence)
+        return population.interval_of(values, confidence)
 
     @property
     def aims(self) -> list[Aim]:

@@ -21,6 +21,7 @@ import numpy as np
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.sim.engine.few_runs import NOMINAL, Evidence, mean_at, nominal
+from orderlab.sim.engine.skewed_means import ALLOWANCE, ValueShape, population_of
 from orderlab.sim.engine.statistics import Interval, difference_interval, interval_of
 from orderlab.spark_sweeps.questions.aims import (
     VIOLATIONS,
@@ -77,6 +78,8 @@ class Search:
 
     tried: dict[tuple[Any, ...], Tried] = field(default_factory=dict)
     finalists: list[Finalist] = field(default_factory=list)
+    populations: Mapping[str, ValueShape] = field(default_factory=dict)
+    """What the finalists tell of each metric whose mean a constraint is about."""
     importance: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     dependence: Sequence[Dependence] = ()
     runs: int = 0
@@ -213,9 +216,11 @@ def _run_finalists(asked: Best, search: Search, candidates: Sequence[Tried], ask
     answered = ask(FINAL_ROUND, rows, 1, seeds * len(candidates))
     search.runs += len(answered)
     search.cost += len(answered)
+    runs = [answered[place * each : (place + 1) * each] for place in range(len(candidates))]
+    search.populations = _populations(asked, [measured_of(asked, mine) for mine in runs])
     finalists = [
-        _finalist(asked, tried, answered[place * each : (place + 1) * each], len(candidates))
-        for place, tried in enumerate(candidates)
+        _finalist(asked, tried, mine, len(candidates), search.populations)
+        for tried, mine in zip(candidates, runs, strict=True)
     ]
     search.finalists = _ranked(asked, _told_apart(asked, finalists))
 
@@ -255,7 +260,16 @@ def _ranked(asked: Best, finalists: Sequence[Finalist]) -> list[Finalist]:
     return sorted(finalists, key=rank)
 
 
-def _finalist(asked: Best, tried: Tried, runs: Sequence[AnsweredRun], many: int) -> Finalist:
+def _populations(asked: Best, measured: Sequence[Mapping[str, Sequence[float]] | None]) -> dict[str, ValueShape]:
+    """What all finalists tell of each metric whose mean a constraint is about."""
+    names = [] if asked.of_runs is not None else [bound.metric for bound in asked.constraints if bound.relation != "=="]
+    told = [values for values in measured if values is not None]
+    return {name: population_of([values[name] for values in told]) for name in dict.fromkeys(names)}
+
+
+def _finalist(
+    asked: Best, tried: Tried, runs: Sequence[AnsweredRun], many: int, populations: Mapping[str, ValueShape]
+) -> Finalist:
     measured = measured_of(asked, runs)
     broken = sum(run.outcome == "violated" for run in runs)
     if measured is None:
@@ -265,7 +279,8 @@ def _finalist(asked: Best, tried: Tried, runs: Sequence[AnsweredRun], many: int)
     meets = may = True
     for constraint, before in zip(asked.constraints, tried.excess, strict=True):
         values = measured[constraint.metric]
-        interval = intervals[constraint.text] = asked.interval(constraint, values, level)
+        population = populations.get(constraint.metric, ValueShape())
+        interval = intervals[constraint.text] = asked.interval(constraint, values, level, population)
         if constraint.relation == "==":
             kept = before <= 0 and all(constraint.excess(value) <= 0 for value in values)
             meets, may = meets and kept, may and kept
@@ -304,6 +319,8 @@ def of_best(asked: Best, search: Search) -> AnswerTable:
     ends = columns_beside(fixed, [constraint.text for constraint in asked.constraints], METRIC)
     columns = columns_beside((*fixed, *ends.values()), list(asked.parameters), PARAMETER)
     rows, evidence = [], Evidence()
+    for metric, population in search.populations.items():
+        evidence.take_population(metric, population)
     for finalist in search.finalists:
         row: dict[str, Any] = {column: finalist.parameters[name] for name, column in columns.items()}
         for metric, (mean, low, high) in aims.items():
@@ -355,7 +372,7 @@ def _notes(asked: Best, search: Search) -> list[str]:
         *_untried(asked, search),
     ]
     if asked.subject_to:
-        figure = "the mean's interval"
+        figure = f"the mean's interval ({ALLOWANCE})"
         if asked.of_runs is not None:
             figure = f"the exact interval (order statistics) of what {100 * asked.of_runs:g} % of runs keep"
         notes.append(

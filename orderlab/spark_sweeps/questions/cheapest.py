@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from orderlab.model.errors import InputError, shortened
 from orderlab.model.verdict import Outcome
 from orderlab.sim.engine.few_runs import NOMINAL, Evidence, mean_at, nominal, quantile_interval, runs_needed
-from orderlab.sim.engine.statistics import Interval, interval_of
+from orderlab.sim.engine.skewed_means import ALLOWANCE, ValueShape, population_of
+from orderlab.sim.engine.statistics import Interval
 from orderlab.spark_sweeps.questions.asking import AnsweredRun, AnswerTable, finite, metric_of
 from orderlab.spark_sweeps.results.rows import METRIC, PARAMETER, columns_beside
 from orderlab.spark_sweeps.sweep_file.expressions import Expression
@@ -30,10 +31,10 @@ class Cheapest(BaseModel):
     of_runs: float | None = Field(default=None, ge=0.5, lt=1)
     """The share of runs that have to keep each target, instead of their mean."""
 
-    def interval(self, values: Sequence[float], confidence: float) -> Interval:
+    def interval(self, values: Sequence[float], confidence: float, population: ValueShape) -> Interval:
         """Of what a target is held against: the mean, or the quantile of runs."""
         if self.of_runs is None:
-            return interval_of(values, confidence)
+            return population.interval_of(values, confidence)
         return quantile_interval(values, self.of_runs, confidence)
 
     def confidence_of_each(self, configurations: int) -> float:
@@ -81,14 +82,17 @@ def cheapest(asked: Cheapest, runs: Sequence[AnsweredRun]) -> list[Offer]:
     offers = []
     confidence = asked.confidence_of_each(len(by_point))
     surer = 1 - (1 - confidence) / len(asked.targets)  # all targets are to be met, and one is enough to be missed
+    measured = {point: _measured(asked, mine) for point, mine in by_point.items()}
+    populations = populations_of(asked, measured.values())
     for point, mine in by_point.items():
         sound = all(run.is_sound for run in mine)
-        values = {metric: [metric_of(run, metric) for run in mine] for metric in (asked.targets if sound else ())}
-        found = {metric: asked.interval(told, confidence) for metric, told in values.items()}
+        values = measured[point]
+        found = {metric: asked.interval(told, confidence, populations[metric]) for metric, told in values.items()}
         meets = sound and all(_upper(found[metric]) < bound for metric, bound in asked.targets.items())
         is_open = sound and not meets
         is_open &= not any(
-            _misses(asked.interval(told, surer), asked.targets[metric]) for metric, told in values.items()
+            _misses(asked.interval(told, surer, populations[metric]), asked.targets[metric])
+            for metric, told in values.items()
         )
         cost = price_of(price, mine[0].parameters)
         offers.append(
@@ -98,6 +102,21 @@ def cheapest(asked: Cheapest, runs: Sequence[AnsweredRun]) -> list[Offer]:
     front = _front([offer for offer in offers if offer.is_sound], first)
     offers = [Offer(**{**vars(offer), "on_front": offer.point in front}) for offer in offers]
     return sorted(offers, key=lambda offer: (not offer.meets, offer.price, offer.point))
+
+
+def _measured(asked: Cheapest, runs: Sequence[AnsweredRun]) -> dict[str, list[float]]:
+    """Each target's metric in the runs of a configuration; empty where one failed or is not sound."""
+    sound = all(run.is_sound for run in runs)
+    return {metric: [metric_of(run, metric) for run in runs] for metric in (asked.targets if sound else ())}
+
+
+def populations_of(asked: Cheapest, measured: Iterable[Mapping[str, Sequence[float]]]) -> dict[str, ValueShape]:
+    """What all configurations tell of each target's metric; nothing is asked of it where quantiles are held
+    against targets."""
+    if asked.of_runs is not None:
+        return dict.fromkeys(asked.targets, ValueShape())
+    sound = [values for values in measured if values]
+    return {metric: population_of([values[metric] for values in sound]) for metric in asked.targets}
 
 
 def price_of(price: Expression, parameters: Mapping[str, Any]) -> float:
@@ -158,6 +177,8 @@ def of_cheapest(asked: Cheapest, found: Sequence[Offer], names: Sequence[str]) -
         for metric, values in offer.values.items():
             where = {name: offer.parameters[name] for name in names if name in offer.parameters}
             evidence.take(mean_at(metric, where), values)
+    for metric, population in populations_of(asked, [offer.values for offer in found]).items():
+        evidence.take_population(metric, population)
     notes = _notes(asked, len(found))
     return AnswerTable(rows, notes, outcome, tuple(columns.values()), tuple(offer.replay for offer in found), evidence)
 
@@ -168,7 +189,7 @@ def _notes(asked: Cheapest, configurations: int) -> list[str]:
     together = f"for all {configurations} configurations together (Bonferroni"
     if asked.of_runs is None:
         figure = "mean"
-        by = f"the upper end of the mean's interval, {nominal(asked.confidence)} {together}; "
+        by = f"the upper end of the mean's interval, {nominal(asked.confidence)} {together}; {ALLOWANCE}; "
         by += "with one replication by the value, which says nothing of chance)"
     else:
         figure = f"{100 * asked.of_runs:g} % quantile"
