@@ -21,7 +21,16 @@ from orderlab.properties.clients.footprints import SCRIPTS, StepFootprint, Touch
 from orderlab.properties.clients.lane import Choice, Killed, Lane, LaneStep, Op, Unstable
 from orderlab.properties.clients.nodes import Nodes
 from orderlab.properties.clients.places import place_of
-from orderlab.properties.clients.troubles import LATE, LATE_MAX, MIGRATIONS, MOVED, PAUSES, RESTART, can_befall
+from orderlab.properties.clients.troubles import (
+    LATE,
+    LATE_MAX,
+    MIGRATIONS,
+    MOVED,
+    PAUSES,
+    RESTART,
+    can_befall,
+    is_condition,
+)
 from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.redis.client import Client
 from orderlab.sim.redis.keyspace import FrozenKeyspace
@@ -47,6 +56,8 @@ class Current(threading.local):
 
 current: Final = Current()
 _scripts = SharedLua()
+LAST_WRITE: Final = ("last write",)
+"""What every write changes where a failover may lose it."""
 _forsaken: Final[list[Any]] = []
 """Greenlets whose code is never gone on with: one that is let go of would have an exception raised in it."""
 
@@ -383,6 +394,7 @@ class Execution:
             self._count(lane, op)
         if is_changed and self.keeps_last_write:
             self.last_write = before
+            footprint = StepFootprint(footprint.reads, footprint.writes | {LAST_WRITE}, footprint.is_whole)
         if self.recording:
             self.steps.append(
                 LaneStep(name, trouble, op.kind, op.what, self.reply, shard.now_ms, *where, before, shard.freeze())
@@ -397,6 +409,8 @@ class Execution:
         trouble = choice[1]
         self.used.append(choice)
         self.touched.writes.add(("trouble",))
+        if trouble in PAUSES or is_condition(trouble):
+            self.touched.is_whole = True  # how long it lasts, or whether it strikes, depends on what is there
         if self.nodes is not None and trouble in MIGRATIONS:
             what = self.lanes[choice[0]].op.what
             self.nodes.migrate(what if isinstance(what[0], tuple) else (what,), trouble == MOVED)

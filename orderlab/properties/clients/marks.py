@@ -34,6 +34,8 @@ class Marks:
         self.consumed: dict[str, int] = defaultdict(int)
         self.at_end: dict[Any, Callable[..., Any]] = {}
         self.invariants: dict[Any, Callable[..., Any]] = {}
+        self.checks_always: Callable[[], None] | None = None
+        """Asks them; the execution does it after each step that writes, once there are some."""
         self.used: set[str] = set()
         self.violation: MarkViolation | None = None
 
@@ -134,5 +136,9 @@ class ClientMarks:
 
     def always(self, check: Callable[..., Any]) -> None:
         """After every step ``check(redis)`` must not return False nor raise AssertionError."""
-        self._marks.used.add("always")
-        self._marks.invariants.setdefault(getattr(check, "__code__", check), check)
+        marks, key = self._marks, getattr(check, "__code__", check)
+        marks.used.add("always")
+        if key not in marks.invariants:
+            marks.invariants[key] = check
+            marks.execution.checks_always = marks.checks_always
+            marks.execution.touched.is_whole = True  # what comes before this step is not asked about

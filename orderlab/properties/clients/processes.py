@@ -268,6 +268,8 @@ class ProcessExecution:
             if fault == KILLED:
                 await asyncio.wait([children[number]])
             self._note_touched(argv, had_waits, drawn)
+            if fault == "scripts-flushed":
+                self.touched.writes.add(SCRIPTS)
             self.run.footprints.append(self.touched.taken())
             words = " ".join(word.decode(errors="replace")[:60] for word in argv)
             self.run.steps.append(f"client {number}{f' [{fault}]' if fault else ''}: {words}")

@@ -148,6 +148,7 @@ def carried_out(
         server=scenario.server or DEFAULT, **how,
     )  # fmt: skip
     marks = Marks(execution, scenario.contract)
+    marks.checks_always = lambda: _check(execution, marks)
     if scenario.setup is not None:
         _alone(execution, partial(_completed, scenario.setup, ClientMarks(marks, -1)))
     for number, function in enumerate(scenario.clients):
@@ -155,7 +156,7 @@ def carried_out(
     execution.choices.clear()
     execution.used.clear()
     execution.sync()
-    execution.checks_always = lambda: _check(execution, marks)
+    execution.checks_always = marks.checks_always if marks.invariants else None
     execution.run(choose, prefix)
     outcome = None
     if not execution.is_cut:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from orderlab.properties.clients.orders import OrderSearch
 from orderlab.properties.clients.race import replayed, schedule_of
 from orderlab.properties.clients.runs import Ending, controlled
 from orderlab.properties.clients.scenario import Scenario
+from orderlab.properties.clients.troubles import ALL_TROUBLES
 
 # -- generated programs ------------------------------------------------------------------------------------------
 
@@ -47,10 +48,15 @@ COMMANDS = [
 ]
 
 
-def program(draws: random.Random, longest: int) -> Callable[[Any], Any]:
+PAUSE = "sleeps"
+ANY_FAULT = sorted(set(ALL_TROUBLES) - {"moved", "cluster-down"})
+"""Those two are refusals like the others."""
+
+
+def program(draws: random.Random, longest: int, among: Sequence[str] = COMMANDS) -> Callable[[Any], Any]:
     """A client that sends a few commands, waits now and then, and hands back what it was told."""
     length = draws.randint(1, longest)
-    lines = [draws.choice(COMMANDS) for _ in range(length)]
+    lines = [draws.choice(among) for _ in range(length)]
     watches = draws.random() < 0.25
 
     def client(redis: Any) -> Any:
@@ -67,6 +73,9 @@ def program(draws: random.Random, longest: int) -> Callable[[Any], Any]:
                 except redis_py.WatchError:
                     seen.append("broken")
         for line in lines:
+            if line == PAUSE:
+                time.sleep(0.007)
+                continue
             try:
                 reply = redis.execute_command(*line.split())
                 seen.append(sorted(map(repr, reply)) if isinstance(reply, set) else reply)
@@ -77,8 +86,11 @@ def program(draws: random.Random, longest: int) -> Callable[[Any], Any]:
     return client
 
 
-def outcomes(program: Scenario, reduction: bool, budget: int = 0) -> tuple[set[tuple[Ending, bool]], OrderSearch]:
-    search = OrderSearch(program, 800, ("reply-lost", "killed", "refused"), budget, reduction)
+def outcomes(
+    program: Scenario, reduction: bool, budget: int = 0, faults: Sequence[str] = ("reply-lost", "killed", "refused"),
+    most: int = 800,
+) -> tuple[set[tuple[Ending, bool]], OrderSearch]:  # fmt: skip
+    search = OrderSearch(program, most, faults, budget, reduction)
     found = {(run.outcome, run.execution.is_stuck) for run in search.runs() if run.outcome is not None}
     return found, search
 
@@ -105,6 +117,57 @@ def check_reduction(seeds: range, budget: int = 0) -> tuple[int, int]:
 def test_the_reduction_loses_no_outcome() -> None:
     visited, plain = check_reduction(range(8))
     assert 0 < visited < plain
+
+
+def check_reduction_of_faults(seeds: Iterable[int]) -> tuple[int, int]:
+    """As ``check_reduction``, with every fault, times of day, sleeps and keys that end."""
+    visited = plain = 0
+    among = [*COMMANDS, *[PAUSE, "TIME", "SET a 1 PX 6", "INCR a", "INCR b", "SET b 2 PX 12"] * 3]
+    for seed in seeds:
+        draws = random.Random(seed)
+        faults = draws.sample(ANY_FAULT, 3)
+        declared = scenario(clients=[program(draws, 2, among) for _ in range(2)])(lambda redis: None)
+        with controlled():
+            whole, unreduced = outcomes(declared, False, 1, faults, 3_000)
+            if not unreduced.work.is_exhausted:
+                continue
+            reduced, search = outcomes(declared, True, 1, faults, 3_000)
+        assert search.work.is_exhausted
+        assert reduced == whole, f"seed {seed}, {faults}"
+        visited += search.work.executions
+        plain += unreduced.work.executions
+    return visited, plain
+
+
+def test_the_reduction_loses_no_outcome_of_any_fault() -> None:
+    visited, plain = check_reduction_of_faults([2002, 2016, 2044, *range(6)])
+    assert 0 < visited < plain
+
+
+@pytest.mark.exhaustive
+def test_the_reduction_loses_no_outcome_of_any_fault_of_many_programs() -> None:
+    visited, plain = check_reduction_of_faults(range(2000, 2400))
+    assert visited < plain
+
+
+def test_writes_of_different_keys_are_made_in_one_order() -> None:
+    """Unless something is asked after every step; and what is asked from a step on, is asked from that one on."""
+
+    def writes(redis: Any, at: Any) -> None:
+        for number in range(2):
+            redis.incr(f"{at.client}.{number}")
+
+    assert race(scenario(clients=2, serial=True)(writes)).orders == 1
+
+    def is_asked_before_the_other(redis: Any, at: Any) -> None:
+        if at.client == 0:
+            at.always(not_both)
+        redis.incr(f"own.{at.client}")
+
+    def not_both(store: Any) -> bool:
+        return not (store.exists("own.0") and not store.exists("own.1"))
+
+    assert race(scenario(clients=2)(is_asked_before_the_other)).law == "always"
 
 
 @pytest.mark.exhaustive

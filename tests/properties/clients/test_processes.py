@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from orderlab.properties.clients.footprints import SCRIPTS
+from orderlab.properties.clients.processes import Programs, carried_out
 from tests.in_process import orderlab
 
 CLIENT = """
@@ -159,3 +161,12 @@ def test_what_processes_break_is_told_in_every_form_of_a_report(tmp_path: Path) 
     assert right.returncode == 0
     laws = json.loads(forms["json"].read_text())["subjects"][0]["laws"]
     assert {law["law"]: law["outcome"] for law in laws} == {"finally": "holds", "no-deadlock": "holds"}
+
+
+def test_a_flush_changes_place_with_no_step_that_needs_a_script(tmp_path: Path) -> None:
+    file = tmp_path / "asks.py"
+    file.write_text(CLIENT + "ask('GET', 'x')\n")
+    programs = Programs((f"{sys.executable} -S -E {file}",))
+    for fault in ("", "scripts-flushed"):
+        run = carried_out(programs, lambda _, enabled, fault=fault: (0, fault), ("scripts-flushed",), 1)
+        assert (SCRIPTS in run.footprints[0].writes) == bool(fault)
