@@ -6,16 +6,26 @@ waits for a Lua host, a compiler or Arrow who wants help, a completion, or anoth
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-try:  # half of what a start takes; until `run` is called, Python would show a traceback
-    from orderlab.commands import COMMANDS, PROGRAM
-    from orderlab.exit_codes import SIGPIPE, ExitCode, of_signal, run, tell
-except KeyboardInterrupt:
-    sys.exit(130)
+_signals = sys.modules["_signal"]  # there from the start; `signal` takes longer to import than Ctrl-C may wait
+_heard = _signals.getsignal(_signals.SIGINT)
+try:  # half of what a start takes, in which Python would show a traceback, or lose what it raises in a callback
+    if _heard is _signals.default_int_handler:
+        _signals.signal(_signals.SIGINT, lambda *_: os._exit(130))
+except ValueError:  # not the main thread of a program that imports this
+    _heard = None
+
+from collections.abc import Sequence  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import TYPE_CHECKING  # noqa: E402
+
+from orderlab.commands import COMMANDS, PROGRAM  # noqa: E402
+from orderlab.exit_codes import SIGPIPE, ExitCode, of_signal, run, tell  # noqa: E402
+
+if _heard is _signals.default_int_handler:
+    _signals.signal(_signals.SIGINT, _heard)
 
 if TYPE_CHECKING:
     import typer

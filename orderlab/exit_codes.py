@@ -9,6 +9,7 @@ known yet, a command has the shell's code of that signal, which is no verdict.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import os
@@ -126,6 +127,9 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2
 
 def run(program: Callable[[], int | None], name: str) -> NoReturn:
     """End this process with what ``program`` returns (0 for None), or with the code of what it raises."""
+    is_heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_heard:  # and until there is something to tell, Ctrl-C ends this process without a word
+        signal.signal(signal.SIGINT, lambda *_: os._exit(of_signal(signal.SIGINT)))
     for stream in ("stdout", "stderr"):
         if getattr(sys, stream) is None:  # closed by the caller, who wants the exit code only
             setattr(sys, stream, Path(os.devnull).open("w"))  # noqa: SIM115
@@ -134,8 +138,8 @@ def run(program: Callable[[], int | None], name: str) -> NoReturn:
         sys.exit(ExitCode.UNUSABLE)
     global _hand_over
     _hand_over = hand_over = _decided_by_parent(name) if runs_code_of_user(sys.argv[1:]) else None
-    _end_in_order()
     try:
+        _end_in_order(is_heard)
         with _deciding_the_end(name) if hand_over is None else contextlib.nullcontext():
             code = int(program() or 0)
         if code == of_signal(signal.SIGINT):
@@ -149,7 +153,17 @@ def run(program: Callable[[], int | None], name: str) -> NoReturn:
         code = ended_by(error, name)
     if hand_over is not None:
         hand_over(code)
+        _end_threads(code)
     sys.exit(code)
+
+
+def _end_threads(code: int) -> None:
+    """End this process at once where code of the user's has left threads that Python would wait for."""
+    if any(not one.daemon for one in threading.enumerate() if one is not threading.main_thread()):
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
 
 
 def leave(code: int) -> NoReturn:
@@ -228,14 +242,16 @@ _unheard: dict[int, float] = {}
 """Since when which signal waits."""
 
 
-def _end_in_order() -> None:
-    """Raise KeyboardInterrupt or Terminated when a signal asks this process to end, unless its caller has said what is
-    to be done then."""
+def _end_in_order(is_heard: bool) -> None:
+    """Raise KeyboardInterrupt (if Ctrl-C ``is_heard``) or Terminated when a signal asks this process to end, unless its
+    caller has said what is to be done then."""
     asking = [number for number in ENDING if signal.getsignal(number) == signal.SIG_DFL]
     for number in asking:
         signal.signal(number, _interrupt)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    if is_heard:
         signal.signal(signal.SIGINT, _interrupt)
+        # What is left to do then is Python's, which would tell of an interruption by a traceback.
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
     _ask_again_where_lost()
     if not hasattr(os, "register_at_fork"):
         return

@@ -564,3 +564,32 @@ def test_without_the_signals_of_unix_a_command_ends_as_it_should(
     monkeypatch.delattr(signal, "SIGHUP")
     monkeypatch.delattr(os, "register_at_fork")
     assert code("check", tmp_path / "h.jsonl", "--law", "fifo") == 0
+
+
+INTERRUPTED_AT = """
+import os, runpy, signal, sys
+place = sys.argv.pop(1)
+
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == place:
+            os.killpg(0, signal.SIGINT)
+
+if place == "fork":
+    at = os.fork
+    os.fork = lambda: (os.killpg(0, signal.SIGINT), at())[1]
+else:
+    sys.meta_path.insert(0, Interrupts())
+runpy.run_module("orderlab", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize("command", ["--help", "validate lua/limiter --trust-adapter --effort quick --no-cache"])
+@pytest.mark.parametrize("place", ["orderlab.commands", "orderlab.model.errors", "orderlab.application", "fork"])
+def test_ctrl_c_while_a_command_starts_is_no_traceback_and_no_verdict(command: str, place: str) -> None:
+    """As from a terminal, which tells every process of the group."""
+    if place == "fork" and command == "--help":
+        return  # runs nobody's code, so that nothing is forked
+    line = [sys.executable, "-c", INTERRUPTED_AT, place, *command.split()]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, start_new_session=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

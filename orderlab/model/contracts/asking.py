@@ -8,12 +8,11 @@ ones, since a contract that draws random numbers would make each verdict a matte
 from __future__ import annotations
 
 import inspect
-import signal
-import threading
 from collections.abc import Callable, Hashable, Sequence
 from itertools import islice
 from typing import Any
 
+from orderlab.model.code_of_user import Guard, ended, told
 from orderlab.model.contracts.base import (
     AnyOf,
     Call,
@@ -30,10 +29,6 @@ ANSWERS_MAX = 4096
 """Of one question: outcomes of a call, calls of a client, deadlines of a state."""
 
 
-SECONDS_MAX = 20.0
-"""Processor time of one question. It only stops what would not end: no verdict depends on it."""
-
-
 TWICE_FIRST, TWICE_EVERY = 300, 50
 """The first questions are asked twice, then one of so many."""
 
@@ -43,10 +38,6 @@ REMEMBERED_MAX = 20_000
 
 
 CLIENTS_MAX, STEPS_MAX = 8, 20
-
-
-class _TimedOut(Exception):
-    """A question took more than SECONDS_MAX."""
 
 
 Given = Callable[[], str]
@@ -64,6 +55,8 @@ class Asked:
     def __init__(self, contract: Contract) -> None:
         self.contract = contract
         self.name = type(contract).__name__
+        self._is_ours = type(contract).__module__.startswith("orderlab.")
+        self._guards: dict[str, Guard] = {}
         self._questions = 0
         # An answer depends on its question alone, and overlapping operations ask the same ones again with every reply.
         self._allowed: dict[Hashable, list[Outcome]] = {}
@@ -239,14 +232,18 @@ class Asked:
 
     def _ask(self, part: str, given: Given, question: Callable[[], Any]) -> Any:
         try:
-            return _ended(question)
+            if self._is_ours:
+                return ended(question)
+            with self._guard(part):
+                return ended(question)
         except (Exception, SystemExit) as error:
-            said = (
-                f"does not end within {SECONDS_MAX:g} s"
-                if isinstance(error, _TimedOut)
-                else f"{type(error).__name__}: {error}"
-            )
-            raise self._wrong(part, given, said, error) from error
+            raise self._wrong(part, given, told(error), error) from error
+
+    def _guard(self, part: str) -> Guard:
+        found = self._guards.get(part)
+        if found is None:
+            found = self._guards[part] = Guard(f"{self._place(part, None)}{self.name}.{part}")
+        return found
 
     def _list(self, part: str, given: Given, question: Callable[[], Any]) -> list[Any]:
         found = self._ask(part, given, lambda: list(islice(question(), ANSWERS_MAX + 1)))
@@ -266,7 +263,7 @@ class Asked:
 
     def _check_state(self, part: str, given: Given, state: Any) -> None:
         try:
-            hash(state)
+            ended(lambda: hash(state))
         except Exception as error:
             told = f"the state {_short(state)} cannot be hashed ({error}); use tuples, frozensets, frozen dataclasses"
             raise self._wrong(part, given, told) from None
@@ -339,36 +336,3 @@ def keep(known: dict[Any, Any], question: Hashable, answer: Any) -> None:
     if len(known) >= REMEMBERED_MAX:
         known.clear()
     known[question] = answer
-
-
-def _ended(question: Callable[[], Any]) -> Any:
-    """The answer. Raises _TimedOut after SECONDS_MAX of processor time; in the main thread, where alone signals
-    arrive."""
-    if threading.current_thread() is not threading.main_thread():
-        return question()
-    _Alarm.install()
-    signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS_MAX)
-    try:
-        return question()
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-
-
-class _Alarm:
-    """The handler of the timer. To ask whose it is costs more than most questions to a contract, so that is done now
-    and then."""
-
-    EVERY = 256
-    left = 0
-
-    @classmethod
-    def install(cls) -> None:
-        cls.left -= 1
-        if cls.left < 0:
-            cls.left = cls.EVERY
-            if signal.getsignal(signal.SIGVTALRM) is not _raise_endless:
-                signal.signal(signal.SIGVTALRM, _raise_endless)
-
-
-def _raise_endless(number: int, frame: object) -> None:
-    raise _TimedOut

@@ -153,10 +153,12 @@ class Comparison:
         return Outcome.UNKNOWN if self.no_longer_known or self.is_cut else Outcome.HOLDS
 
 
-def compare_isolated(old: Binding, new: Binding, compare: Callable[[], Comparison]) -> Comparison:
+def compare_isolated(
+    old: Binding, new: Binding, compare: Callable[[], Comparison], budget_s: float | None = None
+) -> Comparison:
     """What ``compare`` comes to in a process of its own. Raises WorkerDied when that ended by itself, and InputError
     for a script that could only be ended together with it."""
-    found = isolated(new, compare, lambda: [old, new], "the comparison")
+    found = isolated(new, compare, lambda: [old, new], "the comparison", budget_s)
     if isinstance(found, Runaway):
         raise InputError(f"{new.place}: {found.text}; validate each of the two alone")
     return found

@@ -84,7 +84,9 @@ class Kind(Protocol):
         ``bounded``."""
         from orderlab.properties.validation.isolated import Runaway, isolated, unjudged
 
-        found = isolated(binding, lambda: self.judged(binding, order), lambda: self.worlds_of(binding))
+        found = isolated(
+            binding, lambda: self.judged(binding, order), lambda: self.worlds_of(binding), budget_s=order.budget_s
+        )
         if not isinstance(found, Runaway):
             return found
         wanted = {*self.laws_of(binding, order.laws), "bounded"}
@@ -96,7 +98,7 @@ class Kind(Protocol):
         """As ``compared``, in a process of its own."""
         from orderlab.properties.comparison.differences import compare_isolated
 
-        return compare_isolated(old, new, lambda: self.compared(old, new, order))
+        return compare_isolated(old, new, lambda: self.compared(old, new, order), order.budget_s)
 
     def measured(self, binding: Binding, seed: int) -> tuple[Cost, dict[str, str]] | None:
         """What the kind's workload costs on a store, and what it does under each fault; None where the kind has no

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from orderlab.model import code_of_user
 from orderlab.model.errors import InputError, WorkerDied
 from orderlab.model.verdict import Outcome, Verdict
 from orderlab.properties.validation.verdicts import LawResult
@@ -41,16 +44,28 @@ class RunawayScript(Exception):
 
 
 def isolated(
-    binding: Binding, work: Callable[[], T], worlds: Callable[[], Sequence[Binding]], what: str = "validation"
+    binding: Binding,
+    work: Callable[[], T],
+    worlds: Callable[[], Sequence[Binding]],
+    what: str = "validation",
+    budget_s: float | None = None,
 ) -> T | Runaway:
     """What ``work`` on a store comes to in a process of its own, or the script that could only be ended together with
     it. Asked to end (Ctrl-C, SIGTERM), it comes to what is known by then.
 
-    ``worlds``: the store as it is tried, scaled down too. Raises WorkerDied when the process ended by itself: that is
+    ``worlds``: the store as it is tried, scaled down too. ``budget_s`` is for ``work`` to keep to; a contract that does
+    not let it is ended and named. Raises WorkerDied when the process ended by itself: that is
     no verdict on anything.
     """
+
+    def within_budget() -> T:
+        os.dup2(2, 1)  # what code of the user's prints is no part of the output
+        if budget_s is not None and code_of_user.noted is not None:
+            code_of_user.noted.set_deadline(time.monotonic() + budget_s)
+        return work()
+
     try:
-        answer: Finished[T] | Unfinished = watch(work, script_seconds_max=SCRIPT_SECONDS_MAX, in_order=True)
+        answer: Finished[T] | Unfinished = watch(within_budget, script_seconds_max=SCRIPT_SECONDS_MAX, in_order=True)
     except RunawayScript as runaway_script:
         answer = runaway_script.unfinished
     except UnsupportedCommand as error:

@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from orderlab.child import asked_to_end, dying_with_parent, ending_in_order, quiet_fork
+from orderlab.model import code_of_user
+from orderlab.model.code_of_user import Noted, Unanswered
 from orderlab.model.errors import InputError
 from orderlab.platform import resident_bytes_max
 
@@ -128,7 +130,7 @@ def watch(
     answer with what it knows (``orderlab.child.asked_to_end``, noted here as well); asked again, both end at once.
     Linux; elsewhere a script's time is wall time.
     """
-    heartbeat = Heartbeat()
+    heartbeat, noted = Heartbeat(), Noted(code_of_user.noted)
     die_with_parent = dying_with_parent()
     with _forking:  # both processes leave it, each with a lock of its own
         reading, writing = os.pipe()
@@ -138,9 +140,9 @@ def watch(
             os.close(writing)
     if child == 0:
         os.close(reading)
-        _work_in_child(work, heartbeat, writing, memory_bytes_max, die_with_parent, in_order)
+        _work_in_child(work, heartbeat, noted, writing, memory_bytes_max, die_with_parent, in_order)
     with os.fdopen(reading, "rb", buffering=0) as pipe:
-        watcher = _Watcher(child, heartbeat, script_seconds_max, seconds_max, is_cancelled, in_order)
+        watcher = _Watcher(child, heartbeat, noted, script_seconds_max, seconds_max, is_cancelled, in_order)
         try:
             answer = watcher.wait_in_order(pipe.fileno()) if in_order else watcher.wait(pipe.fileno())
         finally:
@@ -148,8 +150,11 @@ def watch(
     if isinstance(answer, Unfinished):
         return answer
     if not answer:  # what dies by itself is told otherwise, what ends as it should has answered
+        asked = noted.label()
         raise InputError(
-            "code of yours ended the process that ran it by os._exit(0), without a verdict; leave that out"
+            f"{asked}: ends the process that asks it by os._exit(0); leave that out"
+            if asked
+            else "code of yours ended the process that ran it by os._exit(0), without a verdict; leave that out"
         )
     is_value, payload = pickle.loads(answer)
     if is_value:
@@ -158,14 +163,14 @@ def watch(
 
 
 def _work_in_child(
-    work: Callable[[], object], heartbeat: Heartbeat, pipe: int, memory_bytes_max: int | None,
+    work: Callable[[], object], heartbeat: Heartbeat, noted: Noted, pipe: int, memory_bytes_max: int | None,
     die_with_parent: Callable[[], None], in_order: bool,
 ) -> None:  # fmt: skip
     """Never returns."""
     global current
     status = 1
     try:
-        current = heartbeat
+        current, code_of_user.noted, process = heartbeat, noted, os.getpid()
         if in_order:
             ending_in_order()
         faulthandler.disable()
@@ -178,8 +183,9 @@ def _work_in_child(
             answer = pickle.dumps((True, work()))
         except BaseException as error:
             answer = _pickled_error(error)
-        with os.fdopen(pipe, "wb") as stream:
-            stream.write(answer)
+        if os.getpid() == process:  # and not another one that code of the user's has made
+            with os.fdopen(pipe, "wb") as stream:
+                stream.write(answer)
         status = 0
     finally:
         os._exit(status)
@@ -211,6 +217,7 @@ class _Watcher:
         self,
         child: int,
         heartbeat: Heartbeat,
+        noted: Noted,
         script_seconds_max: float,
         seconds_max: float | None,
         is_cancelled: Callable[[], bool],
@@ -221,6 +228,7 @@ class _Watcher:
         """When this process is asked to end, the child must be as well."""
         self._child = child
         self._heartbeat = heartbeat
+        self._noted = noted
         self._script_seconds_max = script_seconds_max
         self._deadline = None if seconds_max is None else time.monotonic() + seconds_max
         self._status: int | None = None
@@ -230,6 +238,7 @@ class _Watcher:
         """The whole answer of the child, or why there is none."""
         answer = self._answer  # goes on where an interruption left it
         seen, since = self._heartbeat.count(), self._used_seconds()
+        unanswered = Unanswered(self._noted)
         while True:
             if select.select([pipe], [], [], POLL_SECONDS)[0]:
                 chunk = os.read(pipe, 1 << 16)
@@ -242,6 +251,8 @@ class _Watcher:
             if self._is_cancelled():
                 return Unfinished(CANCELLED, None, 0.0)
             count, used = self._heartbeat.count(), self._used_seconds()
+            if (why := unanswered.why(used)) is not None:
+                raise InputError(f"{self._noted.label()}: {why}; correct the contract")
             if count != seen or not count % 2:
                 seen, since = count, used
             elif used - since > self._script_seconds_max:
@@ -282,7 +293,10 @@ class _Watcher:
 
     def _died(self) -> Unfinished:
         status = self._reap()
+        asked = self._noted.label()
         reason = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+        if asked is not None:
+            raise InputError(f"{asked}: ends the process that asks it ({reason}); leave that out")
         return Unfinished(f"the process of the script died: {reason}", self._heartbeat.script(), 0.0, died=True)
 
     def _used_seconds(self) -> float:

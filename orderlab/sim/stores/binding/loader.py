@@ -7,9 +7,12 @@ import importlib
 import importlib.util
 import os
 import pickle
+import signal
 import stat
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, UnionType
@@ -17,8 +20,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from orderlab.model.code_of_user import Guard, limited, told
 from orderlab.model.errors import InputError, did_you_mean, shortened
 from orderlab.model.files import toml_of
+from orderlab.platform import ENDING
 from orderlab.sim.stores.binding.binding import Adapter, Binding
 from orderlab.sim.stores.binding.includes import composed
 from orderlab.sim.stores.binding.lua_text import check_syntax
@@ -291,15 +296,14 @@ def _made(kind: Any, place: str, store: ContractStore, bound: Mapping[str, froze
         raise InputError(f"{place}: promises: {store.specification} leaves nothing to settle; remove the table")
     settled = {} if promises is None else {"promises": check_promises(promises, store.promises, place), "bound": bound}
     try:
-        contract = kind(**settled)
+        with _running(kind, f"{place}: specification: {store.specification}"):
+            contract = kind(**settled)
         for name, fields in contract.operations.items():
             if not isinstance(name, str) or isinstance(fields, str) or not all(isinstance(one, str) for one in fields):
                 raise TypeError(f'operations[{name!r}] is {fields!r:.60}; write {{"{name}": ("field", ...)}}')
         pickle.dumps(contract)
     except (Exception, SystemExit) as error:
-        raise InputError(
-            f"{place}: specification: {store.specification} failed: {type(error).__name__}: {error}"
-        ) from None
+        raise InputError(f"{place}: specification: {store.specification} failed: {told(error)}") from None
     return contract
 
 
@@ -307,9 +311,10 @@ def _load_adapter(reference: str, binding: Binding, folders: list[Path], trusted
     place = f"{binding.place}: adapter"
     made = _load_class(reference, place, folders, trusted)
     try:
-        adapter: Adapter = made(binding)
-    except Exception as error:
-        raise InputError(f"{place}: {reference} failed: {type(error).__name__}: {error}") from None
+        with _running(made, f"{place}: {reference}"):
+            adapter: Adapter = made(binding)
+    except (Exception, SystemExit) as error:
+        raise InputError(f"{place}: {reference} failed: {told(error)}") from None
     return adapter
 
 
@@ -335,7 +340,8 @@ def _load_class(reference: str, place: str, folders: list[Path], trusted: bool) 
     module = importlib.util.module_from_spec(specification)
     sys.modules[specification.name] = module  # dataclasses and pickles look their module up
     try:
-        specification.loader.exec_module(module)
+        with _running(None, f"{place}: {reference}"):
+            specification.loader.exec_module(module)
         return getattr(module, class_name)
     except (Exception, SystemExit) as error:
         if isinstance(error, AttributeError) and error.obj is module and error.name == class_name:
@@ -345,7 +351,25 @@ def _load_class(reference: str, place: str, folders: list[Path], trusted: bool) 
                 if isinstance(value, type) and value.__module__ == module_name
             ]
             raise InputError(f"{place}: {name} has no class {class_name}; {did_you_mean(class_name, own)}") from None
-        raise InputError(f"{place}: {reference} failed: {type(error).__name__}: {error}") from None
+        raise InputError(f"{place}: {reference} failed: {told(error)}") from None
+
+
+@contextmanager
+def _running(of: Any, what: str) -> Iterator[None]:
+    """Around code of the user's (nothing is looked after where it is the suite's own): it has its time, what it prints
+    goes to standard error, the folder that this process is in and who hears of signals stay as they were."""
+    if of is not None and of.__module__.startswith("orderlab."):
+        yield
+        return
+    folder, heard = Path.cwd(), {number: signal.getsignal(number) for number in (signal.SIGINT, *ENDING)}
+    try:
+        with redirect_stdout(sys.stderr), Guard(what), limited():
+            yield
+    finally:
+        os.chdir(folder)
+        for number, handler in heard.items():
+            if signal.getsignal(number) is not handler and threading.current_thread() is threading.main_thread():
+                signal.signal(number, handler)
 
 
 def check_store(content: dict[str, Any], place: str) -> Store | ContractStore:

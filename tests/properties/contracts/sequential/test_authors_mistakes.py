@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model.contracts import asking
+from orderlab.model import code_of_user
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.engine.validation import validate_contract
@@ -129,7 +129,7 @@ def store(folder: Path, contract: str = GOOD, lua: str = LUA) -> Path:
 def test_a_mistake_of_the_author_is_one_line(
     tmp_path: Path, old: str, new: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "SECONDS_MAX", 0.5)
+    monkeypatch.setattr(code_of_user, "SECONDS_MAX", 0.5)
     assert old in GOOD
     store(tmp_path, GOOD.replace(old, new, 1))
     with pytest.raises(InputError, match=said) as raised:
