@@ -160,7 +160,7 @@ class Guard:
             done = f"sets the limit of recursion to {sys.getrecursionlimit()}"
             sys.setrecursionlimit(self._recursion)
         if len(sys.modules) != len(self._modules) and (missing := self._modules.keys() - sys.modules.keys()):
-            sys.modules.update({name: self._modules[name] for name in missing})
+            sys.modules.update(self._modules)  # those too that were imported anew meanwhile, as others
             done = f"removes {min(missing)} from sys.modules"
         if len(sys.path) < self._path:
             sys.path[:] = self._paths
@@ -212,7 +212,7 @@ def _path() -> list[str]:
 
 
 def _nowhere() -> TextIO:
-    return Path(os.devnull).open("w")  # noqa: SIM115
+    return Path(os.devnull).open("w")
 
 
 def ended(question: Callable[[], T]) -> T:

@@ -34,7 +34,7 @@ HOSTILE = [
     ("sleeps", "import time; time.sleep(1e6)", r"outcomes: does not end: it has waited for 1 s"),
     (
         "swallows what ends it",
-        "\n        while True:\n            try:\n                while 1: pass\n            except BaseException: pass",
+        "\n        while 1:\n            try:\n                while 1: pass\n            except BaseException: pass",
         r"outcomes: does not end",
     ),
 ]
@@ -103,10 +103,11 @@ def test_a_budget_ends_what_does_not_end(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.usefixtures("hasty")
 def test_what_it_does_when_it_is_loaded_is_told_as_well(tmp_path: Path, where: str, does: str, message: str) -> None:
     given: dict[str, str] = {where: f"{does}\n" if where == "at_import" else does}
-    streams = sys.stdout, sys.stderr
+    before = sys.stdout, sys.stderr, dict(sys.modules)
     with pytest.raises(InputError, match=message):
         load_binding(store(tmp_path, **given), trust_adapter=True)
-    assert streams == (sys.stdout, sys.stderr)
+    assert before[:2] == (sys.stdout, sys.stderr)
+    assert [name for name, module in before[2].items() if sys.modules.get(name) is not module] == []
 
 
 def test_loading_leaves_folder_and_signals_as_they_were(tmp_path: Path) -> None:
