@@ -1,7 +1,7 @@
 """Python of a user's that runs in this process (a contract, an adapter): which part of it is being asked, and what it
 spoils of the process.
 
-What is asked is noted in memory that a parent shares (``Noted``), so that what never comes back, or ends the process,
+What is asked is noted in memory that a parent shares (``Questions``), so that what never comes back, or ends the process,
 is told by the name of the part that did so. What it leaves behind that all else lives in (standard streams, the limit
 of recursion, modules, a second process) is put right and told as the mistake of its author. Not looked after: names of
 ``builtins``, open files, and what is done to objects of other modules.
@@ -33,7 +33,7 @@ WAITING_S_MAX = 60.0
 WORKING_S_MIN = 1.0
 
 
-class TimedOut(Exception):
+class Endless(Exception):
     """A question took more than SECONDS_MAX."""
 
     def __str__(self) -> str:
@@ -46,10 +46,10 @@ class Spoiled(Exception):
 
 def told(error: BaseException) -> str:
     """What came of code of the user's instead of an answer."""
-    return str(error) if isinstance(error, (TimedOut, Spoiled)) else f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, (Endless, Spoiled)) else f"{type(error).__name__}: {error}"
 
 
-class Noted:
+class Questions:
     """Shared memory in which a child notes what it asks of the user's code, and when its budget is over."""
 
     _COUNTS = struct.Struct("=QQ")
@@ -58,7 +58,7 @@ class Noted:
     _LABEL_AT = _COUNTS.size + _DEADLINE.size
     _LABEL_BYTES = 1024
 
-    def __init__(self, inherited: Noted | None = None) -> None:
+    def __init__(self, inherited: Questions | None = None) -> None:
         self._memory = mmap.mmap(-1, self._LABEL_AT + self._LABEL_BYTES)
         self._count = 0
         if inherited is not None and (deadline := inherited.deadline_s) is not None:
@@ -95,7 +95,7 @@ class Noted:
         return float(self._DEADLINE.unpack_from(self._memory, self._COUNTS.size)[0]) or None
 
 
-noted: Noted | None = None
+noted: Questions | None = None
 """Of this process, if it is a child that somebody watches (``orderlab.sim.redis.lua.watchdog``)."""
 
 
@@ -105,7 +105,7 @@ class Unanswered:
     POLL_S_MAX = 1.0
     """Of the time between two looks; a parent that was stopped meanwhile knows of no more."""
 
-    def __init__(self, notes: Noted) -> None:
+    def __init__(self, notes: Questions) -> None:
         self._notes = notes
         self._seen, self._since_cpu_s, self._waited_s, self._looked_s = -1, 0.0, 0.0, time.monotonic()
 
@@ -216,7 +216,7 @@ def _nowhere() -> TextIO:
 
 
 def ended(question: Callable[[], T]) -> T:
-    """The answer. Raises TimedOut after SECONDS_MAX of processor time; in the main thread, where alone signals
+    """The answer. Raises Endless after SECONDS_MAX of processor time; in the main thread, where alone signals
     arrive."""
     if threading.current_thread() is not threading.main_thread():
         return question()
@@ -267,4 +267,4 @@ class _Alarm:
 
 
 def _raise_endless(number: int, frame: object) -> None:
-    raise TimedOut
+    raise Endless

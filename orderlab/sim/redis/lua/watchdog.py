@@ -25,7 +25,7 @@ from typing import Generic, TypeVar
 
 from orderlab.child import asked_to_end, dying_with_parent, ending_in_order, quiet_fork
 from orderlab.model import code_of_user
-from orderlab.model.code_of_user import Noted, Unanswered
+from orderlab.model.code_of_user import Questions, Unanswered
 from orderlab.model.errors import InputError
 from orderlab.platform import resident_bytes_max
 
@@ -130,7 +130,7 @@ def watch(
     answer with what it knows (``orderlab.child.asked_to_end``, noted here as well); asked again, both end at once.
     Linux; elsewhere a script's time is wall time.
     """
-    heartbeat, noted = Heartbeat(), Noted(code_of_user.noted)
+    heartbeat, noted = Heartbeat(), Questions(code_of_user.noted)
     die_with_parent = dying_with_parent()
     with _forking:  # both processes leave it, each with a lock of its own
         reading, writing = os.pipe()
@@ -163,7 +163,7 @@ def watch(
 
 
 def _work_in_child(
-    work: Callable[[], object], heartbeat: Heartbeat, noted: Noted, pipe: int, memory_bytes_max: int | None,
+    work: Callable[[], object], heartbeat: Heartbeat, noted: Questions, pipe: int, memory_bytes_max: int | None,
     die_with_parent: Callable[[], None], in_order: bool,
 ) -> None:  # fmt: skip
     """Never returns."""
@@ -217,7 +217,7 @@ class _Watcher:
         self,
         child: int,
         heartbeat: Heartbeat,
-        noted: Noted,
+        noted: Questions,
         script_seconds_max: float,
         seconds_max: float | None,
         is_cancelled: Callable[[], bool],

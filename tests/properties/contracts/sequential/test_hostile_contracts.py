@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from orderlab.model import code_of_user
-from orderlab.model.code_of_user import Guard, Noted, Spoiled, Unanswered
+from orderlab.model.code_of_user import Guard, Questions, Spoiled, Unanswered
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.kind import kind_of
@@ -152,7 +152,7 @@ def test_when_a_question_counts_as_endless(
 ) -> None:
     clock = [1000.0]
     monkeypatch.setattr(code_of_user.time, "monotonic", lambda: clock[0])
-    notes = Noted()
+    notes = Questions()
     if deadline_s is not None:
         notes.set_deadline(1000.0 + deadline_s)
     notes.begin(b"a question")
