@@ -7,8 +7,10 @@ cache folder. Timed is what a user waits for afterwards: a process from start to
 ``script_transitions_per_s`` explores the real scripts of ``lua/session`` (2 writers, 1 reader, 4 messages), each step
 judged, in seconds of one core from an empty memory: finding out what the scripts do, judging it, and the search itself.
 ``two_workers_vs_one`` is an interpreted search shared by two processes against the same search in one; it needs two
-cores that nobody else uses. Where others use them, the processor time in ``detail`` tells more: SPIN's against ours,
-and one process's against that of the busier of two.
+cores that nobody else uses. What the machine itself allows is measured in the same rounds: two searches that know
+nothing of each other, side by side, against one alone (``machine_ceiling`` in ``detail``, 2 on two free cores), and
+``two_workers_vs_ceiling``, the shared search against that. Where others use the cores, the processor time in ``detail``
+tells more: SPIN's against ours, and one process's against that of the busier of two.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.timing import Contender, report, take_turns
+from orderlab.child import quiet_fork
 from orderlab.model.classics.two_phase_commit import TwoPhaseCommit
 from orderlab.model.errors import InputError
 from orderlab.model.explorer.search import Options, search
@@ -107,6 +110,18 @@ def shared_search(workers: int) -> int:
     return found.space.count
 
 
+def side_by_side() -> int:
+    """The same search by one worker, here and at the same time in a child; returns the distinct states of both."""
+    with quiet_fork():
+        child = os.fork()
+    if child == 0:
+        shared_search(1)
+        os._exit(0)
+    states = shared_search(1)
+    assert os.waitpid(child, 0)[1] == 0
+    return 2 * states
+
+
 def processor_s(who: int) -> float:
     """Processor time of this process, or of its children that have ended."""
     used = resource.getrusage(who)
@@ -172,9 +187,8 @@ def run(rounds: int = 5) -> dict[str, Any]:
             Contender(name, lambda: None, work, of_all) for name, work in (("spin", spin.work), ("orderlab", ours.work))
         ]
         timings = take_turns(contenders, rounds)
-    sharing = take_turns(
-        [Contender(f"{n} workers", lambda: None, partial(shared_search, n), BusierOfTwo()) for n in (1, 2)], rounds
-    )
+    sharers = [Contender(f"{n} workers", lambda: None, partial(shared_search, n), BusierOfTwo()) for n in (1, 2)]
+    sharing = take_turns([*sharers, Contender("side by side", lambda: None, side_by_side, BusierOfTwo())], rounds)
     scripts_per_s, scripts = script_transitions(rounds)
     states = sum(DISTINCT_STATES.values())
     inside_s = statistics.median(ours.inside_s[-rounds:])
@@ -188,6 +202,8 @@ def run(rounds: int = 5) -> dict[str, Any]:
         "workers": {
             "specification": f"two-phase commit, {SHARED_MANAGERS} managers, interpreted",
             "cores": os.cpu_count(),
+            "machine_ceiling": round(sharing.ratio("side by side", "1 workers"), 3),
+            "two_workers_vs_ceiling": round(sharing.ratio("2 workers", "side by side"), 3),
             "one_vs_busier_of_two_by_processor_time": round(sharing.core_ratio("2 workers", "1 workers"), 3),
         },
         "rounds": rounds,

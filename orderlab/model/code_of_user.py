@@ -2,9 +2,9 @@
 spoils of the process.
 
 What is asked is noted in memory that a parent shares (``Questions``), so that what never comes back, or ends the
-process, is told by the name of the part that did so. What it leaves behind that all else lives in (standard streams, the limit
-of recursion, modules, a second process) is put right and told as the mistake of its author. Not looked after: names of
-``builtins``, open files, and what is done to objects of other modules.
+process, is told by the name of the part that did so. What it leaves behind that all else lives in (standard streams,
+the limit of recursion, modules, a second process) is put right and told as the mistake of its author. Not looked after:
+names of ``builtins``, open files, and what is done to objects of other modules.
 """
 
 from __future__ import annotations
