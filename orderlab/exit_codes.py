@@ -159,7 +159,7 @@ def run(program: Callable[[], int | None], name: str) -> NoReturn:
 
 def _end_threads(code: int) -> None:
     """End this process at once where code of the user's has left threads that Python would wait for."""
-    if any(not one.daemon for one in threading.enumerate() if one is not threading.main_thread()):
+    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
             sys.stderr.flush()

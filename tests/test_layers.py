@@ -35,9 +35,9 @@ and that judges nothing."""
 SCRIPTS = ("spark_sweeps.main",)
 """Run by their path, as the command line is by its name, and imported by nobody: they belong to it wherever they
 lie."""
-BELOW = ("exit_codes", "child", "platform")
-"""How processes end, and what the system has: below every room, as each has modules that are run by name, or
-children."""
+BELOW = ("exit_codes", "child", "code_of_user", "platform")
+"""How processes end, what code of a user does to them, and what the system has: below every room, as each has modules
+that are run by name, or children."""
 EXCEPTIONS: frozenset[tuple[str, str]] = frozenset()
 CIRCLES: dict[str, int] = {}
 """Modules that import each other in a circle, by room and number; none elsewhere. May only shrink."""

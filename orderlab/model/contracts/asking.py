@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Sequence
 from itertools import islice
 from typing import Any
 
-from orderlab.model.code_of_user import Guard, ended, told
+from orderlab.code_of_user import Guard, described, ended
 from orderlab.model.contracts.base import (
     AnyOf,
     Call,
@@ -237,13 +237,12 @@ class Asked:
             with self._guard(part):
                 return ended(question)
         except (Exception, SystemExit) as error:
-            raise self._wrong(part, given, told(error), error) from error
+            raise self._wrong(part, given, described(error), error) from error
 
     def _guard(self, part: str) -> Guard:
-        found = self._guards.get(part)
-        if found is None:
-            found = self._guards[part] = Guard(f"{self._place(part, None)}{self.name}.{part}")
-        return found
+        if part not in self._guards:
+            self._guards[part] = Guard(f"{self._place(part, None)}{self.name}.{part}")
+        return self._guards[part]
 
     def _list(self, part: str, given: Given, question: Callable[[], Any]) -> list[Any]:
         found = self._ask(part, given, lambda: list(islice(question(), ANSWERS_MAX + 1)))

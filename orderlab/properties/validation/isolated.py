@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from orderlab.model import code_of_user
+from orderlab import code_of_user
 from orderlab.model.errors import InputError, WorkerDied
 from orderlab.model.verdict import Outcome, Verdict
 from orderlab.properties.validation.verdicts import LawResult

@@ -23,9 +23,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from orderlab import code_of_user
 from orderlab.child import asked_to_end, dying_with_parent, ending_in_order, quiet_fork
-from orderlab.model import code_of_user
-from orderlab.model.code_of_user import Questions, Unanswered
+from orderlab.code_of_user import Questions, Unanswered
 from orderlab.model.errors import InputError
 from orderlab.platform import resident_bytes_max
 

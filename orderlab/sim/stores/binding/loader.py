@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from orderlab.model.code_of_user import Guard, limited, told
+from orderlab.code_of_user import Guard, described, limited
 from orderlab.model.errors import InputError, did_you_mean, shortened
 from orderlab.model.files import toml_of
 from orderlab.platform import ENDING
@@ -303,7 +303,7 @@ def _made(kind: Any, place: str, store: ContractStore, bound: Mapping[str, froze
                 raise TypeError(f'operations[{name!r}] is {fields!r:.60}; write {{"{name}": ("field", ...)}}')
         pickle.dumps(contract)
     except (Exception, SystemExit) as error:
-        raise InputError(f"{place}: specification: {store.specification} failed: {told(error)}") from None
+        raise InputError(f"{place}: specification: {store.specification} failed: {described(error)}") from None
     return contract
 
 
@@ -314,7 +314,7 @@ def _load_adapter(reference: str, binding: Binding, folders: list[Path], trusted
         with _running(made, f"{place}: {reference}"):
             adapter: Adapter = made(binding)
     except (Exception, SystemExit) as error:
-        raise InputError(f"{place}: {reference} failed: {told(error)}") from None
+        raise InputError(f"{place}: {reference} failed: {described(error)}") from None
     return adapter
 
 
@@ -351,7 +351,7 @@ def _load_class(reference: str, place: str, folders: list[Path], trusted: bool) 
                 if isinstance(value, type) and value.__module__ == module_name
             ]
             raise InputError(f"{place}: {name} has no class {class_name}; {did_you_mean(class_name, own)}") from None
-        raise InputError(f"{place}: {reference} failed: {told(error)}") from None
+        raise InputError(f"{place}: {reference} failed: {described(error)}") from None
 
 
 @contextmanager

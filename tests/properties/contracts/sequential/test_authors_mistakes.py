@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model import code_of_user
+from orderlab import code_of_user
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.engine.validation import validate_contract

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.model import code_of_user
-from orderlab.model.code_of_user import Guard, Questions, Spoiled, Unanswered
+from orderlab import code_of_user
+from orderlab.code_of_user import Guard, Questions, Spoiled, Unanswered
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.kind import kind_of

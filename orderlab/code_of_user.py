@@ -44,7 +44,7 @@ class Spoiled(Exception):
     """What was asked has left the process in another state than all else needs. The argument says what it did."""
 
 
-def told(error: BaseException) -> str:
+def described(error: BaseException) -> str:
     """What came of code of the user's instead of an answer."""
     return str(error) if isinstance(error, (Endless, Spoiled)) else f"{type(error).__name__}: {error}"
 
