@@ -63,8 +63,7 @@ def _gather(gathered: Serial, scenario: Scenario, run: FinishedRun) -> None:
     """Add what came of one order."""
     gathered.uses_marks |= bool(run.marks.used) or scenario.finally_ is not None
     gathered.marked |= run.marks.used | ({"finally"} if scenario.finally_ is not None else set())
-    is_failed = any(isinstance(lane.error, AssertionError) for lane in run.execution.lanes.values())
-    if (run.violation is not None or is_failed) and gathered.violation is None:
+    if (run.violation is not None or _failed_assertion(run) is not None) and gathered.violation is None:
         gathered.violation = run
     if run.execution.is_stuck:
         gathered.is_stuck = True
@@ -130,6 +129,9 @@ def judged(scenario: Scenario, run: FinishedRun, expected: Serial) -> tuple[str,
     expected.marked |= run.marks.used
     if run.violation is not None:
         return run.violation.law, run.violation.what
+    failed = _failed_assertion(run)
+    if failed is not None:
+        return failed
     outcome = run.outcome
     if outcome is None:
         return None
@@ -143,8 +145,6 @@ def judged(scenario: Scenario, run: FinishedRun, expected: Serial) -> tuple[str,
             continue
         error = run.execution.lanes[str(number)].error
         assert error is not None
-        if isinstance(error, AssertionError):
-            return "assertion", f"client {number}: {str(error) or 'assertion failed'}"
         if (number, end) in expected.exceptions or (troubled and _tells_of_trouble(error)):
             continue
         return "no-foreign-exception", f"client {number} {end} ({error}); in no order one after the other does it"
@@ -156,6 +156,14 @@ def judged(scenario: Scenario, run: FinishedRun, expected: Serial) -> tuple[str,
     ):
         return None
     return "serializable", _difference(outcome, expected)
+
+
+def _failed_assertion(run: FinishedRun) -> tuple[str, str] | None:
+    """The assertion that a client, or a thread of one, has died of; what is raised in one that is dying is none."""
+    for name, lane in run.execution.lanes.items():
+        if isinstance(lane.error, AssertionError) and not lane.kills:
+            return "assertion", f"client {name}: {str(lane.error) or 'assertion failed'}"
+    return None
 
 
 def _tells_of_trouble(error: BaseException) -> bool:

@@ -147,3 +147,26 @@ def test_it_is_told_that_a_client_did_not_begin_later_still() -> None:
     told = "not visited: orders in which a client begins after 3 or more pauses of others"
     assert race(scenario(clients=[sleeps, pushes])(nothing)).how_far.endswith(told)
     assert told not in race(scenario(clients=[pops(1), pushes])(nothing)).how_far
+
+
+def test_a_thread_that_dies_of_an_assertion_is_told_by_its_name() -> None:
+    def looks(redis: Any) -> None:
+        assert redis.get("n") != b"1", "one is a lonely number"
+
+    def client(redis: Any) -> None:
+        redis.incr("n")
+        redis.incr("n")
+        thread = threading.Thread(target=looks, args=(redis,))
+        thread.start()
+        thread.join()
+
+    def lonely(redis: Any) -> None:
+        redis.incr("n")
+        thread = threading.Thread(target=looks, args=(redis,))
+        thread.start()
+        thread.join()
+
+    assert race(scenario(clients=1)(client)).law == ""
+    verdict = race(scenario(clients=1)(lonely))
+    assert verdict.law == "assertion"
+    assert verdict.what.startswith("client 0.1: one is a lonely number")
