@@ -35,6 +35,8 @@ class Violation(NamedTuple):
 
     laws: tuple[str, ...]
     text: str
+    is_open: bool = False
+    """No law is broken whichever state the store was in: one of these is, and which, what was seen does not tell."""
 
 
 class Candidate(NamedTuple):
@@ -263,6 +265,7 @@ class Judge:
 
     def _wrong(self, call: Call, reply: Reply, before: Sequence[State]) -> Violation:
         """Which laws the reply breaks: those that no candidate keeps, else those that some candidate breaks."""
+        is_open = False
         if isinstance(reply, Failed):
             laws = [SPECIFICATION]
         else:
@@ -270,7 +273,9 @@ class Judge:
             for name, said in verdicts.items():
                 self.tested[name] += any(verdict is not None for verdict in said)
             laws = [name for name, told in verdicts.items() if told and all(verdict is False for verdict in told)]
-            laws = laws or [name for name, told in verdicts.items() if False in told] or [SPECIFICATION]
+            perhaps = [name for name, told in verdicts.items() if False in told]
+            is_open = not laws and len(perhaps) > 1
+            laws = laws or perhaps or [SPECIFICATION]
         if self._stopped:
             laws = [ALL_OR_NOTHING, *(() if self._is_foreign else laws)]
         allowed = sorted(
@@ -288,7 +293,7 @@ class Judge:
         )
         if self._stopped:
             told += f" (after {self._stopped})"
-        return Violation(tuple(laws), told)
+        return Violation(tuple(laws), told, is_open)
 
 
 def _replies(events: Sequence[Event]) -> dict[int, Reply]:

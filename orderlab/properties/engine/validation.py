@@ -320,15 +320,22 @@ class ContractJudge(Judge):
 
     def reproduced(self, finding: Finding) -> ContractTrace | None:
         """Made short; None for what is broken for another reason than the law says."""
+        if finding.law != ALL_OR_NOTHING and self.of_contract.is_another_law(finding.trace, finding.law):
+            self._forget(finding)
+            return None
         trace: ContractTrace = shortened(finding.trace, finding.law, self.of_contract, PlainerCalls())
         if self.reruns.law_broken(trace, finding.law) is None:
             return None
         if is_accepted(self.binding, self.findings, finding.law, trace.steps):
             # What befell the run before it was short had nothing to do with it.
-            known = self.findings.by_law[finding.law]
-            self.findings.by_law[finding.law] = [one for one in known if one is not finding]
+            self._forget(finding)
             return None
         return trace
+
+    def _forget(self, finding: Finding) -> None:
+        """It is no finding of this law: nobody shall hear that it was not reproduced."""
+        known = self.findings.by_law[finding.law]
+        self.findings.by_law[finding.law] = [one for one in known if one is not finding]
 
     def full_scale(self, law: str) -> list[Finding]:
         """What is broken for the reason that the law says."""

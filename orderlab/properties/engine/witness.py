@@ -3,7 +3,7 @@ server."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from orderlab.model.contracts.client_steps import (
     Wait,
     fault_of,
 )
-from orderlab.model.contracts.judge import TooManyStates
+from orderlab.model.contracts.judge import TooManyStates, Violation
 from orderlab.properties.engine.crowd_sizes import crowding, pages_of
 from orderlab.properties.engine.marking import is_variant
 from orderlab.properties.engine.reruns import TakenAgain
@@ -54,6 +54,8 @@ class ContractReruns(TakenAgain):
         pages = pages_of(self._run.binding, *others)
         self._at_any_time = frozenset((*crowding(self._run.contract, pages), *also))
         self.spent = 0
+        self._last: Violation | None = None
+        """What the step that was taken last broke."""
 
     @property
     def binding(self) -> Binding:
@@ -97,6 +99,7 @@ class ContractReruns(TakenAgain):
                 if isinstance(step, Begin) and not self._is_legal(run, step):
                     return
                 report = run.perform(step)
+                self._last = report.violation
                 yield at, report
                 if report.diverges:
                     return
@@ -108,9 +111,46 @@ class ContractReruns(TakenAgain):
     def law_broken(self, trace: ContractTrace, law: str, words: str = "") -> Broken | None:
         """As of any trace, for the reason that the law says."""
         found = super().law_broken(trace, law, words)
+        if found is None:
+            return None
+        steps, violation = trace.steps[: found[0]], self._last
         with self.clocks_of(trace):
-            is_reason = found is None or law != ALL_OR_NOTHING or self.is_about_atomicity(trace.steps[: found[0]])
+            if law == ALL_OR_NOTHING:
+                is_reason = self.is_about_atomicity(steps)
+            else:
+                is_open = violation is not None and violation.is_open
+                is_reason = not is_open or law in self.laws_once_known(steps, violation.laws if violation else ())
         return found if is_reason else None
+
+    def is_another_law(self, trace: ContractTrace, law: str) -> bool:
+        """Whether the trace ends with what breaks one of several laws, and it is not this one."""
+        return super().law_broken(trace, law) is not None and self.law_broken(trace, law) is None
+
+    def laws_once_known(self, steps: Steps, laws: Collection[str]) -> set[str]:
+        """Which of the laws the last step breaks once it is known what became of what was stopped: a reply that was
+        lost is heard, anything else is left out, or carried out whole. All of them where none is broken then."""
+        part_way, told = self._stopped_part_way(steps), set[str]()
+        heard = tuple(
+            replace(step, trouble=None)
+            if isinstance(step, Begin | Resume) and step.trouble is not None and at not in part_way
+            else step
+            for at, step in enumerate(steps)
+        )
+        without = tuple(step for at, step in enumerate(heard) if at not in part_way)
+        whole = tuple(
+            replace(step, trouble=None) if at in part_way and isinstance(step, Begin | Resume) else step
+            for at, step in enumerate(heard)
+        )
+        for variant in dict.fromkeys((without, whole)):
+            run = self.run
+            with suppress(TooManyStates):
+                for at, step in enumerate(variant, 1):
+                    self.spent += weight(step)
+                    report = run.perform(step)
+                    if report.diverges:
+                        told |= {one.law for one in report.discrepancies} if at == len(variant) else set()
+                        break
+        return told & {*laws} or {*laws}
 
     def laws_at_the_end(self, trace: ContractTrace) -> tuple[str, ...]:
         """The laws that the last step breaks; none where one before it breaks any."""
