@@ -328,6 +328,10 @@ class Rounds:
     def is_staying(self, number: int) -> bool:
         return not self.came or number < len(self.run.clients) - 1
 
+    def who(self, number: int) -> int:
+        """The client of that place: one that came has a number of its own."""
+        return number if self.is_staying(number) else number + self.came
+
     def take(self) -> dict[str, int] | None:
         """One round: what every client finds worth trying, with what the replies lead to, then rest. The most
         Redis calls of each operation, or None when a reply breaks a law."""
@@ -339,8 +343,7 @@ class Rounds:
             run.clients[number] = run.clients[number]._replace(seen=_remembered(run.clients[number].seen))
             made: Counter[Call | str] = Counter()
             for _ in range(CALLS_MAX):
-                who = number if self.is_staying(number) else number + self.came
-                call = _untried(run.judge.asked.calls(who, run.clients[number].seen), made, 1 + self.is_draining)
+                call = _untried(run.judge.asked.calls(self.who(number), run.clients[number].seen), made, 1 + self.is_draining)
                 if call is None:
                     break
                 made.update((call, call.name))
@@ -360,7 +363,7 @@ class Rounds:
 
     def perform(self, step: ClientStep) -> Report:
         report = self.run.perform(step)
-        self.steps.append(step)
+        self.steps.append(step if isinstance(step, Wait) else replace(step, client=self.who(step.client)))
         if report.violation is not None:
             self.broken = tuple(self.steps), tuple(report.discrepancies)
         if self.is_first:

@@ -24,7 +24,7 @@ from orderlab.model.contracts.judge import TooManyStates, Violation
 from orderlab.properties.engine.crowd_sizes import crowding, pages_of
 from orderlab.properties.engine.marking import is_variant
 from orderlab.properties.engine.reruns import TakenAgain
-from orderlab.properties.engine.run import BESIDE_SERVERS, LIMIT_WORD, ContractRun, Report
+from orderlab.properties.engine.run import BESIDE_SERVERS, LIMIT_WORD, ClientState, ContractRun, Report
 from orderlab.properties.harness.recording import LuaLine, line_to_look_at, lines_run
 from orderlab.properties.witness.shortening import Broken
 from orderlab.properties.witness.telling import states_told
@@ -51,6 +51,7 @@ class ContractReruns(TakenAgain):
         the stores that it is compared with, whose pages make crowds as its own do."""
         self._run = make()
         self._start, self._skews_ms = self._run.state, self._run.skews_ms
+        self._clients = len(self._run.clients)
         pages = pages_of(self._run.binding, *others)
         self._at_any_time = frozenset((*crowding(self._run.contract, pages), *also))
         self.spent = 0
@@ -70,7 +71,11 @@ class ContractReruns(TakenAgain):
 
     @contextmanager
     def clocks_of(self, trace: ContractTrace) -> Iterator[None]:
-        """Have clients look at the clocks that they have in ``trace``."""
+        """Have clients look at the clocks that they have in ``trace``, and as many of them as it has."""
+        if (more := trace.clients - len(self._start.clients)) > 0 and not self._run.watches:
+            self._start = self._start._replace(clients=(*self._start.clients, *[ClientState()] * more))
+            self._run.connections = []
+            self._run.go_to(self._start)
         self._run.set_clocks(trace.skews_ms)
         try:
             yield
@@ -81,9 +86,9 @@ class ContractReruns(TakenAgain):
         """``steps`` as a trace of this store."""
         run = self._run
         kind = type(run.contract).__name__
-        return ContractTrace(
-            tuple(steps), len(run.clients), tuple(run.skews_ms), str(run.binding.path), kind, law, seed
-        )
+        clients = max([self._clients, *(one.client + 1 for one in steps if not isinstance(one, Wait))])
+        skews_ms = (*run.skews_ms[:clients], *[0] * (clients - len(run.skews_ms)))
+        return ContractTrace(tuple(steps), clients, skews_ms, str(run.binding.path), kind, law, seed)
 
     def taken(self, trace: ContractTrace) -> Iterator[tuple[int, Report]]:
         """As far as the contract has its clients take the steps (none hands in a token that it was never told), and as

@@ -18,6 +18,7 @@ from orderlab.properties.validation.verdicts import LawResult
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
+from tests.properties.contracts.sequential.test_other_styles import store
 
 LUA = Path(__file__).parents[4] / "lua"
 RETURN = "return token\n"
@@ -200,3 +201,16 @@ def test_a_law_that_is_broken_while_growth_is_measured_is_told() -> None:
     (found,) = validate_contract(lock(again), WorkOrder(0.01, 0, ["fencing"])).results
     assert found.outcome is Outcome.VIOLATED
     assert found.witnesses[0].finding.analysis == "what grows"
+
+
+@pytest.mark.parametrize(("slip", "outcome"), [("numbers compared as texts", Outcome.VIOLATED), ("", Outcome.HOLDS)])
+def test_what_breaks_after_clients_have_come_and_gone_is_taken_again(
+    tmp_path: Path, slip: str, outcome: Outcome
+) -> None:
+    """The tenth number is the first that is wrong as a text; by then two readers have left, whose calls stand in the
+    run under numbers of their own."""
+    binding = store(tmp_path, "topic_readers", slip)
+    found = validate_contract(binding, WorkOrder(0.02, 0, ["specification"])).results[0]
+    assert found.outcome is outcome
+    if slip:
+        assert "commit(reader='r0', id=10) replied 0" in found.witnesses[0].headline

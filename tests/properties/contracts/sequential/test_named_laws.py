@@ -1,4 +1,4 @@
-"""Where a reply was lost, several states explain what was seen before: the law that is named is the one that is broken."""
+"""Where a reply was lost, several states explain what was seen before: named is the law that is broken."""
 
 from __future__ import annotations
 
