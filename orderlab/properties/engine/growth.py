@@ -343,7 +343,8 @@ class Rounds:
             run.clients[number] = run.clients[number]._replace(seen=_remembered(run.clients[number].seen))
             made: Counter[Call | str] = Counter()
             for _ in range(CALLS_MAX):
-                call = _untried(run.judge.asked.calls(self.who(number), run.clients[number].seen), made, 1 + self.is_draining)
+                worth_trying = run.judge.asked.calls(self.who(number), run.clients[number].seen)
+                call = _untried(worth_trying, made, 1 + self.is_draining)
                 if call is None:
                     break
                 made.update((call, call.name))

@@ -1,7 +1,7 @@
 """Sound stores of other projects' styles against themselves, refactored: equivalent, and no law is broken.
 
-With the thirty of ``test_comparison.py`` and ``test_contracts.py`` there are three hundred, each of which changes what the
-scripts compile to.
+With the thirty of ``test_comparison.py`` and ``test_contracts.py`` there are three hundred, each of which changes what
+the scripts compile to.
 """
 
 from __future__ import annotations
