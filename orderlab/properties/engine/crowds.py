@@ -188,13 +188,13 @@ def _told_apart(run: ContractRun, clients: int) -> list[tuple[int, list[Call], l
     calls = [list(asked.calls(client, run.clients[client].seen)) for client in range(clients)]
     shape = Shape(frozenset(text for some in calls for call in some for text in texts_in(call)), run.judge.now_ms)
     for client, some in enumerate(calls):
-        told = {text for one in run.clients[client].seen for text in texts_of(one.reply)}
+        heard = {text for exchange in run.clients[client].seen for text in texts_of(exchange.reply)}
         shapes = [
             (
                 call.name,
                 run.skews_ms[client],
                 shape.of(tuple(value for _, value in call.fields)),
-                tuple(text in told for text in texts_in(call)),
+                tuple(text in heard for text in texts_in(call)),
             )
             for call in some
         ]

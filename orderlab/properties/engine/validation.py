@@ -335,7 +335,7 @@ class ContractJudge(Judge):
     def _forget(self, finding: Finding) -> None:
         """It is no finding of this law: nobody shall hear that it was not reproduced."""
         known = self.findings.by_law[finding.law]
-        self.findings.by_law[finding.law] = [one for one in known if one is not finding]
+        self.findings.by_law[finding.law] = [each for each in known if each is not finding]
 
     def full_scale(self, law: str) -> list[Finding]:
         """What is broken for the reason that the law says."""

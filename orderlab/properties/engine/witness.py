@@ -86,7 +86,7 @@ class ContractReruns(TakenAgain):
         """``steps`` as a trace of this store."""
         run = self._run
         kind = type(run.contract).__name__
-        clients = max([self._clients, *(one.client + 1 for one in steps if not isinstance(one, Wait))])
+        clients = max([self._clients, *(step.client + 1 for step in steps if not isinstance(step, Wait))])
         skews_ms = (*run.skews_ms[:clients], *[0] * (clients - len(run.skews_ms)))
         return ContractTrace(tuple(steps), clients, skews_ms, str(run.binding.path), kind, law, seed)
 
@@ -134,7 +134,7 @@ class ContractReruns(TakenAgain):
     def laws_once_known(self, steps: Steps, laws: Collection[str]) -> set[str]:
         """Which of the laws the last step breaks once it is known what became of what was stopped: a reply that was
         lost is heard, anything else is left out, or carried out whole. All of them where none is broken then."""
-        part_way, told = self._stopped_part_way(steps), set[str]()
+        part_way, broken = self._stopped_part_way(steps), set[str]()
         heard = tuple(
             replace(step, trouble=None)
             if isinstance(step, Begin | Resume) and step.trouble is not None and at not in part_way
@@ -153,9 +153,9 @@ class ContractReruns(TakenAgain):
                     self.spent += weight(step)
                     report = run.perform(step)
                     if report.diverges:
-                        told |= {one.law for one in report.discrepancies} if at == len(variant) else set()
+                        broken |= {each.law for each in report.discrepancies} if at == len(variant) else set()
                         break
-        return told & {*laws} or {*laws}
+        return broken & {*laws} or {*laws}
 
     def laws_at_the_end(self, trace: ContractTrace) -> tuple[str, ...]:
         """The laws that the last step breaks; none where one before it breaks any."""
