@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -510,15 +509,28 @@ def _print_replications(
 
 
 def _search(plan: Plan, system: str, chosen: Settings) -> None:
-    from orderlab.report.simulation import print_ceiling, step_line
+    from orderlab.report.progress import ProgressLine
+    from orderlab.report.simulation import print_ceiling, progress_line, step_line
     from orderlab.sim.systems.sustainable import ceiling_json, sustainable_rate
 
+    line, runs, last = ProgressLine(), 0, ""
+
     def show(step: RateTrial) -> None:
-        typer.echo(step_line(step), err=True)
+        nonlocal runs, last
+        runs, last = runs + 1, f", the last: {step_line(step)}"
+        line.clear()
+        if line.is_shown:  # each run is worth a line of its own to who looks
+            typer.echo(step_line(step), err=True)
+
+    def tell(rate_per_s: float, progress: SimulationProgress) -> None:
+        line.show(f"run {runs + 1}, {rate_per_s:,.0f} msg/s, at {progress_line(progress)}{last}")
 
     below_ms = BELOW_MS if plan.below_ms is None else plan.below_ms
     tolerance = TOLERANCE if plan.tolerance is None else plan.tolerance
-    ceiling = sustainable_rate(system, chosen, plan.seed, below_ms, tolerance, show if sys.stderr.isatty() else None)
+    try:
+        ceiling = sustainable_rate(system, chosen, plan.seed, below_ms, tolerance, show, tell)
+    finally:
+        line.clear()
     result = {
         "system": system, "seed": plan.seed, "below_ms": below_ms, "tolerance": tolerance,
         "settings": chosen.model_dump(), **ceiling_json(ceiling),

@@ -17,7 +17,7 @@ REPORT = {
 
 
 def fake(asked):
-    def sustainable_rate(name, settings, seed, limit_ms, tolerance, on_step):
+    def sustainable_rate(name, settings, seed, limit_ms, tolerance, on_step, on_progress):
         asked.update(name=name, seed=seed, limit_ms=limit_ms, tolerance=tolerance, threads=settings.threads)
         steps = [
             RateTrial(rate, rate, mean, growth, 1.0, 0.8, mean < 100, REPORT)
@@ -78,3 +78,15 @@ def test_nonsense_is_one_line(arguments, complaint, monkeypatch, capsys):
     assert complaint in printed.err or "above 0" in printed.err
     assert len(printed.err.strip().splitlines()) == 1
     assert not printed.out
+
+
+def test_a_search_in_a_pipe_tells_how_far_it_is(monkeypatch, capsys):
+    """A line each ten seconds, as other commands print: nothing was said for minutes."""
+    monkeypatch.setattr("orderlab.report.progress.TOLD_EACH_S", 0.0)
+    monkeypatch.delenv("ORDERLAB_PROGRESS", raising=False)
+    small = ("publishers=4", "rate=20", "duration_s=0.2")
+    settings = [word for setting in small for word in ("--set", setting)]
+    _, printed = run(monkeypatch, capsys, "tbmq-jedis", "--sustainable", "--below-ms", "5", *settings)
+    lines = printed.err.splitlines()  # the last one says that there is no ceiling at so light a load
+    assert lines[0].startswith("run 1, 80 msg/s, at ")
+    assert any(line.startswith("run 2, ") and "the last: 80 msg/s published" in line for line in lines)

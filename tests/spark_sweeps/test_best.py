@@ -373,3 +373,23 @@ def test_of_noise_no_curve_is_drawn():
     assert dependence.explained < 0.2
     assert not dependence.effects
     assert any("too little to say what" in note for note in of_best(asked, found).notes)
+
+
+@pytest.mark.parametrize(
+    ("subject_to", "sense"),
+    [
+        (("ms <= 5", "ms >= 9"), False),
+        (("ms < 5", "ms >= 5"), False),
+        (("lost == 0", "lost > 0"), False),
+        (("lost == 0", "lost == 1"), False),
+        (("ms <= 5", "ms >= 5", "lost >= 9"), True),
+        (("ms <= 9", "ms >= 5"), True),
+    ],
+)
+def test_constraints_that_exclude_each_other_are_refused_before_any_run(subject_to, sense):
+    given = {"kind": "best", "minimise": "cost", "subject_to": subject_to, "runs": 40, "parameters": SIX}
+    if sense:
+        Best.model_validate(given)
+    else:
+        with pytest.raises(ValueError, match="exclude each other; correct one of them"):
+            Best.model_validate(given)

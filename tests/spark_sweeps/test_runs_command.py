@@ -15,7 +15,7 @@ from orderlab.report.sweep_watch import headline, page
 from orderlab.spark_sweeps.results.folder import ResultFolder
 from orderlab.spark_sweeps.results.run_table import RunTable, condition_of, rounds_of
 from orderlab.spark_sweeps.results.watching import ANSWER, FolderWatch
-from orderlab.spark_sweeps.runs.job import run_sweep
+from orderlab.spark_sweeps.runs.job import SweepOptions, run_sweep
 
 SUBJECTS = "tests.spark_sweeps.subjects"
 LAWFUL = f'system = "{SUBJECTS}:lawful"\n[axes]\na = [1, 2, 3, 4]\nword = ["x", "y z"]\n[replications]\ncount = 2\n'
@@ -177,6 +177,21 @@ def test_a_row_is_seen_once_though_its_file_was_merged(lawful, tmp_path, monkeyp
     for look in (watch.look(), FolderWatch(folder.path).look()):
         assert (look.counts, look.metrics, look.is_done) == (before.counts, before.metrics, True)
         assert sorted(slow.wall_s for slow in look.slowest) == sorted(slow.wall_s for slow in before.slowest)
+
+
+def test_a_run_that_was_tried_again_counts_once(sweep_file, pool):
+    """By its last attempt, whichever of them is seen first."""
+    path = sweep_file(f'system = "{SUBJECTS}:hostile"\n[axes]\nhow = ["raise", "behave", "_exit"]\n')
+    folder = run_sweep(path, pool).folder
+    watch = FolderWatch(folder)
+    before = watch.look()
+    run_sweep(path, pool, options=SweepOptions(retry_failed=True))
+    assert len(ResultFolder(folder).files()) > 1
+    for look in (watch.look(), FolderWatch(folder).look()):
+        assert look.counts == before.counts
+        assert look.failures == before.failures
+        assert sum(look.failures.values()) == look.counts.failed == 2
+        assert look.is_done
 
 
 def test_a_question_is_done_when_its_answer_is_newer_than_its_rows(lawful, tmp_path):

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,6 +26,7 @@ import numpy.typing as npt
 
 from orderlab.model.errors import InputError
 from orderlab.sim.systems.catalogue import entry, settings_of
+from orderlab.sim.systems.running import SimulationProgress
 
 GROWTH_MAX_MS_PER_S = 10.0
 WIDER = 2.0
@@ -35,6 +37,9 @@ NEARBY, CREEPS = 0.04, 3
 """Above a sustained rate the next is tried so much higher; after so many in a row, twice as much each time."""
 STEPS_MAX = 40
 LOWEST_PER_S = 1.0
+
+OnProgress = Callable[[float, SimulationProgress], None]
+"""Is told a run's rate, and how far it is."""
 
 
 class Trial(Protocol):
@@ -208,7 +213,9 @@ def share_of_time(settings: Any) -> float:
     return 1.0 if on_s is None or off_s is None else float(on_s / (on_s + off_s))
 
 
-def runs_of(name: str, settings: Any, seed: int) -> Callable[[float, int], tuple[Trial, dict[str, Any]]]:
+def runs_of(
+    name: str, settings: Any, seed: int, on_progress: OnProgress | None = None
+) -> Callable[[float, int], tuple[Trial, dict[str, Any]]]:
     """Runs of a system at any rate: every publisher publishes more often, nothing else changes. They raise InputError
     for a rate that the system refuses."""
     assemble, each = entry(name).assemble, settings.publishers * share_of_time(settings)
@@ -224,7 +231,7 @@ def runs_of(name: str, settings: Any, seed: int) -> Callable[[float, int], tuple
                 "begin with another number of publishers"
             ) from None
         system = assemble(at_rate, seed, [])
-        report = system.run()
+        report = system.run(None if on_progress is None else partial(on_progress, rate_per_s))
         return trial_of(system, report, system.world.traffic.schedule.mean_per_s), {
             **report, "history_digest": system.digest, "set": {name: given[name] for name in ("rate", "duration_s")},
         }  # fmt: skip
@@ -239,10 +246,11 @@ def sustainable_rate(
     limit_ms: float = 100.0,
     tolerance: float = 0.02,
     on_step: Callable[[RateTrial], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Ceiling:
     """The ceiling of a system, searched from the rate of its settings. Raises InputError."""
     start = settings.rate * settings.publishers * share_of_time(settings)
-    return find_ceiling(runs_of(name, settings, seed), start, limit_ms, tolerance, on_step)
+    return find_ceiling(runs_of(name, settings, seed, on_progress), start, limit_ms, tolerance, on_step)
 
 
 def _told(value: float) -> float | None:

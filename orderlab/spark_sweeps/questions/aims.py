@@ -68,6 +68,17 @@ def constraint_of(text: str) -> Bound:
     return Bound(matched[1], matched[2], bound)
 
 
+def insist_on_room(constraints: Sequence[Bound]) -> None:
+    """Raise ValueError for two constraints of a metric that no value meets together."""
+    for lower in constraints:
+        for upper in constraints:
+            if lower.metric != upper.metric or lower.relation[0] == "<" or upper.relation[0] == ">":
+                continue
+            is_strict = len(lower.relation) == 1 or len(upper.relation) == 1
+            if lower.bound > upper.bound or (is_strict and lower.bound == upper.bound):
+                raise ValueError(f"{lower.text} and {upper.text} exclude each other; correct one of them")
+
+
 class Aim(NamedTuple):
     """A metric, and the sign that makes less of it better."""
 
@@ -124,8 +135,7 @@ class Best(BaseModel):
             raise ValueError('give either minimise = "METRIC" or maximise = "METRIC"; of several metrics each once')
         if VIOLATIONS in names:
             raise ValueError(f'{VIOLATIONS} is a constraint, not an aim; write subject_to = ["{VIOLATIONS} == 0"]')
-        for text in self.subject_to:
-            constraint_of(text)
+        insist_on_room([constraint_of(text) for text in self.subject_to])
         if self.short is not None and len(names) > 1:
             raise ValueError("short: of several aims no configuration is hopeless by one run; remove it")
         if self.short is not None and self.short.parameter in self.parameters:

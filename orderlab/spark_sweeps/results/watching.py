@@ -1,9 +1,8 @@
 """A sweep that runs, as its committed files show it: how far it is, how fast, what failed, what it shows so far.
 
 Nothing is asked of the process that runs it, which may be the driver of a cluster: whoever reads the folder can look.
-A file of rows is opened once, when it is new. A row of the same attempt counts once, though two workers committed it,
-or its file was merged with others; runs that were tried again count with each attempt, and once in the summary at the
-end of a sweep.
+A file of rows is opened once, when it is new. A run counts once, by its last attempt, though two workers committed it,
+its file was merged with others, or it failed and was tried again.
 """
 
 from __future__ import annotations
@@ -83,11 +82,14 @@ class FolderWatch:
     is_question: bool = False
     _seen: set[Path] = field(default_factory=set)
     _times: list[tuple[float, int]] = field(default_factory=list)
-    _failures: Counter[str] = field(default_factory=Counter)
     _slowest: list[tuple[float, str, dict[str, Any]]] = field(default_factory=list)
     _sums: dict[str, dict[tuple[str, int], list[float]]] = field(default_factory=dict)
-    _counted: dict[tuple[str, int], np.ndarray] = field(default_factory=dict)
-    """Whether each run of a round has been seen, by round and attempt."""
+    _attempts: dict[str, np.ndarray] = field(default_factory=dict)
+    """Of each round, the last attempt of each run that was seen; 0 for none."""
+    _failed: dict[tuple[str, int], str] = field(default_factory=dict)
+    """How each run failed whose last attempt did, by round and run."""
+    _violated: dict[tuple[str, int], None] = field(default_factory=dict)
+    """The runs whose last attempt violated a law."""
     _points: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
     _begun: float = field(default_factory=time.time)
 
@@ -106,15 +108,22 @@ class FolderWatch:
                     with contextlib.suppress(FileNotFoundError):  # merged a moment ago
                         self._take(each, path)
                     self._seen.add(path)
-            counted.append((each.name, each.folder.counts()))
+            counted.append((each.name, self._counts(each.name)))
         counts = Counts(*(sum(getattr(one, name) for _, one in counted) for name in ("rows", "failed", "violated")))
         wanted = self._wanted(rounds)
         newest = max((at for at, _ in self._times), default=None)
         since_s = None if newest is None else max(0.0, time.time() - newest)
         is_done = self._is_answered() if self.is_question else counts.rows >= (wanted or 0)
         slowest = [Slow(wall_s, run, given) for wall_s, run, given in sorted(self._slowest, key=lambda one: -one[0])]
-        return Look(counts, wanted, counted if self.is_question else [], self._rate(), since_s, self._failures,
+        return Look(counts, wanted, counted if self.is_question else [], self._rate(), since_s,
+                    Counter(self._failed.values()),
                     slowest, self._extremes(), is_done)  # fmt: skip
+
+    def _counts(self, of: str) -> Counts:
+        """Of the runs of a round, each by its last attempt."""
+        seen = self._attempts.get(of)
+        failed, violated = (sum(name == of for name, _ in runs) for runs in (self._failed, self._violated))
+        return Counts(0 if seen is None else int((seen > 0).sum()), failed, violated)
 
     def _wanted(self, rounds: Sequence[Round]) -> int | None:
         return None if self.is_question else int(wanted_runs(rounds[0].plan, rounds[0].folder).sum())
@@ -135,16 +144,20 @@ class FolderWatch:
             return
         self._times.append((changed_at, table.num_rows))
         parameters = [name for name in table.column_names if name.startswith(PREFIX)]
-        columns = ["run", "point", "status", "error", "wall_s", "metrics", *parameters]
+        columns = ["run", "point", "status", "outcome", "error", "wall_s", "metrics", *parameters]
         for row in table.select(columns).to_pylist():
             given = {name.removeprefix(PREFIX): row[name] for name in parameters if row[name] is not None}
             name = f"{of.name}/{row['run']}" if of.name else str(row["run"])
             if row["wall_s"] is not None and math.isfinite(row["wall_s"]):
                 keep = heapq.heappush if len(self._slowest) < SLOWEST else heapq.heappushpop
                 keep(self._slowest, (row["wall_s"], name, given))
+            here = (of.name, row["run"])
+            self._failed.pop(here, None)
             if row["status"] != "ok":
-                self._failures[kind_of_failure(row["status"], row["error"])] += 1
+                self._failed[here] = kind_of_failure(row["status"], row["error"])
                 continue
+            if row["outcome"] == "violated":
+                self._violated[here] = None
             point = (of.name, row["point"])
             self._points[point] = given
             for metric, value in row["metrics"] or ():
@@ -154,17 +167,18 @@ class FolderWatch:
                     so_far[1] += 1
 
     def _new_rows(self, of: Round, table: pa.Table) -> pa.Table:
-        """The rows that were not seen in another file. Raises InputError."""
+        """The rows of attempts that are later than those that were seen, in their order. Raises InputError."""
         runs, attempts = table.column("run").to_numpy(), table.column("attempt").to_numpy()
         if len(runs) and not 0 <= runs.min() <= runs.max() < len(of.plan):
             raise InputError(f"{of.folder.rows_path}: {FOREIGN}")
-        is_new = np.zeros(len(runs), np.bool_)
+        seen = self._attempts.setdefault(of.name, np.zeros(len(of.plan), np.int32))
+        places: list[int] = []
         for attempt in np.unique(attempts).tolist():
-            counted = self._counted.setdefault((of.name, attempt), np.zeros(len(of.plan), np.bool_))
-            here = attempts == attempt
-            is_new[here] = ~counted[runs[here]]
-            counted[runs[here]] = True
-        return table.filter(pa.array(is_new))
+            here = np.flatnonzero((attempts == attempt) & (seen[runs] < attempt))
+            here = here[np.sort(np.unique(runs[here], return_index=True)[1])]
+            seen[runs[here]] = attempt
+            places += here.tolist()
+        return table.take(pa.array(places, pa.int64()))
 
     def _rate(self) -> float | None:
         """Of the files of late; the oldest of them begins the time, and its rows do not count."""

@@ -233,8 +233,8 @@ _CURES = (
      "PYSPARK_PYTHON to the driver's version, or ship it (notes/spark.md)"),
     (r"InvalidClassException|serialVersionUID|incompatible.*version|RpcEnv.*version",
      "driver and cluster have different versions of Spark; use the same one on both (notes/spark.md)"),
-    (r"No module named '(\w+)'", "executors lack the module {0}; ship it with --py-files or --archives "
-        "(notes/spark.md)"),
+    (r"No module named '(\w+)'", "executors lack the module {0}; ship it with --py-files or --archives, or "
+        "set PYSPARK_PYTHON to a Python on their machines that has it (notes/spark.md)"),
     (r"Could not parse Master URL|Master must either be|Invalid Spark URL",
      "no such master; write local[*], local[4], spark://HOST:7077, yarn, or k8s://https://HOST:PORT"),
     (r"HADOOP_CONF_DIR or YARN_CONF_DIR",
