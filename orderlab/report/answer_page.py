@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from orderlab.model.files import write_whole
-from orderlab.report.charts import ChartAxis, Curve, Mark, Row, is_drawn, panel, rows_of_intervals, scale_of
+from orderlab.report.charts import WIDE, ChartAxis, Curve, Mark, Row, is_drawn, panel, rows_of_intervals, scale_of
 from orderlab.report.report import versions
 from orderlab.report.report_page import template
 from orderlab.report.sweep import answered, named, sentence, with_unit
@@ -115,7 +115,7 @@ def drawn(answer: Answer, sweep: SweepFile) -> dict[str, Any] | None:
     caption, under, svg = draw(answer.rows, sweep.question or {}, answer.settings, lead)
     if len(answer.rows) > ROWS_MAX and answer.kind != "cheapest":
         under = f"{under}; the first {ROWS_MAX} of {len(answer.rows)} rows"
-    return {"caption": caption, "under": under, "svg": svg, "kind": "alone"}
+    return {"caption": caption, "under": under, "svg": svg, "kind": "wide"}
 
 
 def _sensitivity(
@@ -136,7 +136,7 @@ def _sensitivity(
     under = (
         "filled: what it has a part in; hollow: its own part; " if "total" in rows[0] else ""
     ) + "nominal 95 % intervals"
-    return caption, under, rows_of_intervals(caption, made, ChartAxis(unit, _scale(made, (0.0,))), [(0.0, "")])
+    return caption, under, rows_of_intervals(caption, made, ChartAxis(unit, _scale(made, (0.0,))), [(0.0, "")], WIDE)
 
 
 def _cheapest(
@@ -171,7 +171,7 @@ def _cheapest(
     return (
         caption,
         "filled: meets every target; hollow: does not, or is open",
-        panel(caption, curves, x, y, [(bound, "target")]),
+        panel(caption, curves, x, y, [(bound, "target")], width=WIDE),
     )
 
 
@@ -219,7 +219,7 @@ def _comparison(
     return (
         caption,
         "with intervals, over pairs of runs of one seed",
-        rows_of_intervals(caption, made, axis, [(0.0, "")]),
+        rows_of_intervals(caption, made, axis, [(0.0, "")], WIDE),
     )
 
 
@@ -249,7 +249,7 @@ def _capacity(
     return (
         caption,
         "the bar: the capacity lies within",
-        rows_of_intervals(caption, made, ChartAxis(with_unit(parameter), _scale(made, (0.0,)))),
+        rows_of_intervals(caption, made, ChartAxis(with_unit(parameter), _scale(made, (0.0,))), width=WIDE),
     )
 
 
@@ -266,7 +266,7 @@ def _best(
     made = [Row(named(row, settings), _between(row, *ends), [_estimate(row, *ends)]) for row in shown]
     caption = f"Finalists by {metric}"
     below = "the first is the chosen one" if rows[0]["chosen"] else "none of them meets the constraints"
-    return caption, below, rows_of_intervals(caption, made, ChartAxis(with_unit(metric), _scale(made)))
+    return caption, below, rows_of_intervals(caption, made, ChartAxis(with_unit(metric), _scale(made)), width=WIDE)
 
 
 def _front_of(
@@ -294,7 +294,7 @@ def _front_of(
     return (
         caption,
         "the line joins the front; hollow: the constraints are not met",
-        panel(caption, curves, x_axis, y_axis),
+        panel(caption, curves, x_axis, y_axis, width=WIDE),
     )
 
 
@@ -343,7 +343,11 @@ def _probability(
     limits = [(asked[name], name) for name in ("acceptable", "unacceptable") if name in asked]
     axis = ChartAxis("probability", _scale(made, tuple(value for value, _ in limits)))
     kind = "nominal 95 % interval" if "levels" in row else "exact 95 % interval"
-    return "Probability", f"{counted(row['runs'], 'run')}; {kind}", rows_of_intervals("Probability", made, axis, limits)
+    return (
+        "Probability",
+        f"{counted(row['runs'], 'run')}; {kind}",
+        rows_of_intervals("Probability", made, axis, limits, WIDE),
+    )
 
 
 def _between(row: Mapping[str, Any], value: str, low: str, high: str) -> str:

@@ -15,6 +15,8 @@ from html import escape
 from typing import NamedTuple
 
 WIDTH, HEIGHT = 360, 222
+WIDE = 1080
+"""Of a chart, as wide as the page."""
 LABEL_PX, LABEL_MAX = 6.1, 22
 """Of one character of a label, and how many are drawn; the whole name is told by hovering."""
 ROW_MAX = 56
@@ -202,9 +204,11 @@ def _plot(parts: Iterable[str], left: float, right: float, top: float, bottom: f
     return f'<svg class="plot" {frame}>{"".join(parts)}</svg>'
 
 
-def rows_of_intervals(title: str, rows: Sequence[Row], x: ChartAxis, limits: Sequence[tuple[float, str]] = ()) -> str:
+def rows_of_intervals(
+    title: str, rows: Sequence[Row], x: ChartAxis, limits: Sequence[tuple[float, str]] = (), width: int = WIDTH
+) -> str:
     """One chart: each row says above its marks what they are."""
-    left, right, line = 8.0, WIDTH - 8.0, 13.0
+    left, right, line = 8.0, width - 8.0, 13.0
     lines = [_said(one) for one in rows]
     height = 26 + sum(14 * len(said) + line * len(one.marks) + 6 for one, said in zip(rows, lines, strict=True)) + 34
 
@@ -218,7 +222,7 @@ def rows_of_intervals(title: str, rows: Sequence[Row], x: ChartAxis, limits: Seq
             parts.append(_line(at(value), 16, at(value), bottom, "limit"))
             place = x.scale.place(value)
             parts.append(_text(at(value), 12, words, "start" if place < 0.25 else "end" if place > 0.75 else "middle"))
-    parts += _below(x, left, right, bottom, WIDTH)
+    parts += _below(x, left, right, bottom, width)
     for one, said in zip(rows, lines, strict=True):
         for words in said:
             y += 14
@@ -230,7 +234,7 @@ def rows_of_intervals(title: str, rows: Sequence[Row], x: ChartAxis, limits: Seq
                 )
             y += line
         y += 6
-    return _svg(title, parts, round(height), WIDTH)
+    return _svg(title, parts, round(height), width)
 
 
 def _said(row: Row) -> list[str]:

@@ -51,6 +51,10 @@ class Drawing(NamedTuple):
     after: list[KeyRow]
 
 
+WORD_MAX = 16
+"""Letters of a word that no column breaks."""
+
+
 def page(report: Report) -> str:
     """The text of the page."""
     return harmless(
@@ -81,12 +85,17 @@ def template(name: str) -> jinja2.Template:
 
 
 def _breakable(name: str) -> Markup:
-    """A dotted name that a narrow column may break after a dot or an underscore."""
+    """A dotted name that a narrow column may break after a dot or an underscore, and within no usual word."""
     from markupsafe import Markup, escape
 
-    return Markup("").join(
-        escape(part) if part not in "._" else Markup(f"{part}<wbr>") for part in re.split("([._])", name) if part
-    )
+    def shown(part: str) -> Markup:
+        if part in "._":
+            return Markup(f"{part}<wbr>")
+        if len(part) > WORD_MAX or not part.isidentifier():
+            return escape(part)
+        return Markup(f'<span class="word">{part}</span>')
+
+    return Markup("").join(shown(part) for part in re.split("([._])", name) if part)
 
 
 def drawing(finding: Finding) -> Drawing:

@@ -13,14 +13,12 @@ from orderlab.extras import find
 from orderlab.model.errors import InputError
 from orderlab.model.files import checked_place, json_of, write_whole
 from orderlab.model.verdict import Outcome, Verdict, to_plain
-from orderlab.report.charts import LINES_MAX, ChartAxis, Curve, Mark, Scale, panel, scale_of
+from orderlab.report.charts import LINES_MAX, WIDE, ChartAxis, Curve, Mark, Scale, panel, scale_of
 from orderlab.report.report import Subject
 from orderlab.report.report_page import template
 from orderlab.sim.engine.few_runs import NOMINAL
 
 FORMS = (".html", ".parquet")
-WIDE = 1080
-"""Of a chart, as wide as the page."""
 POINTS_MAX = 600
 """In one curve; of longer runs every so-manieth slice is drawn, and Parquet has them all."""
 PANELS = (

@@ -8,6 +8,7 @@ import json
 import shutil
 import subprocess
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,12 +16,14 @@ from typing import Any
 import pytest
 
 from orderlab.model.verdict import Outcome
-from orderlab.report.answer_page import drawn
+from orderlab.report.answer_page import drawn, write_answer_page
 from orderlab.report.report import Change, ChangedFile, ChangedLine, Report, Step
 from orderlab.report.report_page import page, template
 from orderlab.report.sweep_page import RunsOfPoint, drawings, heat_maps
 from orderlab.report.words import harmless
+from orderlab.spark_sweeps.questions.answer import Answer
 from orderlab.spark_sweeps.results.rows import PointRows
+from orderlab.spark_sweeps.sweep_file.specification import SweepFile
 from tests.orderlab.test_reports import HOSTILE, finding, made
 
 LONG = "x" * 10_000
@@ -34,7 +37,9 @@ window.probe = () => {
   const root = document.documentElement, wide = [];
   for (const one of document.querySelectorAll("body *"))
     if (one.getBoundingClientRect().right > root.clientWidth + 1 && !one.closest(".scrolls, svg") && wide.length < 3) wide.push(one.outerHTML.slice(0, 120));
-  const told = { overflow: root.scrollWidth - root.clientWidth, wide };
+  const drawn = document.querySelector("figure svg"), lines = word => word.getClientRects().length;
+  const broken = [...document.querySelectorAll("th .word")].filter(one => lines(one) > 1).map(one => one.textContent);
+  const told = { broken, share: drawn ? drawn.getBoundingClientRect().width / document.body.clientWidth : 1, overflow: root.scrollWidth - root.clientWidth, wide };
   for (const button of document.querySelectorAll("th button")) { button.click(); button.click(); }
   told.sorted = document.querySelectorAll("th[aria-sort=descending]").length;
   for (const box of document.querySelectorAll("[data-filter]")) { box.value = "no such thing"; box.dispatchEvent(new Event("input")); }
@@ -187,11 +192,26 @@ def of_sweep(parameters: tuple[str, str], metric: str) -> str:
     )
 
 
+def of_cheapest(folder: Path) -> str:
+    """The page of a question: short names of columns beside long ones."""
+    metric = "latency.publish_to_delivery.p99_ms"
+    question = {"kind": "cheapest", "price": "redis_nodes", "targets": {metric: 120.0}}
+    rows = [
+        {"lettuce_batch": 10, "linger_ms": 1, "redis_nodes": price, metric: 391.2 / price, f"{metric}.high": 411.4,
+         "price": price, "sound": True, "meets": price > 4, "open": False, "on_front": True}
+        for price in (1, 3, 6)
+    ]  # fmt: skip
+    answer = Answer("cheapest", 1, folder, rows, ["a note"], Outcome.HOLDS, ("lettuce_batch", "linger_ms"))
+    sweep = SweepFile.model_validate({"system": "tbmq-p2p", "output": str(folder), "question": question})
+    return write_answer_page(replace(answer, replays=("orderlab sweep s.toml --only 1",) * 3), sweep).read_text()
+
+
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     pages = {
         "findings": page(of_findings()),
         "none": page(made()),
+        "answer": of_cheapest(tmp_path_factory.mktemp("answer")),
         "sweep": of_sweep(("rate", "mode"), "latency.publish_to_delivery.mean_ms"),
         "hostile": of_sweep((HOSTILE, LONG), f"{HOSTILE}_ms"),
         "wrong": page(made()).replace(
@@ -202,13 +222,19 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("width", [NARROW, WIDE])
-@pytest.mark.parametrize("name", ["findings", "none", "sweep", "hostile"])
+@pytest.mark.parametrize("name", ["findings", "none", "answer", "sweep", "hostile"])
 def test_a_page_works_in_a_browser(name: str, width: int, told: dict[str, dict[str, Any]]) -> None:
     found = told[f"{name}-{width}"]
     assert found["errors"] == []
     assert found["overflow"] <= 0, found["wide"]
     assert found["overflow_open"] <= 0
     assert (found["unreached"], found["bare"]) == (0, 0)
+
+
+def test_a_drawing_fills_the_page_and_no_word_of_a_head_is_broken(told: dict[str, dict[str, Any]]) -> None:
+    assert told[f"answer-{WIDE}"]["share"] > 0.9
+    for name in ("answer", "sweep"):
+        assert told[f"{name}-{WIDE}"]["broken"] == []
 
 
 def test_a_page_is_sorted_filtered_and_hovered_over(told: dict[str, dict[str, Any]]) -> None:
