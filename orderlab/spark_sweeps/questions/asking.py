@@ -176,7 +176,7 @@ def unsettled_line(unsettled: int, runs: int) -> str:
     return (
         f"{unsettled:,} of {runs:,} runs had not settled when measurement began (MSER-5), or were too short to "
         "tell: their "
-        "figures hold the warm-up; raise warm_up_s, or duration_s"
+        "figures hold the warm-up; raise warm_up_s, or duration_s (where more comes than goes, no run ever settles)"
     )
 
 
