@@ -40,6 +40,9 @@ ANOMALIES = [
     ("fifo", "S:t P1 P2 P1! P2! D2 D1", (6, 1, "s", 5), "S:$share/g/t P1 P2 P1! P2! D2 D1 D2!"),
     ("fifo", "S:$share/g/t P1 P2 D2 D1", (4, 1, "s", 3), "S:$share/g/t P1 P2 P1! D2 D1"),
     ("fifo", "S P1 P2 T1 P1! D2 D1", (6, 1, "s", 5), "S P1 P2 T1 P1! P2! D2 D1 D2!"),
+    # Nor one whose deadline may have passed, though no row says that it expired.
+    ("fifo", "S P1%99 P2 P1!%99 P2! D2 D1", (6, 1, "s", 5), "S P1%2 P2 P1!%99 P2! D2 D1 D2!"),
+    ("fifo", "S P1 P2%2 P1! P2!%9 D2 D1", (6, 1, "s", 5), "S P1%2 P2%2 P1!%9 P2!%9 D2 D1"),
     # Acknowledged and gone; trimmed, expired, cleared, unsubscribed, unacknowledged, offline or cut is something else.
     ("at-least-once", "P1 A1 P2 A2 D2", (None, 1, "s", None), "P1 A1 P2 A2 T1 D2"),
     ("at-least-once", "S P1 A1", (None, 1, "s", None), "P1 A1 S"),

@@ -156,7 +156,9 @@ class Slow:
         is_all_again = (
             bool(again) and max(event_id for number, event_id in published if number == first["sequence"]) > again[0]
         )
-        is_left_out = is_all_again and (second["subscriber"], fifo_of(second), second["sequence"]) in excused
+        is_left_out = is_all_again and (
+            (second["subscriber"], fifo_of(second), second["sequence"]) in excused or self.has_lapsed(second)
+        )
         if is_left_out or (again and level_of(second) == 0):
             begun = second["event_id"]  # the first copy need not come
         if begun is None:
@@ -169,6 +171,13 @@ class Slow:
             ):
                 return True
         return False
+
+    def has_lapsed(self, delivery):
+        """Whether the deadline of the first copy has passed by the end."""
+        key = fifo_of(delivery), delivery["sequence"]
+        copies = (r for r in self.of(EventKind.PUBLISH) if (fifo_of(r), r["sequence"]) == key)
+        first = next(copies, {"time_us": 0})
+        return 0 <= first.get("expiry_interval_us", -1) <= self.end_us - first["time_us"]
 
     def begun(self, first, second):
         """The row with which the subscription began that the first delivery was sent by; None: before all rows."""
@@ -459,7 +468,7 @@ def test_verdicts_and_witnesses_agree_with_first_principles(subscribe_rows, numb
 
 def published_again(rng):
     """One publisher that sends again what it likes, and one subscriber whose session and subscription come and go."""
-    rows, published, subscribes = [], 0, rng.random() < 0.7
+    rows, published, subscribes, expires = [], 0, rng.random() < 0.7, rng.random() < 0.3
     for _ in range(rng.randrange(6, 20)):
         dice = rng.random()
         message = {"publisher": 0, "topic": 0, "qos": 1, "sequence": rng.randint(1, max(1, published))}
@@ -475,6 +484,8 @@ def published_again(rng):
         else:
             kind = EventKind.SUBSCRIBE if rng.random() < 0.75 else EventKind.UNSUBSCRIBE
             fields = {"kind": kind, "subscriber": 2, "topic": int(rng.random() < 0.1)}
+        if expires and fields["kind"] == EventKind.PUBLISH and rng.random() < 0.5:
+            fields = fields | {"expiry_interval_us": rng.choice([3, 8, 30])}
         rows.append({"event_id": len(rows), "time_us": len(rows), **fields, "kind": int(fields["kind"])})
     return rows
 

@@ -8,7 +8,8 @@ after n is in order if
 
 - a copy of n lies between two copies of m, with no other m in between,
 - and the first of these two was published before the session's subscription began: at that instant or before, n may
-  have been under way; or a copy of m was trimmed or expired in the session's queue, and n is published once more after
+  have been under way; or a copy of m was trimmed or expired in the session's queue (a deadline that has passed by the
+  end of the recording is believed to have done so without a row), and n is published, or once more, after
   a copy of m: a publisher sends all again that has no answer (4.4), so one that leaves n out brings m behind it;
   or the first copy need not have come at all: m is sent at QoS 0, or a shared subscription gave it to another client.
 
@@ -18,7 +19,7 @@ oldest in force when n came counts. The SUBACK may follow the first messages (3.
 next one counts.
 
 Can miss: n that had been published before the subscription began is believed to have been under way for as long as that
-takes.
+takes; and the first copy of m to have expired where its deadline lies after the late delivery.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from orderlab.model.checkers.delivery.event_pass import (
     LATE_ROWS,
     high_at,
 )
-from orderlab.model.checkers.delivery.missing import Lanes, SubscriptionsInForce, matches, unshared
+from orderlab.model.checkers.delivery.missing import Lanes, SubscriptionsInForce, expired, matches, unshared
 from orderlab.model.history.events import CLEAR, SUBSCRIBE, IntArray, Names
 
 
@@ -71,13 +72,17 @@ def late_deliveries(
     copies = _published_again(done)
     begins = _Beginnings(subscriptions, names)
     excused = lanes.joined(done.excused.intervals()) if copies else None
+    lapsed = expired(done) if copies else None
     broken = []
     for row in rows:
         fifo = int(lanes.lane_fifo[row.lane])
         again = [copy for copy in copies.get((fifo, row.number), ()) if copy.event_id < row.event_id]
         others = copies.get((fifo, row.high), [])
         left = [] if excused is None else excused.owned_by(int(lanes.lane_pair[row.lane]))
-        is_all_again = bool(again) and any(other.event_id > again[0].event_id for other in others)
+        left = left if lapsed is None else [*left, *lapsed.owned_by(fifo)]
+        is_all_again = bool(again) and (
+            again[0].high < row.high or any(other.event_id > again[0].event_id for other in others)
+        )
         is_left_out = is_all_again and any(start <= row.number <= end for start, end in left)
         subscriber, topic = int(lanes.lane_subscriber[row.lane]), int(lanes.topic[fifo])
         if again and (is_left_out or not lanes.lane_level[row.lane] or begins.is_shared(subscriber, topic, row)):

@@ -440,7 +440,7 @@ class Missing:
     @classmethod
     def of(cls, done: DeliveryPass, lanes: Lanes, delivered: Intervals) -> Missing:
         """What the pass has seen. ``delivered``: of each pair."""
-        return cls(delivered, lanes.joined(done.excused.intervals()), _expired(done))
+        return cls(delivered, lanes.joined(done.excused.intervals()), expired(done))
 
     def count(self, pairs: Pairs, owed: Intervals) -> IntArray:
         """Per pair the words of MISSING, of what ``owed`` (per logical FIFO) says.
@@ -485,7 +485,7 @@ def _arrays(intervals: Intervals) -> tuple[IntArray, IntArray, IntArray]:
     return intervals.start, intervals.end, intervals.offsets
 
 
-def _expired(done: DeliveryPass) -> Intervals:
+def expired(done: DeliveryPass) -> Intervals:
     """Numbers with an expiry interval whose deadline may have passed by the end of the recording."""
     end_us = int(done.state.clock[1])
     fifos = done.state.mortal.shape[0]
