@@ -6,6 +6,7 @@ leaves nothing behind in its connection. Everything else takes redis-py's own wa
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import cache
 from types import NoneType
@@ -217,8 +218,12 @@ def _plain_copy(value: Any) -> Any:
     return value.copy()
 
 
+_LOCK: Final = type(threading.Lock())
+"""The locks of pools of redis-py 5; their type makes none itself."""
+
+
 def _made_anew(kind: Any) -> Any:
-    return kind()
+    return threading.Lock() if kind is _LOCK else kind()
 
 
 def _copied_mapping(mapping: Any) -> Any:

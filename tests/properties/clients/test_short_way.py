@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from typing import Any
 
 import pytest
@@ -111,3 +112,17 @@ def test_texts_are_encoded_as_their_client_says() -> None:
     assert set(seen[:2]) == set(seen[4:6]) == {"ä".encode()}
     assert set(seen[2:4]) == {"ä".encode("latin-1")}
     assert seen[6] == b"?"
+
+
+def test_a_copied_client_has_locks_of_its_own_whichever_kind_they_are() -> None:
+    """Pools of redis-py 5 have plain locks, those of later ones reentrant ones."""
+
+    class Pool:
+        def __init__(self) -> None:
+            self.plain, self.reentrant, self.waiting = threading.Lock(), threading.RLock(), [1]
+
+    template = Pool()
+    made = straight._copied(template, straight._own(template))
+    assert made.plain is not template.plain
+    assert made.reentrant is not template.reentrant
+    assert (made.plain.acquire(), made.waiting, made.waiting is template.waiting) == (True, [1], False)
