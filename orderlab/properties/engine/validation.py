@@ -278,6 +278,8 @@ class ContractJudge(Judge):
         self.closed = ""
         """What a closed scope shows; empty where none is."""
         self.certificate: dict[str, Any] | None = None
+        self.otherwise: set[str] = set()
+        """Laws of which a finding was another law's."""
         self.moved: list[str] = []
         """Fields that scripts only move."""
         self.data: dict[str, Any] = {}
@@ -322,6 +324,7 @@ class ContractJudge(Judge):
         """Made short; None for what is broken for another reason than the law says."""
         if finding.law != ALL_OR_NOTHING and self.of_contract.is_another_law(finding.trace, finding.law):
             self._forget(finding)
+            self.otherwise.add(finding.law)
             return None
         trace: ContractTrace = shortened(finding.trace, finding.law, self.of_contract, PlainerCalls())
         if self.reruns.law_broken(trace, finding.law) is None:
@@ -345,7 +348,9 @@ class ContractJudge(Judge):
     def result(self, law: str) -> LawResult:
         """What breaks without anything being stopped is not about atomicity, and breaks its own law. What is accepted
         is no violation."""
-        if (law == ALL_OR_NOTHING and not self.witnesses.get(law)) or self.findings.by_law.get(law) == []:
+        # What is another law's has to be told under that one, where it was asked for.
+        is_told = law not in self.otherwise or any(self.witnesses.values()) or len(self.findings.wanted) == 1
+        if (law == ALL_OR_NOTHING and not self.witnesses.get(law)) or (self.findings.by_law.get(law) == [] and is_told):
             self.findings.by_law.pop(law, None)
         result = super().result(law)
         if result.outcome is not Outcome.HOLDS:
