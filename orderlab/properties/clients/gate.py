@@ -253,9 +253,17 @@ class Run:
 
 def completed(function: Callable[..., Any], at: Any) -> Any:
     """What a function of a scenario returns, called with a client of its own."""
-    if inspect.iscoroutinefunction(function):
-        return asyncio.run(called(function, redis.asyncio.Redis(), at))
-    return called(function, redis.Redis(), at)
+    if not inspect.iscoroutinefunction(function):
+        return called(function, redis.Redis(), at)
+
+    async def whole() -> Any:
+        client = redis.asyncio.Redis()
+        try:
+            return await called(function, client, at)
+        finally:  # redis-py 5 would close its connections when the event loop is closed
+            await client.connection_pool.disconnect()
+
+    return asyncio.run(whole())
 
 
 def called(function: Callable[..., Any], client: Any, at: Any) -> Any:
