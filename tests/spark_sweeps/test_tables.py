@@ -206,7 +206,8 @@ def test_a_row_without_a_column_leaves_its_cell_empty():
         rows=[{"metric": "ms", "b": 2.0}, {"metric": "ms", "speed": "fast", "b": 12345.6}],
     )
     body = page[page.index('id="rows"') : page.index('id="asked"')]
-    assert re.findall(r"<button[^>]*>(.*?)</button>", body) == ["metric", "b", "speed"]
+    heads = [re.sub("<[^>]*>", "", head) for head in re.findall(r"<button[^>]*>(.*?)</button>", body)]
+    assert heads == ["metric", "b", "speed"]
     cells = re.findall(r'<td data-name="(.*?)"[^>]*>(.*?)</td>', body)
     assert cells == [("metric", "ms"), ("b", "2"), ("speed", ""), ("metric", "ms"), ("b", "12,346"), ("speed", "fast")]
 
