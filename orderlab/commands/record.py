@@ -138,7 +138,7 @@ def _record_redis(history: Path, server: str | None, port: int, command: list[st
 
 def _print(history: Path, transcript: Recording, seed: int) -> None:
     typer.echo(f"{history}: {len(transcript.rows):,} rows")
-    typer.echo(f"  orderlab check {history}")
+    typer.echo(f"  orderlab check {history} --expiry-tolerance-ms {-(-transcript.slowest_answer_us() // 1000)}")
     typer.echo(f"seed: {seed}")
 
 

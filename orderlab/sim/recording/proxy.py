@@ -211,7 +211,10 @@ class Proxy:
                     self._cut(other)
         (self.transcript.to_broker if is_from_client else self.transcript.to_client)(link.connection, packet)
         out.write(packet.raw)
-        await out.drain()
+        try:
+            await out.drain()
+        except OSError:  # that end has gone; what the broker has yet to read is waited for all the same
+            return False
         return fate != "cut-after"
 
     def _fate(self, packet: ControlPacket) -> str:

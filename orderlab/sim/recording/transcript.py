@@ -131,6 +131,21 @@ class Recording:
         if connection.session_ends:
             self._clear(connection.client)
 
+    def slowest_answer_us(self) -> int:
+        """The longest that a publish waited for its PUBACK or PUBREC: by so much a broker's clock may have begun later
+        than the row of the publish says."""
+        asked_us: dict[tuple[str, int], int] = {}
+        slowest_us = 0
+        for row in self.rows:
+            if "packet_id" not in row:  # QoS 0, a Will
+                continue
+            if row["kind"] == "publish":
+                asked_us[row["publisher"], row["packet_id"]] = row["time_us"]
+            elif row["kind"] == "publish_acknowledged":
+                begun_us = asked_us.pop((row["publisher"], row["packet_id"]), row["time_us"])
+                slowest_us = max(slowest_us, row["time_us"] - begun_us)
+        return slowest_us
+
     def write(self, path: Path) -> None:
         """Write the history. Raises InputError where that cannot be."""
         decoder = RowDecoder(str(path))

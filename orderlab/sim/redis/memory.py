@@ -388,6 +388,11 @@ def prepare(node: NodeState) -> None:
     if node.memory is None:
         node.memory = MemoryAccount(node)
         node.observe_changes()
+    track_use(node)
+
+
+def track_use(node: NodeState) -> None:
+    """Begin to note the use of keys as the policy asks, if that has not begun."""
     if node.access is None or node.access.is_lfu != node.config.maxmemory_policy.endswith("lfu"):
         node.forget_use()
         node.access = KeysInUse(node)

@@ -168,7 +168,8 @@ def judge_broker(broker: Broker, folder: Path, messages: int) -> bool:
     if ended.returncode:
         print(f"{broker.name} {broker.protocol}: not recorded: {ended.stderr.strip().splitlines()[-1]}")
         return False
-    told = json.loads(_orderlab(["check", str(history), "--json"]).stdout)
+    check = next(line for line in ended.stdout.splitlines() if line.startswith("  orderlab check")).split()[1:]
+    told = json.loads(_orderlab([*check, "--json"]).stdout)
     violated = {each["law"] for each in told["verdicts"] if each["outcome"] == "violated"}
     killed = ", killed once" if broker.kills else ""
     print(f"{broker.name}, MQTT {broker.protocol}{killed}: violated: {', '.join(sorted(violated)) or 'nothing'}")

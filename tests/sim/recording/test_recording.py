@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +18,7 @@ import pytest
 from orderlab.model.errors import InputError
 from orderlab.sim.recording.broker_process import BrokerProcess, mosquitto_binary
 from orderlab.sim.recording.packets import ControlPacket, MalformedPacket, PacketType, length_of, read_packet
+from orderlab.sim.recording.proxy import Damage, Proxy
 from orderlab.sim.recording.transcript import ClientConnection, Recording, payload_of
 from tests.in_process import ROOT, orderlab
 
@@ -122,6 +125,56 @@ def test_a_message_that_was_answered_is_none_of_a_later_session(tmp_path: Path) 
         transcript.write(file)
         judged = json.loads(orderlab("check", file, "--json", "--law", "no-phantom").stdout)
         assert judged["verdicts"][0]["outcome"] == outcome
+
+
+def test_the_slowest_answer_counts_from_the_last_copy() -> None:
+    transcript, publisher = Recording(), ClientConnection()
+    transcript.to_broker(publisher, connect("p"))
+    transcript.to_client(publisher, packet(0x20, b"\x00\x00\x00"))
+    assert transcript.slowest_answer_us() == 0
+    transcript.to_broker(publisher, publish(1))
+    transcript.to_broker(publisher, publish(1, first=0x3A))
+    transcript.to_client(publisher, packet(0x40, b"\x00\x01"))
+    *_, copy, answer = (row["time_us"] for row in transcript.rows)
+    assert transcript.slowest_answer_us() == answer - copy
+
+
+def test_a_client_returns_only_when_its_last_acknowledgement_was_read() -> None:
+    """It has gone, and what the broker still sends it fails; the broker is slow, and reads its PUBACK later."""
+    connack = b"\x20\x03\x00\x00\x00"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with Proxy("127.0.0.1", port, Recording(), Damage(), seed=0) as proxy:
+            first = socket.create_connection(("127.0.0.1", proxy.port))
+            first.sendall(connect("s").raw)
+            broker, _ = listener.accept()
+            assert broker.recv(100) == connect("s").raw
+            broker.sendall(connack)
+            assert first.recv(100) == connack
+            puback = b"\x40\x02\x00\x01"
+            first.sendall(puback)
+            assert broker.recv(100, socket.MSG_PEEK) == puback
+            proxy.hold()
+            broker.sendall(publish(1).raw)
+            time.sleep(0.1)
+            first.sendall(b"\xe0\x00")  # DISCONNECT, which does not go on
+            first.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            first.close()
+            time.sleep(0.1)
+            proxy.resume()
+            again = socket.create_connection(("127.0.0.1", proxy.port))
+            again.sendall(connect("s").raw)
+            returned, _ = listener.accept()
+            returned.settimeout(0.3)
+            with pytest.raises(TimeoutError):
+                returned.recv(100)
+            assert broker.recv(100) == puback + b"\xc0\x00"  # PINGREQ
+            broker.sendall(b"\xd0\x00")
+            returned.settimeout(10)
+            assert returned.recv(100) == connect("s").raw
+            broker.close()
+            again.close()
+            returned.close()
 
 
 def need_mosquitto() -> None:

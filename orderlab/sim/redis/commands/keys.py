@@ -7,7 +7,9 @@ from typing import Any, Final
 
 from orderlab.sim.redis.arguments import integer_between, option
 from orderlab.sim.redis.commands.sets import GROWTH_PER_MEMBER
+from orderlab.sim.redis.database import KeyUse
 from orderlab.sim.redis.keyspace import TYPE_NAMES
+from orderlab.sim.redis.memory import track_use
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.numbers import parse_integer
 from orderlab.sim.redis.random_draws import draw
@@ -358,9 +360,7 @@ def object_freq(node: NodeState, argv: Sequence[bytes]) -> Reply:
         return None
     if not node.config.maxmemory_policy.endswith("lfu"):
         raise ErrorReply(_NOT_LFU)
-    if node.access is None:
-        raise UnsupportedCommand("OBJECT FREQ without a maxmemory limit (the kernel tracks use only under one)")
-    return node.access.frequency(argv[2])
+    return _use(node, "FREQ").frequency(argv[2])
 
 
 @command("object|idletime", 3, "readonly", (2, 2, 1))
@@ -370,6 +370,13 @@ def object_idletime(node: NodeState, argv: Sequence[bytes]) -> Reply:
         return None
     if node.config.maxmemory_policy.endswith("lfu"):
         raise ErrorReply(_LFU)
+    return _use(node, "IDLETIME").idle_ms(argv[2]) // 1000
+
+
+def _use(node: NodeState, what: str) -> KeyUse:
     if node.access is None:
-        raise UnsupportedCommand("OBJECT IDLETIME without a maxmemory limit (the kernel tracks use only under one)")
-    return node.access.idle_ms(argv[2]) // 1000
+        raise UnsupportedCommand(
+            f"OBJECT {what} without a maxmemory limit or clients (the kernel tracks use only under one, or served)"
+        )
+    track_use(node)  # by another policy, counting begins anew
+    return node.access

@@ -18,6 +18,7 @@ from orderlab.sim.redis.conditions import Busy, ScriptTimeout
 from orderlab.sim.redis.execution import leave_transaction
 from orderlab.sim.redis.lua.host import SharedLua
 from orderlab.sim.redis.lua.limits import Limits
+from orderlab.sim.redis.memory import track_use
 from orderlab.sim.redis.node_state import UNCOUNTED, Effect
 from orderlab.sim.redis.permissions import Permissions, may_stay_subscribed
 from orderlab.sim.redis.registry import Command, find
@@ -89,6 +90,7 @@ class ServedNode:
         self.server_settings = ServerSettings(
             self.settings.host, self.settings.port, password, self.permissions.set_default_password, debug
         )
+        track_use(self.shard)
         self.slow = SlowCommands(self.server_settings)
         self.queued_ns: list[int] = []
         """How long each command of the transaction took that EXEC has just carried out."""

@@ -84,6 +84,20 @@ def test_a_reload_gives_every_value_the_encoding_of_its_size(pair: list[Connecti
     assert shown[0] == shown[1]
 
 
+@pytest.mark.server
+def test_how_long_a_key_was_not_used_is_a_servers(pair: list[Connection]) -> None:
+    lines = [
+        [b"SET", b"k", b"v"], [b"RPUSH", b"l", b"a"], [b"DEBUG", b"SLEEP", b"1.2"], [b"TTL", b"k"], [b"TYPE", b"k"],
+        [b"OBJECT", b"IDLETIME", b"k"], [b"OBJECT", b"IDLETIME", b"l"], [b"TOUCH", b"k"], [b"LRANGE", b"l", b"0", b"0"],
+        [b"OBJECT", b"IDLETIME", b"k"], [b"OBJECT", b"IDLETIME", b"l"], [b"OBJECT", b"IDLETIME", b"none"],
+        [b"CONFIG", b"SET", b"maxmemory-policy", b"allkeys-lfu"], [b"OBJECT", b"IDLETIME", b"k"],
+        [b"SET", b"new", b"v"], [b"OBJECT", b"FREQ", b"new"],
+    ]  # fmt: skip
+    served, server = (connection.pipeline(lines) for connection in pair)
+    assert served == server
+    assert served[5] == 1
+
+
 def test_under_a_virtual_clock_a_command_takes_the_time_that_it_lets_pass() -> None:
     with InBackground() as background:
         node = background.serve(lambda: ServedNode(ServeSettings(virtual_clock=True)))
