@@ -36,6 +36,7 @@ def init(
     from orderlab.properties.draft.own_contract import CONTRACT_FILE, SPECIFICATION, contract_text, named_fields
     from orderlab.properties.draft.promised import TODO
     from orderlab.properties.draft.questions import OWN, answered, asked_on_terminal
+    from orderlab.properties.draft.told import told_promises
     from orderlab.properties.lint.subjects import scripts_at
     from orderlab.sim.stores.binding.loader import FILE_NAME
 
@@ -57,11 +58,15 @@ def init(
     contract = path / CONTRACT_FILE
     if own is not None and contract.exists() and not force:
         raise InputError(f"{contract}: there is one already; --force replaces it, --specification names another")
-    text = draft(facts, guess, runs_told(first_verdict(facts, 0.2)), own)
+    ran = runs_told(first_verdict(facts, 0.2))
+    text = draft(facts, guess, ran, own)
     promised = "" if own is None else contract_text(facts, own[1])
     if own is not None:
         write_whole(contract, promised.encode())
     write_whole(file, text.encode())
+    if guess.contract == "job_queue" and (told := list(told_promises(path))):
+        text = draft(facts, guess, ran, own, told)
+        write_whole(file, text.encode())
     gaps = sum(TODO in line for line in text.splitlines()[2:]) + promised.count(f"# {TODO}")
     drafted = {
         "file": str(file), "scripts": [script.name for script in scripts], "specification": guess.contract,

@@ -22,7 +22,7 @@ from orderlab.properties.draft.guess import (
     plain_name,
 )
 from orderlab.properties.draft.probing import key_names, shared_names
-from orderlab.properties.draft.promised import LATER_MS, TODO, message_table, promises, reply_of
+from orderlab.properties.draft.promised import LATER_MS, TODO, PromiseLine, message_table, promises, reply_of
 from orderlab.sim.stores.binding.schema import CONTRACTS
 from orderlab.sim.stores.binding.session import OPERATION_FIELDS
 
@@ -48,9 +48,11 @@ def draft(
     guess: Guess,
     ran: Mapping[str, str] = MappingProxyType({}),
     own: tuple[str, Own] | None = None,
+    told: Sequence[PromiseLine] = (),
 ) -> str:
     """The text of a ``store.toml`` for scripts. ``ran``: what runs of each have shown, by its name; ``own``: the class
-    that was drafted for them, where no contract fits, and its operations."""
+    that was drafted for them, where no contract fits, and its operations; ``told``: promises that replies of the first
+    draft have shown, so that these are no gap."""
     lines = [
         "# Drafted by orderlab init from what the scripts say. Lines with TODO are gaps: fill them in, then run",
         "# orderlab validate, which names the next one. orderlab docs bindings says what can be written here.",
@@ -75,11 +77,16 @@ def draft(
         if reply := reply_of(one, guess.contract, operation, written):
             why = TODO if TODO in reply else "a guess"
             table.append(f"reply = {reply}  # {why}: it returns {', '.join(one.replies)}")
-        elif (wanted := WANTED.get(guess.contract or "", {}).get(operation or "")) and {*one.replies} - {"text", "nil"}:
+        elif (
+            (wanted := WANTED.get(guess.contract or "", {}).get(operation or ""))
+            and {*one.replies} - {"text", "nil"}
+            and not told
+        ):
             table.append(f"# {TODO}: reply: the contract's {operation} replies {wanted}")
         taken[operation or one.label] = spoken
         tables += ["", *table]
-    promised = [f"{line.text}  # a guess: {line.reason}" for line in promises(facts, guess, taken)]
+    guessed_lines = {line.text.partition(" ")[0]: line for line in (*promises(facts, guess, taken), *told)}
+    promised = [f"{line.text}  # a guess: {line.reason}" for line in guessed_lines.values()]
     lines += ["[promises]", *promised, ""] if promised else []
     return (
         "\n".join(

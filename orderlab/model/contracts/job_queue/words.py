@@ -181,7 +181,11 @@ class PromisedQueue(Contract):
         """What a reply of take tells by name, or None when it has another shape."""
         names = self.promises.tells
         values = reply if isinstance(reply, tuple) else (reply,) if reply is not None else ()
-        return dict(zip(names, values, strict=True)) if len(values) == len(names) else None
+        if len(values) != len(names):
+            return None
+        told = dict(zip(names, values, strict=True))
+        attempt = told.get("attempt")
+        return told | {"attempt": int(attempt)} if isinstance(attempt, str) and attempt.isdecimal() else told
 
     def _fails_last(self, job: Job) -> bool:
         """If the leased job fails, its attempts are used up."""

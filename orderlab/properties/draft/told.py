@@ -1,0 +1,40 @@
+"""What a drafted store replies to its first calls: the words of a promise that says what a reply is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from orderlab.model.errors import InputError
+from orderlab.properties.contracts.kind import kind_of
+from orderlab.properties.draft.promised import PromiseLine
+from orderlab.sim.stores.binding import load_binding
+from orderlab.sim.stores.binding.binding import Binding
+
+MAKING, TAKING = "add", "take"
+
+
+def told_promises(folder: Path) -> Iterator[PromiseLine]:
+    """``tells`` of a drafted job queue, from what `take` replied after `add`; nothing where the draft has gaps that it
+    cannot be run with, or a part of the reply is nothing that the contract knows."""
+    try:
+        binding = load_binding(folder)
+    except InputError:
+        return
+    words = _words(binding)
+    if words:
+        told = ", ".join(f'"{word}"' for word in words)
+        yield PromiseLine(f"tells = [{told}]", f"{TAKING} replied so after {MAKING}")
+
+
+def _words(binding: Binding) -> list[str]:
+    carried = {one.operation: one for one in kind_of(binding).sampled(binding)}
+    made, taken = carried.get(MAKING), carried.get(TAKING)
+    if made is None or taken is None or not isinstance(taken.result, tuple):
+        return []
+    known = {str(made.fields[name]): name for name in ("payload", "job") if made.fields.get(name)}
+    known |= {"1": "attempt"} | ({str(token): "token"} if (token := taken.fields.get("token")) else {})
+    words = [known.get(str(part), "") for part in taken.result]
+    if words.count("") == 1 and binding.store.promises.get("tokens", "store") == "store":
+        words[words.index("")] = "token"  # which the store makes
+    return words if "" not in words and len({*words}) == len(words) else []
