@@ -10,6 +10,7 @@ from orderlab.properties.contracts.kind import kind_of
 from orderlab.properties.draft.promised import PromiseLine
 from orderlab.sim.stores.binding import load_binding
 from orderlab.sim.stores.binding.binding import Binding
+from orderlab.sim.stores.binding.schema import ContractStore
 
 MAKING, TAKING = "add", "take"
 
@@ -35,6 +36,7 @@ def _words(binding: Binding) -> list[str]:
     known = {str(made.fields[name]): name for name in ("payload", "job") if made.fields.get(name)}
     known |= {"1": "attempt"} | ({str(token): "token"} if (token := taken.fields.get("token")) else {})
     words = [known.get(str(part), "") for part in taken.result]
-    if words.count("") == 1 and binding.store.promises.get("tokens", "store") == "store":
+    promises = binding.store.promises if isinstance(binding.store, ContractStore) else {}
+    if words.count("") == 1 and promises.get("tokens", "store") == "store":
         words[words.index("")] = "token"  # which the store makes
     return words if "" not in words and len({*words}) == len(words) else []
