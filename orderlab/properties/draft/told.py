@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.kind import kind_of
 from orderlab.properties.draft.promised import PromiseLine
+from orderlab.properties.engine.validation import contract_of
 from orderlab.sim.stores.binding import load_binding
 from orderlab.sim.stores.binding.binding import Binding
-from orderlab.sim.stores.binding.schema import ContractStore
 
 MAKING, TAKING = "add", "take"
 
@@ -36,7 +37,7 @@ def _words(binding: Binding) -> list[str]:
     known = {str(made.fields[name]): name for name in ("payload", "job") if made.fields.get(name)}
     known |= {"1": "attempt"} | ({str(token): "token"} if (token := taken.fields.get("token")) else {})
     words = [known.get(str(part), "") for part in taken.result]
-    promises = binding.store.promises if isinstance(binding.store, ContractStore) else {}
-    if words.count("") == 1 and promises.get("tokens", "store") == "store":
+    promises: Any = contract_of(binding).promises
+    if words.count("") == 1 and promises.tokens == "store":
         words[words.index("")] = "token"  # which the store makes
     return words if "" not in words and len({*words}) == len(words) else []
