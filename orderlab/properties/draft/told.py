@@ -37,7 +37,7 @@ def _words(binding: Binding) -> list[str]:
     known = {str(made.fields[name]): name for name in ("payload", "job") if made.fields.get(name)}
     known |= {"1": "attempt"} | ({str(token): "token"} if (token := taken.fields.get("token")) else {})
     words = [known.get(str(part), "") for part in taken.result]
-    promises: Any = contract_of(binding).promises
-    if words.count("") == 1 and promises.tokens == "store":
+    queue: Any = contract_of(binding)
+    if words.count("") == 1 and queue.promises.tokens == "store":
         words[words.index("")] = "token"  # which the store makes
     return words if "" not in words and len({*words}) == len(words) else []
