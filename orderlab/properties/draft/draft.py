@@ -48,10 +48,10 @@ def draft(
     guess: Guess,
     ran: Mapping[str, str] = MappingProxyType({}),
     own: tuple[str, Own] | None = None,
-    told: Sequence[PromiseLine] = (),
+    replied: Sequence[PromiseLine] = (),
 ) -> str:
     """The text of a ``store.toml`` for scripts. ``ran``: what runs of each have shown, by its name; ``own``: the class
-    that was drafted for them, where no contract fits, and its operations; ``told``: promises that replies of the first
+    that was drafted for them, where no contract fits, and its operations; ``replied``: promises that replies of the first
     draft have shown, so that these are no gap."""
     lines = [
         "# Drafted by orderlab init from what the scripts say. Lines with TODO are gaps: fill them in, then run",
@@ -80,12 +80,12 @@ def draft(
         elif (
             (wanted := WANTED.get(guess.contract or "", {}).get(operation or ""))
             and {*one.replies} - {"text", "nil"}
-            and not told
+            and not replied
         ):
             table.append(f"# {TODO}: reply: the contract's {operation} replies {wanted}")
         taken[operation or one.label] = spoken
         tables += ["", *table]
-    guessed_lines = {line.text.partition(" ")[0]: line for line in (*promises(facts, guess, taken), *told)}
+    guessed_lines = {line.text.partition(" ")[0]: line for line in (*promises(facts, guess, taken), *replied)}
     promised = [f"{line.text}  # a guess: {line.reason}" for line in guessed_lines.values()]
     lines += ["[promises]", *promised, ""] if promised else []
     return (

@@ -25,12 +25,12 @@ def told_promises(folder: Path) -> Iterator[PromiseLine]:
         return
     words = _words(binding)
     if words:
-        told = ", ".join(f'"{word}"' for word in words)
-        yield PromiseLine(f"tells = [{told}]", f"{TAKING} replied so after {MAKING}")
+        replied = ", ".join(f'"{word}"' for word in words)
+        yield PromiseLine(f"tells = [{replied}]", f"{TAKING} replied so after {MAKING}")
 
 
 def _words(binding: Binding) -> list[str]:
-    carried = {one.operation: one for one in kind_of(binding).sampled(binding)}
+    carried = {each.operation: each for each in kind_of(binding).sampled(binding)}
     made, taken = carried.get(MAKING), carried.get(TAKING)
     if made is None or taken is None or not isinstance(taken.result, tuple):
         return []

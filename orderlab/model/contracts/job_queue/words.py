@@ -183,9 +183,9 @@ class PromisedQueue(Contract):
         values = reply if isinstance(reply, tuple) else (reply,) if reply is not None else ()
         if len(values) != len(names):
             return None
-        told = dict(zip(names, values, strict=True))
-        attempt = told.get("attempt")
-        return told | {"attempt": int(attempt)} if isinstance(attempt, str) and attempt.isdecimal() else told
+        parts = dict(zip(names, values, strict=True))
+        attempt = parts.get("attempt")
+        return parts | {"attempt": int(attempt)} if isinstance(attempt, str) and attempt.isdecimal() else parts
 
     def _fails_last(self, job: Job) -> bool:
         """If the leased job fails, its attempts are used up."""
