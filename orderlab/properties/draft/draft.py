@@ -51,8 +51,8 @@ def draft(
     replied: Sequence[PromiseLine] = (),
 ) -> str:
     """The text of a ``store.toml`` for scripts. ``ran``: what runs of each have shown, by its name; ``own``: the class
-    that was drafted for them, where no contract fits, and its operations; ``replied``: promises that replies of the first
-    draft have shown, so that these are no gap."""
+    that was drafted for them, where no contract fits, and its operations; ``replied``: promises that replies of the
+    first draft have shown, so that these are no gap."""
     lines = [
         "# Drafted by orderlab init from what the scripts say. Lines with TODO are gaps: fill them in, then run",
         "# orderlab validate, which names the next one. orderlab docs bindings says what can be written here.",
