@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.kind import kind_of
 from orderlab.properties.draft.promised import PromiseLine
-from orderlab.properties.engine.validation import contract_of
 from orderlab.sim.stores.binding import load_binding
 from orderlab.sim.stores.binding.binding import Binding
 
@@ -37,7 +36,7 @@ def _words(binding: Binding) -> list[str]:
     known = {str(made.fields[name]): name for name in ("payload", "job") if made.fields.get(name)}
     known |= {"1": "attempt"} | ({str(token): "token"} if (token := taken.fields.get("token")) else {})
     words = [known.get(str(part), "") for part in taken.result]
-    queue: Any = contract_of(binding)
-    if words.count("") == 1 and queue.promises.tokens == "store":
+    promises: Mapping[str, Any] = getattr(binding.store, "promises", {})
+    if words.count("") == 1 and promises.get("tokens", "store") == "store":
         words[words.index("")] = "token"  # which the store makes
     return words if "" not in words and len({*words}) == len(words) else []
