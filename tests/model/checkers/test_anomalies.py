@@ -40,6 +40,17 @@ ANOMALIES = [
     ("fifo", "S:t P1 P2 P1! P2! D2 D1", (6, 1, "s", 5), "S:$share/g/t P1 P2 P1! P2! D2 D1 D2!"),
     ("fifo", "S:$share/g/t P1 P2 D2 D1", (4, 1, "s", 3), "S:$share/g/t P1 P2 P1! D2 D1"),
     ("fifo", "S P1 P2 T1 P1! D2 D1", (6, 1, "s", 5), "S P1 P2 T1 P1! P2! D2 D1 D2!"),
+    # A session is owed packets of one QoS from when that was granted, and none by a filter below the highest grant.
+    ("fifo", "Sq1:# P1 P2 P1! P2! D2 D1", (6, 1, "s", 5), "Sq0:t P1 D1d0 Sq1:# P2 P1! P2! D2 D1 D2"),
+    ("fifo", "Sq1 P1 Sq2 P2 P1! P2! D2 D1", (7, 1, "s", 6), "Sq0 P1 D1d0 Sq1 P2 P1! P2! D2 D1 D2"),
+    (
+        "fifo",
+        "Sq1 P1q2 P2q2 P1q2! P2q2! D2q2d1 D1q2d1",
+        (6, 1, "s", 5),
+        "Sq1:t Sq2:# P1q2 D1q2 U:# P2q2 P1q2! P2q2! D2q2d1 D1q2d1 D2q2d1",
+    ),
+    ("fifo", "S P1 P2 U P1! P2! D2 D1", (7, 1, "s", 6), "S U P1 P2 P1! P2! D2 S D1"),  # a late SUBACK
+    ("fifo", "P1 P2 P1! P2! D2 D1", (5, 1, "s", 4), "P1 D1d0 P2 P1! P2! D2 D1 D2"),  # no row says what was granted
     # Nor one whose deadline may have passed, though no row says that it expired.
     ("fifo", "S P1%99 P2 P1!%99 P2! D2 D1", (6, 1, "s", 5), "S P1%2 P2 P1!%99 P2! D2 D1 D2!"),
     ("fifo", "S P1 P2%2 P1! P2!%9 D2 D1", (6, 1, "s", 5), "S P1%2 P2%2 P1!%9 P2!%9 D2 D1"),

@@ -15,8 +15,9 @@ after n is in order if
 
 Whatever else comes late is a break: of what was published once, and of what a session was owed the first copy of. A
 subscription is taken as begun by its subscribe row, without subscribe rows by the clear; of several that match, the
-oldest in force when n came counts. The SUBACK may follow the first messages (3.8.4), so where none was in force, the
-next one counts.
+oldest in force when n came counts. Packets of another QoS go their own way, so only a subscription counts that owes m
+at the QoS that it came with: one whose grant was raised, or that alone is left of several, has begun then. The SUBACK
+may follow the first messages (3.8.4), so where none was in force, the next one counts.
 
 Can miss: n that had been published before the subscription began is believed to have been under way for as long as that
 takes; and the first copy of m to have expired where its deadline lies after the late delivery.
@@ -85,11 +86,18 @@ def late_deliveries(
         )
         is_left_out = is_all_again and any(start <= row.number <= end for start, end in left)
         subscriber, topic = int(lanes.lane_subscriber[row.lane]), int(lanes.topic[fifo])
-        if again and (is_left_out or not lanes.lane_level[row.lane] or begins.is_shared(subscriber, topic, row)):
+        qos, level = int(lanes.qos[fifo]), int(lanes.lane_level[row.lane])
+        is_of_several = int((lanes.lane_pair == lanes.lane_pair[row.lane]).sum()) > 1
+        if again and (
+            is_left_out
+            or not level
+            or begins.is_shared(subscriber, topic, row)
+            or (is_of_several and not begins.knows_grants(subscriber, topic))
+        ):
             epoch = int(done.state.clock[EPOCH]) + 1  # whenever the first copy was published, it need not come
             high = row.number
         else:
-            epoch = begins.epoch(subscriber, topic, row) if again else -1
+            epoch = begins.epoch(subscriber, topic, row, qos, level) if again else -1
             high = int(high_at(done.state, fifo, epoch))
         if epoch < 0 or not _in_order_of_arrival(row, again, others, epoch, high):
             broken.append(row)
@@ -204,22 +212,35 @@ class _Beginnings:
                 is_shared = is_shared or unshared(label) != label
         return is_shared
 
-    def epoch(self, subscriber: int, topic: int, late: LateDelivery) -> int:
-        """The epoch since which the session was owed what is published to the topic when the higher number came; -1:
-        for ever."""
-        in_force: dict[int, int] = {}
-        ended, has_subscribed = -1, False
-        for event_id, epoch, kind, topic_filter, _ in self._relevant(subscriber, topic):
-            if event_id > late.high_event and (
-                in_force or has_subscribed or kind != SUBSCRIBE or event_id > late.event_id
-            ):
+    def knows_grants(self, subscriber: int, topic: int) -> bool:
+        """Whether subscribe rows say with which QoS the topic was granted, each of them."""
+        grants = [qos for _, _, kind, _, qos in self._relevant(subscriber, topic) if kind == SUBSCRIBE]
+        return bool(grants) and min(grants) >= 0
+
+    def epoch(self, subscriber: int, topic: int, late: LateDelivery, qos: int, level: int) -> int:
+        """The epoch since which the session was owed at this level what is published to the topic with this QoS, when
+        the higher number came; -1: for ever.
+
+        Owed is a message at the highest QoS of the filters that match; at a lower one it may come (3.3.4)."""
+        granted: dict[int, int] = {}
+        owed_since: dict[int, int] = {}
+        ended = -1
+        for event_id, epoch, kind, topic_filter, grant in self._relevant(subscriber, topic):
+            if event_id > late.high_event and (owed_since or kind == CLEAR or event_id > late.event_id):
                 break
             if kind == CLEAR:
-                in_force.clear()
-                ended, has_subscribed = epoch, False
-            elif kind == SUBSCRIBE:
-                in_force.setdefault(topic_filter, epoch)
-                has_subscribed = True
-            elif topic_filter in in_force:
-                ended = in_force.pop(topic_filter)
-        return min(in_force.values()) if in_force else ended
+                granted.clear()
+                owed_since.clear()
+                ended = epoch
+                continue
+            if kind == SUBSCRIBE:
+                granted[topic_filter] = min(qos, grant) if grant >= 0 else qos
+            else:
+                granted.pop(topic_filter, None)
+            is_owed = max(granted.values(), default=-1) == level
+            owing = {one for one, granted_level in granted.items() if is_owed and granted_level == level}
+            over = [owed_since.pop(one) for one in owed_since.keys() - owing]
+            ended = min(over, default=ended)
+            for one in owing:
+                owed_since.setdefault(one, epoch)
+        return min(owed_since.values()) if owed_since else ended
