@@ -238,9 +238,9 @@ class _Beginnings:
             else:
                 granted.pop(topic_filter, None)
             is_owed = max(granted.values(), default=-1) == level
-            owing = {one for one, granted_level in granted.items() if is_owed and granted_level == level}
-            over = [owed_since.pop(one) for one in owed_since.keys() - owing]
+            owing = {code for code, granted_level in granted.items() if is_owed and granted_level == level}
+            over = [owed_since.pop(code) for code in owed_since.keys() - owing]
             ended = min(over, default=ended)
-            for one in owing:
-                owed_since.setdefault(one, epoch)
+            for code in owing:
+                owed_since.setdefault(code, epoch)
         return min(owed_since.values()) if owed_since else ended
