@@ -101,6 +101,7 @@ ANOMALIES = [
     ("no-phantom", "P1 C D1", (2, 1, "s", None), "C P1 D1"),
     ("no-phantom", "P1 C>s D1>s", (2, 1, "s", None), "P1 C>a D1>s"),
     ("no-phantom", "P1 C=4 D1=4", (2, 1, "s", None), "P1 C=4 D1=5"),
+    ("no-phantom", "P1 C=4 C D1=4", (3, 1, "s", None), "P1 C C=4 D1=5"),
     ("no-phantom", "P1 C D1", (2, 1, "s", None), "P1 C D1~"),
     ("no-phantom", "P1 P1! C D1 P1!", (3, 1, "s", None), "P1 C P1! D1"),
     # Deadlines are exact: at the deadline is too late, and a repeat of what had begun is not.
@@ -472,3 +473,15 @@ def test_copies_for_overlapping_filters_and_shared_subscriptions_are_told():
     told = verdict("at-least-once", "S:$share/g/t P1 A1")
     assert told.vacuous
     assert "shared subscriptions" in told.not_covered[-1]
+
+
+@pytest.mark.parametrize("line", ["P1 C D1=4", "P1 C=3 C D1=4", "P1 P2 C P1! D1=4 D2=4"])
+def test_a_clear_that_does_not_say_which_session_it_ended_leaves_no_phantom_open(line):
+    found = verdict("no-phantom", line)
+    assert found.outcome is Outcome.UNKNOWN
+    assert "1 deliveries after a clear are undecided: their rows have a `session`" in " ".join(found.not_covered)
+
+
+@pytest.mark.parametrize("line", ["C P1 D1=4", "P1 C P1! D1=4", "P1 C D1~=4", "P1 C C=3 D1=4"])
+def test_what_was_not_published_before_such_a_clear_is_no_phantom(line):
+    assert verdict("no-phantom", line).outcome is Outcome.HOLDS

@@ -121,8 +121,9 @@ COUNTERS = (
     "backlog_deliveries",
     "deliveries_after_clear",
 )
-BROKEN = ("fifo", "no-phantom", "no-phantom-cleared", "exactly-once", "drain")
-OUT_OF_ORDER, NOT_PUBLISHED, CLEARED, TWICE, UNDRAINED = range(len(BROKEN))
+BROKEN = ("fifo", "no-phantom", "no-phantom-cleared", "exactly-once", "drain", "no-phantom-untold")
+OUT_OF_ORDER, NOT_PUBLISHED, CLEARED, TWICE, UNDRAINED, UNTOLD = range(len(BROKEN))
+"""Places of these. UNTOLD is no break: whether it is one cannot be known."""
 AGAIN_ROWS, LATE_ROWS, DOUBT_ROWS, HIGH_ROWS = range(4)
 """Places in ``rows_used``: tables that grow while the pass runs."""
 COUNTER = {name: index for index, name in enumerate(COUNTERS)}
@@ -145,8 +146,18 @@ N_BACKLOG_DELIVERIES = COUNTER["backlog_deliveries"]
 N_DELIVERIES_AFTER_CLEAR = COUNTER["deliveries_after_clear"]
 
 # Words of a row of `sessions`, one per client.
-CLEAR_EPOCH, CLEARED_SESSION, CONNECTED, STABLE_SINCE, STABLE_EPOCH, CUT_OFF, ENDS, FILTER = 0, 1, 2, 3, 4, 5, 6, 7
-NEW_SESSION = np.array([0, -1, -1, 0, 0, 0, 0, -1], dtype=np.int64)  # connected -1: no row has said so
+CLEAR_EPOCH, CLEARED_SESSION, CONNECTED, STABLE_SINCE, STABLE_EPOCH, CUT_OFF, ENDS, FILTER, CLEARED_LAST = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    8,
+)
+NEW_SESSION = np.array([0, -1, -1, 0, 0, 0, 0, -1, -1], dtype=np.int64)  # connected -1: no row has said so
 SEVERAL = -2
 """In place of the one filter that a client has subscribed to."""
 
@@ -377,6 +388,7 @@ def _control(state: Any, kind: Any, subscriber: Any, topic: Any, qos: Any, sessi
         state.counts[N_CLEARS] += 1
         state.sessions[subscriber, CLEAR_EPOCH] = clock[EPOCH]
         state.sessions[subscriber, CLEARED_SESSION] = max(state.sessions[subscriber, CLEARED_SESSION], session)
+        state.sessions[subscriber, CLEARED_LAST] = session
     elif kind == SUBSCRIBE:
         state.counts[N_SUBSCRIBES] += 1
         known = state.sessions[subscriber, FILTER]
@@ -447,13 +459,17 @@ def observe_rows(state: Any, bound_us: Any, fifo_of_row: Any, lane_of_row: Any, 
             cleared = sessions[subscriber[row], CLEAR_EPOCH]
             if cleared > 0:
                 counts[N_DELIVERIES_AFTER_CLEAR] += 1
-                if session[row] >= 0 and sessions[subscriber[row], CLEARED_SESSION] >= 0:
-                    if session[row] <= sessions[subscriber[row], CLEARED_SESSION]:
-                        _breaks(state, CLEARED, event_id[row], lane, number, -1, -1)
-                else:
-                    stale = retained[row] <= 0 and number <= high_at(state, fifo, cleared)
-                    if stale:
+                if 0 <= session[row] <= sessions[subscriber[row], CLEARED_SESSION]:
+                    _breaks(state, CLEARED, event_id[row], lane, number, -1, -1)
+                elif (
+                    (session[row] < 0 or sessions[subscriber[row], CLEARED_LAST] < 0)
+                    and retained[row] <= 0
+                    and number <= high_at(state, fifo, cleared)
+                ):
+                    if session[row] < 0:
                         _doubt(state, CLEARED, event_id[row], lane, number, epochs[fifo, 2] >= 0, cleared)
+                    else:  # which session it was queued for is told, and not which one ended: it may be the next one
+                        _doubt(state, UNTOLD, event_id[row], lane, number, True, cleared)
             if retained[row] > 0:
                 counts[N_RETAINED] += 1
                 _add_slowly(state.excused, lane, number, 0)  # with Retain As Published this is how it arrives

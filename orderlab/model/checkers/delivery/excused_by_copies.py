@@ -39,6 +39,7 @@ from orderlab.model.checkers.delivery.event_pass import (
     DOUBT_ROWS,
     EPOCH,
     LATE_ROWS,
+    UNTOLD,
     high_at,
 )
 from orderlab.model.checkers.delivery.missing import Lanes, SubscriptionsInForce, expired, matches, unshared
@@ -131,7 +132,7 @@ def not_copies(
 
     `exactly-once`: a server may send a copy for each subscription that matches (3.3.4), shared ones included, so a
     message may come as often as the client has been granted QoS 2 for different filters since its session began.
-    `no-phantom-cleared`: it was published again after the clear."""
+    `no-phantom-cleared`, `no-phantom-untold`: it was published again after the clear."""
     rows = done.state.doubts[: int(done.state.rows_used[DOUBT_ROWS])].tolist()
     broken: dict[str, list[tuple[int, int, int]]] = {}
     copies: Counter[str] = Counter()
@@ -142,7 +143,7 @@ def not_copies(
     times: dict[tuple[int, int], int] = {}
     for law, event_id, lane, number, cleared in rows:
         fifo = int(lanes.lane_fifo[lane])
-        if law == CLEARED:
+        if law in (CLEARED, UNTOLD):
             is_copy = any(copy.epoch >= cleared and copy.event_id < event_id for copy in again.get((fifo, number), ()))
         else:
             times[lane, number] = times.get((lane, number), 1) + 1

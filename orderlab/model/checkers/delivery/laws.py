@@ -27,7 +27,8 @@ taken as subscribed from the beginning.
 Where it can be wrong. `fifo` and `exactly-once`: exact for what was recorded, but see below. `at-least-once` can miss,
 never cry wolf: of what a session lost before it was cleared only what was overtaken counts (`overtaken.py`), and an
 undelivered message whose expiry interval has run out counts as expired. `no-phantom` after a clear can cry wolf if the
-rows carry no `session`: a publish that was under way while the session was cleared looks as if it belonged to it.
+rows carry no `session`: a publish that was under way while the session was cleared looks as if it belonged to it;
+where deliver rows carry one and the clear row does not, such a delivery is undecided.
 `exactly-once` can miss where filters of one subscriber overlap, since a server may send a copy for each (3.3.4); the
 verdict counts them. Retained messages are held to `no-phantom`, and count as arrived. Nobody in particular is owed what
 a shared subscription receives.
@@ -42,7 +43,7 @@ import numpy as np
 
 from orderlab.model.arrays import Intervals
 from orderlab.model.checkers.delivery.delivery_pass import DeliveryPass
-from orderlab.model.checkers.delivery.event_pass import BROKEN, COUNTERS, END_US, HEAL_EPOCH
+from orderlab.model.checkers.delivery.event_pass import BROKEN, COUNTERS, END_US, HEAL_EPOCH, UNTOLD
 from orderlab.model.checkers.delivery.excused_by_copies import late_deliveries, not_copies
 from orderlab.model.checkers.delivery.missing import (
     Lanes,
@@ -163,6 +164,7 @@ class DeliveryChecker:
             tally.breaks("fifo", finding, len(late))
         broken, copies = not_copies(done, lanes, self._subscriptions, self._names)
         tally.counts.update({f"copies:{_law_of(name)}": times for name, times in copies.items()})
+        tally.counts["no-phantom_undecided"] = len(broken.pop(BROKEN[UNTOLD], ()))
         for name, rows in broken.items():
             if name == "exactly-once" or publishes_known:
                 event_id, lane, sequence = rows[0]
@@ -289,7 +291,7 @@ def delivery_verdicts(partial: Partial, laws: Sequence[str], work: dict[str, flo
     repeats = {name: counts.get(name, 0) for name in ("repeats_qos0", "repeats_qos1", "repeats_qos2")}
     verdicts = []
     for law in laws:
-        undecided = counts.get("drain_undecided", 0) if law == "drain" else 0
+        undecided = counts.get(f"{law}_undecided", 0)
         first = {name: counts.get(name, 0) for name in ("first_deliveries", *_FIRST_BY_QOS)}
         extra = (
             repeats
@@ -335,6 +337,11 @@ def _notes(law: str, counts: Mapping[str, int]) -> Iterable[str]:
         yield f"{counts['retained']} retained messages stand outside the order"
     if law == "no-phantom" and counts["published"] == 0:
         yield "no publish rows: what was published is not known"
+    if law == "no-phantom" and counts.get("no-phantom_undecided"):
+        yield (
+            f"{counts['no-phantom_undecided']} deliveries after a clear are undecided: their rows have a `session`, "
+            "the clear row has none; clear rows that say which session ended decide them"
+        )
     if law == "drain" and counts["drain_undecided"]:
         end_us, due_us = counts["latest_end_us"], counts["latest_due_us"]
         yield (
