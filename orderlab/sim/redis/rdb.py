@@ -1,7 +1,7 @@
 """Values as DUMP of a server writes them and RESTORE reads them: RDB of version 10, with its checksum.
 
-Written in the plainest encodings, which any server from 5.0 on takes; read in all that a server of 7.0 writes, but for
-streams. What is broken is a ``BadFormat``, and no more is built than the payload holds.
+Written in the plainest encodings, which any server from 5.0 on takes; read in all that a server of 7.0 writes. Streams
+are for ``rdb_streams``. What is broken is a ``BadFormat``, and no more is built than the payload holds.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def opened(payload: bytes) -> bytes | None:
 # -- writing -------------------------------------------------------------------------------------------------
 
 
-def _length(value: int) -> bytes:
+def length_prefix(value: int) -> bytes:
+    """A length, or another number without a sign."""
     if value < 1 << 6:
         return bytes((value,))
     if value < 1 << 14:
@@ -81,7 +82,7 @@ def _string(text: bytes) -> bytes:
             bits = 8 * struct.calcsize(form) - 1
             if -(1 << bits) <= number < 1 << bits:
                 return code + struct.pack(form, number)
-    return _length(len(text)) + text
+    return length_prefix(len(text)) + text
 
 
 def encoded(value: Value) -> bytes | None:
@@ -89,22 +90,22 @@ def encoded(value: Value) -> bytes | None:
     if isinstance(value, bytes):
         return bytes((_STRING,)) + _string(value)
     if isinstance(value, List):
-        return bytes((_LIST,)) + _length(len(value)) + b"".join(map(_string, value))
+        return bytes((_LIST,)) + length_prefix(len(value)) + b"".join(map(_string, value))
     if isinstance(value, Set):
-        return bytes((_SET,)) + _length(len(value)) + b"".join(map(_string, value.in_order()))
+        return bytes((_SET,)) + length_prefix(len(value)) + b"".join(map(_string, value.in_order()))
     if isinstance(value, Hash):
         parts = [_string(part) for field in value.in_order() for part in (field, value.fields[field])]
-        return bytes((_HASH,)) + _length(len(value)) + b"".join(parts)
+        return bytes((_HASH,)) + length_prefix(len(value)) + b"".join(parts)
     if isinstance(value, SortedSet):
         pairs = zip(reversed(value.order_members), reversed(value.order_scores), strict=True)
         scored = [_string(member) + struct.pack("<d", score) for member, score in pairs]
-        return bytes((_ZSET_2,)) + _length(len(value)) + b"".join(scored)
+        return bytes((_ZSET_2,)) + length_prefix(len(value)) + b"".join(scored)
     return None
 
 
 def function_body(code: bytes) -> bytes:
     """A library of functions."""
-    return bytes((FUNCTION,)) + _length(len(code)) + code
+    return bytes((FUNCTION,)) + length_prefix(len(code)) + code
 
 
 # -- reading -------------------------------------------------------------------------------------------------
@@ -204,7 +205,7 @@ def _unpacked(packed: bytes, size: int) -> bytes:
     return bytes(out)
 
 
-def _listpack(data: bytes) -> Iterator[bytes]:
+def listpack_elements(data: bytes) -> Iterator[bytes]:
     """The elements of a listpack. Raises BadFormat."""
     at, end = 6, len(data)
     if end < 7 or struct.unpack("<I", data[:4])[0] != end or data[-1] != 0xFF:
@@ -269,12 +270,12 @@ def decoded(body: bytes, limits: EncodingLimits, grow: Grow) -> Value | None:
         members = reader.strings(reader.length()) if kind == _SET else _intset(reader.string())
         return Set.of(_distinct(members), limits.set_max_intset_entries)
     if kind in (_HASH, _HASH_LISTPACK):
-        flat = reader.strings(2 * reader.length()) if kind == _HASH else list(_listpack(reader.string()))
+        flat = reader.strings(2 * reader.length()) if kind == _HASH else list(listpack_elements(reader.string()))
         return _hash(_pairs(flat), limits)
     if kind in (_ZSET, _ZSET_2, _ZSET_LISTPACK):
         scores = _scores(reader, kind)
         return SortedSet.of(scores, limits)
-    if kind in (_LIST_ZIPLIST, _ZSET_ZIPLIST, _HASH_ZIPLIST, _QUICKLIST, 9, 15, 19):
+    if kind in (_LIST_ZIPLIST, _ZSET_ZIPLIST, _HASH_ZIPLIST, _QUICKLIST, 9):
         return None
     raise BadFormat
 
@@ -302,7 +303,7 @@ def _list_elements(reader: PayloadReader, kind: int) -> list[bytes]:
         node = reader.string()
         if container not in (1, 2):
             raise BadFormat
-        elements += [node] if container == 1 else _listpack(node)
+        elements += [node] if container == 1 else listpack_elements(node)
     return elements
 
 
@@ -318,7 +319,7 @@ def _hash(pairs: list[tuple[bytes, bytes]], limits: EncodingLimits) -> Hash:
 
 def _scores(reader: PayloadReader, kind: int) -> dict[bytes, float]:
     if kind == _ZSET_LISTPACK:
-        pairs = _pairs(list(_listpack(reader.string())))
+        pairs = _pairs(list(listpack_elements(reader.string())))
         read = [(member, parse_double(text)) for member, text in pairs]
     else:
         read = []

@@ -1,4 +1,4 @@
-"""DUMP and RESTORE: what one of kernel and server writes the other reads, in every encoding but those of streams."""
+"""DUMP and RESTORE: what one of kernel and server writes the other reads (streams: `test_stream_dumps`)."""
 
 from __future__ import annotations
 

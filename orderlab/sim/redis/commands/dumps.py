@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orderlab.sim.redis import rdb
+from orderlab.sim.redis import rdb, rdb_streams
 from orderlab.sim.redis.arguments import integer, option
 from orderlab.sim.redis.lua.host import host_of
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import OK, SYNTAX_ERROR, ErrorReply, Reply
 from orderlab.sim.redis.unsupported import UnsupportedCommand
-from orderlab.sim.redis.values import ExpiringHash
+from orderlab.sim.redis.values import ExpiringHash, Stream, Value
 
 _WRONG_SEAL = b"ERR DUMP payload version or checksum are wrong"
 _BAD_FORMAT = b"ERR Bad data format"
@@ -32,14 +32,36 @@ def dump(node: NodeState, argv: Sequence[bytes]) -> Reply:
     if value is None:
         return None
     node.spend(20 * len(value))
-    body = rdb.encoded(value)
-    if body is None:
-        raise UnsupportedCommand("DUMP of a stream")
+    body = _encoded(value)
     if isinstance(value, ExpiringHash) and value.deadlines_ms:
         raise UnsupportedCommand("DUMP of a hash whose fields have deadlines")
     node.grow(len(body))
     node.spend(2 * len(body))
     return rdb.sealed(body)
+
+
+def _encoded(value: Value) -> bytes:
+    if isinstance(value, Stream):
+        try:
+            return rdb_streams.encoded(value)
+        except rdb_streams.ForgottenEntries:
+            raise UnsupportedCommand("DUMP of a stream whose deleted entries a search has forgotten") from None
+    body = rdb.encoded(value)
+    assert body is not None, "of any other value"
+    return body
+
+
+def _decoded(node: NodeState, body: bytes) -> Value:
+    node.spend(20 * len(body))
+    try:
+        if body[:1] and body[0] in (rdb_streams.BEFORE_7_0, rdb_streams.SINCE_7_0):
+            return rdb_streams.decoded(body, node.grow)
+        value = rdb.decoded(body, node.encoding_limits, node.grow)
+    except rdb.BadFormat:
+        raise ErrorReply(_BAD_FORMAT) from None
+    if value is None:
+        raise UnsupportedCommand("RESTORE of an encoding from before Redis 7.0")
+    return value
 
 
 def _is_replacing(argv: Sequence[bytes]) -> tuple[bool, bool]:
@@ -77,13 +99,7 @@ def _restore(node: NodeState, argv: Sequence[bytes]) -> Reply:
     if ttl_ms < 0:
         raise ErrorReply(b"ERR Invalid TTL value, must be >= 0")
     body = _opened(node, argv[3])
-    node.spend(20 * len(body))
-    try:
-        value = rdb.decoded(body, node.encoding_limits, node.grow)
-    except rdb.BadFormat:
-        raise ErrorReply(_BAD_FORMAT) from None
-    if value is None:
-        raise UnsupportedCommand("RESTORE of a stream, or of an encoding from before Redis 7.0")
+    value = _decoded(node, body)
     node.grow(len(body))
     was_there = replaces and node.remove(key)
     deadline_ms = ttl_ms if is_absolute else node.now_ms + ttl_ms
