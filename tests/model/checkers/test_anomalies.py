@@ -39,6 +39,27 @@ ANOMALIES = [
     ("fifo", "Sq0 P1 P2 D2d0 D1d0", (4, 1, "s", 3), "Sq0 P1 P2 P1! P2! D2d0 D1d0 D2d0!"),
     ("fifo", "S:t P1 P2 P1! P2! D2 D1", (6, 1, "s", 5), "S:$share/g/t P1 P2 P1! P2! D2 D1 D2!"),
     ("fifo", "S:$share/g/t P1 P2 D2 D1", (4, 1, "s", 3), "S:$share/g/t P1 P2 P1! D2 D1"),
+    # What another member of a shared subscription had may come late once that one has gone.
+    ("fifo", "S:$share/g/t S>a:$share/g/t P1 P2 D2 D1", (5, 1, "s", 4), "S:$share/g/t S>a:$share/g/t P1 P2 D2 ->a D1"),
+    (
+        "fifo",
+        "S:$share/g/t S>a:$share/g/t C>a P1 P2 D2 D1",
+        (6, 1, "s", 5),
+        "S:$share/g/t S>a:$share/g/t P1 C>a P2 D2 D1",
+    ),
+    (
+        "fifo",
+        "S:$share/g/t S>a:$share/h/t P1 P2 D2 U>a:$share/h/t D1",
+        (6, 1, "s", 4),
+        "S:$share/g/t S>a:$share/g/t P1 P2 D2 U>a:$share/g/t D1",
+    ),
+    (
+        "fifo",
+        "S:$share/g/t S>a:$share/g/t ->a P1 P2 D2 +>a D1",
+        (7, 1, "s", 5),
+        "S:$share/g/t S>a:$share/g/t P1 P2 D2 +>a D1",
+    ),
+    ("fifo", "S:t S>a:$share/g/t P1 P2 D2 ->a D1", (6, 1, "s", 4), "S:$share/g/+ S>a:$share/g/+ P1 P2 D2 ->a D1"),
     ("fifo", "S P1 P2 T1 P1! D2 D1", (6, 1, "s", 5), "S P1 P2 T1 P1! P2! D2 D1 D2!"),
     # A session is owed packets of one QoS from when that was granted, and none by a filter below the highest grant.
     ("fifo", "Sq1:# P1 P2 P1! P2! D2 D1", (6, 1, "s", 5), "Sq0:t P1 D1d0 Sq1:# P2 P1! P2! D2 D1 D2"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,6 +26,7 @@ from orderlab.model.checkers.delivery.event_pass import (
     NEW_SESSION,
     NO_EPOCHS,
     ROWS_PER_CHUNK,
+    SHARES,
     PassArrays,
     locate_rows,
     observe_rows,
@@ -83,12 +85,14 @@ class DeliveryPass:
         """A counter of COUNTERS."""
         return int(self.state.counts[COUNTER[name]])
 
-    def observe(self, batch: EventBatch) -> None:
-        """Pass over the next rows."""
+    def observe(self, batch: EventBatch, sharing: Sequence[int] = ()) -> None:
+        """Pass over the next rows. `sharing`: who may be sent, from now on, what other members of shared subscriptions
+        had."""
         clients = int(batch.subscriber.max(initial=-1)) + 1
         for start in range(0, len(batch), ROWS_PER_CHUNK):
             rows = slice(start, start + ROWS_PER_CHUNK)
             self._make_room(min(ROWS_PER_CHUNK, len(batch) - start), clients)
+            self.state.sessions[list(sharing), SHARES] = 1
             fifo_of_row, lane_of_row = self._rows[0, : len(batch.kind[rows])], self._rows[1, : len(batch.kind[rows])]
             locate_rows(
                 self.state.fifo_table,

@@ -146,18 +146,9 @@ N_BACKLOG_DELIVERIES = COUNTER["backlog_deliveries"]
 N_DELIVERIES_AFTER_CLEAR = COUNTER["deliveries_after_clear"]
 
 # Words of a row of `sessions`, one per client.
-CLEAR_EPOCH, CLEARED_SESSION, CONNECTED, STABLE_SINCE, STABLE_EPOCH, CUT_OFF, ENDS, FILTER, CLEARED_LAST = (
-    0,
-    1,
-    2,
-    3,
-    4,
-    5,
-    6,
-    7,
-    8,
-)
-NEW_SESSION = np.array([0, -1, -1, 0, 0, 0, 0, -1, -1], dtype=np.int64)  # connected -1: no row has said so
+CLEAR_EPOCH, CLEARED_SESSION, CONNECTED, STABLE_SINCE, STABLE_EPOCH, CUT_OFF, ENDS, FILTER = range(8)
+CLEARED_LAST, SHARES = 8, 9
+NEW_SESSION = np.array([0, -1, -1, 0, 0, 0, 0, -1, -1, 0], dtype=np.int64)  # connected -1: no row has said so
 SEVERAL = -2
 """In place of the one filter that a client has subscribed to."""
 
@@ -256,10 +247,12 @@ def _publish_again(state: Any, fifo: Any, number: Any, event_id: Any) -> None:
 
 
 @njit(cache=True)
-def _deliver_late(state: Any, event_id: Any, fifo: Any, lane: Any, number: Any, high_event: Any, high: Any) -> None:
-    """A break of `fifo`, unless it may be a copy that was published again: that is decided at the end
-    (`excused_by_copies.py`)."""
-    if state.epochs[fifo, 2] < 0:
+def _deliver_late(
+    state: Any, event_id: Any, fifo: Any, lane: Any, number: Any, high_event: Any, high: Any, shares: Any
+) -> None:
+    """A break of `fifo`, unless it may be a copy that was published again, or come from another member of a shared
+    subscription: that is decided at the end (`excused_by_copies.py`)."""
+    if state.epochs[fifo, 2] < 0 and shares == 0:
         _breaks(state, OUT_OF_ORDER, event_id, lane, number, high_event, high)
         return
     used = state.rows_used[LATE_ROWS]
@@ -488,7 +481,8 @@ def observe_rows(state: Any, bound_us: Any, fifo_of_row: Any, lane_of_row: Any, 
                 repeated = news == REPEATED
                 counts[N_REPEATS_QOS0 + qos[row] if repeated else N_FIRST_DELIVERIES] += 1
                 if news == LATE:
-                    _deliver_late(state, event_id[row], fifo, lane, number, high_event, high)
+                    shares = sessions[subscriber[row], SHARES]
+                    _deliver_late(state, event_id[row], fifo, lane, number, high_event, high, shares)
             if bound_us >= 0 and qos[row] > 0 and not repeated:
                 drained = _late_drain(state, bound_us, fifo, subscriber[row], number, time_us[row])
                 if drained > 0:

@@ -43,6 +43,7 @@ from orderlab.model.checkers.delivery.event_pass import (
     high_at,
 )
 from orderlab.model.checkers.delivery.missing import Lanes, SubscriptionsInForce, expired, matches, unshared
+from orderlab.model.checkers.delivery.passed_on import SharedMembers
 from orderlab.model.history.events import CLEAR, SUBSCRIBE, IntArray, Names
 
 
@@ -65,19 +66,24 @@ class Copy(NamedTuple):
 
 
 def late_deliveries(
-    done: DeliveryPass, lanes: Lanes, subscriptions: SubscriptionsInForce, names: Names
-) -> tuple[list[LateDelivery], int]:
-    """Those of the pass's late deliveries that break the order, and how many are in the order of arrival."""
+    done: DeliveryPass, lanes: Lanes, subscriptions: SubscriptionsInForce, names: Names, members: SharedMembers
+) -> tuple[list[LateDelivery], dict[str, int]]:
+    """Those of the pass's late deliveries that break the order, and how many are in the order of arrival, or may have
+    come from another member of a shared subscription."""
     rows = [LateDelivery(*row) for row in done.state.late[: done.state.rows_used[LATE_ROWS]].tolist()]
     if not rows:
-        return [], 0
+        return [], {"copies_in_order": 0, "passed_on": 0}
     copies = _published_again(done)
     begins = _Beginnings(subscriptions, names)
     excused = lanes.joined(done.excused.intervals()) if copies else None
     lapsed = expired(done) if copies else None
-    broken = []
+    broken, passed_on = [], 0
     for row in rows:
         fifo = int(lanes.lane_fifo[row.lane])
+        subscriber, topic = int(lanes.lane_subscriber[row.lane]), int(lanes.topic[fifo])
+        if members.may_have_passed_on(done, subscriber, topic, fifo, row.number, row.event_id):
+            passed_on += 1
+            continue
         again = [copy for copy in copies.get((fifo, row.number), ()) if copy.event_id < row.event_id]
         others = copies.get((fifo, row.high), [])
         left = [] if excused is None else excused.owned_by(int(lanes.lane_pair[row.lane]))
@@ -86,7 +92,6 @@ def late_deliveries(
             again[0].high < row.high or any(other.event_id > again[0].event_id for other in others)
         )
         is_left_out = is_all_again and any(start <= row.number <= end for start, end in left)
-        subscriber, topic = int(lanes.lane_subscriber[row.lane]), int(lanes.topic[fifo])
         qos, level = int(lanes.qos[fifo]), int(lanes.lane_level[row.lane])
         is_of_several = int((lanes.lane_pair == lanes.lane_pair[row.lane]).sum()) > 1
         if again and (
@@ -102,7 +107,7 @@ def late_deliveries(
             high = int(high_at(done.state, fifo, epoch))
         if epoch < 0 or not _in_order_of_arrival(row, again, others, epoch, high):
             broken.append(row)
-    return broken, len(rows) - len(broken)
+    return broken, {"copies_in_order": len(rows) - len(broken) - passed_on, "passed_on": passed_on}
 
 
 def _in_order_of_arrival(row: LateDelivery, again: list[Copy], others: list[Copy], epoch: int, high: int) -> bool:

@@ -3,7 +3,8 @@
 For each logical FIFO and each subscriber, in the order of the recorded events:
 
 1. `fifo`: a first delivery whose sequence number lies below one that was delivered before. Repeats never count, nor
-   does a copy that was published again to a session that was not owed the one before (`excused_by_copies.py`).
+   does a copy that was published again to a session that was not owed the one before (`excused_by_copies.py`), nor
+   what another member of a shared subscription may have had before it went (`passed_on.py`).
 2. `at-least-once`: a QoS 1 or 2 message that its publisher has an acknowledgement for, published while the session's
    subscription was in force, that was neither delivered nor trimmed, expired or cleared. What was overtaken is lost,
    whatever comes after (`overtaken.py`).
@@ -55,6 +56,7 @@ from orderlab.model.checkers.delivery.missing import (
     seen_by_subscribers,
 )
 from orderlab.model.checkers.delivery.overtaken import lost_before_an_end, overtaken_up_to
+from orderlab.model.checkers.delivery.passed_on import SharedMembers
 from orderlab.model.checkers.findings import Finding, LawTally, Partial, Shows, verdict_of
 from orderlab.model.history.events import EventBatch, IntArray, Names
 from orderlab.model.verdict import Verdict
@@ -77,11 +79,12 @@ class DeliveryChecker:
         self._names = names
         self._pass = DeliveryPass(-1 if drain_bound_us is None else drain_bound_us)
         self._subscriptions = SubscriptionsInForce()
+        self._members = SharedMembers(names)
 
     def observe(self, batch: EventBatch) -> None:
         """Take in the next rows."""
         self._subscriptions.observe(batch)
-        self._pass.observe(batch)
+        self._pass.observe(batch, self._members.observe(batch))
 
     def partial(self, end_us: int | None = None, published_elsewhere: bool = False) -> Partial:
         """The result of the rows seen, as if the history ended here, or at `end_us`: a part of a larger history ends
@@ -148,7 +151,8 @@ class DeliveryChecker:
                 other if other_event >= 0 else None,
             )
             tally.breaks(_law_of(name), finding, times)
-        late, tally.counts["copies_in_order"] = late_deliveries(done, lanes, self._subscriptions, self._names)
+        late, excused = late_deliveries(done, lanes, self._subscriptions, self._names, self._members)
+        tally.counts.update(excused)
         if late:
             first = late[0]
             finding = self._finding(
@@ -332,6 +336,11 @@ def _notes(law: str, counts: Mapping[str, int]) -> Iterable[str]:
         yield (
             f"{counts['copies_in_order']} late deliveries are of messages published again to a session that had "
             "begun since: the order of arrival"
+        )
+    if law == "fifo" and counts.get("passed_on"):
+        yield (
+            f"{counts['passed_on']} late deliveries may be of messages that another member of a shared subscription "
+            "had before it went: their order is not promised"
         )
     if law == "fifo" and counts["retained"]:
         yield f"{counts['retained']} retained messages stand outside the order"
