@@ -29,6 +29,9 @@ HOSTILE = [
     ("empties sys.path", "import sys; sys.path.clear()", r"outcomes: removes folders from sys.path"),
     ("replaces stdout", "import sys; sys.stdout = None", r"outcomes: replaces sys.stdout"),
     ("recursion", "import sys; sys.setrecursionlimit(400)", r"sets the limit of recursion to 400; leave that out"),
+    ("spoils len", "import builtins; builtins.len = None", r"outcomes: replaces len in builtins; leave that out"),
+    ("spoils isinstance", "import builtins; del builtins.isinstance", r"replaces isinstance in builtins"),
+    ("spoils sorted", "import builtins; builtins.sorted = lambda *a, **k: []", r"replaces sorted in builtins"),
     ("crashes", "import os; os.kill(os.getpid(), 11)", r"outcomes: ends the process that asks it \(killed by SIGSEGV"),
     ("leaves", "import os; os._exit(0)", r"counter.py:14: Counter.outcomes: ends the process .*os._exit\(0\)"),
     ("leaves with 3", "import os; os._exit(3)", r"outcomes: ends the process that asks it \(exit status 3\)"),
@@ -83,6 +86,7 @@ def test_what_a_contract_does_to_the_process_is_told_as_its_own(tmp_path: Path, 
         "import threading; threading.Thread(target=print, daemon=True).start()",
         "import contextlib, io\n        with contextlib.redirect_stdout(io.StringIO()): print(1)",
         "import colorsys, sys; sys.path.append(str(len(sys.path)))",
+        "import builtins; builtins._ = str",
     ],
 )
 def test_what_harms_nobody_is_let(tmp_path: Path, at_outcomes: str) -> None:
@@ -104,6 +108,7 @@ def test_a_budget_ends_what_does_not_end(tmp_path: Path, monkeypatch: pytest.Mon
         ("at_init", "import sys; sys.modules.clear()", "from sys.modules"),
         ("at_import", "import sys; sys.modules.clear()", "from sys.modules"),
         ("at_import", "import os; os.fork()", "forks"),
+        ("at_import", "import builtins; builtins.__import__ = builtins.next = None", "replaces __import__ in"),
     ],
 )
 def test_what_it_does_when_it_is_loaded_is_told_as_well(tmp_path: Path, where: str, does: str, message: str) -> None:
