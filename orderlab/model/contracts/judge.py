@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
-from orderlab.model.contracts.asking import Asked, keep, types_of
+from orderlab.model.contracts.asking import REMEMBERED_MAX, Asked, types_of
 from orderlab.model.contracts.base import (
     ALL_OR_NOTHING,
     CANDIDATES_MAX,
@@ -80,8 +80,11 @@ class Judge:
         """How often a reply tested each law."""
         self.explained = 0
         """Replies that some state explained."""
-        self._left: dict[Hashable, tuple[State, ...]] = {}
+        self._left: dict[Hashable, dict[State, tuple[State, ...]]] = {}
         """Answers of ``_after``, for the events of an overlap are gone through anew with every reply."""
+        self._left_count = 0
+        self._last: tuple[object, object, int, frozenset[Candidate]] = (None, None, 0, frozenset())
+        """What explained the events that were gone through last, for they are asked about again and again."""
         self._stopped: str = ""
         """How the last operation that was stopped part-way ended; "" if none was."""
         self._is_foreign = False
@@ -109,7 +112,7 @@ class Judge:
         # The states that the call may have found: those in which it has not taken effect yet.
         before = self._explaining([*self.overlapping[:began], *self.overlapping[began + 1 :]])
         self.overlapping += (Event("finish", number, reply),)
-        after = self._explaining(self.overlapping)
+        after = self._explaining_now()
         del self.under_way[number]
         if not after:
             return self._wrong(call, reply, [one.state for one in before])
@@ -123,7 +126,7 @@ class Judge:
         but wait."""
         began = {event.number: at for at, event in enumerate(self.overlapping) if event.kind == "begin"}
         undone = {began[number] for number in waiting if number in self.under_way}
-        states = [one.state for one in self._explaining(self.overlapping) if not undone & one.done]
+        states = [one.state for one in self._explaining_now() if not undone & one.done]
         return [
             number
             for number, call in waiting.items()
@@ -140,7 +143,7 @@ class Judge:
         del self.under_way[number]
         if part_way:
             self._stopped, self._is_foreign = how, self._is_foreign or is_foreign
-        self._settle(self._explaining(self.overlapping))
+        self._settle(self._explaining_now())
 
     def _settle(self, after: frozenset[Candidate]) -> None:
         if not self.under_way:
@@ -148,7 +151,7 @@ class Judge:
 
     def states(self) -> list[State]:
         """The abstract states that are possible now."""
-        return list({one.state: None for one in self._explaining(self.overlapping)})
+        return list({one.state: None for one in self._explaining_now()})
 
     @property
     def frozen(self) -> Hashable:
@@ -164,6 +167,14 @@ class Judge:
 
     # -- candidates ----------------------------------------------------------------------------------------
 
+    def _explaining_now(self) -> frozenset[Candidate]:
+        """The candidates after all that has happened."""
+        candidates, events, quiet_ms, explaining = self._last
+        if not (candidates is self.candidates and events is self.overlapping and quiet_ms == self._quiet_ms):
+            explaining = self._explaining(self.overlapping)
+            self._last = self.candidates, self.overlapping, self._quiet_ms, explaining
+        return explaining
+
     def _explaining(self, events: Sequence[Event]) -> frozenset[Candidate]:
         """The candidates after ``events``, with every operation under way having taken effect or not."""
         heard = _replies(events)
@@ -176,11 +187,11 @@ class Judge:
             if event.kind == "begin":  # an operation is told apart by its beginning: one number may begin several
                 operations[event.number] = at
                 under_way[at] = event.value
-                found = self._closed(found, under_way, heard, pool, now_ms, too_many)
+                found = self._closed(found, under_way, {at}, heard, pool, now_ms, too_many)
             elif event.kind == "at":
                 now_ms = event.number
                 aged = frozenset(self._aged(one, now_ms) for one in found)
-                found = self._closed(aged, under_way, heard, pool, now_ms, too_many)
+                found = self._closed(aged, under_way, under_way.keys(), heard, pool, now_ms, too_many)
             else:
                 ended = operations[event.number]
                 del under_way[ended]
@@ -192,25 +203,37 @@ class Judge:
         self,
         candidates: frozenset[Candidate],
         under_way: Mapping[int, Call],
+        new: Set[int],
         heard: Mapping[int, Reply],
         pool: tuple[Reply, ...],
         now_ms: int,
         too_many: type[InputError],
     ) -> frozenset[Candidate]:
-        """With every operation under way having taken effect in every order, or not. ``pool``: replies of others that
-        may show what an operation drew that has not replied yet."""
+        """With every operation under way having taken effect in every order, or not. ``new``: those whose effects the
+        candidates do not have yet at this moment. ``pool``: replies of others that may show what an operation drew
+        that has not replied yet."""
         found = set(candidates)
-        fresh = list(candidates)
-        while fresh:
-            one = fresh.pop()
-            for number in under_way.keys() - one.done:
-                for state in self._after(
-                    one.state, under_way[number], number in heard, heard.get(number), pool, now_ms
-                ):
-                    more = self._aged(Candidate(state, one.done | {number}), now_ms)
-                    if more not in found:
-                        found.add(more)
-                        fresh.append(more)
+        left = [(before, number) for before in candidates for number in new - before.done]
+        if self._left_count + len(self._left) >= REMEMBERED_MAX:
+            self._left.clear()
+            self._left_count = 0
+        known: dict[int, dict[State, tuple[State, ...]]] = {}
+        for number, call in under_way.items():  # looked up once: it takes longer than to look up a state
+            is_heard = number in heard  # then what others heard does not matter
+            asked = (call, types_of(call), is_heard, heard.get(number), () if is_heard else pool, now_ms)
+            known[number] = self._left.setdefault(asked, {})
+        while left:
+            before, number = left.pop()
+            states = known[number].get(before.state)
+            if states is None:
+                states = self._after(before.state, under_way[number], number in heard, heard.get(number), pool, now_ms)
+                known[number][before.state] = states
+                self._left_count += 1
+            for state in states:
+                more = Candidate(state, before.done | {number})
+                if more not in found:
+                    found.add(more)
+                    left += [(more, other) for other in under_way.keys() - more.done]
             if len(found) > CANDIDATES_MAX:
                 raise too_many(
                     f"{type(self.contract).__name__}: more than {CANDIDATES_MAX} states explain what was seen; "
@@ -221,13 +244,9 @@ class Judge:
     def _after(
         self, state: State, call: Call, is_heard: bool, reply: Reply, pool: tuple[Reply, ...], now_ms: int
     ) -> tuple[State, ...]:
-        """The states in which ``call`` leaves ``state``, with this reply if it was heard."""
-        asked = (state, call, types_of(call), is_heard, reply, pool, now_ms)
-        known = self._left.get(asked)
-        if known is None:
-            known = tuple(self._leaving(state, call, is_heard, reply, pool, now_ms))
-            keep(self._left, asked, known)
-        return known
+        """The states in which ``call`` leaves ``state`` at this moment, with this reply if it was heard."""
+        left = self._leaving(state, call, is_heard, reply, pool, now_ms)
+        return tuple(dict.fromkeys(self.asked.elapse(after, now_ms) for after in left))
 
     def _leaving(
         self, state: State, call: Call, is_heard: bool, reply: Reply, pool: Sequence[Reply], now_ms: int

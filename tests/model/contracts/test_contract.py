@@ -182,6 +182,25 @@ def test_a_state_that_was_kept_comes_back() -> None:
     assert judge.finish(2, 0) is None
 
 
+def test_an_overlap_is_gone_through_once_for_each_thing_that_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what one operation has heard is not worked out again when another hears something."""
+    judge, times, asked = Judge(Register(), 0), [], []
+    explaining, after = Judge._explaining, Judge._after
+    monkeypatch.setattr(Judge, "_explaining", lambda self, events: times.append(1) or explaining(self, events))
+    monkeypatch.setattr(Judge, "_after", lambda self, *given: asked.append(given) or after(self, *given))
+    for number in range(3):
+        judge.begin(number, Call.of("draw"))
+    assert judge.states() == judge.states()
+    assert len(times) == 1
+    for number, reply in ((0, 1), (1, 2)):
+        assert judge.finish(number, reply) is None
+        judge.states()
+    assert len(times) == 5  # before and after each
+    heard = [(state, reply) for state, _, is_heard, reply, *_ in asked if is_heard]
+    assert heard
+    assert len(heard) == len(set(heard))
+
+
 class Wrong(Register):
     def outcomes(self, state, call, now_ms):
         yield state, state.missing
