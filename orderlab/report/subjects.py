@@ -25,6 +25,7 @@ from orderlab.report.report import (
     fingerprint_of,
 )
 from orderlab.report.words import counted, whereabouts
+from orderlab.sim.redis.error_conditions import WRONG_TYPE_FOUND
 
 if TYPE_CHECKING:
     from orderlab.model.explorer.exploration import Exploration
@@ -91,7 +92,11 @@ def _of_witness(witness: Witness, store: str, is_certain: bool = True) -> Findin
     return Finding(
         law=law,
         headline=witness.headline,
-        cause="\0".join((cause.place, cause.written, cause.error, around) if cause.place else (law, cause.wording)),
+        cause="\0".join(
+            (cause.place, cause.written, cause.error, around, *_troubles(trace.steps))
+            if cause.place
+            else (law, cause.wording)
+        ),
         fingerprint=fingerprint_of(store, law, _name(lua), lua.source, cause.error, cause.wording),
         steps=tuple(
             Step(
@@ -321,9 +326,21 @@ def _fault(step: Any) -> str:
     return "" if fault is None else str(fault)
 
 
+def _troubles(steps: Iterable[Any]) -> list[str]:
+    """The kinds of trouble that befall a run, by name: one that goes wrong without any has another cause."""
+    return sorted({fault.kind for fault in map(fault_of, steps) if fault is not None})
+
+
 def _plainest_first(findings: list[Finding]) -> tuple[Finding, ...]:
-    """What is certain before what is not, what takes fewer steps first."""
-    return tuple(sorted(findings, key=lambda finding: (not finding.is_certain, len(finding.steps))))
+    """What is certain before what is not; what needs no trouble first, and last what needs a value of another type
+    under a key of the store; then what takes fewer steps."""
+
+    def rank(finding: Finding) -> tuple[bool, int, int]:
+        troubles = [step.fault for step in finding.steps if step.fault]
+        is_foreign = any(trouble.startswith(WRONG_TYPE_FOUND.name) for trouble in troubles)
+        return not finding.is_certain, bool(troubles) + is_foreign, len(finding.steps)
+
+    return tuple(sorted(findings, key=rank))
 
 
 def _keys(keyspace: FrozenKeyspace | None) -> dict[str, str] | None:
