@@ -62,6 +62,9 @@ def record(
         list[int] | None, typer.Option(min=1, help="Cut before the packet of this number, of all that pass.")
     ] = None,
     kills: Annotated[int, typer.Option(min=0, max=9, help="Kill and restart the started broker so often.")] = 0,
+    wrap: Annotated[
+        bool, typer.Option("--wrap", help="Pass 65,435 messages first, so that packet identifiers wrap.")
+    ] = False,
     protocol: Annotated[MqttVersion, typer.Option(help="The version of MQTT.")] = MqttVersion.FIVE,
     order: Annotated[
         OrderOf, typer.Option(help="Whose order is judged: of arrival at the broker, or of the client's calls.")
@@ -101,6 +104,7 @@ def record(
         is_5=protocol is MqttVersion.FIVE,
         kills=kills,
         damage=Damage(cut, drop, delay, cut_at=frozenset(cut_at or ())),
+        wraps=wrap,
     )
     transcript = Recording(order is OrderOf.CLIENT)
     record(play, transcript, address, start)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from orderlab.model.errors import InputError
+from orderlab.model.protocol.packet_id import TWO_BYTES_MAX
 from orderlab.sim.recording.broker_process import BrokerProcess
 from orderlab.sim.recording.players import Player, Role
 from orderlab.sim.recording.proxy import Damage, Proxy
@@ -18,6 +19,8 @@ from orderlab.sim.recording.transcript import Recording
 
 READY_S, QUIET_S, DRAIN_S = 10.0, 0.6, 20.0
 TOPICS = ("play/a", "play/b")
+LEAD_TOPIC, LEAD, LEAD_OPEN = "lead", TWO_BYTES_MAX - 100, 50
+"""What goes before a play in which identifiers wrap: its topic, how many messages, how many of them at once."""
 SUBSCRIBERS = (
     Role("keeps-all", (("play/#", 2), ("will/#", 1))),
     Role("keeps-few", (("play/a", 1),), receive_maximum=2),
@@ -41,6 +44,9 @@ class Play:
     damage: Damage = field(default_factory=Damage)
     pause_s: float = 0.001
     """Between messages."""
+    wraps: bool = False
+    """Whether so many messages go before it that packet identifiers wrap on the way: those of the first publisher, and
+    of the broker to `keeps-all`."""
 
 
 class Stage:
@@ -48,7 +54,11 @@ class Stage:
 
     def __init__(self, play: Play, proxy: Proxy, broker: BrokerProcess | None) -> None:
         self._play, self._proxy, self._broker = play, proxy, broker
-        self._subscribers = {role.name: Player(role, proxy.port, play.is_5) for role in SUBSCRIBERS}
+        roles = {role.name: role for role in SUBSCRIBERS}
+        if play.wraps:
+            whole = roles["keeps-all"]
+            roles[whole.name] = replace(whole, subscriptions=(*whole.subscriptions, (LEAD_TOPIC, 1)))
+        self._subscribers = {name: Player(role, proxy.port, play.is_5) for name, role in roles.items()}
         names = [f"publisher-{number}" for number in range(1, play.publishers + 1)]
         self._publishers = [Player(Role(name), proxy.port, play.is_5) for name in names]
         if not play.kills:
@@ -63,6 +73,8 @@ class Stage:
         """Play it to its end. Raises InputError where the broker lets nobody in."""
         try:
             self._await_all("take all clients in")
+            if self._play.wraps:
+                self._lead()
             self._proxy.is_damaging = True
             self._publish_all()
             self._await_published()
@@ -80,6 +92,18 @@ class Stage:
     def _has_damage(self) -> bool:
         damage = self._play.damage
         return bool(self._play.kills or damage.cut or damage.drop or damage.cut_at)
+
+    def _lead(self) -> None:
+        """Never more at once than any broker queues. Raises InputError where the broker stops."""
+        publisher, subscriber = self._publishers[0], self._subscribers["keeps-all"]
+        before = subscriber.heard
+        for number in range(LEAD):
+            publisher.publish(LEAD_TOPIC, 1)
+            deadline = time.monotonic() + READY_S
+            while number - (subscriber.heard - before) >= LEAD_OPEN:
+                if time.monotonic() > deadline:
+                    raise InputError(f"--wrap: the broker delivers nothing more after {number:,} of {LEAD:,} messages")
+                time.sleep(0.001)
 
     def _publish_all(self) -> None:
         play, acts = self._play, self._acts()

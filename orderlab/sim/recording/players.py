@@ -41,6 +41,8 @@ class Player:
         self._waiting: queue.SimpleQueue[tuple[str, int, bool, int | None]] = queue.SimpleQueue()
         self._unanswered: set[int] = set()
         self._connections = 0
+        self.heard = 0
+        """Messages that came."""
         self._wanted = threading.Event()
         self._stopped = False
         self.is_ready = threading.Event()
@@ -91,6 +93,7 @@ class Player:
         client.on_connect = self._on_connect
         client.on_subscribe = lambda who, *_: self._mark(who, True)
         client.on_publish = lambda _, __, number, *___: self._unanswered.discard(number)
+        client.on_message = self._on_message
         client.on_disconnect = lambda who, *_: self._mark(who, False)
         return client
 
@@ -143,6 +146,9 @@ class Player:
             client.subscribe(list(self.role.subscriptions))
         else:
             self._mark(client, True)
+
+    def _on_message(self, *_: Any) -> None:
+        self.heard += 1
 
     def _mark(self, client: Client, is_ready: bool) -> None:
         if client is self._client:  # and not what was taken over

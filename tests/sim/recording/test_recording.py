@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from orderlab.model.errors import InputError
+from orderlab.sim.recording import play
 from orderlab.sim.recording.broker_process import BrokerProcess, mosquitto_binary
 from orderlab.sim.recording.packets import ControlPacket, MalformedPacket, PacketType, length_of, read_packet
 from orderlab.sim.recording.proxy import Damage, Proxy
@@ -197,6 +198,22 @@ def test_mosquitto_is_recorded_and_judged(tmp_path: Path) -> None:
     outcomes = {verdict["law"]: verdict["outcome"] for verdict in judged["verdicts"]}
     for law in ("fifo", "at-least-once", "exactly-once", "no-phantom", "handshake", "subscribed", "will"):
         assert outcomes[law] == "holds", (law, outcomes)
+
+
+@pytest.mark.xdist_group("brokers")
+def test_identifiers_wrap_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With fewer messages before it than `--wrap` sends; of a whole one notes/record.md tells."""
+    need_mosquitto()
+    monkeypatch.setattr(play, "LEAD", 200)
+    file = tmp_path / "run.jsonl"
+    ended = orderlab("record", "mqtt", "--start", "mosquitto", "--history", file, "--messages", "10", "--wrap")
+    assert ended.returncode == 0, ended.stderr
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    for kind in ("publish", "publish_acknowledged", "deliver", "acknowledge"):
+        sequences = {row["sequence"] for row in rows if row.get("topic") == "lead" and row["kind"] == kind}
+        assert sequences == {*range(1, 201)}, kind
+    judged = json.loads(orderlab("check", file, "--json", "--law", "packet-id").stdout)
+    assert judged["verdicts"][0]["outcome"] == "holds"
 
 
 @pytest.mark.parametrize(
