@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from orderlab.model.contracts.base import AnyOf, Call
@@ -145,7 +146,8 @@ class Features(NamedTuple):
     """What tells a state from others, each by itself."""
 
     plain: frozenset[Hashable]
-    """Each thing in it, each key, each call with what may come of it."""
+    """Each thing in it, with where it stands and beside what is gone, whose moments come before whose, each key, each
+    call with what may come of it."""
     combined: frozenset[Hashable]
     """All things together, and all that one client may do."""
     aged: Hashable
@@ -168,31 +170,49 @@ def features(run: ContractRun) -> Features:
     views = [frozenset(outlooks[call] for call in some) for some in calls]
     keyspace = run.backend.keyspace()
     keys = _keys(keyspace, shape)
-    places = Places(keyspace, shape)
-    things = {(shape.of(thing), places.of(thing)) for state in states for thing in _things(state)}
+    records = [thing for state in states for thing in _things(state)]
+    places = Places(keyspace, shape, shape.names - {text for thing in records for text in texts_of(thing)})
+    things = {(shape.of(thing), places.of(thing)) for thing in records}
+    turns = {turn for state in states for turn in _turns(state)}
     shapes = frozenset(map(shape.of, states))
     aged = frozenset(map(Shape(shape.names, now_ms, tells_distance=True).of, states))
     return Features(
-        frozenset((agreement(run), *things, *keys, *(outlook for view in views for outlook in view))),
+        frozenset((agreement(run), *things, *keys, *turns, *(outlook for view in views for outlook in view))),
         frozenset(((shapes, keys), *views)),
         aged,
     )
 
 
 class Places:
-    """In which keys the names of things stand."""
+    """In which keys the names of things stand, and whether before or behind what is ``gone``: an entry that was left
+    there matters to whoever counts from one end."""
 
-    def __init__(self, keyspace: FrozenKeyspace, shape: Shape) -> None:
+    def __init__(self, keyspace: FrozenKeyspace, shape: Shape, gone: Set[str]) -> None:
         self._names = shape.names
-        self._texts = {
-            key: (shape.of_text(key.decode("latin-1")), b"\0".join((key, *bytes_in(value))))
-            for key, (_, value, _) in keyspace.items()
-        }
+        gone_names = [name.encode("latin-1", "replace") for name in gone]
+        self._texts: list[tuple[str, bytes]] = []
+        self._rows: dict[str, list[tuple[bytes, bool]]] = {}
+        """Keys whose members stand in a row, some of them gone: each member, and whether it is."""
+        for key, (kind, value, _) in keyspace.items():
+            name, members = shape.of_text(key.decode("latin-1")), [*bytes_in(value)]
+            self._texts.append((name, b"\0".join((key, *members))))
+            if gone_names and kind in ("list", "zset"):
+                row = [(member, any(each in member for each in gone_names)) for member in members]
+                if any(is_gone for _, is_gone in row):
+                    self._rows[name] = row
 
-    def of(self, thing: tuple[Any, ...]) -> frozenset[str]:
-        """The keys in which the first name in a record stands."""
+    def of(self, thing: tuple[Any, ...]) -> tuple[frozenset[str], frozenset[tuple[str, bool]]]:
+        """The keys in which the first name in a record stands; and those in which something that is gone stands behind
+        it, or before it."""
         name = next((text for text in thing if isinstance(text, str) and text in self._names), "").encode()
-        return frozenset(key for key, text in self._texts.values() if name and name in text)
+        keys = frozenset(key for key, text in self._texts if name and name in text)
+        sides = set[tuple[str, bool]]()
+        for key in keys & self._rows.keys():
+            row = self._rows[key]
+            here = next((at for at, (member, _) in enumerate(row) if name in member), None)
+            if here is not None:
+                sides.update((key, at > here) for at, (_, is_gone) in enumerate(row) if is_gone and at != here)
+        return keys, frozenset(sides)
 
 
 def _things(value: Any) -> Iterator[tuple[Any, ...]]:
@@ -207,6 +227,22 @@ def _things(value: Any) -> Iterator[tuple[Any, ...]]:
         for member in value:
             if isinstance(member, tuple | frozenset) or is_dataclass(member):
                 yield from _things(member)
+
+
+def _turns(value: Any) -> Iterator[tuple[str, int]]:
+    """Of records that stand in a row, the moments which come later in the former than in the one behind it: as when
+    the first was renewed."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = tuple(getattr(value, field.name) for field in fields(value))
+    if isinstance(value, tuple):
+        for former, latter in pairwise(value):
+            if isinstance(former, tuple) and type(former) is type(latter):
+                for at, (moment, next_moment) in enumerate(zip(former, latter, strict=False)):
+                    if isinstance(moment, int) and isinstance(next_moment, int) and moment > next_moment >= MOMENT:
+                        yield type(former).__name__, at
+    if isinstance(value, tuple | frozenset):
+        for member in value:
+            yield from _turns(member)
 
 
 def _allowed(run: ContractRun, states: Sequence[Any], call: Call, shape: Shape) -> Hashable:

@@ -68,6 +68,13 @@ def test_what_a_race_or_a_trouble_leaves_is_carried_on(tmp_path: Path, slip: str
         assert bool(search.findings.by_law) is not is_sound
 
 
+def test_what_is_left_of_a_thing_behind_one_that_was_renewed_is_found(tmp_path: Path) -> None:
+    """The older of two sessions is touched, the younger lapses and stays in the list: then the next login ends the
+    older."""
+    assert not searched(store(tmp_path, "web_sessions"), 1.0).findings.by_law
+    assert searched(store(tmp_path, "web_sessions", "sessions that lapsed count"), 1.0).findings.by_law
+
+
 def test_what_a_store_has_noted_is_waited_for(tmp_path: Path) -> None:
     run = run_of(store(tmp_path, "fair_lock", "patience is not renewed"))
     now_ms = run.judge.now_ms
