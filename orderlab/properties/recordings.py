@@ -394,8 +394,10 @@ def _numbers_of(contract: Contract) -> Set[str]:
         allowed = next(iter(contract.outcomes(state, call, 0)), None)
         if allowed is None:
             break
-        reply, state = allowed
-        seen = (*seen, Exchange(call, reply.example if isinstance(reply, AnyOf) else reply))
+        reply, after = allowed
+        heard = reply.example if isinstance(reply, AnyOf) else reply
+        state = after(heard) if callable(after) else after
+        seen = (*seen, Exchange(call, heard))
     return numbers
 
 

@@ -240,3 +240,9 @@ def test_a_contract_without_ranges_is_given_numbers_where_its_own_calls_have_the
     judge = RecordingJudge(load_binding(tmp_path, trust_adapter=True))
     verdicts, _ = judge.judge(source_of(rows))
     assert [(verdict.law, str(verdict.outcome)) for verdict in verdicts] == [("specification", "holds")]
+
+
+@pytest.mark.parametrize("name", ["feed", "feed_watched", "job_queue", "job_queue_blocking", "limiter", "lock"])
+def test_every_bundled_contract_can_judge_a_recording(name: str) -> None:
+    """A state that depends on the reply (``above``) is asked for with one, as by every other judge."""
+    assert RecordingJudge(load_binding(Path("orderlab/lua") / name, trust_adapter=True)) is not None
