@@ -46,8 +46,8 @@ class Client:
     """The wait that it is in (``blocking.Waiting``)."""
     pushed: list[Any] = field(default_factory=list)
     """What was sent to it without being asked for, in order: confirmations and messages of subscriptions."""
-    subscriptions: dict[tuple[bytes, bytes], None] = field(default_factory=dict)
-    """(kind, channel or pattern); see ``subscriptions``."""
+    subscriptions: dict[bytes, dict[bytes, None]] = field(default_factory=dict)
+    """Kind -> channels or patterns of it, where there is one; see ``subscriptions``."""
     is_master: bool = False
     """The stream of a replica's master: its writes are obeyed, and nothing expires under it."""
     user: Any = None

@@ -256,6 +256,6 @@ def may_stay_subscribed(user: User, client: Client) -> bool:
     """Whether a user may hear all that a connection is subscribed to, by one of its selectors
     (``ACLKillPubsubClientsIfNeeded``)."""
     return any(
-        all(selector.may_hear(channel, kind == PATTERN) for kind, channel in client.subscriptions)
+        all(selector.may_hear(name, kind == PATTERN) for kind, names in client.subscriptions.items() for name in names)
         for selector in user.selectors
     )

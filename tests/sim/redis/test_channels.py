@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from orderlab.sim.live import ServerProcess
@@ -87,3 +89,14 @@ def test_reset_and_resp3() -> None:
     assert shard.execute((b"GET", b"k"), listener) is None, "RESP3 keeps replies and messages apart"
     shard.execute((b"RESET",), listener)
     assert shard.execute((b"PUBLISH", b"a", b"x")) == 0
+
+
+def test_many_channels_cost_neither_publishers_nor_subscribers() -> None:
+    shard, subscriber = Shard(), Client()
+    begun_s = time.process_time()
+    for number in range(20_000):
+        shard.execute([b"SUBSCRIBE", b"c%d" % number], subscriber)
+    for number in range(2_000):
+        assert shard.execute([b"PUBLISH", b"c%d" % number, b"x"]) == 1
+    assert time.process_time() - begun_s < 5  # a fraction of a second; with a look at every channel, minutes
+    assert len(subscriber.pushed) == 22_000
