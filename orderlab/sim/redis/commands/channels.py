@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from orderlab.sim.redis.commands.streams import wrong_subcommand
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import Reply
@@ -70,6 +71,8 @@ def sunsubscribe(node: NodeState, argv: Sequence[bytes]) -> Reply:
 
 
 def _channels(node: NodeState, argv: Sequence[bytes], kind: bytes) -> Reply:
+    if len(argv) > 3:
+        raise wrong_subcommand(argv)
     names = node.subscribers.names(kind)
     return list(filter(glob(argv[2]), names)) if len(argv) == 3 else names
 

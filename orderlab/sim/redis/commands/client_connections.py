@@ -42,6 +42,8 @@ def auth(node: NodeState, argv: Sequence[bytes]) -> Reply:
 @command("monitor", 1, "admin noscript loading stale")
 def monitor(node: NodeState, argv: Sequence[bytes]) -> Reply:
     """MONITOR."""
+    if node.in_transaction:
+        raise ErrorReply(b"ERR MONITOR isn't allowed for DENY BLOCKING client")
     _server(node, "MONITOR").monitor(node.caller)
     return OK
 

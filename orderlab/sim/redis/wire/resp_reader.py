@@ -88,7 +88,7 @@ class RequestReader:
     def _line(self) -> list[bytes] | None:
         """The words of a line; None if it has not ended."""
         end = self._buffer.find(b"\n", self._at)
-        if end < 0:
+        if end < 0 or self._buffer.find(b"\0", self._at, end) >= 0:  # to a server, text behind a NUL is not there
             if len(self._buffer) - self._at > LINE_MAX_BYTES:
                 raise ErrorReply(b"ERR Protocol error: too big inline request")
             self._wait_for_more()

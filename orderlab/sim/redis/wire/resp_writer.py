@@ -186,9 +186,13 @@ def encode_push(items: Sequence[Reply], resp: int) -> bytes:
     return _of_items((b">%d\r\n" if resp == 3 else b"*%d\r\n") % len(items), items, resp)
 
 
-def encode_transaction(replies: Sequence[Reply], queue: Sequence[Sequence[bytes]], resp: int) -> bytes:
-    """The reply of EXEC to the commands that were queued."""
+def encode_transaction(
+    replies: Sequence[Reply], queue: Sequence[Sequence[bytes]], resp: int, last: int | None = None
+) -> bytes:
+    """The reply of EXEC to the commands that were queued; it breaks off after that of place ``last``."""
     items = [encode_reply(reply, argv, resp) for reply, argv in zip(replies, queue, strict=True)]
+    if last is not None:
+        del items[last + 1 :]
     return b"".join((b"*%d\r\n" % len(replies), *items))
 
 

@@ -66,6 +66,8 @@ SUBSCRIBING: Final = frozenset(
     (b"subscribe", b"unsubscribe", b"psubscribe", b"punsubscribe", b"ssubscribe", b"sunsubscribe")
 )
 """Commands that have no reply but what is pushed."""
+CROSS_PROTOCOL: Final = frozenset((b"post", b"host:"))
+"""First words of lines that browsers send: a server closes such a connection, without what it has not sent yet."""
 FLUSH_BYTES: Final = 1 << 16
 
 
@@ -92,6 +94,8 @@ class ServedClient(asyncio.Protocol):
         self._is_silent = False
         self._skipped = 0
         """Replies that it does not want."""
+        self._last_reply: int | None = None
+        """It ends with the reply of this command, of a transaction with that of this place."""
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._held: asyncio.Task[None] | None = None
@@ -187,11 +191,14 @@ class ServedClient(asyncio.Protocol):
         name = argv[0].lower()
         if reply is None and name in SUBSCRIBING:
             return
-        if queue is not None and name == b"exec" and type(reply) is list:
-            self.reply(encode_transaction(reply, queue, client.resp))
+        if name in CROSS_PROTOCOL and type(reply) is ErrorReply:
+            self._out.clear()
+            self.abort()
+        elif queue is not None and name == b"exec" and type(reply) is list:
+            self.reply(encode_transaction(reply, queue, client.resp, self._last_reply))
         else:
             self.reply(encode_reply(reply, argv, client.resp))
-        if name == b"quit":
+        if name == b"quit" or self._last_reply is not None:
             self.close()
 
     # -- replies -------------------------------------------------------------------------------------------
@@ -271,6 +278,11 @@ class ServedClient(asyncio.Protocol):
         if self.transport is not None:
             self.transport.close()
 
+    def end_after_reply(self, place: int) -> None:
+        """Close it after the reply to the command that it has called, which in a transaction has this place: others of
+        the transaction happen without a reply (``CLIENT_CLOSE_AFTER_REPLY``)."""
+        self._last_reply = place if self._last_reply is None else self._last_reply
+
     def abort(self) -> None:
         """Close it at once: what has not gone out is lost."""
         self.is_closing = True
@@ -287,15 +299,15 @@ class ServedClient(asyncio.Protocol):
     def describe(self) -> bytes:
         """Its line of CLIENT LIST."""
         client, now_s, command = self.client, time.monotonic(), find(self._argv, self.node.shard.spellings)
-        kinds = [kind for kind, _ in client.subscriptions]
+        subscribed = {kind: len(names) for kind, names in client.subscriptions.items()}
         waiting, version = self.output_bytes, self.node.shard.version
         watched = {"watch": len(client.watched)} if version.is_valkey or version.has((7, 4)) else {}
         library = {name.decode(): text.decode() for name, text in client.library.items()}
         facts: dict[str, object] = {
             "id": client.id, "addr": self.address.decode(), "laddr": self.local_address.decode(), "fd": self._fd(),
             "name": client.name.decode("latin1"), "age": int(now_s - self.begun_s), "idle": int(now_s - self.last_s),
-            "flags": self._flags(), "db": client.database, "sub": kinds.count(CHANNEL),
-            "psub": kinds.count(PATTERN), "ssub": kinds.count(SHARD_CHANNEL),
+            "flags": self._flags(), "db": client.database, "sub": subscribed.get(CHANNEL, 0),
+            "psub": subscribed.get(PATTERN, 0), "ssub": subscribed.get(SHARD_CHANNEL, 0),
             "multi": -1 if client.queue is None else len(client.queue), **watched, "qbuf": self.reader.held_bytes,
             "qbuf-free": 0, "argv-mem": 0, "multi-mem": 0, "rbs": 0, "rbp": 0, "obl": 0, "oll": 0, "omem": waiting,
             "tot-mem": self.reader.held_bytes + waiting, "events": "rw" if waiting else "r",

@@ -298,7 +298,7 @@ class ServedNode:
         """Close connections; that of the caller after its reply."""
         for connection in chosen:
             if connection.client is caller:
-                asyncio.get_running_loop().call_soon(connection.close)
+                connection.end_after_reply(len(self.queued_ns))
             else:
                 connection.abort()
 
@@ -565,8 +565,9 @@ class ServedNode:
         if words in ((b"script", b"kill"), (b"function", b"kill")):
             return self._kill_script(words[0])
         shard = self.shard
-        kept = {name: getattr(shard, name) for name in _OF_A_CALL}
-        database = shard.database
+        if words[0] == b"orderlab" and shard.busy is not None:  # a fault would strike in the middle of the script
+            return ErrorReply(shard.busy.value)
+        kept, database = {name: getattr(shard, name) for name in _OF_A_CALL}, shard.database
         effects, shard.effects = shard.effects, None
         work_max, shard.work_max = shard.work_max, UNCOUNTED
         try:

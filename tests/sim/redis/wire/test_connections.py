@@ -46,6 +46,7 @@ def said(at: Address, *lines: str) -> list[bytes]:
 
 
 EXCHANGES = [
+    "PUBSUB SHARDCHANNELS a b", "PUBSUB CHANNELS a b",
     "CLIENT LIST TYPE foo", "CLIENT LIST foo", "CLIENT LIST ID x", "CLIENT LIST ID 999999", "CLIENT KILL 1.1.1.1:1",
     "CLIENT KILL ID 999999", "CLIENT KILL ID x", "CLIENT KILL TYPE x", "CLIENT KILL foo bar", "CLIENT KILL ADDR x",
     "CLIENT KILL SKIPME maybe", "CLIENT KILL USER nobody", "CLIENT REPLY x", "CLIENT PAUSE x", "CLIENT PAUSE -1",
@@ -163,6 +164,37 @@ def test_kill_pause_and_silence(served: Address) -> None:
     other.send(b"CLIENT REPLY OFF\r\nPING\r\nCLIENT REPLY ON\r\nCLIENT REPLY SKIP\r\nPING\r\nECHO x\r\n")
     assert other.replies(2) == [b"+OK\r\n", b"$1\r\nx\r\n"]
     other.close()
+
+
+@pytest.mark.server
+def test_who_kills_itself_hears_no_more_than_that(served: Address, server: Address) -> None:
+    told = []
+    for at in (served, server):
+        told.append([])
+        for lines in (
+            "MULTI\r\nPING\r\nKILL\r\nSET within 1\r\nEXEC\r\nSET behind 1\r\n",
+            "PING\r\nKILL\r\nSET behind 1\r\n",
+        ):
+            said(at, "DEL within behind")
+            connection = socket.create_connection(at, timeout=10)
+            kill = "CLIENT KILL LADDR {}:{} TYPE normal SKIPME no".format(*at)
+            connection.sendall(lines.replace("KILL", kill).encode())
+            told[-1].append(b"".join(iter(lambda taken=connection: taken.recv(4096), b"")))
+            connection.close()
+            told[-1] += said(at, "GET within", "GET behind")
+    assert told[0] == told[1]
+    assert told[0][0].endswith(b"*3\r\n+PONG\r\n:1\r\n")
+
+
+def test_a_fault_is_refused_while_a_script_runs_on(served: Address) -> None:
+    said(served, "CONFIG SET busy-reply-threshold 50")
+    running = RawConnection(*served)
+    running.send(encode_command([b"EVAL", b"while true do end", b"0"]))
+    time.sleep(0.4)
+    assert said(served, "ORDERLAB noscript", "SCRIPT KILL")[0].startswith(b"-BUSY ")
+    running.replies(1)
+    running.close()
+    assert said(served, "ORDERLAB noscript") == [b"+OK\r\n"]
 
 
 @pytest.mark.server

@@ -68,6 +68,9 @@ def test_redis_py_works_unchanged(port: int, protocol: int) -> None:
         (b"x" * 70_000, b"-ERR Protocol error: too big inline request\r\n"),
         (b"*-7\r\n*0\r\n\r\nPING\r\n", b"+PONG\r\n"),
         (b"*2\r\n$3\r\nGET\r\n$100\r\nhalf", b""),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nPING\r\n", b""),
+        (b"POST / HTTP/1.1\r\nPING\r\n", b""),
+        (b"PING\0\r\n", b""),
     ],
 )
 def test_what_is_no_request_ends_its_own_connection_alone(port: int, data: bytes, reply: bytes) -> None:
