@@ -77,6 +77,8 @@ class ReplyWriter:
             return None, b"boolean", reply
         if isinstance(reply, ErrorReply):
             return None, b"error", reply.message, True
+        if kind is Verbatim and resp == 2:
+            return bytes(reply)
         if kind is BigNumber or kind is Verbatim:
             mark = self.marks["object"]
             if kind is BigNumber:

@@ -57,6 +57,9 @@ def _bytes(text: bytes) -> int:
     return value
 
 
+UINT_MAX: Final = (1 << 32) - 1
+
+
 def _natural(text: bytes) -> int:
     value = parse_integer(text)
     if value is None:
@@ -145,7 +148,7 @@ class ServerSettings:
     def _special(self) -> dict[bytes, Callable[[bytes], tuple[Callable[[], None], bytes]]]:
         return {
             b"requirepass": self._password,
-            b"maxclients": lambda text: self._number("clients_max", _natural(text), 1),
+            b"maxclients": lambda text: self._number("clients_max", _natural(text), 1, UINT_MAX),
             b"timeout": lambda text: self._number("idle_s", _natural(text), 0),
             b"client-query-buffer-limit": lambda text: self._number("query_max_bytes", _bytes(text), 1 << 20, 1 << 62),
             b"client-output-buffer-limit": self._limits,

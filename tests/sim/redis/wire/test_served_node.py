@@ -88,6 +88,9 @@ def test_it_listens_on_loopback_alone() -> None:
 NESTED = b"local a = {}; local b = {a}; a[1] = b; return a"
 SAID = [
     [b"EVAL", NESTED, b"0"],
+    [b"EVAL", b"return redis.call('INFO', 'nosuch') .. type(redis.call('INFO'))", b"0"],
+    [b"EVAL", b"return redis.call('INFO', 'nosuch')", b"0"],
+    [b"EVAL", b"redis.setresp(3) return redis.call('INFO').verbatim_string.format", b"0"],
     *([name, b"HELP"] for name in b"ACL CLIENT CONFIG DEBUG FUNCTION LATENCY OBJECT SCRIPT XGROUP CLUSTER".split()),
     [b"CLIENT", b"HELP", b"x"], [b"CLIENT", b"TRACKINGINFO"], [b"CLIENT", b"GETREDIR"],
     [b"MULTI"], [b"SAVE"], [b"EXEC"], [b"MULTI"], [b"SHUTDOWN"], [b"EXEC"],
