@@ -190,6 +190,7 @@ class ServedClient(asyncio.Protocol):
             self.send_pushed()
         name = argv[0].lower()
         if reply is None and name in SUBSCRIBING:
+            self._skipped = max(0, self._skipped - 1)  # what is pushed goes out, and was all that could be skipped
             return
         if name in CROSS_PROTOCOL and type(reply) is ErrorReply:
             self._out.clear()

@@ -167,6 +167,17 @@ def test_kill_pause_and_silence(served: Address) -> None:
 
 
 @pytest.mark.server
+def test_a_reply_to_skip_is_that_of_the_next_command_alone(served: Address, server: Address) -> None:
+    told = []
+    for at in (served, server):
+        connection = RawConnection(*at)
+        connection.send(b"CLIENT REPLY SKIP\r\nSUBSCRIBE a\r\nGET a\r\nPING\r\nRESET\r\n")
+        told.append(connection.replies(4))
+        connection.close()
+    assert told[0] == told[1]
+
+
+@pytest.mark.server
 def test_who_kills_itself_hears_no_more_than_that(served: Address, server: Address) -> None:
     told = []
     for at in (served, server):
