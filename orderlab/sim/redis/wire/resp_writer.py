@@ -189,8 +189,13 @@ def encode_push(items: Sequence[Reply], resp: int) -> bytes:
 def encode_transaction(
     replies: Sequence[Reply], queue: Sequence[Sequence[bytes]], resp: int, last: int | None = None
 ) -> bytes:
-    """The reply of EXEC to the commands that were queued; it breaks off after that of place ``last``."""
-    items = [encode_reply(reply, argv, resp) for reply, argv in zip(replies, queue, strict=True)]
+    """The reply of EXEC to the commands that were queued; it breaks off after that of place ``last``. ``resp`` is what
+    the client spoke before: HELLO changes it on the way."""
+    items = []
+    for reply, argv in zip(replies, queue, strict=True):
+        if len(argv) > 1 and argv[0].lower() == b"hello" and not isinstance(reply, ErrorReply):
+            resp = int(argv[1])
+        items.append(encode_reply(reply, argv, resp))
     if last is not None:
         del items[last + 1 :]
     return b"".join((b"*%d\r\n" % len(replies), *items))

@@ -181,7 +181,7 @@ class ServedClient(asyncio.Protocol):
         if node.must_wait(self, argv):
             self._postponed = argv
             return
-        queue = client.queue
+        queue, resp = client.queue, client.resp
         self._argv = argv
         reply = node.execute(self, argv)
         if isinstance(reply, Waiting):
@@ -196,7 +196,7 @@ class ServedClient(asyncio.Protocol):
             self._out.clear()
             self.abort()
         elif queue is not None and name == b"exec" and type(reply) is list:
-            self.reply(encode_transaction(reply, queue, client.resp, self._last_reply))
+            self.reply(encode_transaction(reply, queue, resp, self._last_reply))
         else:
             self.reply(encode_reply(reply, argv, client.resp))
         if name == b"quit" or self._last_reply is not None:

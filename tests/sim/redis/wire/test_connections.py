@@ -178,6 +178,15 @@ def test_a_reply_to_skip_is_that_of_the_next_command_alone(served: Address, serv
 
 
 @pytest.mark.server
+def test_hello_within_a_transaction_changes_how_what_follows_is_told(served: Address, server: Address) -> None:
+    lines = ["MULTI", "GET none", "HELLO 9", "HELLO 3", "GET none", "HGETALL none", "HELLO 2", "GET none", "EXEC"]
+    ours, theirs = (said(at, "HELLO 3", *lines, "GET none")[-2:] for at in (served, server))
+    assert [re.sub(rb"id\r\n:\d+", b"id", text) for text in ours] == [
+        re.sub(rb"id\r\n:\d+", b"id", text) for text in theirs
+    ]
+
+
+@pytest.mark.server
 def test_who_kills_itself_hears_no_more_than_that(served: Address, server: Address) -> None:
     told = []
     for at in (served, server):
