@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from orderlab.sim.redis.commands.streams import wrong_subcommand
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.registry import command
-from orderlab.sim.redis.replies import Reply
+from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.scanning import glob
 from orderlab.sim.redis.subscriptions import CHANNEL, PATTERN, SHARD_CHANNEL
 from orderlab.sim.redis.unsupported import UnsupportedCommand
@@ -27,6 +27,8 @@ def spublish(node: NodeState, argv: Sequence[bytes]) -> Reply:
 
 def _change(node: NodeState, argv: Sequence[bytes], kind: bytes, begins: bool) -> Reply:
     """Subscribe or unsubscribe the caller, whose confirmations are pushed: there is no reply."""
+    if node.in_transaction and begins and kind == SHARD_CHANNEL:
+        raise ErrorReply(b"ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client")
     if node.in_transaction:
         raise UnsupportedCommand(f"{argv[0].decode().upper()} within MULTI")
     table = node.subscribers

@@ -218,11 +218,11 @@ class ServedClient(asyncio.Protocol):
         return self._argv[0].lower()
 
     def want_replies(self, how: bytes) -> None:
-        """CLIENT REPLY ON, OFF or SKIP."""
+        """CLIENT REPLY ON, OFF or SKIP; RESET, whose own reply may be skipped."""
         if how == b"SKIP":
             self._skipped = 0 if self._is_silent else 2
         else:
-            self._is_silent, self._skipped = how == b"OFF", 0
+            self._is_silent, self._skipped = how == b"OFF", self._skipped if how == b"RESET" else 0
 
     @property
     def is_postponed(self) -> bool:

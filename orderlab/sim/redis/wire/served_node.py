@@ -349,7 +349,7 @@ class ServedNode:
         """RESET: the connection is as a new one."""
         connection = self.connections.get(client)
         if connection is not None:
-            connection.want_replies(b"ON")
+            connection.want_replies(b"RESET")
             self._become_default(connection)
             connection.is_monitor = False
             self._monitors.pop(connection, None)

@@ -173,6 +173,8 @@ def test_a_reply_to_skip_is_that_of_the_next_command_alone(served: Address, serv
         connection = RawConnection(*at)
         connection.send(b"CLIENT REPLY SKIP\r\nSUBSCRIBE a\r\nGET a\r\nPING\r\nRESET\r\n")
         told.append(connection.replies(4))
+        connection.send(b"CLIENT REPLY SKIP\r\nRESET\r\nMULTI\r\nSSUBSCRIBE a\r\nEXEC\r\n")
+        told[-1] += connection.replies(3)
         connection.close()
     assert told[0] == told[1]
 
