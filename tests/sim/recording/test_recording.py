@@ -22,6 +22,7 @@ from orderlab.sim.recording.packets import ControlPacket, MalformedPacket, Packe
 from orderlab.sim.recording.proxy import Damage, Proxy
 from orderlab.sim.recording.transcript import ClientConnection, Recording, payload_of
 from tests.in_process import ROOT, orderlab
+from tests.properties.clients.libraries import install
 
 KEPT = b"\x11\x00\x00\x0e\x10"
 """Session Expiry Interval: an hour."""
@@ -257,6 +258,21 @@ def test_the_script_about_mosquitto_prints_what_its_page_says() -> None:
         pytest.skip(f"the page is about Mosquitto 2.0.11, and this is {version.splitlines()[0]}")
     ((script, printed),) = scripts("mosquitto.md")
     with BrokerProcess("mosquitto") as broker:
+        ended = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True,
+            env=os.environ | {"MQTT_PORT": str(broker.port)},
+        )  # fmt: skip
+    assert ended.stdout == printed
+
+
+@pytest.mark.xdist_group("brokers")
+def test_the_script_about_amqtt_prints_what_its_page_says() -> None:
+    place = install.place("amqtt==0.12.1")
+    if not place.is_dir():
+        pytest.skip(f"amqtt is not installed; run: {install.COMMAND}")
+    ((script, printed),) = scripts("amqtt.md")
+    command = f"{sys.executable} {ROOT / 'tests/laboratory/conformance/amqtt_broker.py'} {{port}} {place}"
+    with BrokerProcess(command) as broker:
         ended = subprocess.run(
             [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True,
             env=os.environ | {"MQTT_PORT": str(broker.port)},
