@@ -6,6 +6,7 @@ from orderlab.sim.redis import config
 from orderlab.sim.redis.registry import COMMANDS, load_commands
 from orderlab.sim.redis.server_facts import setting_defaults
 from orderlab.sim.redis.unsupported import DEBUG_LACKING, SERVER_COMMANDS, SERVER_SUBCOMMANDS
+from orderlab.sim.redis.wire.served_client import SUBSCRIBING
 from orderlab.sim.redis.wire.server_settings import IMMUTABLE, KEPT, ServerSettings
 
 
@@ -18,6 +19,7 @@ def lacking_commands() -> list[str]:
         names |= {container} if not known and container not in COMMANDS else set()
         names |= {b"%b %b" % (container, each) for each in subcommands if known and each not in known}
     names |= {b"debug %b" % name for name in DEBUG_LACKING}
+    names |= {b"%b within multi" % name for name in SUBSCRIBING - {b"ssubscribe"}}  # which a server refuses too
     return sorted(name.decode().upper() for name in names)
 
 
