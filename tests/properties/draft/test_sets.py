@@ -159,7 +159,7 @@ def test_a_node_module_that_reads_files_by_their_stems(tmp_path: Path) -> None:
 
 
 def test_a_gem_that_sends_commands_by_their_names(tmp_path: Path) -> None:
-    operations = binding_of(drafted("courier", tmp_path, gaps=1))["operations"]
+    operations = binding_of(drafted("courier", tmp_path, gaps=0))["operations"]
     keys = {name: table["keys"] for name, table in operations.items()}
     assert keys == {
         "add": ["jobs", "data"], "take": ["jobs", "running", "data"], "complete": ["running", "data"],
