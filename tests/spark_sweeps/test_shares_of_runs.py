@@ -123,7 +123,7 @@ def test_a_search_has_as_few_finalists_as_can_show_it():
     assert asked.finalists == 3
     assert asked.final_runs // 3 >= runs_needed(0.95, asked.level(3))
     assert asked.final_runs // 4 < runs_needed(0.95, asked.level(4))
-    assert Best.model_validate({**question, "runs": 1200}).finalists == 10
+    assert Best.model_validate({**question, "runs": 1200}).finalists == 7
     with pytest.raises(ValueError, match="set runs to 288 or more"):
         Best.model_validate({**question, "runs": 200, "of_runs": 0.95})
     low = Best.model_validate({**question, "subject_to": ["rate >= 5"], "runs": 1200, "of_runs": 0.95})
