@@ -64,7 +64,7 @@ def init(
     if own is not None:
         write_whole(contract, promised.encode())
     write_whole(file, text.encode())
-    if guess.contract == "job_queue" and (replied := list(told_promises(path))):
+    if replied := list(told_promises(path, guess.contract)):
         text = draft(facts, guess, ran, own, replied)
         write_whole(file, text.encode())
     gaps = sum(TODO in line for line in text.splitlines()[2:]) + promised.count(f"# {TODO}")

@@ -518,29 +518,38 @@ _REPLACED = (
 )
 
 
-def _carry(connection: Any, part: Any, step: ScheduledStep | None, sent: int, send: Callable[[Any], None]) -> None:
-    """Carry out one step, with the fault that befalls it; in a schedule, until the server has done it."""
-    run, fault = current.run, step.fault if step is not None else ""
+def goes_out(run: Run, connection: Any, fault: str, sent: int) -> bool:
+    """Whether a step's commands go out, after what strikes before they do."""
     if fault == "scripts-flushed":
         with as_lane(None):
             run.server.script_flush()
     if fault == "refused":
         vars(connection)[HELD] = [sent, redis.ConnectionError("Connection reset by peer")]
-        return
-    wanted = next(count for count in itertools.count() if not _replies(connection._sock, count + 1)) + len(part)
-    blocked = _blocked(run) if step is not None and step.waits else 0
-    send(part)
-    if step is None:
-        return
-    until = time.monotonic() + PATIENCE_S
-    while connection._sock and not _replies(connection._sock, wanted):
-        if (step.waits and _blocked(run) > blocked) or time.monotonic() > until:
-            break
-        _sleep(0.0003)
+    return fault != "refused"
+
+
+def lose_reply(connection: Any, fault: str, sent: int) -> None:
+    """Have the connection fail in place of the reply, if that is the fault."""
     if fault == "reply-lost":
         vars(connection)[HELD] = [sent, redis.ConnectionError("Connection closed by server.")]
     elif fault == "timeout":
         vars(connection)[HELD] = [sent, redis.TimeoutError("Timeout reading from socket")]
+
+
+def _carry(connection: Any, part: Any, step: ScheduledStep | None, sent: int, send: Callable[[Any], None]) -> None:
+    """Carry out one step, with the fault that befalls it; in a schedule, until the server has done it."""
+    run, fault = current.run, step.fault if step is not None else ""
+    if not goes_out(run, connection, fault, sent):
+        return
+    wanted = next(count for count in itertools.count() if not _replies(connection._sock, count + 1)) + len(part)
+    blocked = _blocked(run) if step is not None and step.waits else 0
+    send(part)
+    until = time.monotonic() + PATIENCE_S
+    while step is not None and connection._sock and not _replies(connection._sock, wanted):
+        if (step.waits and _blocked(run) > blocked) or time.monotonic() > until:
+            break
+        _sleep(0.0003)
+    lose_reply(connection, fault, sent)
 
 
 def _blocked(run: Run) -> int:

@@ -29,9 +29,10 @@ from orderlab.properties.clients.gate import (
     _sleep,
     _start,
     _whole,
-    as_lane,
     current,
     encoded,
+    goes_out,
+    lose_reply,
     parts,
 )
 
@@ -103,11 +104,7 @@ class Courier:
 def _carry_for_task(run: Run, connection: Any, part: Any, step: ScheduledStep | None, sent: int) -> None:
     """Carry out one step with the fault that befalls it; in a schedule, until the server has done it."""
     fault = step.fault if step is not None else ""
-    if fault == "scripts-flushed":
-        with as_lane(None):
-            run.server.script_flush()
-    if fault == "refused":
-        vars(connection)[HELD] = [sent, redis.ConnectionError("Connection reset by peer")]
+    if not goes_out(run, connection, fault, sent):
         return
     link: TaskLink = vars(connection)[LINK]
     wanted, blocked = link.replies() + len(part), _blocked(run) if step is not None and step.waits else 0
@@ -117,10 +114,7 @@ def _carry_for_task(run: Run, connection: Any, part: Any, step: ScheduledStep | 
         if step.waits and _blocked(run) > blocked:
             break
         _sleep(0.0003)
-    if fault == "reply-lost":
-        vars(connection)[HELD] = [sent, redis.ConnectionError("Connection closed by server.")]
-    elif fault == "timeout":
-        vars(connection)[HELD] = [sent, redis.TimeoutError("Timeout reading from socket")]
+    lose_reply(connection, fault, sent)
 
 
 def _packed(command: Any) -> bytes:

@@ -12,12 +12,14 @@ from orderlab.properties.draft.promised import PromiseLine
 from orderlab.sim.stores.binding import load_binding
 from orderlab.sim.stores.binding.binding import Binding
 
-MAKING, TAKING = "add", "take"
+CONTRACT, MAKING, TAKING = "job_queue", "add", "take"
 
 
-def told_promises(folder: Path) -> Iterator[PromiseLine]:
-    """``tells`` of a drafted job queue, from what `take` replied after `add`; nothing where the draft has gaps that it
-    cannot be run with, or a part of the reply is nothing that the contract knows."""
+def told_promises(folder: Path, contract: str | None) -> Iterator[PromiseLine]:
+    """``tells`` of a drafted job queue, from what `take` replied after `add`; nothing of other contracts, where the
+    draft has gaps that it cannot be run with, or where a part of the reply is nothing that the contract knows."""
+    if contract != CONTRACT:
+        return
     try:
         binding = load_binding(folder)
     except InputError:

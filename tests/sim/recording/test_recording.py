@@ -192,7 +192,7 @@ def test_mosquitto_is_recorded_and_judged(tmp_path: Path) -> None:
     others are violated now and then, by whom is not known (notes/record.md)."""
     need_mosquitto()
     file = tmp_path / "run.parquet"
-    words = f"record mqtt --start mosquitto --history {file} --messages 40 --delay 0.02"
+    words = f"record mqtt --start mosquitto --history {file} --messages 90 --delay 0.02"
     ended = orderlab(*words.split())
     assert ended.returncode == 0, ended.stderr
     judged = json.loads(orderlab("check", file, "--json").stdout)
