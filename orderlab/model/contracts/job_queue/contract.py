@@ -140,7 +140,8 @@ class JobQueue(JobQueueLaws, JobQueueWorkload):
         """The reply with this job under the caller's token, or any that the job has not had yet."""
         attempt = self._number(job)
         had = {job.token, *job.used, *(token for name, token in state.past if name == job.name)}
-        example = {"job": job.name, "token": given or f"{UNHEARD}{attempt}", "attempt": attempt, "payload": job.payload}
+        unheard = next(token for at in range(len(had) + 1) if (token := f"{UNHEARD}{attempt + at}") not in had)
+        example = {"job": job.name, "token": given or unheard, "attempt": attempt, "payload": job.payload}
 
         def accepts(reply: Reply) -> bool:
             told = self._told(reply)

@@ -10,6 +10,7 @@ import pytest
 from orderlab.model.contracts.base import Call
 from orderlab.model.contracts.job_queue.contract import JobQueue
 from orderlab.model.contracts.job_queue.words import LEASED, WAITING, Job, Promises, Queue
+from orderlab.model.contracts.judge import Judge
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.engine.validation import SKEW_MS, never_passed, run_of, validate_contract
@@ -145,6 +146,24 @@ def test_a_job_is_marked_first_and_then_brought_back() -> None:
         ((_, state),) = contract.outcomes(state, Call.of("recover"), 11)
     assert told == [[None], [None]]
     assert [one.status for one in state.jobs] == [WAITING]
+
+
+def test_a_name_may_be_used_again_after_a_lease_of_which_nobody_heard() -> None:
+    """Nobody heard of the second lease either, and its token is none of those that the name has had."""
+    judge, add = (
+        Judge(JobQueue(Promises(attempts_max=1)), 0),
+        Call.of("add", job="j", payload="p", delay_ms=0, priority=0, key=""),
+    )
+    for round_ms in (0, 100, 200):
+        judge.begin(0, add)
+        assert judge.finish(0, "added") is None
+        judge.begin(0, Call.of("take", token="t", lease_ms=10))
+        judge.stop(0, "reply lost", part_way=False)
+        judge.at(round_ms + 50)
+        judge.begin(0, Call.of("recover"))
+        assert judge.finish(0, 1) is None
+        judge.begin(0, Call.of("clean", count=1))
+        assert judge.finish(0, 1) is None
 
 
 @pytest.mark.parametrize(("now_ms", "ends"), [(8999, False), (9001, True), (10_000, True)])
