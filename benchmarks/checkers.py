@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.checkers_history import PLANTED, Counts, arrow, block, duckdb_checker, polars_checker
 from benchmarks.timing import ROUNDS_MIN, Contender, report, take_turns
-from orderlab.model.checkers.delivery.laws import DeliveryChecker, delivery_verdicts
+from orderlab.model.checkers.delivery.checker import DeliveryChecker, delivery_verdicts
 from orderlab.model.checkers.linearizability.decide import decide
 from orderlab.model.checkers.linearizability.operations import operations_of_history
 from orderlab.model.history.decoding import ArrowDecoder

@@ -39,7 +39,7 @@ def calibrate(
     """
     from orderlab.model.files import checked_place, write_whole
     from orderlab.report.simulation import print_calibration
-    from orderlab.sim.costs import FOLDER, known_costs
+    from orderlab.sim.costs.cost_model import FOLDER, known_costs
     from orderlab.sim.costs.fit import cost_model, measure, to_toml
 
     if calls < 1000:

@@ -33,10 +33,10 @@ def init(
     from orderlab.properties.draft.draft import draft
     from orderlab.properties.draft.facts import all_facts
     from orderlab.properties.draft.guess import OPERATIONS, Guess, guessed
+    from orderlab.properties.draft.guessed_promises import TODO
     from orderlab.properties.draft.own_contract import CONTRACT_FILE, SPECIFICATION, contract_text, named_fields
-    from orderlab.properties.draft.promised import TODO
     from orderlab.properties.draft.questions import OWN, answered, asked_on_terminal
-    from orderlab.properties.draft.told import told_promises
+    from orderlab.properties.draft.reply_promises import told_promises
     from orderlab.properties.lint.subjects import scripts_at
     from orderlab.sim.stores.binding.loader import FILE_NAME
 

@@ -74,8 +74,8 @@ def on_server(scenario: Scenario, verdict: RaceVerdict, backend: str, as_json: b
     import redis
 
     from orderlab.properties.clients.gate_operations import operations_of
-    from orderlab.properties.clients.gated import judged
     from orderlab.properties.clients.race_file import gated_steps
+    from orderlab.properties.clients.schedule_outcome import judged
     from orderlab.sim.redis.backends import ServerBackend
 
     steps = gated_steps(scenario, verdict)

@@ -389,7 +389,7 @@ def _run(
     question: Question,
     line: ProgressLine,
 ) -> _RunOutcome:
-    from orderlab.model.checkers.beside import JudgedBeside
+    from orderlab.model.checkers.judging_process import JudgedBeside
     from orderlab.model.files import scratch_folder, write_whole
     from orderlab.model.history.disk import HistoryWriter
     from orderlab.properties.simulation import located, needed_faults

@@ -309,7 +309,7 @@ def _judged(
 ) -> tuple[Outcome, Subject]:
     """The store as it stands."""
     from orderlab.platform import cores
-    from orderlab.properties.validation.order import WorkOrder
+    from orderlab.properties.validation.work_order import WorkOrder
     from orderlab.report.progress import ProgressLine
     from orderlab.report.subjects import subject_of_store
 
@@ -340,7 +340,7 @@ def _compared(
     from orderlab.platform import cores
     from orderlab.properties.comparison.base_revision import old_store
     from orderlab.properties.contracts.kind import kind_of
-    from orderlab.properties.validation.order import WorkOrder
+    from orderlab.properties.validation.work_order import WorkOrder
     from orderlab.report.progress import ProgressLine
     from orderlab.report.subjects import subject_of_comparison
 

@@ -18,7 +18,7 @@ from orderlab.report.terminal import STYLE
 from orderlab.report.timeline_page import VerdictsShown, compared, laws_changed
 from orderlab.report.verdicts import print_verdicts, print_witness
 from orderlab.report.words import counted
-from orderlab.sim.costs import load_costs
+from orderlab.sim.costs.cost_model import load_costs
 from orderlab.sim.costs.fit import Measured
 from orderlab.sim.engine.few_runs import NOMINAL, nominal
 from orderlab.sim.systems.running import SimulationProgress

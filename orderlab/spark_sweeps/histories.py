@@ -27,8 +27,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from orderlab.model.checkers.delivery import laws as delivery
-from orderlab.model.checkers.delivery.laws import DeliveryChecker, delivery_verdicts
+from orderlab.model.checkers.delivery import checker as delivery
+from orderlab.model.checkers.delivery.checker import DeliveryChecker, delivery_verdicts
 from orderlab.model.checkers.findings import VACUOUS, Finding, Partial, are_of_faults, first_publish, is_about, tell
 from orderlab.model.checkers.judge import PASSES, PIPELINE_LAWS, WHOLE_LAWS, Question, judge, judge_again, passes_for
 from orderlab.model.checkers.untested import RowsSeen, with_reasons

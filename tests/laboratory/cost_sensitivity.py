@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from orderlab.model.errors import InputError
-from orderlab.sim.costs import Costs, load_costs
+from orderlab.sim.costs.cost_model import Costs, load_costs
 from orderlab.sim.systems.catalogue import entry, settings_of
 
 FACTORS = (0.5, 2.0)

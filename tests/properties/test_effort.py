@@ -15,8 +15,8 @@ from orderlab.model.laws import STORE_LAWS
 from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.session.validation.validation import validate
 from orderlab.properties.validation.effort import QUICK, STANDARD, THOROUGH, effort_named, name_of_effort, rounds_of
-from orderlab.properties.validation.order import WorkOrder
 from orderlab.properties.validation.specimens import find_specimens
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.sim.stores.binding.loader import load_binding
 
 LUA = Path(__file__).parents[2] / "lua"

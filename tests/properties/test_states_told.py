@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orderlab.model.contracts.base import Call, brief
-from orderlab.model.contracts.job_queue.words import Job, Queue
+from orderlab.model.contracts.job_queue.promises import Job, Queue
 from orderlab.properties.witness.telling import STATE_SHOWN, states_told
 
 MANY = Queue(tuple(Job(f"j{number}") for number in range(40)))

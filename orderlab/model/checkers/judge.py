@@ -21,8 +21,8 @@ from orderlab.model.checkers import (
     total_queue,
     wills,
 )
-from orderlab.model.checkers.delivery import laws as delivery
-from orderlab.model.checkers.delivery.laws import DeliveryChecker, delivery_verdicts
+from orderlab.model.checkers.delivery import checker as delivery
+from orderlab.model.checkers.delivery.checker import DeliveryChecker, delivery_verdicts
 from orderlab.model.checkers.expiry import ExpiryChecker, expiry_verdict
 from orderlab.model.checkers.findings import VACUOUS, Finding, Partial, Parts, tell
 from orderlab.model.checkers.handshake import HandshakeChecker, handshake_verdict

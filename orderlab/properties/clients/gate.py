@@ -1,7 +1,7 @@
 """A schedule forced on a real server: each client is a thread with redis-py, and a gate lets one step at a time pass.
 
-This file and ``gated`` need the standard library and redis-py alone: an exported test is their text and a schedule.
-Connections of clients lead to the server that is named, wherever they are told to.
+This file and ``schedule_outcome`` need the standard library and redis-py alone: an exported test is their text and a
+schedule. Connections of clients lead to the server that is named, wherever they are told to.
 """
 
 from __future__ import annotations

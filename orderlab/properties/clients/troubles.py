@@ -18,9 +18,10 @@ from orderlab.sim.redis.error_conditions import (
     migrating_slots,
     strikes,
 )
-from orderlab.sim.redis.hash_slots import SLOT_COUNT, SlotMap
+from orderlab.sim.redis.hash_slots import SLOT_COUNT
 from orderlab.sim.redis.registry import find
 from orderlab.sim.redis.shard import Shard
+from orderlab.sim.redis.slot_map import SlotMap
 
 RESTART: Final = "restart"
 MOVED: Final = "moved"

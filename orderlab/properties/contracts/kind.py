@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from orderlab.properties.profiles import Profile
     from orderlab.properties.side_by_side import Cost, Row
     from orderlab.properties.validation.law_run import LawRun
-    from orderlab.properties.validation.order import Progress, WorkOrder
     from orderlab.properties.validation.sample import Sampled
     from orderlab.properties.validation.validation import Validation
     from orderlab.properties.validation.verdicts import LawResult
+    from orderlab.properties.validation.work_order import Progress, WorkOrder
 
 KINDS: Mapping[str, str] = {
     "session": "orderlab.properties.contracts.session.kind:SESSION",
@@ -165,7 +165,7 @@ def kind_of(binding: Binding) -> Kind:
 def row_of(name: str, binding: Binding, effort: float, seed: int, progress: Progress) -> Row:
     """The row of a store in `orderlab compare`. Of a kind that has no workload it has the laws alone."""
     from orderlab.properties.side_by_side import Row
-    from orderlab.properties.validation.order import WorkOrder
+    from orderlab.properties.validation.work_order import WorkOrder
 
     kind = kind_of(binding)
     found = kind.validate(binding, WorkOrder(effort, seed, progress=progress))

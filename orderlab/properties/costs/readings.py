@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from orderlab.properties.side_by_side import memory_of
-from orderlab.sim.costs import costs_of_calls, elements_in, estimate_us
+from orderlab.sim.costs.cost_model import costs_of_calls, elements_in, estimate_us
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.redis.registry import SCRIPT_CALLS
 from orderlab.sim.redis.shard import Effect, FrozenKeyspace

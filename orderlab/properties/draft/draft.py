@@ -21,8 +21,8 @@ from orderlab.properties.draft.guess import (
     field_for,
     plain_name,
 )
+from orderlab.properties.draft.guessed_promises import LATER_MS, TODO, PromiseLine, message_table, promises, reply_of
 from orderlab.properties.draft.probing import key_names, shared_names
-from orderlab.properties.draft.promised import LATER_MS, TODO, PromiseLine, message_table, promises, reply_of
 from orderlab.sim.stores.binding.schema import CONTRACTS
 from orderlab.sim.stores.binding.session import OPERATION_FIELDS
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orderlab.properties.draft.facts import Facts, Slot
+from orderlab.properties.draft.guessed_promises import TODO
 from orderlab.properties.draft.probing import choices
-from orderlab.properties.draft.promised import TODO
 from orderlab.properties.draft.questions import names_of_operations
 
 CONTRACT_FILE, CLASS = "contract.py", "Store"

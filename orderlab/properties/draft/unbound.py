@@ -8,8 +8,8 @@ from pathlib import Path
 
 from orderlab.model.errors import InputError
 from orderlab.model.files import toml_of
+from orderlab.properties.draft.guessed_promises import TODO
 from orderlab.properties.draft.own_contract import first_gap
-from orderlab.properties.draft.promised import TODO
 from orderlab.properties.lint.subjects import scripts_at
 from orderlab.sim.stores.binding.loader import FILE_NAME, WITHOUT_SCRIPTS, read_text_file
 from orderlab.sim.stores.binding.results import Script

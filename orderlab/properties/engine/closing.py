@@ -23,7 +23,7 @@ from orderlab.properties.engine.equivalence_tests import PAIRS, Checked, Equival
 from orderlab.properties.engine.run import ContractRun, Report, RunState
 from orderlab.properties.engine.search import Search
 from orderlab.properties.validation.effort import CLOSING_STEPS, CLOSING_STEPS_CERTIFIED
-from orderlab.properties.validation.order import WorkOrder
+from orderlab.properties.validation.work_order import WorkOrder
 
 EFFORT_MIN = 10.0
 """Below which nothing is closed, for a judgement on every save must be quick."""

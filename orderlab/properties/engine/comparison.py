@@ -65,12 +65,12 @@ from orderlab.properties.engine.versions import (
 )
 from orderlab.properties.engine.witness import ContractPerformer, ContractReruns, PlainerCalls, explain
 from orderlab.properties.validation.findings import Finding, Findings, wording
-from orderlab.properties.validation.order import WorkOrder
 from orderlab.properties.validation.validation import Validation
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.properties.witness.confirmation import Confirmer
 from orderlab.properties.witness.shortening import shortened
 from orderlab.properties.witness.witness import Explanation
-from orderlab.sim.costs import estimate_us
+from orderlab.sim.costs.cost_model import estimate_us
 from orderlab.sim.redis.error_conditions import CRASHED, KILLED
 from orderlab.sim.redis.registry import SCRIPT_CALLS
 from orderlab.sim.stores.binding.binding import NEW, Binding

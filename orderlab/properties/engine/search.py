@@ -17,7 +17,7 @@ from orderlab.model.contracts.base import ALL_OR_NOTHING, SPECIFICATION, Discrep
 from orderlab.model.contracts.client_steps import REPLY_LOST, Begin, ClientStep, Die, Fault, Resume, Wait, fault_of
 from orderlab.model.contracts.judge import TooManyStates
 from orderlab.model.contracts.sequential import BOUNDED, ONE_SLOT, WAKE_UP, Scope
-from orderlab.properties.engine.noted import noted_ms
+from orderlab.properties.engine.noted_moments import noted_ms
 from orderlab.properties.engine.run import ContractRun, Core, Report, RunState
 from orderlab.properties.engine.witness import ContractReruns
 from orderlab.properties.validation.effort import CORE_STEPS, SCOPE_STEPS

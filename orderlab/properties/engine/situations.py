@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from orderlab.model.contracts.base import AnyOf, Call
 from orderlab.model.contracts.client_steps import Begin, ClientStep, Resume, Wait
 from orderlab.model.contracts.judge import TooManyStates
-from orderlab.properties.engine.noted import agreement, noted_ms
+from orderlab.properties.engine.noted_moments import agreement, noted_ms
 from orderlab.properties.engine.run import ContractRun
 from orderlab.properties.engine.search import Beginning, Search, is_idle_step
 from orderlab.properties.harness.keyspace import bytes_in, size_of

@@ -32,10 +32,10 @@ from orderlab.properties.engine.witness import (
 from orderlab.properties.harness.recording import LuaLine, script_of
 from orderlab.properties.validation.effort import witness_steps
 from orderlab.properties.validation.findings import Explored, Finding, Findings
-from orderlab.properties.validation.order import USUAL, WorkOrder
 from orderlab.properties.validation.schedule import Analysis, Schedule
 from orderlab.properties.validation.validation import Validation, run_rounds
 from orderlab.properties.validation.verdicts import Judge, LawResult
+from orderlab.properties.validation.work_order import USUAL, WorkOrder
 from orderlab.properties.witness.confirmation import Confirmer
 from orderlab.properties.witness.shortening import shortened
 from orderlab.properties.witness.witness import Explanation

@@ -30,8 +30,8 @@ from orderlab.properties.comparison.differences import (
     sorted_by,
 )
 from orderlab.properties.validation.findings import Finding, Findings
-from orderlab.properties.validation.order import WorkOrder
 from orderlab.properties.validation.validation import Validation
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.properties.witness.shortening import Broken, Reruns
 from orderlab.properties.witness.witness import Explanation, Witness
 from orderlab.sim.stores.binding.binding import Binding

@@ -18,7 +18,7 @@ from orderlab.properties.plugin.reporting import print_summary
 from orderlab.properties.profiles import Profile, profile_named
 from orderlab.properties.validation.effort import effort_named, name_of_effort
 from orderlab.properties.validation.law_run import LawRun, LawsTogether
-from orderlab.properties.validation.order import WorkOrder
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import FILE_NAME, load_binding
 

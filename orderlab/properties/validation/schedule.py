@@ -16,7 +16,7 @@ from typing import Any
 from orderlab.properties.validation.effort import INSTRUCTIONS, INSTRUCTIONS_MORE, name_of_effort
 from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.isolated import SCRIPT_SECONDS_MAX, RunawayScript
-from orderlab.properties.validation.order import Progress, in_silence
+from orderlab.properties.validation.work_order import Progress, in_silence
 from orderlab.sim.redis.lua.watchdog import CANCELLED, Finished, watch
 from orderlab.sim.stores.bound import BudgetExceeded, CpuBudget
 

@@ -11,7 +11,7 @@ from typing import Any
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.kind import kind_of
-from orderlab.properties.validation.order import WorkOrder
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.sim.stores.binding.binding import Binding, Specimen
 from orderlab.sim.stores.binding.loader import load_binding
 

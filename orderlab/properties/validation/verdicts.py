@@ -18,7 +18,7 @@ from orderlab.model.contracts.base import Situation, Terms
 from orderlab.model.verdict import Outcome, Verdict
 from orderlab.properties.validation.effort import witness_steps
 from orderlab.properties.validation.findings import Finding, Findings, Kind
-from orderlab.properties.validation.order import WorkOrder
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.properties.witness.confirmation import Confirmer
 from orderlab.properties.witness.shortening import Reruns
 from orderlab.properties.witness.witness import Cause, Explanation, Witness

@@ -26,7 +26,7 @@ import numpy as np
 
 from orderlab.model.errors import InputError
 from orderlab.model.files import read_toml
-from orderlab.sim.costs import FOLDER, costs_of
+from orderlab.sim.costs.cost_model import FOLDER, costs_of
 from orderlab.sim.mqtt.sessions import EPOCH_MS, StoredSessions
 from orderlab.sim.redis.backends.server import ServerBackend
 from orderlab.sim.redis.replies import ErrorReply, Reply

@@ -12,7 +12,7 @@ import numpy as np
 
 from orderlab.model.errors import InputError
 from orderlab.model.history.events import EventBatch, EventKind, Names, NameTable
-from orderlab.sim.costs import Costs, WebCosts, load_costs
+from orderlab.sim.costs.cost_model import Costs, WebCosts, load_costs
 from orderlab.sim.engine.clock import Station
 from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.feed.process import POST, Argv, RedisProcess, Work

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from orderlab.sim.costs import Costs
+from orderlab.sim.costs.cost_model import Costs
 from orderlab.sim.engine.clock import Waits
 from orderlab.sim.mqtt.sessions import EPOCH_MS
 from orderlab.sim.redis.client import Client

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orderlab.model.history.events import EventKind, NameTable
-from orderlab.sim.costs import Costs
+from orderlab.sim.costs.cost_model import Costs
 from orderlab.sim.engine.clock import Clock, Station, Waits
 from orderlab.sim.engine.network import Latency, Link, Network
 from orderlab.sim.engine.packs import NumberedNames

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from orderlab.sim.redis.client import Client
-from orderlab.sim.redis.hash_slots import SLOT_COUNT, SlotMap, hash_slot
+from orderlab.sim.redis.hash_slots import SLOT_COUNT, hash_slot
 from orderlab.sim.redis.registry import find
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import Shard
+from orderlab.sim.redis.slot_map import SlotMap
 
 FIRST_PORT = 7000
 REDIRECTIONS_MAX = 5

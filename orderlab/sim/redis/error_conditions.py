@@ -16,10 +16,11 @@ from enum import Enum
 
 from orderlab.sim.redis import conditions as texts
 from orderlab.sim.redis.conditions import Abort, DiskError, Interrupt
-from orderlab.sim.redis.hash_slots import SLOT_COUNT, Reason, Refusal, SlotMap
+from orderlab.sim.redis.hash_slots import SLOT_COUNT
 from orderlab.sim.redis.registry import COMMANDS, Command, find, load_commands
 from orderlab.sim.redis.replies import WRONG_TYPE
 from orderlab.sim.redis.shard import Shard
+from orderlab.sim.redis.slot_map import Reason, Refusal, SlotMap
 
 Argv = tuple[bytes, ...]
 

@@ -13,10 +13,10 @@ from orderlab.sim.redis.client import Client, WatchTable
 from orderlab.sim.redis.conditions import NO_REPLICAS, Busy, DiskError, Interrupt, ScriptTimeout
 from orderlab.sim.redis.config import Config
 from orderlab.sim.redis.database import name_in
-from orderlab.sim.redis.hash_slots import SlotMap
 from orderlab.sim.redis.keyspace import ExpireCycle, Keyspace
 from orderlab.sim.redis.random_draws import LuaRandom
 from orderlab.sim.redis.replies import Reply
+from orderlab.sim.redis.slot_map import SlotMap
 from orderlab.sim.redis.subscriptions import Subscribers
 from orderlab.sim.redis.versions import ServerVersion
 

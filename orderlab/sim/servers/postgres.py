@@ -22,7 +22,7 @@ from typing import Any
 import simpy
 
 from orderlab.model.protocol.packet_id import MODULUS
-from orderlab.sim.costs import PostgresCosts
+from orderlab.sim.costs.cost_model import PostgresCosts
 from orderlab.sim.engine.clock import Clock, Station, call_at
 from orderlab.sim.engine.packs import NUMBER_BYTES, Numbers
 from orderlab.sim.servers.postgres_rows import MessageRow, Rows, SessionRow, Tables

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from orderlab.sim.costs import RedisCosts
+from orderlab.sim.costs.cost_model import RedisCosts
 from orderlab.sim.engine.clock import Clock, Station, call_at
 from orderlab.sim.redis.database import place_of
 from orderlab.sim.redis.lua.host import SharedLua

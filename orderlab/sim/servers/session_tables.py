@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
 from orderlab.model.protocol.packet_id import MODULUS
-from orderlab.sim.costs import load_costs
+from orderlab.sim.costs.cost_model import load_costs
 from orderlab.sim.engine.clock import Clock, Station
 from orderlab.sim.servers.postgres import (
     DEFAULT_EXPIRY_S,

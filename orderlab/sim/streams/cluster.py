@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from orderlab.model.history.events import EventBatch, EventKind
-from orderlab.sim.costs import load_costs
+from orderlab.sim.costs.cost_model import load_costs
 from orderlab.sim.engine.clock import Station
 from orderlab.sim.streams.settings import StreamsSettings
 from orderlab.sim.streams.shard import Message

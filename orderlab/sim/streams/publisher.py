@@ -10,7 +10,7 @@ import numpy as np
 from orderlab.model.history.events import EventKind
 from orderlab.sim.engine.clock import call_at
 from orderlab.sim.streams.cluster import StreamsCluster
-from orderlab.sim.streams.partition import Partition
+from orderlab.sim.streams.replicated_shard import ReplicatedShard
 from orderlab.sim.streams.shard import Message
 
 
@@ -18,11 +18,11 @@ class Publisher:
     """Sends when a message is due, and all that is not answered again when an answer does not come in time."""
 
     def __init__(
-        self, cluster: StreamsCluster, number: int, phase: float, partition_of: Callable[[str, int], Partition]
+        self, cluster: StreamsCluster, number: int, phase: float, shard_of: Callable[[str, int], ReplicatedShard]
     ) -> None:
         """``phase``: from 0 to 1, of the interval, when it begins."""
         self.cluster, self.number = cluster, number
-        self.partition_of = partition_of
+        self.shard_of = shard_of
         self.sequences = [0] * cluster.settings.topics
         self.attempt = 0
         """Counts connections."""
@@ -62,18 +62,18 @@ class Publisher:
         """To whoever leads the shard, behind what was sent there; again if no answer comes."""
         cluster = self.cluster
         self.note(EventKind.PUBLISH, message, dup)
-        partition = self.partition_of(message.topic, self.number)
-        link, last_us = self.links.get(partition.number, (partition.link, 0.0))
+        replicated = self.shard_of(message.topic, self.number)
+        link, last_us = self.links.get(replicated.number, (replicated.link, 0.0))
         arrives_us = max(cluster.env.now + cluster.hop(), last_us)
-        self.links[partition.number] = link, arrives_us
+        self.links[replicated.number] = link, arrives_us
         if cluster.watch is not None:
             cluster.tell(
                 "publisher",
-                f"{self.name}, sent to node-{partition.leader}, which leads shard {partition.number}",
-                partition.leader,
+                f"{self.name}, sent to node-{replicated.leader}, which leads shard {replicated.number}",
+                replicated.leader,
                 [message],
             )
-        call_at(cluster.env, arrives_us, partial(partition.take, self, self.attempt, link, message))
+        call_at(cluster.env, arrives_us, partial(replicated.take, self, self.attempt, link, message))
         again_us = cluster.env.now + cluster.settings.resend_ms * 1000
         call_at(cluster.env, again_us, partial(self.send_again, self.attempt, message))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from orderlab.sim.engine.clock import call_at
 from orderlab.sim.streams.cluster import StreamsCluster
-from orderlab.sim.streams.partition import Partition
+from orderlab.sim.streams.replicated_shard import ReplicatedShard
 from orderlab.sim.streams.shard import Dropped, Iterator, Message
 
 PAGE = 100
@@ -17,10 +17,12 @@ PAGE = 100
 class Reader:
     """Follows every shard by an iterator. One page of a shard is under way at a time."""
 
-    def __init__(self, cluster: StreamsCluster, code: int, topic_filter: str, partitions: Sequence[Partition]) -> None:
+    def __init__(
+        self, cluster: StreamsCluster, code: int, topic_filter: str, shards: Sequence[ReplicatedShard]
+    ) -> None:
         self.cluster, self.code = cluster, code
-        self.partitions = partitions
-        self.iterators: list[Iterator] = [one.shard.replay(topic_filter) for one in partitions]
+        self.shards = shards
+        self.iterators: list[Iterator] = [one.shard.replay(topic_filter) for one in shards]
         self.committed = list(self.iterators)
         self.is_busy = [False] * len(self.iterators)
         self.connections = [0] * len(self.iterators)
@@ -47,7 +49,7 @@ class Reader:
 
     def page(self, number: int) -> tuple[list[Message], Iterator]:
         """The next page; behind what retention has dropped, if it has."""
-        shard = self.partitions[number].shard
+        shard = self.shards[number].shard
         try:
             return shard.next(self.iterators[number], PAGE)
         except Dropped as told:
@@ -56,7 +58,7 @@ class Reader:
 
     def comes_to(self, number: int, sequence: int | None) -> bool:
         """Whether what is behind the committed iterator has the message of that number in the shard, or any at all."""
-        shard, iterator = self.partitions[number].shard, self.committed[number]
+        shard, iterator = self.shards[number].shard, self.committed[number]
         while True:
             try:
                 page, iterator = shard.next(iterator, PAGE)
@@ -78,7 +80,7 @@ class Reader:
         cluster = self.cluster
         if connection != self.connections[number]:
             return
-        leader = self.partitions[number].leader
+        leader = self.shards[number].leader
         if cluster.is_down(leader):
             call_at(
                 cluster.env,
@@ -165,8 +167,10 @@ class Group(Reader):
     """Members that share a replay. Each shard is one member's; the checkpoints are the group's, and so is what the
     history says of it."""
 
-    def __init__(self, cluster: StreamsCluster, code: int, topic_filter: str, partitions: Sequence[Partition]) -> None:
-        super().__init__(cluster, code, topic_filter, partitions)
+    def __init__(
+        self, cluster: StreamsCluster, code: int, topic_filter: str, shards: Sequence[ReplicatedShard]
+    ) -> None:
+        super().__init__(cluster, code, topic_filter, shards)
         members = cluster.settings.readers
         self.owners: list[int | None] = [number % members for number in range(len(self.iterators))]
         self.asked: dict[int, int] = {}

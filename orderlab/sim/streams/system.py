@@ -24,9 +24,9 @@ from orderlab.model.history.topics import check_topic_filter, split_shared
 from orderlab.sim.engine.clock import call_at
 from orderlab.sim.streams.cluster import SKEW_TICKS, OnSpan, StreamsCluster
 from orderlab.sim.streams.keys import level_hash
-from orderlab.sim.streams.partition import Partition
 from orderlab.sim.streams.publisher import Publisher
 from orderlab.sim.streams.reader import PAGE, Group, Reader
+from orderlab.sim.streams.replicated_shard import ReplicatedShard
 from orderlab.sim.streams.settings import StreamsSettings
 from orderlab.sim.streams.shard import Message
 from orderlab.sim.systems.blame import Key, Reached
@@ -92,48 +92,48 @@ class StreamsSystem(StreamsCluster):
             )
         super().__init__(settings, seed, sinks)
         phases = self.streams.stream("phases")
-        self.partitions = [Partition(self, number) for number in range(settings.shards)]
+        self.shards = [ReplicatedShard(self, number) for number in range(settings.shards)]
         self.publishers = [
-            Publisher(self, number, phases.random(), self.partition_of) for number in range(settings.publishers)
+            Publisher(self, number, phases.random(), self.shard_of) for number in range(settings.publishers)
         ]
         kind, count = (Group, 1) if self.is_group else (Reader, settings.readers)
         self.readers: list[Reader] = [
-            kind(self, settings.publishers + number, settings.topic_filter, self.partitions) for number in range(count)
+            kind(self, settings.publishers + number, settings.topic_filter, self.shards) for number in range(count)
         ]
-        self.auditor: Reader = Reader(self, settings.publishers + count, "#", self.partitions)
+        self.auditor: Reader = Reader(self, settings.publishers + count, "#", self.shards)
         self.world = StreamsWorld(self)
         self.schedule_faults("target", lambda name: settings.readers if name == "client-link-cut" else settings.nodes)
 
-    def partition_of(self, topic: str, publisher: int) -> Partition:
+    def shard_of(self, topic: str, publisher: int) -> ReplicatedShard:
         name = topic if self.settings.shard_by == "topic" else str(publisher)
-        return self.partitions[level_hash(name, 32) % len(self.partitions)]
+        return self.shards[level_hash(name, 32) % len(self.shards)]
 
     def held(self, message: Key, reader: int, way: Sequence[Reached]) -> list[str]:
         """What has it, after the run: a buffer, a batch, its shard, a socket."""
         publisher, topic, sequence = message
         name, payload = self.topic_names[topic], b"%d" % sequence
-        partition = self.partition_of(name, publisher)
+        replicated = self.shard_of(name, publisher)
 
         def has(messages: Iterable[Message]) -> bool:
             return any(one.topic == name and one.payload == payload for one in messages)
 
-        at = f"shard {partition.number} on node-{partition.leader}"
-        held = [f"buffer of {at}"] if has(one for *_, one in partition.buffer) else []
-        held += [f"batch of {at}, which a follower copies"] if has(one for *_, one in partition.under_way) else []
+        at = f"shard {replicated.number} on node-{replicated.leader}"
+        held = [f"buffer of {at}"] if has(one for *_, one in replicated.buffer) else []
+        held += [f"batch of {at}, which a follower copies"] if has(one for *_, one in replicated.under_way) else []
         follows = next((one for one in (*self.readers, self.auditor) if one.code == reader), None)
         numbers = sorted(
-            reached.offset for reached in way if reached.stage == "store" and reached.offset > partition.dropped
+            reached.offset for reached in way if reached.stage == "store" and reached.offset > replicated.dropped
         )
         if numbers:
             stands = (
                 ""
                 if follows is None
-                else f"; {follows.who(partition.number)} "
-                + ("comes to it yet" if follows.comes_to(partition.number, numbers[-1]) else "is past it")
+                else f"; {follows.who(replicated.number)} "
+                + ("comes to it yet" if follows.comes_to(replicated.number, numbers[-1]) else "is past it")
             )
-            held.append(f"{at}, number {numbers[-1]} of {partition.shard.sequence}{stands}")
-        if follows is not None and has(follows.under_way.get(partition.number, ())):
-            held.append(f"socket of node-{partition.leader} to {follows.who(partition.number)}")
+            held.append(f"{at}, number {numbers[-1]} of {replicated.shard.sequence}{stands}")
+        if follows is not None and has(follows.under_way.get(replicated.number, ())):
+            held.append(f"socket of node-{replicated.leader} to {follows.who(replicated.number)}")
         return held
 
     def blamable(self, message: Key, reader: int, published_us: float) -> list[tuple[str, str, int]]:
@@ -161,18 +161,18 @@ class StreamsSystem(StreamsCluster):
             call_at(self.env, until, lambda: self.behind.__setitem__(target, 0))
         else:
             self.down_until_us[target] = max(self.down_until_us[target], until)
-            for partition in self.partitions:
-                if partition.leader == target:
-                    partition.lose_leader()
+            for replicated in self.shards:
+                if replicated.leader == target:
+                    replicated.lose_leader()
             call_at(self.env, until, partial(self._come_back, target))
         self.struck(name, f"node-{target}", lasts_us, target)
 
     def _come_back(self, node: int) -> None:
         """A node is up again, with new connections; shards that had too few nodes get a leader."""
-        for partition in self.partitions:
-            if partition.leader == node:
-                partition.link += 1
-            partition.elect()
+        for replicated in self.shards:
+            if replicated.leader == node:
+                replicated.link += 1
+            replicated.elect()
 
     # -- the run -----------------------------------------------------------------------------------------------
 
@@ -199,15 +199,15 @@ class StreamsSystem(StreamsCluster):
         """Look at the slice that ends now."""
         now = float(self.env.now)
         waited = sum(station.waits.until(now) for station in self.stations)
-        waiting = sum(len(partition.buffer) for partition in self.partitions)
+        waiting = sum(len(replicated.buffer) for replicated in self.shards)
         self.series.close(now, ("latency_ms",), {"node": waited}, uncommitted_shards=waiting)
 
     def _audit(self) -> None:
         """The auditor reads all that it has not."""
-        for number, partition in enumerate(self.partitions):
+        for number, replicated in enumerate(self.shards):
             page = True
             while page:
-                messages, iterator = partition.shard.next(self.auditor.iterators[number], PAGE)
+                messages, iterator = replicated.shard.next(self.auditor.iterators[number], PAGE)
                 self.auditor.iterators[number] = self.auditor.committed[number] = iterator
                 self.auditor.hand(number, messages)
                 page = bool(messages)
@@ -215,13 +215,13 @@ class StreamsSystem(StreamsCluster):
     def _expire(self) -> None:
         """Retention; the auditor is an archive, and reads before anything is dropped."""
         self._audit()
-        for partition in self.partitions:
-            partition.expire(round(self.settings.retention_s * 1000))
+        for replicated in self.shards:
+            replicated.expire(round(self.settings.retention_s * 1000))
         call_at(self.env, self.env.now + self.settings.retention_s * 5e5, self._expire)
 
     def _report(self) -> dict[str, Any]:
-        held = [one.shard.sequence for one in self.partitions]
-        cost = [one.shard.cost for one in self.partitions]
+        held = [one.shard.sequence for one in self.shards]
+        cost = [one.shard.cost for one in self.shards]
         return {
             **self.figures(self.latency.count),
             "recovery": self.series.recoveries(self.end_us, self.over_us),
@@ -231,7 +231,7 @@ class StreamsSystem(StreamsCluster):
             "streams": {
                 "messages_per_shard": held,
                 "skew": float(f"{max(held) * len(held) / max(sum(held), 1):.4g}"),
-                "generations_kept": max(len(one.shard.generations) for one in self.partitions),
+                "generations_kept": max(len(one.shard.generations) for one in self.shards),
                 **({"group": one.report()} if isinstance(one := next(iter(self.readers), None), Group) else {}),
                 "seeks_per_delivery": float(
                     f"{sum(one.seeks for one in cost) / max(sum(one.steps for one in cost), 1):.4g}"

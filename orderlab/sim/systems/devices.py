@@ -13,7 +13,7 @@ import simpy
 
 from orderlab.model.history.events import EventBatch, EventKind, Names, NameTable
 from orderlab.platform import rare_collections
-from orderlab.sim.costs import Costs, load_costs
+from orderlab.sim.costs.cost_model import Costs, load_costs
 from orderlab.sim.engine.clock import Station, Waits
 from orderlab.sim.engine.statistics import DeliveryHistogram, LatencyHistogram
 from orderlab.sim.fault_schedule import schedule as schedule_faults

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from orderlab.sim.costs import Costs
+from orderlab.sim.costs.cost_model import Costs
 from orderlab.sim.drivers.blocking import BlockingDriver, PoolSettings
 from orderlab.sim.drivers.pipelined import PipelinedDriver, PipelineSettings
 from orderlab.sim.engine.clock import Clock, Station

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.files import read_toml
 from orderlab.model.protocol.packet_id import MODULUS, TWO_BYTES_MAX
-from orderlab.sim.costs import first_error
+from orderlab.sim.costs.cost_model import first_error
 from orderlab.sim.engine.packs import NUMBER_BYTES
 from orderlab.sim.mqtt.clients import Pattern, parse_shares
 from orderlab.sim.mqtt.connections import UNLIMITED

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from orderlab.model.errors import InputError
 from orderlab.model.history.events import EventKind
-from orderlab.sim.costs import Costs, HostCosts, load_costs
+from orderlab.sim.costs.cost_model import Costs, HostCosts, load_costs
 from orderlab.sim.drivers.blocking import PoolSettings
 from orderlab.sim.drivers.jdbc import ConnectionPool, JdbcDriver
 from orderlab.sim.engine.clock import Station, Tenant

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from orderlab.model.checkers.delivery.laws import DeliveryChecker, delivery_verdicts
+from orderlab.model.checkers.delivery.checker import DeliveryChecker, delivery_verdicts
 from orderlab.model.checkers.expiry import ExpiryChecker, expiry_verdict
 from orderlab.model.checkers.retransmission import RetransmissionChecker, retransmission_verdict
 from orderlab.model.history.events import COLUMNS, EventBatch, EventKind, History, Names

@@ -9,7 +9,7 @@ import pytest
 
 from orderlab.model.contracts.base import AnyOf, Call, Reply
 from orderlab.model.contracts.feed.contract import FeedStore
-from orderlab.model.contracts.feed.words import Feed, Promises
+from orderlab.model.contracts.feed.promises import Feed, Promises
 from orderlab.model.contracts.judge import is_same
 
 BOUND = {

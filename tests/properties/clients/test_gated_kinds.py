@@ -21,8 +21,8 @@ from orderlab.clients import race, scenario
 from orderlab.model.errors import InputError
 from orderlab.properties.clients.gate import ScheduledStep
 from orderlab.properties.clients.gate_operations import operations_of
-from orderlab.properties.clients.gated import judged
 from orderlab.properties.clients.race_file import pytest_of_race
+from orderlab.properties.clients.schedule_outcome import judged
 from tests.in_process import orderlab
 from tests.properties.clients.test_gated import on_both, server  # noqa: F401
 from tests.properties.clients.test_history import LOCK, drop, holder, look_and_drop, look_and_take, take

@@ -23,7 +23,7 @@ from orderlab.properties.contracts.session.subject import Prepared, Reruns, Subj
 from orderlab.properties.contracts.session.validation.machine import near_the_wrap, run_machine
 from orderlab.properties.contracts.session.witness.plainer import PlainerSessions
 from orderlab.properties.validation.findings import Finding, Findings
-from orderlab.properties.validation.order import WorkOrder
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.report.report import Change, Report
 from orderlab.report.subjects import subject_of_comparison
 from orderlab.sim.stores.binding.binding import Binding

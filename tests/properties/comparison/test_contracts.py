@@ -22,7 +22,7 @@ from orderlab.properties.engine.run import ContractRun
 from orderlab.properties.engine.validation import contract_of
 from orderlab.properties.engine.witness import ContractReruns, explain
 from orderlab.properties.harness.recording import LuaLine
-from orderlab.properties.validation.order import WorkOrder
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.properties.witness.witness import Explanation
 from orderlab.report.subjects import subject_of_comparison, where_the_change_is
 from orderlab.sim.redis.backends import KernelBackend

@@ -15,7 +15,7 @@ import pytest
 from orderlab.model.verdict import Outcome
 from orderlab.properties.comparison.differences import Comparison, has_same_code
 from orderlab.properties.contracts.kind import kind_of
-from orderlab.properties.validation.order import WorkOrder
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 from tests.properties.contracts.sequential.test_other_styles import STYLES

@@ -12,7 +12,7 @@ from orderlab.model.laws import STORE_LAWS
 from orderlab.properties.comparison.differences import Cap, RollingUpgrade
 from orderlab.properties.contracts.kind import kind_of
 from orderlab.properties.contracts.session.comparison.rolling import rolling_upgrade
-from orderlab.properties.validation.order import WorkOrder
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding

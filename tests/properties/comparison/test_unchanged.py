@@ -20,7 +20,7 @@ from orderlab.properties.engine.run import ContractRun
 from orderlab.properties.engine.validation import COUNTING, contract_of, is_counted, validate_contract
 from orderlab.properties.engine.witness import ContractReruns
 from orderlab.properties.validation.findings import wording
-from orderlab.properties.validation.order import WorkOrder
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding

@@ -15,8 +15,8 @@ from orderlab.model.errors import InputError
 from orderlab.properties.contracts.kind import kind_of
 from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.isolated import RunawayScript
-from orderlab.properties.validation.order import WorkOrder
 from orderlab.properties.validation.schedule import Analysis, Schedule
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.report.subjects import subject_of_store
 from orderlab.sim.redis.lua.watchdog import RunningScript, Unfinished
 from orderlab.sim.stores.binding.loader import load_binding

@@ -12,9 +12,9 @@ import pytest
 
 from orderlab.properties.contracts.session.kind import PENDING, SessionKind
 from orderlab.properties.validation import verdict_cache
-from orderlab.properties.validation.order import WorkOrder
 from orderlab.properties.validation.validation import Validation
 from orderlab.properties.validation.verdict_cache import VerdictCache
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.sim.stores.binding.loader import load_binding
 from tests.in_process import ROOT, orderlab
 

@@ -3,7 +3,7 @@
 import datetime
 import tomllib
 
-from orderlab.sim.costs import costs_of, load_costs
+from orderlab.sim.costs.cost_model import costs_of, load_costs
 from orderlab.sim.costs.fit import BATCH, Measured, cost_model, measure, to_toml
 from orderlab.sim.redis.backends.server import ServerBackend
 

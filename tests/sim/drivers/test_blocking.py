@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from orderlab.sim.costs import load_costs
+from orderlab.sim.costs.cost_model import load_costs
 from orderlab.sim.drivers.blocking import BlockingDriver, PoolSettings
 from orderlab.sim.engine.clock import Clock, Station, Tenant
 from orderlab.sim.redis.replies import ErrorReply

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from orderlab.sim.costs import load_costs
+from orderlab.sim.costs.cost_model import load_costs
 from orderlab.sim.drivers.pipelined import TIMED_OUT, PipelinedDriver, PipelineSettings
 from orderlab.sim.engine.clock import Clock
 from orderlab.sim.redis.cluster import Cluster

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from orderlab.sim.redis.hash_slots import SLOT_COUNT, Reason, Refusal, SlotMap, hash_slot, ranges
+from orderlab.sim.redis.hash_slots import SLOT_COUNT, hash_slot
+from orderlab.sim.redis.slot_map import Reason, Refusal, SlotMap, ranges
 
 ME, OTHER = b"me", b"other"
 SLOT = hash_slot(b"{a}")

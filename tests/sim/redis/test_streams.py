@@ -11,9 +11,9 @@ import pytest
 from orderlab.sim.live import ServerProcess
 from orderlab.sim.redis.backends.backend import KernelBackend
 from orderlab.sim.redis.backends.server import ServerBackend
-from orderlab.sim.redis.hash_slots import SlotMap
 from orderlab.sim.redis.replies import ErrorReply
 from orderlab.sim.redis.shard import Shard
+from orderlab.sim.redis.slot_map import SlotMap
 from orderlab.sim.redis.values.stream import Stream, radix_nodes, visible
 from orderlab.sim.redis.wire import Connection
 from tests.laboratory.conformance.commands import STREAM_FORMS

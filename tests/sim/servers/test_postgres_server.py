@@ -2,7 +2,7 @@
 
 import pytest
 
-from orderlab.sim.costs import load_costs
+from orderlab.sim.costs.cost_model import load_costs
 from orderlab.sim.drivers.jdbc import ConnectionPool, JdbcDriver
 from orderlab.sim.engine.clock import Clock, Station
 from orderlab.sim.servers.postgres import CleanUp, PostgresServer, PostgresSessions, StatementError

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from orderlab.sim.costs import load_costs
+from orderlab.sim.costs.cost_model import load_costs
 from orderlab.sim.servers.postgres import Transaction
 from orderlab.sim.servers.postgres_rows import MessageRow, SessionRow, Tables
 

@@ -15,7 +15,7 @@ from orderlab.model.contracts.client_steps import Fault
 from orderlab.model.contracts.session.traces import Clear, Fetch, Publication, Retry, Save, Upkeep
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.session.handlers import SessionRun
-from orderlab.sim.costs import load_costs
+from orderlab.sim.costs.cost_model import load_costs
 from orderlab.sim.servers.postgres import StatementError
 from orderlab.sim.servers.session_tables import Incoming, SimulatedTables, disk_bytes
 from orderlab.sim.stores.binding.loader import load_binding

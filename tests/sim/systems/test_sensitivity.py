@@ -3,7 +3,7 @@
 import pytest
 
 from orderlab.model.errors import InputError
-from orderlab.sim.costs import load_costs
+from orderlab.sim.costs.cost_model import load_costs
 from tests.laboratory import cost_sensitivity as sensitivity
 
 

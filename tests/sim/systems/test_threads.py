@@ -7,7 +7,7 @@ import pytest
 
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.errors import InputError
-from orderlab.sim.costs import load_costs
+from orderlab.sim.costs.cost_model import load_costs
 from orderlab.sim.systems.catalogue import entry, settings_of
 
 

@@ -9,7 +9,7 @@ import pytest
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
-from orderlab.sim.costs import FOLDER
+from orderlab.sim.costs.cost_model import FOLDER
 from orderlab.sim.feed.reader import Reader
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
 

@@ -20,7 +20,7 @@ from typing import ClassVar
 from orderlab.model.contracts.base import AnyOf, Call, ContractLaw, Failed, Outcome, Reply, brief
 from orderlab.model.contracts.feed.identifiers import law_in_own_names, named_by_store
 from orderlab.model.contracts.feed.laws import FeedLaws
-from orderlab.model.contracts.feed.words import (
+from orderlab.model.contracts.feed.promises import (
     BAD_MARKERS,
     ENUMERATED_MAX,
     GONE_MAX,

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from orderlab.model.contracts.base import AnyOf, Call, ContractLaw, Outcome, Reply
-from orderlab.model.contracts.feed.words import UNHEARD, Feed, Message, payload_of
+from orderlab.model.contracts.feed.promises import UNHEARD, Feed, Message, payload_of
 
 
 def in_own_names(state: Feed, call: Call) -> Call:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orderlab.model.contracts.base import Call, Reply, law
-from orderlab.model.contracts.feed.words import Feed, Page, PromisedFeed, payload_of
+from orderlab.model.contracts.feed.promises import Feed, Page, PromisedFeed, payload_of
 
 
 class FeedLaws(PromisedFeed):

@@ -15,7 +15,7 @@ from orderlab.model.contracts.base import (
     next_number,
     next_serial,
 )
-from orderlab.model.contracts.feed.words import (
+from orderlab.model.contracts.feed.promises import (
     BAD_MARKERS,
     CLAIM_MS,
     READ_EVERY,

@@ -1,1 +1,1 @@
-"""The contract of job queues: `contract` what each call may do, `words` states and promises, `laws`, `workload`."""
+"""The contract of job queues: `contract` what each call may do, `promises` states and promises, `laws`, `workload`."""

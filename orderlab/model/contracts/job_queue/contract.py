@@ -21,7 +21,7 @@ from typing import ClassVar
 
 from orderlab.model.contracts.base import AnyOf, Call, Outcome, Reply
 from orderlab.model.contracts.job_queue.laws import JobQueueLaws
-from orderlab.model.contracts.job_queue.words import (
+from orderlab.model.contracts.job_queue.promises import (
     COMPLETED,
     DEAD,
     DELAYED,

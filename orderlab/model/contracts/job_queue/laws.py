@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orderlab.model.contracts.base import Call, Reply, law
-from orderlab.model.contracts.job_queue.words import COMPLETED, DEAD, DELAYED, LEASED, WAITING, PromisedQueue, Queue
+from orderlab.model.contracts.job_queue.promises import COMPLETED, DEAD, DELAYED, LEASED, WAITING, PromisedQueue, Queue
 
 
 class JobQueueLaws(PromisedQueue):

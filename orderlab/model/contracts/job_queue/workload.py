@@ -16,7 +16,7 @@ from orderlab.model.contracts.base import (
     next_number,
     next_serial,
 )
-from orderlab.model.contracts.job_queue.words import (
+from orderlab.model.contracts.job_queue.promises import (
     BULK,
     PromisedQueue,
     names_added,

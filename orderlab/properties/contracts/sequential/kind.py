@@ -27,9 +27,9 @@ from orderlab.properties.profiles import Profile
 from orderlab.properties.validation.effort import QUICK, STANDARD, THOROUGH
 from orderlab.properties.validation.findings import was_stopped
 from orderlab.properties.validation.law_run import LawRun
-from orderlab.properties.validation.order import WorkOrder
 from orderlab.properties.validation.sample import Sampled
 from orderlab.properties.validation.verdicts import BROKEN_SMALL, LawResult
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.replies import UNREADABLE

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from orderlab.model.contracts.base import Call, Contract, Failed, Reply
 from orderlab.model.contracts.client_steps import REPLY_LOST, Begin, ClientStep, Die, Fault, Resume, Wait
 from orderlab.model.contracts.feed.contract import FeedStore
-from orderlab.model.contracts.feed.words import START, payload_of
+from orderlab.model.contracts.feed.promises import START, payload_of
 from orderlab.model.contracts.job_queue.contract import JobQueue
 from orderlab.model.contracts.judge import Judge, Violation
 from orderlab.properties.engine.run import ClientState, ContractRun, Report
@@ -32,7 +32,7 @@ from orderlab.properties.side_by_side import (
     bytes_of,
     memory_of,
 )
-from orderlab.sim.costs import estimate_us
+from orderlab.sim.costs.cost_model import estimate_us
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.redis.blocking import Waiting

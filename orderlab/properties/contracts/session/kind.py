@@ -27,9 +27,9 @@ from orderlab.properties.mutants.mutant import Result
 from orderlab.properties.profiles import Profile
 from orderlab.properties.validation.isolated import Runaway, isolated
 from orderlab.properties.validation.law_run import LawRun
-from orderlab.properties.validation.order import WorkOrder
 from orderlab.properties.validation.sample import Sampled
 from orderlab.properties.validation.verdicts import LawResult
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.redis.shard import Effect
 from orderlab.sim.redis.unsupported import UnsupportedCommand

@@ -27,7 +27,7 @@ from orderlab.properties.side_by_side import (
     bytes_of,
     memory_of,
 )
-from orderlab.sim.costs import estimate_us, load_costs
+from orderlab.sim.costs.cost_model import estimate_us, load_costs
 from orderlab.sim.redis.replies import Reply
 from orderlab.sim.servers.session_tables import Incoming, SimulatedTables, disk_bytes
 from orderlab.sim.stores.binding.binding import Binding

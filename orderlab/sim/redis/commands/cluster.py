@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from orderlab.sim.redis.arguments import integer
-from orderlab.sim.redis.hash_slots import SLOT_COUNT, SlotMap, hash_slot
+from orderlab.sim.redis.hash_slots import SLOT_COUNT, hash_slot
 from orderlab.sim.redis.node_state import NodeState
 from orderlab.sim.redis.numbers import parse_integer
 from orderlab.sim.redis.registry import command
 from orderlab.sim.redis.replies import OK, ErrorReply, Reply, Verbatim, mapping
+from orderlab.sim.redis.slot_map import SlotMap
 
 DISABLED = b"ERR This instance has cluster support disabled"
 BUS_OFFSET = 10_000

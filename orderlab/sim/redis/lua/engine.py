@@ -12,7 +12,6 @@ from typing import Any, Final, cast
 
 import lupa.lua51 as lupa
 
-from orderlab.sim.redis.commands.short import SHORT_WAYS
 from orderlab.sim.redis.conditions import ScriptKilled, ScriptTimeout
 from orderlab.sim.redis.lua import watchdog
 from orderlab.sim.redis.lua.callables import library_callables
@@ -35,6 +34,7 @@ from orderlab.sim.redis.node_state import GROWTH_MAX_BYTES, UNCOUNTED, NodeState
 from orderlab.sim.redis.numbers import shortest_text
 from orderlab.sim.redis.registry import find
 from orderlab.sim.redis.replies import OK, ErrorReply, RefusedCall, Reply
+from orderlab.sim.redis.short_calls import SHORT_WAYS
 from orderlab.sim.redis.versions import DEFAULT
 
 ARGUMENTS_IN_REGISTERS_MAX: Final = 3000

@@ -27,8 +27,8 @@ from orderlab.sim.redis.shard import Shard
 from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.redis.users import User
 from orderlab.sim.redis.versions import DEFAULT, ServerVersion
+from orderlab.sim.redis.wire.busy_node import Meanwhile
 from orderlab.sim.redis.wire.call_counts import Statistics, is_rejection
-from orderlab.sim.redis.wire.meanwhile import Meanwhile
 from orderlab.sim.redis.wire.monitoring import is_hidden, lines
 from orderlab.sim.redis.wire.served_client import FLUSH_BYTES, Gate, ServedClient, refusal
 from orderlab.sim.redis.wire.served_faults import NodeFaults

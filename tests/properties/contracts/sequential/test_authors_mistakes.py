@@ -10,7 +10,7 @@ from orderlab import code_of_user
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.engine.validation import validate_contract
-from orderlab.properties.validation.order import WorkOrder
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.sim.stores.binding.loader import load_binding
 
 TOML = (

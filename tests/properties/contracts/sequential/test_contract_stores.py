@@ -24,7 +24,7 @@ from orderlab.properties.engine.validation import (
 )
 from orderlab.properties.engine.witness import ContractReruns
 from orderlab.properties.validation.findings import Findings
-from orderlab.properties.validation.order import WorkOrder
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.properties.witness.witness import story_lines
 from orderlab.report.subjects import subject_of_store
 from orderlab.sim.redis.backends import KernelBackend, open_backend

@@ -12,10 +12,10 @@ import pytest
 from orderlab.model.contracts.base import AnyOf, Call, Failed, Reply
 from orderlab.model.contracts.client_steps import Begin
 from orderlab.model.contracts.feed.contract import FeedStore
-from orderlab.model.contracts.feed.words import BAD_MARKERS, Promises
+from orderlab.model.contracts.feed.promises import BAD_MARKERS, Promises
 from orderlab.model.contracts.job_queue.contract import JobQueue
-from orderlab.model.contracts.job_queue.words import DEAD, DELAYED, LEASED, Job, Queue
-from orderlab.model.contracts.job_queue.words import Promises as QueuePromises
+from orderlab.model.contracts.job_queue.promises import DEAD, DELAYED, LEASED, Job, Queue
+from orderlab.model.contracts.job_queue.promises import Promises as QueuePromises
 from orderlab.model.contracts.sequential import BOUNDED, NO_RESIDUE, SequentialTerms
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
@@ -27,7 +27,7 @@ from orderlab.properties.engine.search import Search, opened
 from orderlab.properties.engine.validation import contract_of, note_growth, run_of, validate_contract
 from orderlab.properties.engine.witness import ContractReruns
 from orderlab.properties.validation.findings import Findings
-from orderlab.properties.validation.order import WorkOrder
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding

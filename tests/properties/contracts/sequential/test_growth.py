@@ -13,8 +13,8 @@ from orderlab.properties.engine import growth
 from orderlab.properties.engine.growth import Growth, measure
 from orderlab.properties.engine.run import ContractRun
 from orderlab.properties.engine.validation import contract_of, validate_contract
-from orderlab.properties.validation.order import WorkOrder
 from orderlab.properties.validation.verdicts import LawResult
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding

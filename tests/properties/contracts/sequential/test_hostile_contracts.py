@@ -17,7 +17,7 @@ from orderlab.code_of_user import Guard, Questions, Spoiled, Unanswered
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.contracts.kind import kind_of
-from orderlab.properties.validation.order import WorkOrder
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.sim.stores.binding.loader import load_binding
 from tests.properties.contracts.sequential.test_authors_mistakes import GOOD, LUA, TOML
 

@@ -13,7 +13,7 @@ import pytest
 
 from orderlab.model.verdict import Outcome
 from orderlab.properties.engine.validation import validate_contract
-from orderlab.properties.validation.order import WorkOrder
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 

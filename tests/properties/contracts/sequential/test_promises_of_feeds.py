@@ -10,7 +10,7 @@ import pytest
 from orderlab.model.contracts.feed.contract import FeedStore
 from orderlab.model.verdict import Outcome
 from orderlab.properties.engine.validation import validate_contract
-from orderlab.properties.validation.order import WorkOrder
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.sim.stores.binding.loader import load_binding
 
 FEW = 0.05

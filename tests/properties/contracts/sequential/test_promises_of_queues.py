@@ -9,12 +9,12 @@ import pytest
 
 from orderlab.model.contracts.base import Call
 from orderlab.model.contracts.job_queue.contract import JobQueue
-from orderlab.model.contracts.job_queue.words import LEASED, WAITING, Job, Promises, Queue
+from orderlab.model.contracts.job_queue.promises import LEASED, WAITING, Job, Promises, Queue
 from orderlab.model.contracts.judge import Judge
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.engine.validation import SKEW_MS, never_passed, run_of, validate_contract
-from orderlab.properties.validation.order import WorkOrder
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.sim.stores.binding.loader import load_binding
 
 REGISTRY = Path(__file__).parent / "registry-queue"

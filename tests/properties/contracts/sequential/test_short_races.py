@@ -14,7 +14,7 @@ from orderlab.properties.engine.search import Interleavings, Search, explore, op
 from orderlab.properties.engine.validation import contract_of, run_of, validate_contract
 from orderlab.properties.engine.witness import ContractReruns
 from orderlab.properties.validation.findings import Findings
-from orderlab.properties.validation.order import WorkOrder
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 from tests.properties.contracts.sequential.test_other_styles import store

@@ -10,13 +10,13 @@ import pytest
 from orderlab.model.contracts.client_steps import REPLY_LOST, Begin, Fault, Wait
 from orderlab.model.contracts.sequential import SequentialTerms
 from orderlab.model.verdict import Outcome
-from orderlab.properties.engine.noted import noted_ms
+from orderlab.properties.engine.noted_moments import noted_ms
 from orderlab.properties.engine.search import Search, explore, moments
 from orderlab.properties.engine.situations import AFTER_TROUBLE, ONE_BY_ONE, situate
 from orderlab.properties.engine.validation import contract_of, run_of, validate_contract, with_accepted
 from orderlab.properties.engine.witness import ContractReruns
 from orderlab.properties.validation.findings import Findings
-from orderlab.properties.validation.order import WorkOrder
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.sim.stores.binding import load_binding
 from orderlab.sim.stores.binding.binding import Binding
 from tests.properties.contracts.sequential.test_other_styles import store

@@ -16,7 +16,7 @@ from orderlab.properties.engine.search import Search, walk
 from orderlab.properties.engine.validation import run_of, validate_contract
 from orderlab.properties.engine.witness import ContractReruns
 from orderlab.properties.validation.findings import Findings
-from orderlab.properties.validation.order import WorkOrder
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.sim.stores.binding.binding import Binding
 
 LUA = Path(__file__).parents[4] / "lua"

@@ -14,7 +14,7 @@ from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.properties.engine.run import ContractRun
 from orderlab.properties.engine.validation import validate_contract
-from orderlab.properties.validation.order import WorkOrder
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.sim.live import ServerProcess
 from orderlab.sim.redis.backends import Backend, KernelBackend, ServerBackend
 from orderlab.sim.redis.replies import ErrorReply

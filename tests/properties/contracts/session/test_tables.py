@@ -25,7 +25,7 @@ from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.properties.contracts.session.validation.validation import OF_NODES, validate
 from orderlab.properties.export.on_server import plan_of
 from orderlab.properties.validation.effort import STANDARD
-from orderlab.properties.validation.order import WorkOrder
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.sim.servers.session_tables import Incoming, SimulatedTables
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.bound import BoundStore

@@ -33,8 +33,8 @@ from orderlab.properties.contracts.session.witness.plainer import minimise
 from orderlab.properties.engine.versions import compare_versions, dearer_or_cheaper, difference_of, first_of_each
 from orderlab.properties.validation.effort import QUICK, STATES, WALKS, count
 from orderlab.properties.validation.findings import Finding, Findings
-from orderlab.properties.validation.order import WorkOrder
 from orderlab.properties.validation.validation import Validation
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.lua_text import RewrittenLine
 from orderlab.sim.stores.bound import BudgetExceeded

@@ -32,7 +32,7 @@ from orderlab.properties.contracts.session.witness.plainer import minimise
 from orderlab.properties.engine.versions import ONE_LIBRARY, InTheMix, change_of, in_the_mix, not_searched
 from orderlab.properties.validation.effort import STATES, WALKS, count
 from orderlab.properties.validation.findings import Finding, Findings
-from orderlab.properties.validation.order import Progress, WorkOrder
+from orderlab.properties.validation.work_order import Progress, WorkOrder
 from orderlab.properties.witness.confirmation import Confirmer
 from orderlab.properties.witness.witness import Explanation
 from orderlab.sim.stores.binding.binding import NEW, OLD, Binding

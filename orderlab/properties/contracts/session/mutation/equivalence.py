@@ -21,7 +21,7 @@ from orderlab.model.contracts.client_steps import Fault
 from orderlab.model.contracts.session.contract import SCOPES
 from orderlab.model.errors import InputError
 from orderlab.model.laws import STORE_LAWS
-from orderlab.properties.contracts.session.mutation import beside
+from orderlab.properties.contracts.session.mutation import client_difference
 from orderlab.properties.contracts.session.product import told
 from orderlab.properties.contracts.session.subject import DEFAULT_EXPIRY_MS, Subject
 from orderlab.properties.contracts.session.validation.exploration import MODULUS, applies, explore_scope, fitted
@@ -272,9 +272,7 @@ def tabulate(
         long = tuple(long_run(original))
         said.append(f"a run of {len(long)} operations on queues of thousands of messages, identifiers going round")
     if all(bound.is_atomic for bound in original.operations.values()):
-        said.append(
-            f"where the keys differ, replies alone: {beside.WALKS} walks, {beside.STATES_MAX:,} states of each scope"
-        )
+        said.append(f"where the keys differ, replies alone: {WALKS} walks, {STATES_MAX:,} states of each scope")
     keyspaces = [store.frozen(at) for at in range(len(store.keyspaces))]
     return Table(original, small.binding, store.calls, keyspaces, long, said)
 
@@ -311,7 +309,7 @@ def _long_runs(table: Table, mutated: Binding) -> Iterator[tuple[OperationDigest
 def difference_in_replies(table: Table, mutated: Binding) -> str:
     """How a client can tell ``mutated`` from the original, whatever the keys hold; empty when it cannot in the
     scope."""
-    difference = beside.difference_to_clients(table.original, mutated, table.binding.modulus)
+    difference = client_difference.difference_to_clients(table.original, mutated, table.binding.modulus)
     if difference:
         return difference
     for at, (ours, theirs) in enumerate(_long_runs(table, mutated), 1):

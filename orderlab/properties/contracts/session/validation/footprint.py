@@ -28,7 +28,7 @@ from orderlab.properties.contracts.session.subject import CLIENTS, Subject, fitt
 from orderlab.properties.contracts.session.validation.scenarios import SCENARIOS
 from orderlab.properties.harness.keyspace import spellings
 from orderlab.properties.validation.findings import Findings
-from orderlab.sim.costs import estimate_us
+from orderlab.sim.costs.cost_model import estimate_us
 from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.redis.hash_slots import hash_slot
 from orderlab.sim.stores.binding.results import Failed

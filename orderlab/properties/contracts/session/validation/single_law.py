@@ -26,7 +26,7 @@ from orderlab.properties.profiles import Profile
 from orderlab.properties.validation.effort import QUICK
 from orderlab.properties.validation.findings import Findings
 from orderlab.properties.validation.law_run import LawRun
-from orderlab.properties.validation.order import WorkOrder
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.bound import BudgetExceeded
 

@@ -34,10 +34,10 @@ from orderlab.properties.contracts.session.witness.full_scale import as_it_stand
 from orderlab.properties.contracts.session.witness.plainer import minimise
 from orderlab.properties.validation.effort import QUICK, SCALED_STEPS, STANDARD, WALKS, count, name_of_effort, rounds_of
 from orderlab.properties.validation.findings import Finding, Findings, was_stopped, wording
-from orderlab.properties.validation.order import USUAL, WorkOrder
 from orderlab.properties.validation.schedule import Analysis, Schedule
 from orderlab.properties.validation.validation import Validation, run_rounds
 from orderlab.properties.validation.verdicts import CAUSES_MAX, Judge, WitnessSearch
+from orderlab.properties.validation.work_order import USUAL, WorkOrder
 from orderlab.properties.witness.confirmation import Confirmer
 from orderlab.properties.witness.witness import Explanation, Witness
 from orderlab.sim.stores.binding.binding import Binding

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orderlab.properties.contracts.session.mutation.beside import difference_to_clients
+from orderlab.properties.contracts.session.mutation.client_difference import difference_to_clients
 from orderlab.sim.stores.binding.loader import load_binding
 
 LUA = Path(__file__).parents[5] / "lua"

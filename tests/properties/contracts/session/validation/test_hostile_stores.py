@@ -27,7 +27,7 @@ from orderlab.properties.machines.tally import TALLIES
 from orderlab.properties.profiles import Profile
 from orderlab.properties.validation import schedule
 from orderlab.properties.validation.findings import Findings
-from orderlab.properties.validation.order import WorkOrder
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.binding.results import Assigned, Fetched, FetchedMessage, Saved

@@ -26,8 +26,8 @@ from orderlab.properties.contracts.session.witness.full_scale import at_full_sca
 from orderlab.properties.contracts.session.witness.plainer import minimise
 from orderlab.properties.validation.effort import QUICK
 from orderlab.properties.validation.findings import Findings
-from orderlab.properties.validation.order import WorkOrder
 from orderlab.properties.validation.specimens import find_specimens
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
 from orderlab.sim.stores.binding.lua_text import scale

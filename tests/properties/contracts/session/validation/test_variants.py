@@ -13,7 +13,7 @@ from orderlab.properties.contracts.session.validation.scenarios import run_scena
 from orderlab.properties.contracts.session.validation.validation import validate
 from orderlab.properties.contracts.session.validation.walks import walk_about
 from orderlab.properties.validation.findings import Findings
-from orderlab.properties.validation.order import WorkOrder
+from orderlab.properties.validation.work_order import WorkOrder
 from tests.properties.first_found import finds
 from tests.properties.session_variants import BROKEN, LAWFUL, Variant
 

@@ -15,7 +15,7 @@ from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.properties.contracts.session.validation.validation import validate
 from orderlab.properties.contracts.session.witness.confirmation import SessionPerformer
 from orderlab.properties.validation.effort import QUICK
-from orderlab.properties.validation.order import WorkOrder
+from orderlab.properties.validation.work_order import WorkOrder
 from orderlab.properties.witness.confirmation import Confirmer, refuse_company
 from orderlab.properties.witness.witness import Witness
 from orderlab.sim.live import ServerProcess

@@ -2,9 +2,9 @@
 
 import pytest
 
-from orderlab.model.checkers import beside
-from orderlab.model.checkers.beside import JudgedBeside
+from orderlab.model.checkers import judging_process
 from orderlab.model.checkers.judge import Question, judge
+from orderlab.model.checkers.judging_process import JudgedBeside
 from orderlab.model.history.disk import HistoryFile, write_history
 from orderlab.model.history.notation import parse_history
 
@@ -23,7 +23,7 @@ def told(verdicts):
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
     """Few rows are enough for the other process."""
-    monkeypatch.setattr(beside, "ROWS_MIN", 1)
+    monkeypatch.setattr(judging_process, "ROWS_MIN", 1)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_the_verdicts_are_those_of_the_file(recorded):
 
 
 def test_whoever_dies_is_stood_in_for_and_nobody_waits_for_ever(recorded, monkeypatch):
-    monkeypatch.setattr(beside, "BATCHES_WAITING", 1)
+    monkeypatch.setattr(judging_process, "BATCHES_WAITING", 1)
     history, path = recorded
     with JudgedBeside(history.names, QUESTION, cores=2) as judged:
         for number, batch in enumerate([*history] * 5):
@@ -79,7 +79,7 @@ def test_that_the_other_process_compiles_is_told_unless_it_is_over():
             return len(self.items) == 2  # two are here already, the others come later
 
     judged, heard = JudgedBeside(None, QUESTION), []
-    on, off = beside._Compiling(True), beside._Compiling(False)
+    on, off = judging_process._Compiling(True), judging_process._Compiling(False)
     judged._connection = Said(on, off, on, off, ([], 7))
     assert judged._answer(heard.append) == ([], 7)
     assert heard == [True, False, False]
@@ -88,7 +88,7 @@ def test_that_the_other_process_compiles_is_told_unless_it_is_over():
 def test_the_last_row_of_a_short_history_begins_no_process(recorded, monkeypatch):
     """A recording ends with a batch of what is left, as little as it may be."""
     history, path = recorded
-    monkeypatch.setattr(beside, "ROWS_MIN", sum(map(len, history.batches)) + 1)
+    monkeypatch.setattr(judging_process, "ROWS_MIN", sum(map(len, history.batches)) + 1)
     with JudgedBeside(history.names, QUESTION, cores=2) as judged:
         for batch in history:
             judged.write(batch)

@@ -17,7 +17,7 @@ Sent = tuple[Sender, int, Message]
 """A message as the leader has it: whose, and over which of its connections."""
 
 
-class Partition:
+class ReplicatedShard:
     """A shard with its leader and what waits there for the next flush."""
 
     def __init__(self, cluster: StreamsCluster, number: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from orderlab.model.errors import InputError
 from orderlab.properties.contracts.kind import kind_of
-from orderlab.properties.draft.promised import PromiseLine
+from orderlab.properties.draft.guessed_promises import PromiseLine
 from orderlab.sim.stores.binding import load_binding
 from orderlab.sim.stores.binding.binding import Binding
 
