@@ -270,7 +270,7 @@ def _said_sensitivity(rows: Rows, asked: Mapping[str, Any], settings: Sequence[s
 
 
 def _said_cheapest(rows: Rows, asked: Mapping[str, Any], settings: Sequence[str]) -> str:
-    targets = ", ".join(f"{metric} < {cell(bound)}" for metric, bound in asked["targets"].items())
+    targets = ", ".join(f"{metric} <= {cell(bound)}" for metric, bound in asked["targets"].items())
     meeting = [row for row in rows if row["meets"]]
     if not meeting:
         told = f"none of {counted(len(rows), 'configuration')} meets {targets}"

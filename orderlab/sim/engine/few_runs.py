@@ -49,10 +49,19 @@ def mean_at(metric: str, setting: Mapping[str, Any]) -> str:
     return f"{metric} at {where}" if where else metric
 
 
-def unseen_share(runs: int) -> float:
-    """The share of runs up to which something may happen and not have been seen in so many independent ones, with 95
-    %."""
-    return 1.0 - math.exp(math.log(UNSEEN) / runs)
+def unseen_share(runs: int, chance: float = UNSEEN) -> float:
+    """The share of runs up to which something may happen and not have been seen in so many independent ones, but for a
+    ``chance`` of 5 %."""
+    return 1.0 - math.exp(math.log(chance) / runs)
+
+
+def exact_line(bound: str, runs: int, confidence: float, how_sure: str) -> str:
+    """What to know of a ``bound`` that each of so many runs is at, as of a count that was 0 in all."""
+    share = 100 * unseen_share(runs, 1 - confidence)
+    return (
+        f"{bound}: met, for each of {runs:,} runs is exactly at the bound. Of others is known that they are "
+        f"at most {share:.2g} % of all runs ({how_sure}; exact)."
+    )
 
 
 def unseen_line(runs: int) -> str:

@@ -43,6 +43,10 @@ class Bound:
         over = value - self.bound if self.relation[0] == "<" else self.bound - value
         return over if over or len(self.relation) == 2 else math.ulp(self.bound)
 
+    def is_met_exactly(self, values: Sequence[float]) -> bool:
+        """Whether every value is the bound itself, and that is allowed: a count that is at most 0 says no more."""
+        return len(self.relation) == 2 and all(value == self.bound for value in values)
+
     def far_end(self, interval: Interval) -> float:
         """The end of an interval that is nearer to a breach."""
         return interval.low if self.relation[0] == ">" else interval.high

@@ -140,6 +140,10 @@ def answer(
         "question": sweep.question, "rows": rows, "warnings": warnings, "unseen": told.evidence.unseen,
         "notes": told.notes, "outcome": str(told.outcome), "replays": told.replays,
         "dependence": [dependence.to_json() for dependence in told.dependence],
+        "importance": {
+            metric: {name: [share.estimate, share.low, share.high] for name, share in shares.items()}
+            for metric, shares in told.importance.items()
+        },
     }  # fmt: skip
     write_whole(folder / "answer.json", json.dumps(content, indent=1).encode())
     write_whole(folder / "answer.csv", _csv(rows).encode())

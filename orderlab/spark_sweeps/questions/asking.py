@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.verdict import Outcome
 from orderlab.sim.engine.few_runs import Evidence
+from orderlab.sim.engine.statistics import Interval
 from orderlab.spark_sweeps.questions.dependence import Dependence
 from orderlab.spark_sweeps.results.folder import ResultFolder
 from orderlab.spark_sweeps.results.rows import counted_kinds, kind_of_failure
@@ -84,6 +85,8 @@ class AnswerTable:
     """What is known of the runs behind its means."""
     dependence: Sequence[Dependence] = ()
     """What each parameter does to an aim."""
+    importance: Mapping[str, Mapping[str, Interval]] = field(default_factory=dict)
+    """By aim, the share of each parameter in it."""
 
 
 def finite(value: float) -> float | None:

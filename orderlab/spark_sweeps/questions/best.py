@@ -20,7 +20,7 @@ import numpy as np
 
 from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
-from orderlab.sim.engine.few_runs import NOMINAL, Evidence, mean_at, nominal
+from orderlab.sim.engine.few_runs import NOMINAL, Evidence, exact_line, mean_at, nominal
 from orderlab.sim.engine.skewed_means import ALLOWANCE, ValueShape, population_of
 from orderlab.sim.engine.statistics import Interval, difference_interval, interval_of
 from orderlab.spark_sweeps.questions.aims import (
@@ -80,7 +80,7 @@ class Search:
     finalists: list[Finalist] = field(default_factory=list)
     populations: Mapping[str, ValueShape] = field(default_factory=dict)
     """What the finalists tell of each metric whose mean a constraint is about."""
-    importance: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    importance: Mapping[str, Mapping[str, Interval]] = field(default_factory=dict)
     dependence: Sequence[Dependence] = ()
     runs: int = 0
     cost: float = 0.0
@@ -281,10 +281,10 @@ def _finalist(
         values = measured[constraint.metric]
         population = populations.get(constraint.metric, ValueShape())
         interval = intervals[constraint.text] = asked.interval(constraint, values, level, population)
+        kept = before <= 0 and constraint.is_met_exactly(values)
         if constraint.relation == "==":
-            kept = before <= 0 and all(constraint.excess(value) <= 0 for value in values)
             meets, may = meets and kept, may and kept
-        else:
+        elif not kept:
             meets &= constraint.excess(constraint.far_end(interval)) <= 0
             may &= constraint.excess(constraint.near_end(interval)) <= 0
     aims = {aim.metric: measured[aim.metric] for aim in asked.aims}
@@ -342,7 +342,9 @@ def of_best(asked: Best, search: Search) -> AnswerTable:
     if outcome is Outcome.VIOLATED and any(finalist.open for finalist in search.finalists):
         outcome = Outcome.UNKNOWN
     settings, replays = tuple(columns.values()), tuple(finalist.replay for finalist in search.finalists)
-    return AnswerTable(rows, _notes(asked, search), outcome, settings, replays, evidence, search.dependence)
+    return AnswerTable(
+        rows, _notes(asked, search), outcome, settings, replays, evidence, search.dependence, search.importance
+    )
 
 
 def _notes(asked: Best, search: Search) -> list[str]:
@@ -379,15 +381,20 @@ def _notes(asked: Best, search: Search) -> list[str]:
             f"meets: {', '.join(asked.subject_to)}, by that end of {figure} that is nearer to a breach (== in every "
             "run; violations by their share); open: it does not, and more runs may show that it does."
         )
+        notes += _exact_lines(asked, search.finalists)
     if asked.short is not None:
         notes.append(_stopped_line(asked.short, list(search.tried.values()), stopped))
     if unmeasured:
         notes.append(f"{unmeasured:,} configurations were not measured, and are no answer: a run failed, or showed no "
                      "finite number, or tested no law.")  # fmt: skip
     for metric, parts in search.importance.items():
-        shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in parts.items())
+        shares = ", ".join(
+            f"{name} {100 * share.estimate:.0f} % ({100 * share.low:.0f} to {100 * share.high:.0f})"
+            for name, share in parts.items()
+        )
         notes.append(
-            f"What tells the better tenth of the search by {metric} from the rest (PED-ANOVA, no interval): {shares}."
+            f"What tells the better tenth of the search by {metric} from the rest (PED-ANOVA; nominal 95 %, by random "
+            f"halves of the configurations): {shares}."
         )
     for dependence in search.dependence:
         drawn = "how it depends on each parameter is in answer.json and drawn in the page"
@@ -397,6 +404,19 @@ def _notes(asked: Best, search: Search) -> list[str]:
             f"that it was not fitted to: {drawn if dependence.effects else 'too little to say what parameters do'}."
         )
     return [*notes, NOMINAL]
+
+
+def _exact_lines(asked: Best, finalists: Sequence[Finalist]) -> list[str]:
+    """What is known of constraints that finalists meet because each run lies at the bound itself."""
+    exact = {
+        constraint.text: max(map(len, finalist.values.values()))
+        for finalist in finalists
+        if finalist.meets
+        for constraint in asked.constraints
+        if finalist.constraints[constraint.text].estimate == constraint.bound
+    }
+    together = f"{100 * asked.confidence:g} % for all finalists together"
+    return [exact_line(text, runs, asked.level(len(finalists)), together) for text, runs in exact.items()]
 
 
 def _stopped_line(short: Short, tried: Sequence[Tried], stopped: int) -> str:

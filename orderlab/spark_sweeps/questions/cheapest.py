@@ -12,7 +12,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orderlab.model.errors import InputError, shortened
 from orderlab.model.verdict import Outcome
-from orderlab.sim.engine.few_runs import NOMINAL, Evidence, mean_at, nominal, quantile_interval, runs_needed
+from orderlab.sim.engine.few_runs import (
+    NOMINAL,
+    Evidence,
+    exact_line,
+    mean_at,
+    nominal,
+    quantile_interval,
+    runs_needed,
+)
 from orderlab.sim.engine.skewed_means import ALLOWANCE, ValueShape, population_of
 from orderlab.sim.engine.statistics import Interval
 from orderlab.spark_sweeps.questions.asking import AnsweredRun, AnswerTable, finite, metric_of
@@ -88,7 +96,9 @@ def cheapest(asked: Cheapest, runs: Sequence[AnsweredRun]) -> list[Offer]:
         sound = all(run.is_sound for run in mine)
         values = measured[point]
         found = {metric: asked.interval(told, confidence, populations[metric]) for metric, told in values.items()}
-        meets = sound and all(_upper(found[metric]) < bound for metric, bound in asked.targets.items())
+        meets = sound and all(
+            _upper(found[metric]) <= bound or set(values[metric]) == {bound} for metric, bound in asked.targets.items()
+        )
         is_open = sound and not meets
         is_open &= not any(
             _misses(asked.interval(told, surer, populations[metric]), asked.targets[metric])
@@ -136,7 +146,7 @@ def _upper(interval: Interval) -> float:
 
 def _misses(interval: Interval, bound: float) -> bool:
     low = interval.low if interval.count > 1 and math.isfinite(interval.estimate) else interval.estimate
-    return low >= bound  # not so of NaN: what was not measured misses nothing
+    return low > bound  # not so of NaN: what was not measured misses nothing
 
 
 def _front(offers: Sequence[Offer], metric: str) -> set[int]:
@@ -179,12 +189,12 @@ def of_cheapest(asked: Cheapest, found: Sequence[Offer], names: Sequence[str]) -
             evidence.take(mean_at(metric, where), values)
     for metric, population in populations_of(asked, [offer.values for offer in found]).items():
         evidence.take_population(metric, population)
-    notes = _notes(asked, len(found))
+    notes = _notes(asked, len(found)) + _exact_lines(asked, found)
     return AnswerTable(rows, notes, outcome, tuple(columns.values()), tuple(offer.replay for offer in found), evidence)
 
 
 def _notes(asked: Cheapest, configurations: int) -> list[str]:
-    targets = ", ".join(f"{metric} < {bound:g}" for metric, bound in asked.targets.items())
+    targets = ", ".join(f"{metric} <= {bound:g}" for metric, bound in asked.targets.items())
     first = next(iter(asked.targets))
     together = f"for all {configurations} configurations together (Bonferroni"
     if asked.of_runs is None:
@@ -202,6 +212,20 @@ def _notes(asked: Cheapest, configurations: int) -> list[str]:
         "first).",
         *([NOMINAL] if asked.of_runs is None else []),
     ]
+
+
+def _exact_lines(asked: Cheapest, offers: Sequence[Offer]) -> list[str]:
+    """What is known of targets that offers meet because each run lies at the target itself."""
+    exact = {
+        f"{metric} <= {bound:g}": len(offer.values[metric])
+        for offer in offers
+        if offer.meets
+        for metric, bound in asked.targets.items()
+        if set(offer.values[metric]) == {bound}
+    }
+    together = f"{100 * asked.confidence:g} % for all {len(offers)} configurations together"
+    confidence = asked.confidence_of_each(len(offers))
+    return [exact_line(text, runs, confidence, together) for text, runs in exact.items()]
 
 
 def target_columns(targets: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
