@@ -97,6 +97,8 @@ class Broker:
         self.zero_jumps = random.random() < 0.5
         self.has_wills = random.random() < 0.4
         self.is_long = random.random() < 0.2
+        self.incoming: dict[str, deque[Message]] = {name: deque() for name in (*PUBLISHERS, *CLIENTS)}
+        self.is_slow = Random(f"{seed}:{flaw}:slow").random() < 0.5
         self.damage: list[tuple] = []
         self.doubled: set[Message] = set()
         self.clock_order = 0
@@ -148,16 +150,29 @@ class Broker:
         message = Message(
             name, topic, qos, self.sequence[place], None if interval is None else row["time_us"] + interval, is_retained
         )
-        if is_retained:
-            self.retained[topic] = message
         if qos:
             self.unacknowledged[name].append(message)
-        self.route(message)
+        self.take(message)
         self.acknowledge_publish(name)
+
+    def take(self, message: Message) -> None:
+        """Into the broker, which may get to it later."""
+        self.incoming[message.publisher].append(message)
+        if not self.is_slow:
+            self.route_next(message.publisher)
+
+    def route_next(self, name: str) -> None:
+        if self.incoming[name]:
+            message = self.incoming[name].popleft()
+            if message.is_retained:
+                self.retained[message.topic] = message
+            self.route(message)
 
     def acknowledge_publish(self, name: str) -> None:
         """Acknowledgements come in order; some are late, some are lost."""
-        while self.unacknowledged[name] and self.chance(0.85):
+        while (
+            self.unacknowledged[name] and self.unacknowledged[name][0] not in self.incoming[name] and self.chance(0.85)
+        ):
             self.row("publish_acknowledged", **self.unacknowledged[name].pop(0).columns())
 
     def publish_again(self, name: str) -> None:
@@ -170,7 +185,7 @@ class Broker:
             self.row("publish", **message.columns(), dup=True)
             self.doubled.add(message)
             if message.qos == 1:
-                self.route(message)
+                self.take(message)
         self.acknowledge_publish(name)
 
     # Routing
@@ -517,6 +532,9 @@ class Broker:
     # The run
 
     def step(self) -> None:
+        waiting = [name for name, messages in self.incoming.items() if messages]
+        if waiting and self.chance(0.3):
+            self.route_next(self.random.choice(waiting))
         for one in self.sessions.values():
             self.publish_wills(one)
         session = self.random.choice(list(self.sessions.values()))
@@ -560,6 +578,8 @@ class Broker:
     def finish(self) -> None:
         """Everything that may come comes; a few clients stay away."""
         for name in PUBLISHERS:
+            while self.incoming[name]:
+                self.route_next(name)
             while self.unacknowledged[name]:
                 self.acknowledge_publish(name)
         there = [one for one in self.sessions.values() if one.is_online or self.chance(0.8)]

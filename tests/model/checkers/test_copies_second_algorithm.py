@@ -20,8 +20,10 @@ def published_again(rng):
         if published < 4 and (dice < 0.2 or not published):
             published += 1
             fields = message | {"kind": EventKind.PUBLISH, "sequence": published}
-        elif dice < 0.45:
+        elif dice < 0.4:
             fields = message | {"kind": EventKind.PUBLISH, "dup": 1}
+        elif dice < 0.5:
+            fields = message | {"kind": EventKind.PUBLISH_ACKNOWLEDGED}
         elif dice < 0.8:
             fields = message | {"kind": EventKind.DELIVER, "subscriber": 2}
             fields |= {"session": rng.choice((session, session - 1))} if tells and rng.random() < 0.8 else {}

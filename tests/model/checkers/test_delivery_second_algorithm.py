@@ -229,7 +229,7 @@ class Slow:
 
     def no_phantom(self):
         """The deliveries that break it; `undecided`: those that may, for the last clear does not say which session it
-        ended."""
+        ended, or the message may have been under way."""
         self.undecided = set()
         if not self.of(EventKind.PUBLISH):
             return set()
@@ -243,7 +243,8 @@ class Slow:
             if 0 <= session <= max(ended, default=-1):
                 broken.add(r["event_id"])
             elif clears and (session < 0 or ended[-1] < 0) and self.is_stale(r, clears[-1]["event_id"]):
-                (broken if session < 0 else self.undecided).add(r["event_id"])
+                is_known = session < 0 and self.has_acknowledgement(r, clears[-1]["event_id"])
+                (broken if is_known else self.undecided).add(r["event_id"])
         return broken
 
     def is_stale(self, delivery, clear):
@@ -252,6 +253,12 @@ class Slow:
         again = [p for p in self.of(EventKind.PUBLISH) if (fifo_of(p), p["sequence"]) == (fifo, number)]
         since = any(clear < p["event_id"] < delivery["event_id"] for p in again)
         return not since and self.published_up_to(fifo, clear) >= number
+
+    def has_acknowledgement(self, delivery, clear):
+        """Whether it or a later one was acknowledged before the clear, and it by now: they come in order."""
+        rows = [r for r in self.of(EventKind.PUBLISH_ACKNOWLEDGED) if fifo_of(r) == fifo_of(delivery)]
+        mine = any(r["sequence"] == delivery["sequence"] and r["event_id"] < delivery["event_id"] for r in rows)
+        return mine and any(r["sequence"] >= delivery["sequence"] and r["event_id"] < clear for r in rows)
 
     def published_up_to(self, fifo, event_id):
         numbers = [r["sequence"] for r in self.of(EventKind.PUBLISH) if fifo_of(r) == fifo and r["event_id"] < event_id]

@@ -247,11 +247,13 @@ def shows_window(rows, message):
 
 
 def shows_stale(rows, *messages):
+    """Its row says for which session it was queued, or it had been acknowledged when that ended."""
+    kind = "publish" if rows.broker.tells_sessions else "publish_acknowledged"
     cleared = rows.kind("clear")
     for message in messages:
-        begun = rows.published(message)
-        for row in rows.arrived(message) if len(begun) == 1 else ():
-            if any(begun[0]["event_id"] < clear["event_id"] < row["event_id"] for clear in cleared):
+        for row in rows.arrived(message) if len(rows.published(message)) == 1 else ():
+            begun = [one for one in rows.rows if one["kind"] == kind and message.columns().items() <= one.items()]
+            if any(one["event_id"] < clear["event_id"] < row["event_id"] for clear in cleared for one in begun):
                 return True
     return False
 

@@ -10,7 +10,8 @@ For each logical FIFO and each subscriber, in the order of the recorded events:
    whatever comes after (`overtaken.py`).
 3. `exactly-once`: a QoS 2 message that a receiver by MQTT 4.3.3 hands to its application a second time: delivered
    again under a packet identifier that it does not hold for this very message.
-4. `no-phantom`: a delivery of what no earlier row published, or of what was published before the session was cleared.
+4. `no-phantom`: a delivery of what no earlier row published, or of what was published before the session was cleared:
+   by its `session`, or, where rows have none, if the publisher had its acknowledgement before the clear.
 5. `agreement`: a published message that one subscriber of a logical FIFO received and another, subscribed and connected
    to the end, never did. Only a subscriber's receipt counts: what was handed to a client that never had a matching
    subscription, or was never published, makes no other client owed it (the law speaks of what "one replaying subscriber
@@ -27,9 +28,10 @@ taken as subscribed from the beginning.
 
 Where it can be wrong. `fifo` and `exactly-once`: exact for what was recorded, but see below. `at-least-once` can miss,
 never cry wolf: of what a session lost before it was cleared only what was overtaken counts (`overtaken.py`), and an
-undelivered message whose expiry interval has run out counts as expired. `no-phantom` after a clear can cry wolf if the
-rows carry no `session`: a publish that was under way while the session was cleared looks as if it belonged to it;
-where deliver rows carry one and the clear row does not, such a delivery is undecided.
+undelivered message whose expiry interval has run out counts as expired. `no-phantom` after a clear is undecided where
+rows carry no `session` and the publish may have been under way (QoS 0, or not acknowledged by then), and where deliver
+rows carry one and the clear row does not. It can cry wolf where rows carry none and the broker acknowledges a message
+before it looks for subscribers.
 `exactly-once` can miss where filters of one subscriber overlap, since a server may send a copy for each (3.3.4); the
 verdict counts them. Retained messages are held to `no-phantom`, and count as arrived. Nobody in particular is owed what
 a shared subscription receives.
@@ -348,8 +350,8 @@ def _notes(law: str, counts: Mapping[str, int]) -> Iterable[str]:
         yield "no publish rows: what was published is not known"
     if law == "no-phantom" and counts.get("no-phantom_undecided"):
         yield (
-            f"{counts['no-phantom_undecided']} deliveries after a clear are undecided: their rows have a `session`, "
-            "the clear row has none; clear rows that say which session ended decide them"
+            f"{counts['no-phantom_undecided']} deliveries after a clear are undecided: published before it, and no row "
+            "says for which session; a `session` in deliver and clear rows decides them"
         )
     if law == "drain" and counts["drain_undecided"]:
         end_us, due_us = counts["latest_end_us"], counts["latest_due_us"]

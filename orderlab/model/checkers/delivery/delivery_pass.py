@@ -63,7 +63,7 @@ class DeliveryPass:
             self.delivered.arrays,
             self.excused.arrays,
             np.tile(np.array(NO_EPOCHS, np.int64), (256, 1)),
-            _empty_rows(6),
+            _empty_rows(7),
             np.zeros(2, np.int64),
             np.tile(np.array([0, -2, 0, 0], np.int64), (256, 1)),
             _empty_rows(5),

@@ -3,8 +3,8 @@
 A *lane* is a logical FIFO as one subscriber sees it at one QoS: MQTT orders the packets that carry the same QoS
 (MQTT-4.6.0-6). The state of the pass is arrays: per logical FIFO the published and the acknowledged sequence numbers,
 and per lane the delivered and the excused (trimmed or expired) ones. Rows that change sessions, subscriptions or
-connections open a new *epoch*; a logical FIFO notes its highest number when it first publishes in an epoch, so that
-"published before the session was cleared" is a comparison.
+connections open a new *epoch*; a logical FIFO notes its highest numbers when it first publishes, or is acknowledged, in
+an epoch, so that "published before the session was cleared", and acknowledged by then, are comparisons.
 """
 
 from __future__ import annotations
@@ -170,7 +170,8 @@ class PassArrays(NamedTuple):
     delivered: Arrays
     excused: Arrays
     epochs: Any  # per fifo: epoch of its last note, node of its notes, whether something was published again
-    notes: Any  # nodes (epoch, highest number published before it, previous, jump, depth, fifo)
+    # nodes (epoch, highest number published before it, previous, jump, depth, fifo, highest acknowledged before it)
+    notes: Any
     notes_used: Any
     mortal: Any  # per fifo: run of numbers with an expiry interval: start, end, first deadline, last deadline
     mortal_runs: Any  # closed ones, with the fifo in front
@@ -191,20 +192,34 @@ class PassArrays(NamedTuple):
 
 
 @njit(cache=True)
-def high_at(state: Any, fifo: Any, epoch: Any) -> Any:
-    """The highest number that the logical FIFO had published when the epoch began; below 0 if none."""
-    if epoch <= 0:
-        return np.int64(-1)
-    result = state.published.last[fifo, 1]
-    notes = state.notes
-    node = state.epochs[fifo, 1]
+def _note_since(state: Any, fifo: Any, epoch: Any) -> Any:
+    """The first note of the logical FIFO since the epoch began; below 0 if none."""
+    notes, note, node = state.notes, np.int64(-1), state.epochs[fifo, 1]
     while node >= 0 and notes[node, 0] >= epoch:
-        result = notes[node, 1]
+        note = node
         if notes[node, 2] < 0:
             break
         jump = notes[node, 3]
         node = jump if notes[jump, 0] >= epoch else notes[node, 2]
-    return result
+    return note
+
+
+@njit(cache=True)
+def high_at(state: Any, fifo: Any, epoch: Any) -> Any:
+    """The highest number that the logical FIFO had published when the epoch began; below 0 if none."""
+    if epoch <= 0:
+        return np.int64(-1)
+    note = _note_since(state, fifo, epoch)
+    return state.published.last[fifo, 1] if note < 0 else state.notes[note, 1]
+
+
+@njit(cache=True)
+def _is_acknowledged_by(state: Any, fifo: Any, number: Any, epoch: Any) -> Any:
+    """Whether the message's publisher had its acknowledgement when the epoch began. Acknowledgements come in the order
+    of the messages (4.6): one that has come below another had come before it."""
+    note = _note_since(state, fifo, epoch)
+    high = state.acknowledged.last[fifo, 1] if note < 0 else state.notes[note, 6]
+    return number <= high and contains(state.acknowledged, fifo, number)
 
 
 _CLOCK_ENDS = 2**63 - 1  # a deadline beyond is none: an interval of 2^63 - 1 says "never"
@@ -269,7 +284,9 @@ def _deliver_late(
 def _note_epoch(state: Any, fifo: Any) -> None:
     high = state.published.last[fifo, 1]
     epoch = state.clock[EPOCH]
-    state.epochs[fifo, 1] = push_node(state.notes, state.notes_used, fifo, state.epochs[fifo, 1], epoch, high)
+    node = push_node(state.notes, state.notes_used, fifo, state.epochs[fifo, 1], epoch, high)
+    state.notes[node, 6] = state.acknowledged.last[fifo, 1]
+    state.epochs[fifo, 1] = node
     state.epochs[fifo, 0] = epoch
 
 
@@ -459,9 +476,9 @@ def observe_rows(state: Any, bound_us: Any, fifo_of_row: Any, lane_of_row: Any, 
                     and retained[row] <= 0
                     and number <= high_at(state, fifo, cleared)
                 ):
-                    if session[row] < 0:
+                    if session[row] < 0 and _is_acknowledged_by(state, fifo, number, cleared):
                         _doubt(state, CLEARED, event_id[row], lane, number, epochs[fifo, 2] >= 0, cleared)
-                    else:  # which session it was queued for is told, and not which one ended: it may be the next one
+                    else:  # it may have been under way, or is of a session of which no row says whether it ended
                         _doubt(state, UNTOLD, event_id[row], lane, number, True, cleared)
             if retained[row] > 0:
                 counts[N_RETAINED] += 1
@@ -513,6 +530,8 @@ def observe_rows(state: Any, bound_us: Any, fifo_of_row: Any, lane_of_row: Any, 
                 _note_deadline(mortal, mortal_runs, mortal_used, fifo, number, time_us[row] + interval, interval // 8)
         elif what == PUBLISH_ACKNOWLEDGED:
             fifo = fifo_of_row[row]
+            if epochs[fifo, 0] < clock[EPOCH]:
+                _note_epoch(state, fifo)
             if number == acknowledged[fifo, 1] + 1:
                 acknowledged[fifo, 1] = number
                 counts[N_ACKNOWLEDGED] += 1
