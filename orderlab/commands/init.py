@@ -64,9 +64,8 @@ def init(
     if own is not None:
         write_whole(contract, promised.encode())
     write_whole(file, text.encode())
-    if replied := list(told_promises(path, guess.contract)):
-        text = draft(facts, guess, ran, own, replied)
-        write_whole(file, text.encode())
+    text = draft(facts, guess, ran, own, list(told_promises(path, guess.contract)))
+    write_whole(file, text.encode())
     gaps = sum(TODO in line for line in text.splitlines()[2:]) + promised.count(f"# {TODO}")
     drafted = {
         "file": str(file), "scripts": [script.name for script in scripts], "specification": guess.contract,

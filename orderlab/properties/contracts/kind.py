@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
-from orderlab.model.contracts.base import AnyTrace, Terms
+from orderlab.model.contracts.base import AnyTrace, Call, Terms
 from orderlab.model.errors import InputError
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.stores.binding.binding import Binding
@@ -110,9 +110,9 @@ class Kind(Protocol):
         kind knows. Raises InputError where the store has no scripts."""
         ...
 
-    def sampled(self, binding: Binding) -> Iterator[Sampled]:
+    def sampled(self, binding: Binding, asked: Sequence[Call] = ()) -> Iterator[Sampled]:
         """One call of each operation that a client would try, carried out on the kernel, in an order in which most find
-        something."""
+        something. ``asked``: of a store with a contract these calls instead."""
         ...
 
     def replay(self, trace: AnyTrace, binding: Binding, backend: Backend) -> Iterator[dict[str, Any]]:

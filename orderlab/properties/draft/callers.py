@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from orderlab.model.errors import InputError
-from orderlab.properties.draft.facts import DURATION_S, MOMENT_MS, MOMENT_S, Facts, Slot
+from orderlab.properties.draft.facts import DURATION_MS, DURATION_S, MOMENT_MS, MOMENT_S, Facts, Slot
 from orderlab.properties.lint.subjects import program_files
 from orderlab.sim.stores.binding.loader import PROGRAM_SIZE_MAX, read_text_file
 from orderlab.sim.stores.sources.calls import CallSite, Passed, calls_of
@@ -42,22 +42,33 @@ def with_callers(folder: Path, facts: Sequence[Facts]) -> list[Facts]:
 
 
 def _called(facts: Facts, sites: Sequence[tuple[CallSite, str]]) -> list[Facts]:
-    """One for each set of keys; one alone where the program's words do not tell whether two sets are the same."""
-    sets: dict[tuple[str, ...], tuple[CallSite, str]] = {}
+    """One for each set of keys, and for each word that makes the script do something else; one alone where the
+    program's words do not tell whether two sets are the same."""
+    sets: dict[tuple[tuple[str, ...], str], tuple[CallSite, str]] = {}
     for site, place in sites:
-        sets.setdefault(tuple(key.shape for key in site.keys), (site, place))
+        sets.setdefault((tuple(key.shape for key in site.keys), _word_of(facts, site)), (site, place))
     if not sets:
         return [facts]
-    if len(sets) > _CALLS_MAX or not all(_is_telling(shape) for shapes in sets for shape in shapes):
+    many = {shapes for shapes, _ in sets}
+    if len(sets) > _CALLS_MAX or (len(many) > 1 and not all(_is_telling(shape) for shapes in many for shape in shapes)):
         sets = dict([*sets.items()][:1])
+    has_words = len({word for _, word in sets}) > 1
     results = []
-    for shapes, (site, place) in sets.items():
+    for (shapes, word), (site, place) in sets.items():
         keys = [replace(slot, types={*slot.types}, commands={*slot.commands}) for slot in facts.keys]
         arguments = [replace(slot, units={*slot.units}) for slot in facts.arguments]
-        heard = replace(facts, keys=keys, arguments=arguments, called_on=", ".join(shapes) if len(sets) > 1 else "")
+        heard = replace(facts, keys=keys, arguments=arguments, called_on=", ".join(shapes) if len(many) > 1 else "")
+        if has_words:
+            heard.called_on, heard.called_in = " ".join(filter(None, (heard.called_on, word))), site.around
         _note(heard, site, place)
         results.append(heard)
     return results
+
+
+def _word_of(facts: Facts, site: CallSite) -> str:
+    """What a call passes always the same where the script asks which of some words it is."""
+    passed = zip(facts.arguments, site.arguments, strict=False)
+    return " ".join(each.text for slot, each in passed if slot.words and each.is_constant)
 
 
 def _is_telling(shape: str) -> bool:
@@ -79,11 +90,13 @@ def _note(heard: Facts, site: CallSite, place: str) -> None:
         taken = {slot.name for slot in slots}
         for slot, each, name in zip(slots, passed, names, strict=False):
             slot.spelled, slot.place, slot.is_constant, slot.moment = each.text, place, each.is_constant, each.moment
-            if slots is heard.keys and each.shape != "*":
+            if each.shape != "*" and (slots is heard.keys or not each.is_constant):
                 slot.shape = each.shape
             if not slot.is_named and name and name not in taken:
                 slot.name, slot.is_named = name, True
                 taken.add(name)
+            if each.moment is None and _IN_MS.search(each.text):
+                slot.units.add(DURATION_MS)
     moments = {slot.moment.unit for slot in heard.arguments if slot.moment is not None}
     for slot in heard.arguments:
         if slot.moment is not None and slot.moment.unit in ("s", "ms"):
@@ -92,6 +105,8 @@ def _note(heard: Facts, site: CallSite, place: str) -> None:
             slot.units.add(DURATION_S)  # what is added to a clock in seconds is in seconds
 
 
+_IN_MS = re.compile(r"\*\s*1_?000\b")
+"""Seconds that a program makes milliseconds of."""
 _LASTS = re.compile(r"ttl|expir|lease|timeout|duration|window|interval|period|delay")
 
 

@@ -37,7 +37,9 @@ _UNIT_OF_FIRST = {
 """Commands -> what the argument behind the key is."""
 _READERS = ("tonumber", "tostring", "cjson.decode", "cmsgpack.unpack", "math.floor", "string.lower")
 """Functions through which an argument is read."""
-_ONE_NAMED = re.compile(r"\b(KEYS|ARGV)\s*\[\s*(\d+)\s*\][\s:=,-]*(?:the\s+|an?\s+)?[\"'`<(]*([A-Za-z][\w:{}<>*.-]*)")
+_ONE_NAMED = re.compile(
+    r"\b(KEYS|ARGV)\s*\[\s*(\d+)\s*\][\s:=,-]*(?:the\s+|an?\s+)?[\"'`<(]*([A-Za-z][\w:{}<>*.-]*(?: prefix\b)?)"
+)
 """In a comment, ``KEYS[1]: queue`` and its like, or a key as clients spell it, ``KEYS[1] shop:{name}:queue``."""
 _COUNTS = words("INCR INCRBY HINCRBY ZCARD SCARD")
 """Commands whose reply is a number that grows, and says neither yes nor no."""
@@ -69,10 +71,14 @@ class Slot:
     """As a program passes it, its own words in braces; ``place``: where it does."""
     place: str = ""
     is_constant: bool = False
+    value: str = ""
+    """Of an argument: what is tried for it, always the same."""
     shape: str = ""
     """Of a key: the same wherever programs spell it, whatever their variables are called."""
     commands: set[str] = field(default_factory=set)
     """Of a key: what is done with it, as far as the text tells."""
+    is_beginning: bool = False
+    """Of an argument: whether keys begin with it."""
     moment: ClockReading | None = None
     """Of an argument: what a program reads from its clock for it."""
 
@@ -95,8 +101,13 @@ class Facts:
     """Whether a program's call of it was read."""
     called_on: str = ""
     """The keys of this call, where programs call the script with several sets of them."""
+    called_in: str = ""
+    """The program's function that makes this call, where the script does several things by a word that it is given."""
     function: str = ""
     """Of a library the function that this is about."""
+    errors: tuple[str, ...] = ()
+    """The texts of its own errors; ``statuses``: of what it replies as ``OK`` is."""
+    statuses: tuple[str, ...] = ()
     promises_no_writes: bool = False
     """Whether its flags say that it writes nothing, so that a server refuses it a write."""
 
@@ -191,6 +202,8 @@ def facts_of(script: Script, function: Registered | None = None) -> Facts:
     for call in parsed.calls_made:
         kind = _type_of(call.name)
         for key in parsed.keys_of(call):
+            for begun in _beginnings(parsed, key):
+                slots["ARGV"].setdefault(begun, Slot("", False)).is_beginning = True
             if (at := _index_of(parsed, key)) is None:
                 continue
             slots["KEYS"].setdefault(at, Slot("", False)).commands.add(call.name)
@@ -202,6 +215,8 @@ def facts_of(script: Script, function: Registered | None = None) -> Facts:
             if at in slots["ARGV"]:
                 slots["ARGV"][at].units.add(unit)
     _name_by_comments(parsed, slots)
+    for slot in slots["ARGV"].values():
+        slot.is_beginning |= "prefix" in slot.name.lower()
     filled = {array: _filled(found, "key" if array == "KEYS" else "arg") for array, found in slots.items()}
     return Facts(
         script,
@@ -212,6 +227,8 @@ def facts_of(script: Script, function: Registered | None = None) -> Facts:
         any(call.entry is not None and call.entry.is_write for call in parsed.calls_made),
         tuple(dict.fromkeys(call.name for call in parsed.calls_made)),
         tuple(dict.fromkeys(_replies(parsed))),
+        errors=_texts_made(parsed, "redis.error_reply"),
+        statuses=_texts_made(parsed, "redis.status_reply"),
         function=function.name if function is not None else "",
         promises_no_writes=_has_flag(script) if function is None else function.promises_no_writes,
     )
@@ -345,6 +362,16 @@ def _index_of(parsed: _Called, node: Node, array: str = "KEYS") -> int | None:
     return None if number is None or number < 1 else int(number)
 
 
+def _beginnings(parsed: _Called, key: Node) -> Iterator[int]:
+    """The places in ARGV of what a key begins with, where it is put together, or that a function is given to do so."""
+    key = parsed.only_value(key)
+    while key.type == "binary_expression" and key.children[1].type == "..":
+        key = parsed.only_value(key.children[0])
+        at = _index_of(parsed, key, "ARGV")
+        if at is not None:
+            yield at
+
+
 def _type_of(command: str) -> str:
     if command in _SEVERAL:
         return ""
@@ -365,6 +392,13 @@ def _replies(parsed: _Called) -> Iterator[str]:
         yield _reply(parsed, parsed.only_value(values[0])) if values else "nil"
     if not found:
         yield "nil"
+
+
+def _texts_made(parsed: _Called, maker: str) -> tuple[str, ...]:
+    """The texts that a script gives to a function such as ``redis.error_reply``."""
+    calls = [node for node in parsed.chunk.nodes("function_call") if parsed.text(node.named_children[0]) == maker]
+    texts = [parsed.string(arguments(node)[0]) for node in calls if arguments(node)]
+    return tuple(dict.fromkeys(text.decode("utf-8", "replace") for text in texts if text))
 
 
 def _reply(parsed: ParsedScript, node: Node) -> str:

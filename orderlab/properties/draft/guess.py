@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-from orderlab.properties.draft.facts import Facts
+from orderlab.properties.draft.facts import Facts, Slot
 from orderlab.properties.lint.rule import words
 
 TABLES: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("names.toml").read_text(encoding="utf-8"))
@@ -126,21 +126,23 @@ def _last_word(facts: Facts) -> str:
 def plain_name(facts: Facts) -> str:
     """What a script is called, letters alone: its file's stem, or the name in its program."""
     name = re.sub(r"[^a-z]", "", _written_name(facts).lower())
-    return re.sub(r"^(?:lua|script)|(?:lua|script|job|sha)$", "", name) or name
+    return re.sub(r"^(?:lua|script)|(?:lua|script|job|sha|cmd|command)$", "", name) or name
 
 
 def _written_name(facts: Facts) -> str:
     file, _, inner = facts.script.name.partition("#")
     told = inner.removesuffix(".lua").split(".")[-1] if inner else PurePath(file).stem
-    return re.sub(r"\[\d+\]", "", facts.function or told)
+    return re.sub(r"\[\d+\]", "", facts.called_in or facts.function or told)
 
 
 def field_for(name: str, fields: Sequence[str], taken: Sequence[str]) -> str | None:
-    """The field of an operation that a variable's name speaks of."""
+    """The field of an operation that a variable's name speaks of; none of what keys begin with."""
     if name in fields and name not in taken:
         return name
     parts = re.findall(r"[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", name).lower())
     whole = "".join(parts)
+    if "prefix" in whole:
+        return None
     for candidate in (*fields, "now_ms"):
         if candidate not in taken and whole == candidate.replace("_", ""):
             return candidate
@@ -151,3 +153,12 @@ def field_for(name: str, fields: Sequence[str], taken: Sequence[str]) -> str | N
         if whole in spoken or any(word in spoken for word in parts):
             return candidate
     return None
+
+
+def known_field(slot: Slot, fields: Sequence[str], taken: Sequence[str]) -> str | None:
+    """The field that an argument's name, or a caller's spelling of it, speaks of."""
+    is_path = re.fullmatch(r"\{[\w.$@>:()-]*\}", slot.spelled) is not None
+    hint = re.findall(r"[A-Za-z]\w*", slot.spelled)[::-1] if is_path else []
+    taken = (*taken, "now_ms") if any("duration" in unit for unit in slot.units) else taken
+    known = field_for(slot.name, fields, taken) if slot.is_named else None
+    return known or next(filter(None, (field_for(word, fields, taken) for word in hint)), None)

@@ -3,10 +3,12 @@ the tables of ``names.toml``, each with its reason."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from orderlab.properties.draft.facts import DURATION_MS, DURATION_S, MOMENT_S, Facts
+from orderlab.properties.draft.facts import DURATION_MS, DURATION_S, MOMENT_S, Facts, Slot
 from orderlab.properties.draft.guess import TABLES, Guess, field_for
 from orderlab.properties.lint.rule import words
 
@@ -37,6 +39,26 @@ def promises(facts: Sequence[Facts], guess: Guess, taken: Mapping[str, Collectio
         yield PromiseLine('clocks = "agree"', "callers pass their own clock; take it out if those may differ")
 
 
+def with_fixed_durations(facts: Sequence[Facts], guess: Guess) -> list[Facts]:
+    """The facts of a lock whose release is passed its duration as well, so that a program has one for all: it is tried
+    with a fixed one."""
+    releases = [each for each in facts if guess.contract == "lock" and guess.operations.get(each.label) == "release"]
+    if not any(_lasts(slot) for each in releases for slot in each.arguments):
+        return [*facts]
+    return [replace(each, arguments=[_fixed(slot) for slot in each.arguments]) for each in facts]
+
+
+def _lasts(slot: Slot) -> bool:
+    return slot.is_named and bool(slot.units) and field_for(slot.name, ("ttl_ms",), ("now_ms",)) == "ttl_ms"
+
+
+def _fixed(slot: Slot) -> Slot:
+    if not _lasts(slot):
+        return slot
+    value = LATER_MS // 1000 if DURATION_S in slot.units else LATER_MS
+    return replace(slot, value=str(value))
+
+
 def _applies(rule: _Rule, bound: Mapping[str, Facts], taken: Mapping[str, Collection[str]]) -> bool:
     facts = bound.get(rule["operation"])
     if facts is None:
@@ -47,8 +69,10 @@ def _applies(rule: _Rule, bound: Mapping[str, Facts], taken: Mapping[str, Collec
         "given": lambda field: field in taken.get(rule["operation"], ()),
         "nobody_given": lambda field: field not in spoken,
         "commands": lambda groups: all({*group} & {*facts.commands} for group in groups),
+        "lacks": lambda group: not {*group} & {*facts.commands},
         "looks_for_doubles": lambda wanted: looks_for_doubles(facts) == wanted,
         "in_seconds": lambda wanted: bool(moments) == wanted,
+        "named": lambda field: any(field_for(slot.name, (field,), ()) == field for slot in facts.arguments),
         "later": lambda wanted: any(slot.moment and slot.moment.added for slot in facts.arguments) == wanted,
     }
     return all(checks[name](value) for name, value in rule.items() if name in checks)
@@ -57,12 +81,13 @@ def _applies(rule: _Rule, bound: Mapping[str, Facts], taken: Mapping[str, Collec
 def _constants(rule: _Rule, bound: Mapping[str, Facts]) -> Iterator[str]:
     """What the program always passes: under a name, or, of ``time``, how long something lasts, in ms."""
     for slot in bound[rule["operation"]].arguments:
-        is_number = slot.is_constant and slot.spelled.isdigit()
+        always = slot.value or (slot.spelled if slot.is_constant else "")
+        is_number = always.isdigit()
         if rule["constant"] != "time":
             if is_number and rule["constant"] in slot.name.lower():
-                yield slot.spelled
+                yield always
         elif is_number and slot.units & {DURATION_S, DURATION_MS}:
-            yield str(int(slot.spelled) * (1000 if DURATION_S in slot.units else 1))
+            yield str(int(always) * (1000 if DURATION_S in slot.units else 1))
         elif slot.moment is not None and slot.moment.added.isdigit():
             yield str(int(slot.moment.added) * (1000 if slot.moment.unit == "s" else 1))
 
@@ -80,7 +105,10 @@ def reply_of(facts: Facts, contract: str | None, operation: str | None, written:
         is_meant = operation in rule["operations"] and ("kinds" not in rule or kinds <= {*rule["kinds"]})
         is_meant &= {*rule.get("commands", ())} <= {*facts.commands} and {*rule.get("replies", ())} <= kinds
         if is_meant and rule.get("looks_for_doubles", looks_for_doubles(facts)) == looks_for_doubles(facts):
-            return str(rule["reply"])
+            errors = ", ".join(f'{json.dumps(text)} = "{rule["errors"]}"' for text in facts.errors if "errors" in rule)
+            text = str(rule["reply"])
+            text = text.replace('"OK"', json.dumps(facts.statuses[0])) if facts.statuses else text
+            return text.replace("{ ", f"{{ errors = {{ {errors} }}, ", 1) if errors else text
     if operation == TABLES["messages"].get(contract, {}).get("page"):
         names = {field_for(name, TABLES["messages"][contract]["told"], ()): name for name in sorted(written)}
         fields = ", ".join(f'{field} = "{name}"' for field, name in names.items() if field)

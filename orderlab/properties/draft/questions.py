@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from orderlab.model.errors import did_you_mean
 from orderlab.properties.draft.callers import told_by_callers
-from orderlab.properties.draft.draft import fields_of, known_field
+from orderlab.properties.draft.draft import fields_of
 from orderlab.properties.draft.facts import Facts
-from orderlab.properties.draft.guess import OPERATIONS, Guess, guessed, plain_name
+from orderlab.properties.draft.guess import OPERATIONS, Guess, guessed, known_field, plain_name
 
 Ask = Callable[[str, Sequence[str]], str]
 """A question and the answers that it has -> one of these, ``=text``, or nothing where the gap is to stay."""

@@ -72,8 +72,7 @@ def test_the_stores_of_this_project_are_recognized_and_their_gaps_named(
     ended = orderlab("validate", str(folder), "--effort", "0.01", "--backend", "kernel")
     assert ended.returncode in (1, 3)
     assert f"next: {folder / 'store.toml'}: " in ended.stdout
-    assert 'unknown field "TODO' in ended.stdout
-    assert "a gap that orderlab init left: write what the client passes here" in " ".join(ended.stdout.split())
+    assert "a gap that orderlab init left: " in " ".join(ended.stdout.split())
 
 
 def test_a_filled_draft_is_judged(tmp_path: Path) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from orderlab.sim.stores.binding import load_binding
 from tests.in_process import orderlab
 
 PUSH = "redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])\nredis.call('RPUSH', KEYS[1], ARGV[1])\nreturn 1\n"
@@ -31,7 +31,8 @@ return 1
     [
         ("id, redis.call('HGET', KEYS[2], id), tostring(n)", ("job", "payload", "attempt")),
         ("n, id", ("attempt", "job")),
-        ("id, 'a'", ("job",)),  # a part that nothing tells: a gap
+        ("id, 'a'", ("TODO",)),  # a part that nothing tells: a gap, without which nothing is judged by the contract
+        ("tostring(n), 'pz0'", ("TODO",)),  # 1 may be a name that the store gave the job
     ],
 )
 def test_what_take_replies_with_is_read_off(tmp_path: Path, reply: str, tells: tuple[str, ...]) -> None:
@@ -40,10 +41,8 @@ def test_what_take_replies_with_is_read_off(tmp_path: Path, reply: str, tells: t
     (tmp_path / "done.lua").write_text(DONE)
     ended = orderlab("init", tmp_path)
     assert ended.returncode == 0, ended.stderr
-    promises = load_binding(tmp_path).store.promises
-    assert isinstance(promises, dict)
+    promises = tomllib.loads((tmp_path / "store.toml").read_text())["promises"]
     assert tuple(promises.get("tells", ())) == tells
-    assert ("TODO: reply" in (tmp_path / "store.toml").read_text()) == ("'a'" in reply)
 
 
 def test_an_attempt_may_be_told_as_text(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ class JobQueue(JobQueueLaws, JobQueueWorkload):
         if all(one.name != call["job"] and self._may_let_go(one) for one in held):
             delay_ms = call["delay_ms"]
             status = DELAYED if delay_ms else WAITING
-            until_ms = now_ms + delay_ms if delay_ms else 0
+            until_ms = now_ms + delay_ms if delay_ms else self._joined_ms(now_ms)
             job = Job(
                 call["job"],
                 status,
@@ -119,7 +119,13 @@ class JobQueue(JobQueueLaws, JobQueueWorkload):
 
     def _add_bulk(self, state: Queue, call: Call, now_ms: int) -> Iterator[Outcome]:
         names = self._new_names(state, call)
-        yield len(names), state._replace(jobs=(*state.jobs, *(Job(name, payload=name) for name in names)))
+        until_ms = self._joined_ms(now_ms)
+        jobs = (Job(name, payload=name, until_ms=until_ms) for name in names)
+        yield len(names), state._replace(jobs=(*state.jobs, *jobs))
+
+    def _joined_ms(self, now_ms: int) -> int:
+        """When a job that waits was added, where that decides which may go first."""
+        return now_ms if self.promises.ties == "any" else 0
 
     def _take(self, state: Queue, call: Call, now_ms: int) -> Iterator[Outcome]:
         if not self._must_hand_out(state):

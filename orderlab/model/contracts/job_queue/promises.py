@@ -54,6 +54,9 @@ class Promises(BaseModel):
     """How long a lease is: of a store that fixes it, and does not take <lease_ms>."""
     resolution_ms: int = Field(0, ge=0, le=1000)
     """How much earlier than said a lease or a delay may end: 1000 of a store that keeps time in whole seconds."""
+    ties: Literal["first", "any"] = "first"
+    """Which goes first of jobs that were added in the same millisecond, or within ``resolution_ms``: the one that was
+    added first; "any": of a store that sorts them by their moment."""
     backoff_ms: int = Field(0, ge=0)
     """What a job that failed waits before its second attempt."""
     backoff: Literal["fixed", "exponential"] = "fixed"
@@ -236,8 +239,14 @@ class PromisedQueue(Contract):
         sure = [*line, *(joining if len(joining) <= self.promises.batch else ())]
         best = min((self._rank(one) for one in sure), default=None)
         first = next((one for one in line if self._rank(one) == best and not one.is_free), None)
-        in_turn = [one for one in line if self._rank(one) == best and (one.is_free or one is first)]
+        in_turn = [one for one in line if self._rank(one) == best and (one.is_free or self._ties(one, first))]
         return in_turn + [one for one in back if best is None or self._rank(one) <= best]
+
+    def _ties(self, job: Job, first: Job | None) -> bool:
+        """It is the first of those that are bound, or may go before it."""
+        if job is first or first is None or self.promises.ties == "first":
+            return job is first
+        return abs(job.until_ms - first.until_ms) < max(1, self.promises.resolution_ms)
 
     def _rank(self, job: Job) -> int:
         """By which those in line are handed out, the least first."""

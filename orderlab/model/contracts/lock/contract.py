@@ -150,7 +150,10 @@ class LockStore(Contract):
             elif call.name == "renew":
                 yield GRANTED, each.with_lease(lease._replace(until_ms=now_ms + self._ttl_ms(call)))
             elif lease.holds > 1:
-                yield ANYTHING, each.with_lease(lease._replace(holds=lease.holds - 1))
+                left = lease._replace(holds=lease.holds - 1)
+                yield ANYTHING, each.with_lease(left)
+                if self.promises.ttl_ms is not None:  # a release that is not the last one may begin the lease anew
+                    yield ANYTHING, each.with_lease(left._replace(until_ms=now_ms + self.promises.ttl_ms))
             else:
                 yield self._released, each.without(lease.token)
 

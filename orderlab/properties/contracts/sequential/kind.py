@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from orderlab.model.contracts.base import AnyTrace, Failed
+from orderlab.model.contracts.base import AnyTrace, Call, Failed
 from orderlab.model.contracts.client_steps import Begin, ContractTrace, told_step
 from orderlab.model.contracts.sequential import SequentialTerms
 from orderlab.model.errors import InputError
@@ -122,12 +122,17 @@ class SequentialKind(Kind):
 
         return readings(binding, contract_of(binding), now_ms)
 
-    def sampled(self, binding: Binding) -> Iterator[Sampled]:
-        """What one client would try, one operation after the other."""
+    def sampled(self, binding: Binding, asked: Sequence[Call] = ()) -> Iterator[Sampled]:
+        """What one client would try, one operation after the other, or is asked for."""
         contract = contract_of(binding)
         run = ContractRun(binding, contract, kernel_of(binding), contract.clients)
-        left = set(binding.operations)
-        while call := next((one for one in contract.calls(0, run.clients[0].seen) if one.name in left), None):
+        left, wanted = set(binding.operations), list(asked)
+        while call := (
+            next(iter(wanted), None)
+            if asked
+            else next((one for one in contract.calls(0, run.clients[0].seen) if one.name in left), None)
+        ):
+            wanted = wanted[1:]
             left.discard(call.name)
             before, now_ms = run.judge.frozen, run.backend.now_ms
             report = run.carry_out(Begin(0, call))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from orderlab.model.contracts.base import AnyTrace
+from orderlab.model.contracts.base import AnyTrace, Call
 from orderlab.model.contracts.session import traces
 from orderlab.model.contracts.session.capabilities import Capabilities
 from orderlab.model.contracts.session.contract import SessionTerms
@@ -105,7 +105,7 @@ class SessionKind(Kind):
 
         return readings(binding, now_ms)
 
-    def sampled(self, binding: Binding) -> Iterator[Sampled]:
+    def sampled(self, binding: Binding, asked: Sequence[Call] = ()) -> Iterator[Sampled]:
         """One client's session, from its CONNECT to its end."""
         store = BoundStore(binding, kernel_of(binding))
         answered = {"packet_id": 1, "sequence": 1}

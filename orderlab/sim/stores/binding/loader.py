@@ -437,7 +437,8 @@ def _explain(error: Any, root: type[Table]) -> str:
     if kind == "literal_error":
         found = str(error["input"])
         choices = tuple(error["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", "))
-        return f'{where}: unknown value "{found}"; {did_you_mean(found, choices)}'
+        gap = "a gap that orderlab init left: " if found == "TODO" else ""
+        return f'{where}: unknown value "{found}"; {gap}{did_you_mean(found, choices)}'
     message = error["msg"]
     return f"{where}: {message[0].lower()}{message[1:]}, not {shortened(error['input'])}"
 

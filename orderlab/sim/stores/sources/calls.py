@@ -46,6 +46,8 @@ _NO_NAMES = frozenset(("this", "self", "String", "valueOf", "toString", "str", "
 
 
 _PATH = re.compile(r"[\w.$@>:()?!&\[\]-]*")
+_IN_MS = re.compile(r"^(?:[\w.]+\()?\(?(?P<path>[\w.$@>-]+) ?\* ?1_?000(?:\.0)?\)*$")
+"""Seconds that a program makes milliseconds of: what they are called stays."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,8 @@ class CallSite:
     keys: tuple[Passed, ...]
     arguments: tuple[Passed, ...]
     is_read_only: bool
+    around: str = ""
+    """The program's function that calls it."""
 
 
 def calls_of(constants: Constants, scripts: Collection[str]) -> list[CallSite]:
@@ -172,7 +176,11 @@ def _site(spelling: Spelling, node: Node, names: dict[str, str], counts: dict[st
     if keys_and_arguments is None:
         return None
     keys, arguments = (tuple(_passed(spelling, part) for part in parts) for parts in keys_and_arguments)
-    return CallSite(script, program.path, program.line(node), keys, arguments, name.lower().endswith("ro"))
+    around = spelling.function_around(node)
+    return CallSite(
+        script, program.path, program.line(node), keys, arguments, name.lower().endswith("ro"),
+        around.name if around is not None else "",
+    )  # fmt: skip
 
 
 def _split(spelling: Spelling, given: Sequence[Node], count: int | None) -> tuple[list[Node], list[Node]] | None:
@@ -181,52 +189,52 @@ def _split(spelling: Spelling, given: Sequence[Node], count: int | None) -> tupl
     program = spelling.program
     named = dict(_named_parts(program, given))
     if any(word in named for word in _KEYS):
-        keys = _items(program, next(named[word] for word in _KEYS if word in named))
+        keys = _items(spelling, next(named[word] for word in _KEYS if word in named))
         listed = next((named[word] for word in _ARGUMENTS if word in named), None)
-        arguments = [] if listed is None else _items(program, listed)
+        arguments = [] if listed is None else _items(spelling, listed)
         return None if keys is None or arguments is None else (keys, arguments)
-    parts = _written_out(program, given)
+    parts = _written_out(spelling, given)
     if count is not None:
         return None if parts is None else (parts[:count], parts[count:])
     for place, part in enumerate(given):
-        if (number := _counted(program, part)) is not None:  # so many keys, then all one after the other
-            rest = _written_out(program, given[place + 1 :])
+        if (number := _counted(spelling, part)) is not None:  # so many keys, then all one after the other
+            rest = _written_out(spelling, given[place + 1 :])
             if rest is None:
                 return None
-            if len(rest) == 1 and (items := _items(program, rest[0])) is not None:
+            if len(rest) == 1 and (items := _items(spelling, rest[0])) is not None:
                 rest = items
             return rest[:number], rest[number:]
-        if part.type not in SPREADS and (keys := _items(program, part)) is not None:
-            rest = _written_out(program, given[place + 1 :])
+        if part.type not in SPREADS and (keys := _items(spelling, part)) is not None:
+            rest = _written_out(spelling, given[place + 1 :])
             if rest is None:
                 return None
             # Phpredis: keys come first of all.
-            if len(rest) == 1 and (number := _counted(program, rest[0])) is not None:
+            if len(rest) == 1 and (number := _counted(spelling, rest[0])) is not None:
                 return keys[:number], keys[number:]
-            if len(rest) == 1 and (items := _items(program, rest[0])) is not None:
+            if len(rest) == 1 and (items := _items(spelling, rest[0])) is not None:
                 return keys, items
             return keys, [each for each in rest if each.type not in _PAIRS]
     return None
 
 
-def _counted(program: Program, node: Node) -> int | None:
+def _counted(spelling: Spelling, node: Node) -> int | None:
     """A number that is written out, or the length of a list that is."""
-    text = program.text(node)
+    text = spelling.program.text(node)
     if text.isdigit():
         return int(text)
     if (listed := _COUNTED.match(text)) is None:
         return None
-    items = _named_list(program, _last(listed["inner"] or listed["path"]), 0)
+    items = _named_list(spelling, _last(listed["inner"] or listed["path"]), node, 0)
     return None if items is None else len(items)
 
 
-def _written_out(program: Program, given: Sequence[Node], depth: int = 0) -> list[Node] | None:
+def _written_out(spelling: Spelling, given: Sequence[Node], depth: int = 0) -> list[Node] | None:
     """Arguments, with the items of lists that are spread in their places; None where a list is not written out."""
     parts: list[Node] = []
     for part in given:
         if part.type not in SPREADS:
             parts.append(part)
-        elif (items := _items(program, plain(part)[-1], depth + 1)) is None:
+        elif (items := _items(spelling, plain(part)[-1], depth + 1)) is None:
             return None
         else:
             parts += items
@@ -243,10 +251,12 @@ def _named_parts(program: Program, given: Sequence[Node]) -> Iterator[tuple[str,
                 yield program.text(name).strip("\"'`:"), value
 
 
-def _items(program: Program, node: Node, depth: int = 0) -> list[Node] | None:
+def _items(spelling: Spelling, node: Node, depth: int = 0) -> list[Node] | None:
     """The items of a list: written here, made by a function of its items, or the one value of a name."""
     if depth > 3:
         return None
+    if node.type in ("expression_list", "parenthesized_expression") and len(plain(node)) == 1:
+        return _items(spelling, plain(node)[0], depth)
     if node.type in ("array_creation_expression", "composite_literal", "object_creation_expression"):
         inner = next((part for part in reversed(plain(node)) if part.type in _INITIALIZERS), None)
         if inner is not None:
@@ -255,31 +265,34 @@ def _items(program: Program, node: Node, depth: int = 0) -> list[Node] | None:
             return None
     if node.type in _LISTED:
         return _written_out(
-            program, [plain(part)[-1] if part.type in _ELEMENTS else part for part in plain(node)], depth
+            spelling, [plain(part)[-1] if part.type in _ELEMENTS else part for part in plain(node)], depth
         )
     if node.type in CALLS:
-        name, _, given = program.call(node)
+        name, _, given = spelling.program.call(node)
         return list(given) if name.split("<")[0] in _LISTING else None
     if node.type in ("identifier", "variable_name", *PATHS):
-        return _named_list(program, _last(program.text(node)), depth)
+        return _named_list(spelling, _last(spelling.program.text(node)), node, depth)
     return None
 
 
-def _named_list(program: Program, name: str, depth: int) -> list[Node] | None:
-    """The items of the list that a name stands for, where it stands for one value alone."""
-    values = [value for path, value in program.definitions if path[-1] == name]
-    return _items(program, values[0], depth + 1) if len(values) == 1 else None
+def _named_list(spelling: Spelling, name: str, node: Node, depth: int) -> list[Node] | None:
+    """The items of the list that a name stands for: that which it was given last before ``node`` in the same function,
+    or the one value that it has."""
+    values = [value for path, value in spelling.program.definitions if path[-1] == name]
+    near = spelling.near(values, node)
+    return _items(spelling, (near or values)[-1], depth + 1) if near or len(values) == 1 else None
 
 
 def _passed(spelling: Spelling, node: Node) -> Passed:
     text = spelling.spelled(node)
     holes = HOLE.findall(text)
-    words = re.findall(r"[A-Za-z_]\w*", holes[-1] if holes else "")
+    last = _IN_MS.sub(r"\g<path>", holes[-1]) if holes else ""
+    words = re.findall(r"[A-Za-z_]\w*", last)
     words = [word for word in words if word not in _NO_NAMES]
     moment = moment_of(holes[0]) if len(holes) == 1 and text == f"\x01{holes[0]}\x02" else None
     if moment is not None and not moment.added:
         words = ["now"]
-    elif not holes or not _PATH.fullmatch(holes[-1]):
+    elif not holes or not _PATH.fullmatch(last):
         words = []  # what an expression makes of a value is not what its name says
     name = words[-1] if words else ""
     shape = HOLE.sub(lambda match: _shape(match[1]), text)

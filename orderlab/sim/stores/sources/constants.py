@@ -16,6 +16,7 @@ from tree_sitter import Node
 from orderlab.model.errors import InputError
 from orderlab.sim.stores.sources.languages import KOTLIN_NAME
 from orderlab.sim.stores.sources.parsed_program import (
+    BOXES,
     CALLS,
     DEDENTS,
     DEPTH_MAX,
@@ -160,7 +161,11 @@ class Constants:
             blanks = self.value(among[0], names).characters if among else None
             return None if on is None else self.value(on, names).stripped(blanks, TRIMS[name])
         if name in UNCHANGED and (receiver is not None or given):
-            is_own = receiver is not None and (name in MEMBERS or self.program.is_text(receiver) or not given)
+            is_own = (
+                receiver is not None
+                and self.program.text(receiver) not in BOXES
+                and (name in MEMBERS or self.program.is_text(receiver) or not given)
+            )
             return self.value(receiver if receiver is not None and is_own else given[0], names)
         if name in JOINS:
             return self._joined(receiver, given, names)

@@ -41,6 +41,8 @@ UNCHANGED = ("freeze", "toString", "ToString", "encode", "html_safe", "String", 
 """Functions that give back the text that they are given."""
 MEMBERS = ("toString", "ToString", "encode", "freeze", "html_safe")
 """Those that a text has: what they are given is a form."""
+BOXES = ("Long", "Integer", "Double", "Objects", "String")
+"""Classes whose functions of those names are given a value."""
 DEDENTS = ("dedent", "trimIndent", "stripIndent", "strip_heredoc")
 FORMATS = ("format", "sprintf", "Sprintf", "formatted", "Format")
 JOINS = ("join", "implode", "Join", "joinToString")

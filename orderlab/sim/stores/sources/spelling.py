@@ -8,7 +8,7 @@ before in the same function, constants. A default of a parameter is no value: ca
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -31,7 +31,7 @@ class ClockReading(NamedTuple):
     """A time that a program reads from its clock."""
 
     unit: str
-    """``s``, ``ms``, or ``?`` where it is neither, or what is made of it is not understood."""
+    """``s``, ``ms``, ``us``, ``ns``, or ``?`` where it is neither, or what is made of it is not understood."""
     added: str = ""
     """What is added to it, in the program's own words."""
     is_whole: bool = True
@@ -108,15 +108,32 @@ class Spelling(Constants):
     def _by_name(self, name: str, node: Node, names: tuple[str, ...], told: str = "") -> ProgramString:
         if name in self.bound and (told or name).lstrip("$") == name:
             return ProgramString.on(self.bound[name], self.program.line(node))
-        around = self.function_around(node)
         alike = [value for path, value in self.program.definitions if path[-1] == name and not is_function(value)]
-        near = [value for value in alike if value.end_byte <= node.start_byte and self._is_in(value, around)]
+        near = self.near(alike, node)
+        if len(alike) > 1 and not near and MEMBER.match(told):
+            alike = [value for value in alike if class_around(value) == class_around(node)]
         if name in names or not (near or len(alike) == 1) or any(map(_is_default, near[-1:] or alike)):
             return self._hole_named(told or name, node)
         return self.value((near or alike)[-1], (*names, name))
 
+    def near(self, values: Sequence[Node], node: Node) -> list[Node]:
+        """Those of the values of a name that it was given before, in the function around ``node``."""
+        around = self.function_around(node)
+        return [value for value in values if value.end_byte <= node.start_byte and self._is_in(value, around)]
+
     def _is_in(self, value: Node, around: NamedFunction | None) -> bool:
         return around is not None and self.function_around(value) is around and not _is_default(value)
+
+
+MEMBER = re.compile(r"(?:this|self|\$this|static|cls|@)\b|@")
+"""How a member of the object itself is called."""
+
+
+def class_around(node: Node) -> int | None:
+    """The innermost class that a node lies in."""
+    while (above := node.parent) is not None and not (above.type.startswith("class") and above.type != "class_body"):
+        node = above
+    return None if above is None else above.id
 
 
 def _is_number(text: str) -> bool:
@@ -129,14 +146,20 @@ def _is_default(value: Node) -> bool:
     return above is not None and "parameter" in above.type
 
 
+_NOW = r"(?:[\w$]+(?:\(\))?(?:\.|->))*_?(?:time_?)?now(?:_?func)?(?:\(\))?(?:\.UTC\(\))?"
+"""A clock that a program keeps or is given, as its present: ``r.now()``, ``c.clock.Now()``, ``now``."""
 _CLOCKS = {
+    rf"(?i:{_NOW})\.UnixMilli\(\)|(?:\w+\.)*\w*[cC]lock(?:\(\))?\.millis\(\)": "ms",
+    rf"(?i:{_NOW})\.Unix\(\)": "s",
+    rf"(?i:{_NOW})\.UnixMicro\(\)": "us",
+    rf"(?i:{_NOW})\.UnixNano\(\)|(?:\w+\.)?time_ns\(\)": "ns",
     r"(?:\w+\.)*currentTimeMillis\(\)|Date\.now\(\)|\+?new Date\(\)(?:\.getTime\(\)|\.valueOf\(\))?": "ms",
-    r"time\.Now\(\)(?:\.UTC\(\))?\.UnixMilli\(\)|Instant\.now\(\)\.toEpochMilli\(\)": "ms",
+    r"Instant\.now\(\)\.toEpochMilli\(\)": "ms",
     r"(?:\w+\.)*ToUnixTimeMilliseconds\(\)": "ms",
     r"time\.time\(\)|(?<![\w.>:])\\?time\(\)|microtime\(true\)|Time\.now(?:\.to_[if]\b)?": "s",
-    r"time\.Now\(\)(?:\.UTC\(\))?\.Unix\(\)|Instant\.now\(\)\.getEpochSecond\(\)": "s",
+    r"Instant\.now\(\)\.getEpochSecond\(\)": "s",
     r"(?:\w+\.)*ToUnixTimeSeconds\(\)|(?:\w+::)?now\(\)->(?:getTimestamp\(\)|timestamp\b)": "s",
-    r"time_ns\(\)|nanoTime\(\)|time\.Now\b|microtime|hrtime|performance\.now|Instant\.now|datetime\.\w*now": "?",
+    r"nanoTime\(\)|time\.Now\b|microtime|hrtime|performance\.now|Instant\.now|datetime\.\w*now": "?",
 }
 """How programs read a clock -> the unit of what they get."""
 _CLOCK = re.compile("|".join(f"(?P<u{number}>{pattern})" for number, pattern in enumerate(_CLOCKS)))
@@ -153,8 +176,28 @@ _CUTS = re.compile(r"\b(?:int|round|floor|intval|ceil|parseInt|to_i)\b|//")
 _SUM = re.compile(r"\x03(?P<factor>[*/]1_?000(?:\.0)?)?(?:\+(?P<term>[\w$.>\-]+?))?")
 
 
+_SHIFTED = re.compile(
+    r"(?:\.|->)(?:[aA]dd|plus)(?:Millis|Milliseconds|Seconds)?\((?P<by>[^()]*(?:\(\))?)\)"
+    r"(?P<unit>(?:\.|->)(?:Unix\w*|to\w+|ToUnixTime\w+|get\w+)\(\))$"
+)
+"""A time that an object for it makes later before it is told as a number."""
+_TOLD_AS = {
+    **dict.fromkeys(("Unix", "getEpochSecond", "getTimestamp", "ToUnixTimeSeconds"), "s"),
+    **dict.fromkeys(("UnixMilli", "toEpochMilli", "getTime", "ToUnixTimeMilliseconds"), "ms"),
+    "UnixMicro": "us", "UnixNano": "ns",
+}  # fmt: skip
+"""Functions of an object for a time -> the unit that they tell it in."""
+_OF_ITS_OWN = re.compile(rf"\$?(?P<path>(?:\w+(?:\.|->))+?)(?P<told>{'|'.join(_TOLD_AS)})\(\)")
+"""A moment that a program was given, as a number."""
+
+
 def moment_of(text: str) -> ClockReading | None:
-    """What an expression reads from a clock; None where it reads none."""
+    """What an expression reads from a clock; None where it reads none. A moment that the program was given counts as
+    one that is later than now by what it is called."""
+    own = _OF_ITS_OWN.fullmatch(text)
+    if own is not None and "now" not in own["path"].lower():
+        return ClockReading(_TOLD_AS[own["told"]], re.split(r"\.|->", own["path"])[-2])
+    text = _SHIFTED.sub(r"\g<unit> + \g<by>", text.strip())
     match = _CLOCK.search(text)
     if match is None:
         return None

@@ -185,3 +185,13 @@ def test_promises_that_contradict_each_other_are_refused(text: str, tmp_path: Pa
     )
     with pytest.raises(InputError, match=r"tokens|recovers|stalls"):
         load_binding(tmp_path)
+
+
+@pytest.mark.parametrize(("ties", "apart_ms", "first"), [("first", 0, "a"), ("any", 0, "ab"), ("any", 1, "a")])
+def test_jobs_of_one_moment_go_in_any_order_where_that_is_promised(ties: str, apart_ms: int, first: str) -> None:
+    contract = JobQueue(Promises(tokens="none", tells=("job",), ties=ties))  # type: ignore[arg-type]
+    states = [contract.initial()]
+    for at, name in enumerate("ab"):
+        call = Call.of("add", job=name, payload="", delay_ms=0, priority=0, key="")
+        states = [after for state in states for _, after in contract.outcomes(state, call, 1000 + at * apart_ms)]
+    assert "".join(job.name for job in contract._handed_out(states[0])) == first
