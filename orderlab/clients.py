@@ -18,7 +18,7 @@ from orderlab.extras import told_of
 
 with told_of("orderlab.clients"):
     from orderlab.properties.clients.race import RaceVerdict
-    from orderlab.properties.clients.race_test import race
+    from orderlab.properties.clients.race_decorator import race
     from orderlab.properties.clients.scenario import Scenario, scenario
 
 __all__ = ["RaceVerdict", "Scenario", "race", "scenario"]

@@ -31,10 +31,10 @@ from orderlab.report.forms import REPORT_HELP
 if TYPE_CHECKING:
     from orderlab.model.checkers.judge import Question
     from orderlab.model.history.events import EventBatch
-    from orderlab.properties.simulation import Shrunk
+    from orderlab.properties.simulation_witness import Shrunk
     from orderlab.report.progress import ProgressLine
     from orderlab.report.report import Subject
-    from orderlab.sim.systems.running import SimulationProgress
+    from orderlab.sim.systems.progress import SimulationProgress
     from orderlab.sim.systems.settings import Settings
     from orderlab.sim.systems.sustainable import RateTrial
 
@@ -346,7 +346,7 @@ def _tell_all(plan: Plan, system: str, chosen: Settings, runs: list[_RunOutcome]
 
 def _shrunk(system: str, chosen: Settings, run: _RunOutcome, question: Question, runs_max: int) -> list[Shrunk]:
     """For each law that the run breaks, the smallest run that was found to break it too."""
-    from orderlab.properties.simulation import shrunk
+    from orderlab.properties.simulation_witness import shrunk
     from orderlab.report.progress import ProgressLine
 
     line = ProgressLine()
@@ -392,7 +392,7 @@ def _run(
     from orderlab.model.checkers.judging_process import JudgedBeside
     from orderlab.model.files import scratch_folder, write_whole
     from orderlab.model.history.disk import HistoryWriter
-    from orderlab.properties.simulation import located, needed_faults
+    from orderlab.properties.simulation_witness import located, needed_faults
     from orderlab.report.progress import COMPILING
     from orderlab.sim.systems.catalogue import entry
     from orderlab.sim.systems.timeline import Tracer

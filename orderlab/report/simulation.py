@@ -12,7 +12,7 @@ from rich.table import Table
 
 from orderlab.exit_codes import EXIT, printable
 from orderlab.model.verdict import Outcome, Verdict
-from orderlab.properties.simulation import Shrunk
+from orderlab.properties.simulation_witness import Shrunk
 from orderlab.report.report import Subject
 from orderlab.report.terminal import STYLE
 from orderlab.report.timeline_page import VerdictsShown, compared, laws_changed
@@ -21,7 +21,7 @@ from orderlab.report.words import counted
 from orderlab.sim.costs.cost_model import load_costs
 from orderlab.sim.costs.fit import Measured
 from orderlab.sim.engine.few_runs import NOMINAL, nominal
-from orderlab.sim.systems.running import SimulationProgress
+from orderlab.sim.systems.progress import SimulationProgress
 from orderlab.sim.systems.sustainable import RateTrial
 
 BAR = 24

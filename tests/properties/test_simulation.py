@@ -12,7 +12,7 @@ from orderlab.model.checkers.findings import Finding
 from orderlab.model.checkers.judge import Question, in_memory, judge
 from orderlab.model.history.events import EventBatch, EventKind
 from orderlab.model.verdict import Outcome, Verdict
-from orderlab.properties.simulation import Cause, Shrunk, _Search, located, needed_faults, shrunk
+from orderlab.properties.simulation_witness import Cause, Shrunk, _Search, located, needed_faults, shrunk
 from orderlab.sim.fault_schedule import parse_faults
 from orderlab.sim.systems.blame import STAGES, FeedWatch, Reached, Wanted, Watch, _turned, _Watched
 from orderlab.sim.systems.catalogue import SYSTEMS, settings_of
@@ -61,7 +61,7 @@ def test_what_is_gone_is_told_from_what_still_waits_in_the_store(fault, settings
 )
 def test_a_run_is_made_again_without_each_fault_as_long_as_all_of_them_are_short(rows, faults, is_tried, monkeypatch):
     tried = []
-    monkeypatch.setattr("orderlab.properties.simulation.entry", lambda system: tried.append(system) or 1 / 0)
+    monkeypatch.setattr("orderlab.properties.simulation_witness.entry", lambda system: tried.append(system) or 1 / 0)
     given = settings_of(
         "tbmq-p2p", {"faults": " ".join(f"redis-restart@0.{number}:0" for number in range(1, faults + 1))}
     )

@@ -26,7 +26,7 @@ from orderlab.sim.feed.process import RedisProcess
 from orderlab.sim.feed.producer import Producer
 from orderlab.sim.feed.reader import PAGE, Reader
 from orderlab.sim.feed.settings import ZaqarSettings
-from orderlab.sim.systems.running import SimulationProgress
+from orderlab.sim.systems.progress import SimulationProgress
 from orderlab.sim.systems.system import TICK_US, MeasuredDelivery
 
 

@@ -24,8 +24,8 @@ from orderlab.sim.stores.binding.operations import scope_of
 from orderlab.sim.stores.binding.replies import ROW_SHAPES, UNREADABLE, ReplyMismatch
 from orderlab.sim.stores.binding.results import Call, Failed, Fetched, Fields, Message, Result, ScriptCall
 from orderlab.sim.stores.binding.session import Store as StoreTables
-from orderlab.sim.stores.faults import NODE_CONDITIONS, condition, is_expected_type, scratch
 from orderlab.sim.stores.records import Record, record_of
+from orderlab.sim.stores.trace_faults import NODE_CONDITIONS, condition, is_expected_type, scratch
 
 CHARGED = 1_000_000
 """Instructions of one script are counted in whole millions: what ends sooner is counted by its steps."""

@@ -20,7 +20,7 @@ from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.stores.binding.binding import NEW, OLD, Binding
 from orderlab.sim.stores.binding.results import Fields, Result
 from orderlab.sim.stores.bound import EVERYTHING, SAMPLE, BoundStore, BudgetExceeded, Interruption
-from orderlab.sim.stores.faults import condition
+from orderlab.sim.stores.trace_faults import condition
 
 LARGE = 2_500
 """Members of a keyspace that a sound store does not come to in a search: a batch of those that only pass, thrice."""

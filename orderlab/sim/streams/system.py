@@ -30,7 +30,7 @@ from orderlab.sim.streams.replicated_shard import ReplicatedShard
 from orderlab.sim.streams.settings import StreamsSettings
 from orderlab.sim.streams.shard import Message
 from orderlab.sim.systems.blame import Key, Reached
-from orderlab.sim.systems.running import SimulationProgress
+from orderlab.sim.systems.progress import SimulationProgress
 from orderlab.sim.systems.system import TICK_US, MeasuredDelivery
 
 

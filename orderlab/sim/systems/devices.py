@@ -42,8 +42,8 @@ from orderlab.sim.mqtt.world import SLICE_US, DeliveryState, KafkaTopics, Measur
 from orderlab.sim.servers.moving_slots import MovingSlots
 from orderlab.sim.stores.binding import load_binding
 from orderlab.sim.systems.behaviour import levels_of, retaining_of, schedule_of, set_off
+from orderlab.sim.systems.progress import SimulationProgress
 from orderlab.sim.systems.report import Measured, figures, measure
-from orderlab.sim.systems.running import SimulationProgress
 from orderlab.sim.systems.series import Series
 from orderlab.sim.systems.settings import FENCED, DeviceSettings
 from orderlab.sim.systems.system import AssembledSystem

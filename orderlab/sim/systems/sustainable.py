@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from orderlab.model.errors import InputError
 from orderlab.sim.systems.catalogue import entry, settings_of
-from orderlab.sim.systems.running import SimulationProgress
+from orderlab.sim.systems.progress import SimulationProgress
 
 GROWTH_MAX_MS_PER_S = 10.0
 WIDER = 2.0

@@ -19,8 +19,8 @@ from orderlab.sim.engine.recorder import HistoryRecorder
 from orderlab.sim.engine.statistics import LatencyHistogram
 from orderlab.sim.fault_schedule import faults_among
 from orderlab.sim.systems.blame import FeedWatch
+from orderlab.sim.systems.progress import SimulationProgress
 from orderlab.sim.systems.report import latency, warm_up
-from orderlab.sim.systems.running import SimulationProgress
 from orderlab.sim.systems.series import Series, Slices
 
 TICK_US = 50_000

@@ -26,7 +26,7 @@ from orderlab.sim.mqtt.world import World
 from orderlab.sim.servers.redis import RedisNode
 from orderlab.sim.systems.behaviour import levels_of
 from orderlab.sim.systems.devices import TOPIC_PREFIX, DeviceSystem
-from orderlab.sim.systems.running import SimulationProgress
+from orderlab.sim.systems.progress import SimulationProgress
 from orderlab.sim.systems.settings import RATE_MIN, DeviceSettings
 
 ALL = "p/#"

@@ -28,8 +28,8 @@ from orderlab.sim.servers.postgres import CleanUp, PostgresServer, PostgresSessi
 from orderlab.sim.servers.postgres_rows import MessageRow
 from orderlab.sim.servers.redis import RedisNode
 from orderlab.sim.systems.devices import DeviceSystem
+from orderlab.sim.systems.progress import SimulationProgress
 from orderlab.sim.systems.redis_sessions import BlockingRedis, PipelinedRedis, RedisSessions
-from orderlab.sim.systems.running import SimulationProgress
 from orderlab.sim.systems.settings import RATE_MIN, DeviceSettings, PipelinedSettings, RedisSettings
 
 

@@ -22,7 +22,7 @@ from orderlab.sim.stores.bound import (
     keeps_sent,
     uses,
 )
-from orderlab.sim.stores.faults import NODE_CONDITIONS, condition
+from orderlab.sim.stores.trace_faults import NODE_CONDITIONS, condition
 
 LUA = Path(__file__).parents[3] / "lua"
 CLIENT = b"c"

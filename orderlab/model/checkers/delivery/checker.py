@@ -3,11 +3,11 @@
 For each logical FIFO and each subscriber, in the order of the recorded events:
 
 1. `fifo`: a first delivery whose sequence number lies below one that was delivered before. Repeats never count, nor
-   does a copy that was published again to a session that was not owed the one before (`excused_by_copies.py`), nor
+   does a copy that was published again to a session that was not owed the one before (`doubtful_deliveries.py`), nor
    what another member of a shared subscription may have had before it went (`passed_on.py`).
 2. `at-least-once`: a QoS 1 or 2 message that its publisher has an acknowledgement for, published while the session's
    subscription was in force, that was neither delivered nor trimmed, expired or cleared. What was overtaken is lost,
-   whatever comes after (`overtaken.py`).
+   whatever comes after (`lost_when_overtaken.py`).
 3. `exactly-once`: a QoS 2 message that a receiver by MQTT 4.3.3 hands to its application a second time: delivered
    again under a packet identifier that it does not hold for this very message.
 4. `no-phantom`: a delivery of what no earlier row published, or of what was published before the session was cleared:
@@ -27,11 +27,11 @@ publish order. Without subscribe rows, a session that received nothing is not kn
 taken as subscribed from the beginning.
 
 Where it can be wrong. `fifo` and `exactly-once`: exact for what was recorded, but see below. `at-least-once` can miss,
-never cry wolf: of what a session lost before it was cleared only what was overtaken counts (`overtaken.py`), and an
-undelivered message whose expiry interval has run out counts as expired. `no-phantom` after a clear is undecided where
-rows carry no `session` and the publish may have been under way (QoS 0, or not acknowledged by then), and where deliver
-rows carry one and the clear row does not. It can cry wolf where rows carry none and the broker acknowledges a message
-before it looks for subscribers.
+never cry wolf: of what a session lost before it was cleared only what was overtaken counts (`lost_when_overtaken.py`),
+and an undelivered message whose expiry interval has run out counts as expired. `no-phantom` after a clear is undecided
+where rows carry no `session` and the publish may have been under way (QoS 0, or not acknowledged by then), and where
+deliver rows carry one and the clear row does not. It can cry wolf where rows carry none and the broker acknowledges a
+message before it looks for subscribers.
 `exactly-once` can miss where filters of one subscriber overlap, since a server may send a copy for each (3.3.4); the
 verdict counts them. Retained messages are held to `no-phantom`, and count as arrived. Nobody in particular is owed what
 a shared subscription receives.
@@ -45,9 +45,9 @@ from dataclasses import replace
 import numpy as np
 
 from orderlab.model.arrays import Intervals
-from orderlab.model.checkers.delivery.delivery_pass import DeliveryPass
+from orderlab.model.checkers.delivery.doubtful_deliveries import late_deliveries, not_copies
 from orderlab.model.checkers.delivery.event_pass import BROKEN, COUNTERS, END_US, HEAL_EPOCH, UNTOLD
-from orderlab.model.checkers.delivery.excused_by_copies import late_deliveries, not_copies
+from orderlab.model.checkers.delivery.lost_when_overtaken import lost_before_an_end, overtaken_up_to
 from orderlab.model.checkers.delivery.missing import (
     Lanes,
     Missing,
@@ -57,7 +57,7 @@ from orderlab.model.checkers.delivery.missing import (
     receiver,
     seen_by_subscribers,
 )
-from orderlab.model.checkers.delivery.overtaken import lost_before_an_end, overtaken_up_to
+from orderlab.model.checkers.delivery.pass_state import DeliveryPass
 from orderlab.model.checkers.delivery.passed_on import SharedMembers
 from orderlab.model.checkers.findings import Finding, LawTally, Partial, Shows, verdict_of
 from orderlab.model.history.events import EventBatch, IntArray, Names

@@ -266,7 +266,7 @@ def _deliver_late(
     state: Any, event_id: Any, fifo: Any, lane: Any, number: Any, high_event: Any, high: Any, shares: Any
 ) -> None:
     """A break of `fifo`, unless it may be a copy that was published again, or come from another member of a shared
-    subscription: that is decided at the end (`excused_by_copies.py`)."""
+    subscription: that is decided at the end (`doubtful_deliveries.py`)."""
     if state.epochs[fifo, 2] < 0 and shares == 0:
         _breaks(state, OUT_OF_ORDER, event_id, lane, number, high_event, high)
         return
@@ -363,7 +363,7 @@ def _late_drain(state: Any, bound_us: Any, fifo: Any, subscriber: Any, number: A
 @njit(cache=True)
 def _doubt(state: Any, law: Any, event_id: Any, lane: Any, number: Any, may_be_a_copy: Any, cleared: Any) -> None:
     """A break, unless a copy explains it: that is decided at the end
-    (`excused_by_copies.py`)."""
+    (`doubtful_deliveries.py`)."""
     if not may_be_a_copy:
         _breaks(state, law, event_id, lane, number, -1, -1)
         return

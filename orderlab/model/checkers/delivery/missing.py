@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from orderlab.model.arrays import Intervals, segments
-from orderlab.model.checkers.delivery.delivery_pass import DeliveryPass
 from orderlab.model.checkers.delivery.event_pass import (
     CLEAR_EPOCH,
     CONNECTED,
@@ -23,6 +22,7 @@ from orderlab.model.checkers.delivery.event_pass import (
     STABLE_SINCE,
     high_at,
 )
+from orderlab.model.checkers.delivery.pass_state import DeliveryPass
 from orderlab.model.history.events import CLEAR, SUBSCRIBE, EventBatch, EventKind, Names
 from orderlab.model.machine_code import njit
 

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from orderlab.model.checkers.delivery.delivery_pass import DeliveryPass
 from orderlab.model.checkers.delivery.event_pass import high_at
 from orderlab.model.checkers.delivery.missing import EPOCH_KINDS, matches, unshared
+from orderlab.model.checkers.delivery.pass_state import DeliveryPass
 from orderlab.model.history.events import CLEAR, CONNECT, DISCONNECT, SUBSCRIBE, UNSUBSCRIBE, EventBatch, Names
 
 _OF_MEMBERS = (SUBSCRIBE, UNSUBSCRIBE, CLEAR, CONNECT, DISCONNECT)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from orderlab.model.contracts.session.spec import LONGEST_INTERVAL_S
 from orderlab.model.protocol.packet_id import MODULUS
-from orderlab.sim.stores.faults import NODE_CONDITIONS, PLANTED
+from orderlab.sim.stores.trace_faults import NODE_CONDITIONS, PLANTED
 
 HOSTILE_CLIENTS: tuple[bytes, ...] = (
     b"}x",

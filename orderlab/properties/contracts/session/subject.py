@@ -18,8 +18,8 @@ from orderlab.sim.redis.lua.limits import Limits
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.lua_text import RewrittenLine, scale
 from orderlab.sim.stores.bound import BoundStore, BudgetExceeded, CpuBudget, keeps_sent, kernel_of
-from orderlab.sim.stores.faults import NODE_CONDITIONS
 from orderlab.sim.stores.memo import MemoStore
+from orderlab.sim.stores.trace_faults import NODE_CONDITIONS
 
 DEFAULT_EXPIRY_MS = 20_000
 """Short, so that messages without an interval expire within a run as well."""

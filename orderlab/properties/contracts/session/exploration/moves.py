@@ -27,7 +27,7 @@ from orderlab.model.contracts.session.traces import (
 )
 from orderlab.properties.contracts.session.exploration.effects import START, Effect, Sendings, SessionEffects
 from orderlab.properties.engine.memory import Interned
-from orderlab.sim.stores.faults import CLIENT_DIES
+from orderlab.sim.stores.trace_faults import CLIENT_DIES
 
 CRASHES, LOST_REPLIES, DUPLICATES, EXPIRIES, CLEARS, ERRORS, SCRIPT_FLUSH, FAILOVER = range(len(BUDGETS))
 FREE = -1

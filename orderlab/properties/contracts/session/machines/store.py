@@ -48,7 +48,7 @@ from orderlab.sim.redis.backends import Backend
 from orderlab.sim.redis.error_conditions import CONDITIONS
 from orderlab.sim.redis.unsupported import UnsupportedCommand
 from orderlab.sim.stores.bound import BoundStore, BudgetExceeded
-from orderlab.sim.stores.faults import NODE_CONDITIONS, scratch
+from orderlab.sim.stores.trace_faults import NODE_CONDITIONS, scratch
 
 
 class LawViolated(AssertionError):

@@ -37,8 +37,8 @@ from orderlab.sim.stores.binding.lua_text import scale
 from orderlab.sim.stores.binding.replies import ReplyMismatch
 from orderlab.sim.stores.binding.results import Call, Fetched, Fields, Message, Result, ScriptCall
 from orderlab.sim.stores.bound import EVERYTHING, BoundStore, Interruption, load_scripts
-from orderlab.sim.stores.faults import condition
 from orderlab.sim.stores.memo import MemoStore
+from orderlab.sim.stores.trace_faults import condition
 
 CLIENT = b"client-one"
 MANY = 6500

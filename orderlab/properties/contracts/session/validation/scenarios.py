@@ -32,7 +32,7 @@ from orderlab.properties.contracts.session.subject import (
 )
 from orderlab.properties.contracts.session.validation.walks import NUMBERED
 from orderlab.properties.validation.findings import Findings
-from orderlab.sim.stores.faults import NODE_CONDITIONS
+from orderlab.sim.stores.trace_faults import NODE_CONDITIONS
 
 
 def one(label: int, interval_ms: float | None = None, qos: int = 1) -> Publication:

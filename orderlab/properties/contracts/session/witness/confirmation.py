@@ -14,7 +14,7 @@ from orderlab.properties.contracts.session.run import StepReport
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.bound import BoundStore, CpuBudget
-from orderlab.sim.stores.faults import can_be_made_on_server
+from orderlab.sim.stores.trace_faults import can_be_made_on_server
 
 SLACK_MS = 150
 """How much later than planned a real server may carry out a step."""

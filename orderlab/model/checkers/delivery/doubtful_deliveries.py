@@ -31,7 +31,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from orderlab.model.checkers.delivery.delivery_pass import DeliveryPass
 from orderlab.model.checkers.delivery.event_pass import (
     AGAIN_ROWS,
     BROKEN,
@@ -43,6 +42,7 @@ from orderlab.model.checkers.delivery.event_pass import (
     high_at,
 )
 from orderlab.model.checkers.delivery.missing import Lanes, SubscriptionsInForce, expired, matches, unshared
+from orderlab.model.checkers.delivery.pass_state import DeliveryPass
 from orderlab.model.checkers.delivery.passed_on import SharedMembers
 from orderlab.model.history.events import CLEAR, SUBSCRIBE, IntArray, Names
 

@@ -20,9 +20,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from orderlab.model.arrays import Intervals
-from orderlab.model.checkers.delivery.delivery_pass import DeliveryPass
 from orderlab.model.checkers.delivery.event_pass import HIGH_ROWS
 from orderlab.model.checkers.delivery.missing import Lanes, Missing, Pairs, SubscriptionsInForce, highs_at, subtracted
+from orderlab.model.checkers.delivery.pass_state import DeliveryPass
 from orderlab.model.history.events import CLEAR, IntArray, Names
 
 _NEVER = -1
