@@ -324,22 +324,29 @@ def claim_form(place: str, column: str, table: NameTable, numeric: bool, row: in
 
 
 def _integers(array: pa.Array) -> IntArray:
-    """The values of an array of integers, -1 where it has none. ``fill_null`` and ``to_numpy`` give the same for signed
-    ones, but import pandas where it is installed: that takes as long as a small run."""
-    kind = np.dtype(str(array.type))
+    """The values of an array of integers or truths, -1 where it has none. ``fill_null`` and ``to_numpy`` give the same
+    for signed ones, but import pandas where it is installed: that takes as long as a small run."""
+    is_bits = pa.types.is_boolean(array.type)
+    kind = np.dtype(np.int8 if is_bits else str(array.type))
     if not len(array):
         return np.empty(0, kind)
     validity, data = array.buffers()
-    values = np.frombuffer(data, kind, array.offset + len(array))[array.offset :]
+    if is_bits:
+        values = _bits(array, data).view(kind)
+    else:
+        values = np.frombuffer(data, kind, array.offset + len(array))[array.offset :]
     if not array.null_count:
         return values
     if kind.kind == "u":  # has no -1
         values = np.minimum(values.astype(np.uint64), np.uint64(2**63 - 1)).astype(np.int64)
-    # A batch is a slice of its table, whose bits must not be unpacked for each.
+    return np.where(_bits(array, validity).view(np.bool_), values, values.dtype.type(-1))
+
+
+def _bits(array: pa.Array, packed: pa.Buffer) -> IntArray:
+    """The bits of an array's rows: a batch is a slice of its table, whose bits must not be unpacked for each."""
     first, skipped = divmod(array.offset, 8)
-    held = np.frombuffer(validity, np.uint8)[first : (array.offset + len(array) + 7) // 8]
-    is_there = np.unpackbits(held, bitorder="little", count=skipped + len(array))[skipped:]
-    return np.where(is_there.view(np.bool_), values, values.dtype.type(-1))
+    held = np.frombuffer(packed, np.uint8)[first : (array.offset + len(array) + 7) // 8]
+    return np.unpackbits(held, bitorder="little", count=skipped + len(array))[skipped:]
 
 
 class Decoder:
@@ -434,11 +441,9 @@ class ArrowDecoder(Decoder):
 
     def _numbers(self, column: str, array: pa.Array) -> IntArray:
         spec = COLUMNS[column]
-        if pa.types.is_boolean(array.type):
-            array = array.cast(pa.int8())
         numbers = _integers(array)
         # -1 in memory is what is absent.
-        if array.null_count < len(array) and int((numbers == -1).sum()) > array.null_count:
+        if array.null_count < len(array) and np.count_nonzero(numbers == -1) > array.null_count:
             row = int(np.argmax((numbers == -1) & np.asarray(array.is_valid())))
             raise InputError(
                 f"{self.place}: row {self.rows + row + 1}: {column} is -1, must be in {_span(column)}; null is what "
