@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,8 +46,7 @@ def runs(
     (with --replay: the run shows what its row says); 1: the replayed run shows something else; 2: unusable input.
     """
     from orderlab.extras import find
-    from orderlab.spark_sweeps.results.run_table import RunTable, condition_of, export_place, queried
-    from orderlab.spark_sweeps.results.run_table import export as export_rows
+    from orderlab.spark_sweeps.results.run_table import RunTable, condition_of, export_place, queried, subschema
 
     if replay is not None:
         raise typer.Exit(_replay(folder, replay, as_json))
@@ -56,21 +59,58 @@ def runs(
     if columns == "names":
         typer.echo(json.dumps(table.columns) if as_json else "\n".join(table.columns))
         return
-    if limit is None and export is None and sql is None and not as_json:
-        limit = SHOWN
-    rows, met = table.rows(conditions, sort, descending, None if sql is not None else limit)
+    is_shown = export is None and not as_json
     if sql is not None:
-        rows = queried(rows, sql)
-        rows, met = rows.slice(0, limit), rows.num_rows
-    else:
-        rows = rows.select(_columns(table, columns, rows, is_shown=export is None and not as_json))
-    if export is not None:
-        export_rows(rows, export)
-        typer.echo(f"{rows.num_rows:,} rows: {export}", err=as_json)
-    if as_json:
-        typer.echo(json.dumps({"folder": str(folder), "rows": rows.to_pylist(), "met": met}))
-    elif export is None:
-        _print(rows, met)
+        with queried(table, conditions, sql) as (schema, answered):
+            _give(folder, answered, schema, limit, export, as_json)
+        return
+    if is_shown or limit is not None:
+        rows, met = table.rows(conditions, sort, descending, SHOWN if limit is None else limit)
+        rows = rows.select(_columns(table, columns, rows, is_shown))
+        _give(folder, [rows], rows.schema, None, export, as_json, met)
+        return
+    names = _columns(table, columns, None, is_shown)
+    in_order = table.in_order(conditions, sort, descending, names)
+    _give(folder, in_order, subschema(table.schema, names), None, export, as_json)
+
+
+def _give(
+    folder: Path, tables: Iterable[Any], schema: Any, limit: int | None, export: Path | None, as_json: bool,
+    met: int | None = None,
+) -> None:  # fmt: skip
+    """Export rows, print them as JSON, or both; else show them. All appear whole, and are held some at a time unless
+    they are shown. ``met``: how many there are, where these are not all."""
+    from orderlab.spark_sweeps.results.run_table import export as export_rows
+    from orderlab.spark_sweeps.results.run_table import joined
+
+    given = there = 0
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as text:
+
+        def passing() -> Iterator[Any]:
+            nonlocal given, there
+            for table in tables:
+                part = table if limit is None else table.slice(0, max(0, limit - given))
+                if as_json:
+                    rows = [json.dumps(row) for row in part.to_pylist()]
+                    text.write(", " if given and rows else "")
+                    text.write(", ".join(rows))
+                given, there = given + part.num_rows, there + table.num_rows
+                yield part
+
+        if export is not None:
+            export_rows(passing(), schema, export)
+            typer.echo(f"{given:,} rows: {export}", err=as_json)
+        elif as_json:
+            for _ in passing():
+                pass
+        else:
+            shown = joined(schema, passing())
+            _print(shown, there if met is None else met)
+        if as_json:
+            text.seek(0)
+            typer.echo(f'{{"folder": {json.dumps(str(folder))}, "rows": [', nl=False)
+            shutil.copyfileobj(text, sys.stdout)
+            typer.echo(f'], "met": {there if met is None else met}}}')
 
 
 def _columns(table: RunTable, asked: str | None, rows: Any, is_shown: bool) -> list[str]:

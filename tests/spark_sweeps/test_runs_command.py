@@ -2,8 +2,12 @@
 
 import json
 import shutil
+import subprocess
+import sys
 import time
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
@@ -15,7 +19,7 @@ from orderlab.report.sweep_watch import headline, page
 from orderlab.spark_sweeps.results.folder import ResultFolder
 from orderlab.spark_sweeps.results.run_table import RunTable, condition_of, rounds_of
 from orderlab.spark_sweeps.results.watching import ANSWER, FolderWatch
-from orderlab.spark_sweeps.runs.job import SweepOptions, run_sweep
+from orderlab.spark_sweeps.runs.job import SweepOptions, folder_of, load, run_sweep
 
 SUBJECTS = "tests.spark_sweeps.subjects"
 LAWFUL = f'system = "{SUBJECTS}:lawful"\n[axes]\na = [1, 2, 3, 4]\nword = ["x", "y z"]\n[replications]\ncount = 2\n'
@@ -111,6 +115,56 @@ def test_exports_hold_the_rows_that_are_asked_for(lawful, tmp_path):
         assert code == 0
         assert sorted(table.column("a").to_pylist()) == [3] * 4 + [4] * 4
         assert set(table.column("fifo").to_pylist()) == {"violated"}
+
+
+def _many(lawful, folder):
+    """A folder of 20,000 rows of 8 KiB, in files whose runs are mixed."""
+    path = folder / "s.toml"
+    path.write_text(
+        f'system = "{SUBJECTS}:lawful"\noutput = "{folder}/out"\n[axes]\na = {{ from = 1, to = 20000, step = 1 }}\n'
+    )
+    sweep, _ = load(path)
+    results, manifest = folder_of(sweep)
+    results.open(manifest)
+    row = next(ResultFolder(lawful).tables(16)).slice(0, 1).drop_columns(["parameter.word"])
+    for number in range(20):
+        runs = np.arange(number, 20_000, 20)
+        table = pa.concat_tables([row] * len(runs))
+        changed = {"run": runs, "point": runs, "parameter.a": runs + 1, "replay": [f"{run:x>8192}" for run in runs],
+                   "sweep_digest": [results.identity] * len(runs)}  # fmt: skip
+        for name, values in changed.items():
+            field = table.schema.field(name)
+            table = table.set_column(table.schema.get_field_index(name), field, pa.array(values, field.type))
+        results.commit(table)
+    results.close()
+    return folder / "out"
+
+
+def test_all_rows_are_given_in_the_memory_of_a_few(lawful, tmp_path):
+    """Of 160 MiB, and more as JSON: a process that reads the files one by one has 315, one that held all rows 1,200."""
+    command = [
+        sys.executable,
+        "-c",
+        PEAK,
+        "runs",
+        _many(lawful, tmp_path),
+        "--json",
+        "--export",
+        tmp_path / "o.parquet",
+    ]
+    done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True, check=True)
+    said, peak = done.stdout.splitlines()
+    assert int(peak) < 500
+    runs = [[row["run"] for row in json.loads(said)["rows"]], pq.read_table(tmp_path / "o.parquet")["run"].to_pylist()]
+    assert runs == [list(range(20_000))] * 2
+
+
+PEAK = """
+import resource, sys
+from orderlab.cli import application
+application()(standalone_mode=False)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
 
 
 def test_a_query_answers(lawful):

@@ -6,23 +6,24 @@ from committed files alone, so that a sweep that still runs, here or on a cluste
 
 from __future__ import annotations
 
-import io
+import contextlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from orderlab.model.errors import InputError, did_you_mean
-from orderlab.model.files import checked_place, write_whole
+from orderlab.model.files import WholeFile, checked_place, scratch_folder
 from orderlab.spark_sweeps.results.folder import ResultFolder
-from orderlab.spark_sweeps.results.rows import METRIC, PARAMETER, PREFIX, columns_beside
+from orderlab.spark_sweeps.results.rows import METRIC, PARAMETER, PREFIX, columns_beside, schema_of
 from orderlab.spark_sweeps.sweep_file.plan import Plan
 from orderlab.spark_sweeps.sweep_file.specification import MANIFEST, SweepFile, read_sweep
 
@@ -34,6 +35,10 @@ _RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "==": pc.equal, "!=": pc.not_equal, "<=": pc.less_equal, ">=": pc.greater_equal, "<": pc.less, ">": pc.greater,
     "~": lambda column, text: pc.match_substring(column, text.as_py(), ignore_case=True),
 }  # fmt: skip
+BATCH = 1 << 11
+"""Rows that are held at a time where all are asked for."""
+PARTS_MAX = 500
+"""Files among which rows are dealt to be put in order."""
 _TRUTHS = {"true": True, "yes": True, "false": False, "no": False}
 
 
@@ -137,6 +142,14 @@ class RunTable:
         varied = [*self.parameters.values(), *self.metrics.values(), *self.laws.values()]
         return [*([ROUND] if self.rounds[0].name else []), *HEAD, *varied, *TAIL]
 
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Of all rows: a parameter that is a number in one round and text in another is text."""
+        of_rounds = [self._flat(each, schema_of(each.plan).empty_table()).schema for each in self.rounds]
+        return pa.schema(
+            [(name, _type_for([schema.field(name).type for schema in of_rounds])) for name in self.columns]
+        )
+
     def checked(self, name: str, option: str) -> str:
         """The name of a column. Raises InputError for one that is none."""
         if name not in self.columns:
@@ -149,7 +162,7 @@ class RunTable:
             self.checked(condition.column, "--where")
         for each in self.rounds:
             for table in each.folder.tables(len(each.plan)):
-                flat = self._flat(each, table)
+                flat = self._flat(each, table).cast(self.schema)
                 for condition in conditions:
                     place = f'--where "{condition.column} {condition.relation} {condition.value}"'
                     flat = flat.filter(condition.mask(flat, place))
@@ -182,22 +195,88 @@ class RunTable:
         """
         kept: list[pa.Table] = []
         met = 0
-        keys = [ROUND, "run"] if self.rounds[0].name and sort is None else [sort or "run"]
-        order = [(self.checked(name, "--sort"), "descending" if descending else "ascending") for name in keys]
+        order = self._order(sort, descending)
         for part in self.parts(conditions):
             met += part.num_rows
             kept.append(part)
             if most is not None and sum(table.num_rows for table in kept) > 100_000 + 2 * most:
-                kept = [_joined(kept).sort_by(order).slice(0, most)]
-        if not kept:
-            return pa.table({name: pa.nulls(0) for name in self.columns}), 0
-        return _joined(kept).sort_by(order).slice(0, most), met
+                kept = [joined(self.schema, kept).sort_by(order).slice(0, most)]
+        return joined(self.schema, kept).sort_by(order).slice(0, most), met
+
+    def _order(self, sort: str | None, descending: bool) -> list[tuple[str, str]]:
+        keys = [ROUND, "run"] if self.rounds[0].name and sort is None else [sort or "run"]
+        return [(self.checked(name, "--sort"), "descending" if descending else "ascending") for name in keys]
+
+    def in_order(
+        self, conditions: Sequence[RowCondition], sort: str | None, descending: bool, columns: Sequence[str]
+    ) -> Iterator[pa.Table]:
+        """These columns of all rows that meet the conditions, sorted as `rows` are, `BATCH` rows at a time or a
+        `PARTS_MAX`-th of all: what is in memory beside is the column that they are sorted by, and their places."""
+        order = self._order(sort, descending)
+        with self.spooled(conditions) as spool, pa.OSFile(str(spool)) as source:
+            keys = pa.ipc.open_file(
+                source, options=pa.ipc.IpcReadOptions(included_fields=[self.columns.index(name) for name, _ in order])
+            ).read_all()
+            ranks = np.empty(keys.num_rows, np.int64)
+            ranks[pc.sort_indices(keys, sort_keys=order).to_numpy()] = np.arange(len(ranks))
+            size = max(BATCH, len(ranks) // PARTS_MAX + 1)
+            schema = subschema(self.schema, columns).append(pa.field(RANK, pa.int64()))
+            parts = [spool.with_name(f"{part}") for part in range(-(-len(ranks) // size))]
+            rows = pa.ipc.open_file(source)
+            begun = 0
+            with contextlib.ExitStack() as stack:
+                dealt = [stack.enter_context(_spool(part, schema)) for part in parts]
+                for number in range(rows.num_record_batches):
+                    batch = rows.get_batch(number).select(list(columns))
+                    places = ranks[begun : begun + batch.num_rows]
+                    begun += batch.num_rows
+                    batch = batch.append_column(RANK, pa.array(places))
+                    for part in np.unique(places // size):
+                        dealt[part].write_batch(batch.filter(pa.array(places // size == part)))
+            for part in parts:
+                with pa.OSFile(str(part)) as file:
+                    yield pa.ipc.open_file(file).read_all().sort_by(RANK).drop_columns([RANK])
+
+    @contextlib.contextmanager
+    def spooled(self, conditions: Sequence[RowCondition] = ()) -> Iterator[Path]:
+        """A file of Arrow with all rows that meet the conditions. Raises InputError."""
+        with scratch_folder() as folder:
+            try:
+                with _spool(folder / "runs.arrow", self.schema) as file:
+                    for part in self.parts(conditions):
+                        file.write_table(part, max_chunksize=BATCH)
+                yield folder / "runs.arrow"
+            except OSError as error:
+                raise InputError(
+                    f"{folder}: no room for rows there ({error}); set TMPDIR to a folder with more"
+                ) from None
 
 
-def _joined(tables: Sequence[pa.Table]) -> pa.Table:
-    return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
+def _spool(path: Path, schema: pa.Schema) -> Any:
+    return pa.ipc.new_file(str(path), schema, options=pa.ipc.IpcWriteOptions(compression="zstd"))
 
 
+def _type_for(types: Sequence[pa.DataType]) -> pa.DataType:
+    """That of a column which has each of these in one round."""
+    try:
+        schemas = [pa.schema([("", each)]) for each in types]
+        return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
+    except (pa.ArrowTypeError, pa.ArrowInvalid):
+        return pa.string()
+
+
+def subschema(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
+    """Some columns of a schema."""
+    return pa.schema([schema.field(name) for name in columns])
+
+
+def joined(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.Table:
+    """Tables of one schema as one."""
+    return pa.concat_tables([schema.empty_table(), *tables]).combine_chunks()
+
+
+RANK = ""
+"""A column beside those of rows: their places in the order."""
 FORMS = (".parquet", ".csv")
 
 
@@ -208,29 +287,40 @@ def export_place(path: Path) -> Path:
     return checked_place(f"--export {path}", path)
 
 
-def export(table: pa.Table, path: Path) -> None:
-    """Write rows as the ending of the file says. Raises InputError."""
-    packed = io.BytesIO()
-    if path.suffix == ".csv":
-        pa_csv.write_csv(table, packed)
-    else:
-        pq.write_table(table, packed, compression="zstd")
-    write_whole(path, packed.getvalue())
+def export(tables: Iterable[pa.Table], schema: pa.Schema, path: Path) -> int:
+    """Write rows as the ending of the file says; how many. Raises InputError."""
+    out, rows = WholeFile(path), 0
+    try:
+        make = pa_csv.CSVWriter if path.suffix == ".csv" else pq.ParquetWriter
+        options = {} if path.suffix == ".csv" else {"compression": "zstd"}
+        with make(out.file, schema, **options) as writer:
+            for table in tables:
+                writer.write_table(table)
+                rows += table.num_rows
+        out.keep()
+    except BaseException:
+        out.drop()
+        raise
+    return rows
 
 
-def queried(table: pa.Table, sql: str) -> pa.Table:
-    """What DuckDB answers of ``table``, which the query calls ``runs``. Files, extensions and settings are out of its
-    reach. Raises InputError."""
+@contextlib.contextmanager
+def queried(
+    table: RunTable, conditions: Sequence[RowCondition], sql: str
+) -> Iterator[tuple[pa.Schema, Iterator[pa.Table]]]:
+    """What DuckDB answers of the rows of ``table``, which the query calls ``runs``. Files, extensions and settings are
+    out of its reach. Raises InputError."""
     import duckdb
+    import pyarrow.dataset as ds
 
-    with duckdb.connect(":memory:") as connection:
-        connection.register("runs", table)
+    with table.spooled(conditions) as spool, duckdb.connect(":memory:") as connection:
+        connection.register("runs", ds.dataset(spool, format="ipc"))
         connection.execute("SET enable_external_access = false; SET lock_configuration = true")
         try:
             statements = connection.extract_statements(sql)
             if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
                 raise InputError("--sql: not one query; write SELECT ... FROM runs")
-            answered = connection.sql(sql)
-        except duckdb.Error as error:
+            reader = connection.sql(sql).to_arrow_reader(BATCH)
+            yield reader.schema, (pa.Table.from_batches([batch]) for batch in reader)
+        except (duckdb.Error, pa.ArrowException) as error:
             raise InputError(f"--sql: {' '.join(str(error).split())[:300]}") from None
-        return answered.to_arrow_table()
