@@ -4,7 +4,8 @@ spoils of the process.
 What is asked is noted in memory that a parent shares (``Questions``), so that what never comes back, or ends the
 process, is told by the name of the part that did so. What it leaves behind that all else lives in (standard streams,
 the limit of recursion, modules, names of ``builtins``, a second process) is put right and told as the mistake of its
-author. Not looked after: open files, and what is done to objects of other modules.
+author. Not looked after: files other than those by which this process is heard, and what is done to objects of other
+modules.
 """
 
 from __future__ import annotations
@@ -96,6 +97,30 @@ class Questions:
         return float(self._DEADLINE.unpack_from(self._memory, self._COUNTS.size)[0]) or None
 
 
+CLOSES = "closes files that it has not opened"
+UNHEARD = 72
+"""The exit status of a child whose files are gone, so that it can tell nobody (EX_OSFILE of sysexits.h)."""
+_needed: dict[int, tuple[int, int]] = {}
+
+
+def keep_open(descriptor: int) -> None:
+    """Note a file without which this process is not heard."""
+    _needed[descriptor] = _file_of(descriptor)
+
+
+def _file_of(descriptor: int) -> tuple[int, int]:
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino
+
+
+def _is_heard() -> bool:
+    """Whether the files by which this process is heard are open, and the same."""
+    try:
+        return all(_file_of(descriptor) == file for descriptor, file in _needed.items())
+    except OSError:
+        return False
+
+
 noted: Questions | None = None
 """Of this process, if it is a child that somebody watches (``orderlab.sim.redis.lua.watchdog``)."""
 
@@ -148,6 +173,8 @@ class Guard:
     ) -> None:
         if os.getpid() != self._process:  # the second process that it has made has no business here
             os._exit(0)
+        if noted is not None and not _is_heard():
+            os._exit(UNHEARD)  # the question stays without an end, by which the parent knows whose it is
         spoiled = self._put_right()
         if noted is not None:
             noted.end()
@@ -175,6 +202,8 @@ class Guard:
                 done = f"closes sys.{name}"
         if _Forks.count != self._forks:
             done = "forks"
+        if not _is_heard():
+            done = CLOSES
         return f"{done}; leave that out" if done else ""
 
 

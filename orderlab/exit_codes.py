@@ -22,6 +22,7 @@ import time
 import traceback
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from enum import IntEnum
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
@@ -137,6 +138,7 @@ def run(program: Callable[[], int | None], name: str) -> NoReturn:
         tell(name, UNSUPPORTED)
         sys.exit(ExitCode.UNUSABLE)
     global _hand_over
+    asked = len(_raised)
     _hand_over = hand_over = _decided_by_parent(name) if runs_code_of_user(sys.argv[1:]) else None
     try:
         _end_in_order(is_heard)
@@ -150,7 +152,11 @@ def run(program: Callable[[], int | None], name: str) -> NoReturn:
         if isinstance(ended.code, str):
             tell(name, ended.code)
     except BaseException as error:
-        code = ended_by(error, name)
+        is_asked, is_plain = len(_raised) > asked, isinstance(error, (KeyboardInterrupt, InputError, OSError))
+        if is_plain or not is_asked:  # else it is what a library makes of the interruption
+            code = ended_by(error, name)
+        if is_asked:
+            code = of_signal(_raised[-1])
     if hand_over is not None:
         hand_over(code)
         _end_threads(code)
@@ -191,6 +197,7 @@ def _decided_by_parent(name: str) -> Callable[[int], None] | None:
     if not hasattr(signal, "sigwaitinfo"):
         return None
     from orderlab.child import dying_with_parent, quiet_fork
+    from orderlab.code_of_user import keep_open
 
     asking = {signal.SIGINT, *ENDING}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*asking, signal.SIGCHLD})
@@ -204,7 +211,8 @@ def _decided_by_parent(name: str) -> Callable[[int], None] | None:
         die_with_parent()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.close(reading)
-        return lambda code: os.close(writing) if os.write(writing, bytes([code])) else None
+        keep_open(writing)
+        return partial(_handed, writing)
     os.close(writing)
     asked, status = 0, _waited_for(child, asking)
     while isinstance(status, signal.Signals):
@@ -218,6 +226,13 @@ def _decided_by_parent(name: str) -> Callable[[int], None] | None:
     cure = "if that calls os._exit or the like, leave the call out"
     tell(name, f"the process that ran your Python {how} before it had a verdict; {cure}")
     os._exit(ExitCode.UNUSABLE)
+
+
+def _handed(pipe: int, code: int) -> None:
+    """Tell the parent; in vain where code of the user's has closed the pipe."""
+    with contextlib.suppress(OSError):
+        os.write(pipe, bytes([code]))
+        os.close(pipe)
 
 
 def _waited_for(child: int, asking: set[signal.Signals]) -> int:

@@ -295,6 +295,12 @@ def test_a_command_that_was_terminated_tells_so() -> None:
     assert process(AS_TYPER_DOES).returncode == 143
 
 
+def test_what_a_library_makes_of_the_end_is_no_defect() -> None:
+    """As Spark's does."""
+    done = process(AS_TYPER_DOES.replace("return 130", "{}['p']"))
+    assert (done.returncode, done.stderr) == (143, "")
+
+
 ASKED_AT_THE_START = """
 import signal
 sys.modules.pop("orderlab.exit_codes")

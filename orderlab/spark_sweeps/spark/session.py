@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import logging
 import os
 import re
 import shutil
@@ -162,6 +163,7 @@ def start_session(
     if not submitted:
         insist_on_spark_home(os.environ)
         os.environ["JAVA_HOME"] = java_home(os.environ)
+    logging.getLogger().addFilter(_is_no_interruption)
     builder = SparkSession.builder.appName(name)
     if master is not None or not submitted:
         builder = builder.master(patient(master or "local[*]"))
@@ -177,6 +179,11 @@ def start_session(
             return builder.getOrCreate()
         except Exception as error:
             raise InputError(explained(error, master, log)) from None
+
+
+def _is_no_interruption(record: logging.LogRecord) -> bool:
+    """py4j prints a traceback of Ctrl-C before it hands it on."""
+    return not str(record.msg).startswith("KeyboardInterrupt")
 
 
 def patient(master: str) -> str:

@@ -171,6 +171,7 @@ def _work_in_child(
     status = 1
     try:
         current, code_of_user.noted, process = heartbeat, noted, os.getpid()
+        code_of_user.keep_open(pipe)
         if in_order:
             ending_in_order()
         faulthandler.disable()
@@ -296,7 +297,10 @@ class _Watcher:
         asked = self._noted.label()
         reason = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
         if asked is not None:
-            raise InputError(f"{asked}: ends the process that asks it ({reason}); leave that out")
+            ends = f"ends the process that asks it ({reason})"
+            raise InputError(
+                f"{asked}: {code_of_user.CLOSES if status == code_of_user.UNHEARD else ends}; leave that out"
+            )
         return Unfinished(f"the process of the script died: {reason}", self._heartbeat.script(), 0.0, died=True)
 
     def _used_seconds(self) -> float:

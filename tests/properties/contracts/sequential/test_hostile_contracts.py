@@ -35,6 +35,8 @@ HOSTILE = [
     ("crashes", "import os; os.kill(os.getpid(), 11)", r"outcomes: ends the process that asks it \(killed by SIGSEGV"),
     ("leaves", "import os; os._exit(0)", r"counter.py:14: Counter.outcomes: ends the process .*os._exit\(0\)"),
     ("leaves with 3", "import os; os._exit(3)", r"outcomes: ends the process that asks it \(exit status 3\)"),
+    ("closes files", "import os; os.closerange(3, 256)", r"outcomes: closes files that it has not opened; leave"),
+    ("exchanges files", "import os; [os.dup2(1, n) for n in range(3, 64)]", r"closes files that it has not opened"),
     ("sleeps", "import time; time.sleep(1e6)", r"outcomes: does not end: it has waited for 1 s"),
     (
         "swallows what ends it",
@@ -108,6 +110,7 @@ def test_a_budget_ends_what_does_not_end(tmp_path: Path, monkeypatch: pytest.Mon
         ("at_init", "import sys; sys.modules.clear()", "from sys.modules"),
         ("at_import", "import sys; sys.modules.clear()", "from sys.modules"),
         ("at_import", "import os; os.fork()", "forks"),
+        ("at_import", "import os; os.closerange(3, 256)", "closes files that it has not opened"),
         ("at_import", "import builtins; builtins.__import__ = builtins.next = None", "replaces __import__ in"),
     ],
 )
