@@ -10,14 +10,12 @@ import asyncio
 import dis
 import inspect
 import itertools
-import os
 import random
 import select
 import socket
 import sys
 import threading
 import time
-import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,13 +25,15 @@ import redis
 import redis.asyncio
 import redis.connection
 
+from orderlab.properties.clients.draws import draws_replaced
+
 PATIENCE_S = 2.0
 """How long the gate waits for a client to come to its step, and clients for the others when the schedule is over."""
 HELD_S = 0.05
 """How long a client that has made a step of an operation may go on before the next turn."""
 RUN_S = 30.0
 """How long one run may take, what its steps wait for left out."""
-_sleep, _start, _urandom, _uuid1 = time.sleep, threading.Thread.start, os.urandom, uuid.uuid1
+_sleep, _start = time.sleep, threading.Thread.start
 
 
 class ScheduledStep(NamedTuple):
@@ -62,7 +62,7 @@ class Lane:
     def __init__(self, name: str, is_gated: bool = True, is_daemon: bool = False) -> None:
         self.name, self.is_gated, self.is_daemon = name, is_gated, is_daemon
         self.client = name.partition(".")[0]
-        self.draws = random.Random(name)
+        self.rng = random.Random(name)
         self.children = 0
         self.is_over = self.is_killed = False
         self.sleeps = 0
@@ -398,25 +398,6 @@ def _thread_start(self: Any) -> None:
     run.begin(f"{lane.name}.{lane.children}", self.run, bool(self.daemon), self)
 
 
-def _draws(name: str) -> Callable[..., Any]:
-    real = getattr(random, name)
-
-    def draw(*args: Any, **kwargs: Any) -> Any:
-        lane = current.lane
-        return real(*args, **kwargs) if lane is None else getattr(lane.draws, name)(*args, **kwargs)
-
-    return draw
-
-
-def _bytes(size: int) -> bytes:
-    lane = current.lane
-    return _urandom(size) if lane is None else lane.draws.randbytes(size)
-
-
-def _seeded_uuid1(*given: Any, **named: Any) -> uuid.UUID:
-    return _uuid1(*given, **named) if current.lane is None else uuid.UUID(bytes=_bytes(16), version=4)
-
-
 def _replies(sock: Any, wanted: int) -> bool:
     """Whether so many whole replies can be read from a socket; nothing is taken."""
     try:
@@ -582,9 +563,7 @@ def installed() -> Iterator[None]:
     kinds: list[Any] = [redis.connection.Connection, redis.connection.SSLConnection]
     for kind in (*kinds, redis.connection.UnixDomainSocketConnection):
         changes.append((kind, "_connect", _connecting(vars(kind)["_connect"])))
-    names = "random randint randrange uniform choice choices sample shuffle getrandbits randbytes gauss expovariate"
-    changes += [(random, name, _draws(name)) for name in names.split()]
-    changes += [(os, "urandom", _bytes), (random, "_urandom", _bytes), (uuid, "uuid1", _seeded_uuid1)]
+    changes += draws_replaced(lambda: current.lane)
     changes.append((threading.Thread, "start", _thread_start))
     for module in list(sys.modules.values()):  # redis-py's retries have taken the name out of its module
         if module is not None and vars(module).get("sleep") is _sleep and module.__name__ != "asyncio":

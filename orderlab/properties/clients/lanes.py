@@ -68,15 +68,14 @@ def lane_here() -> Lane | None:
     return execution.lane if execution is not None else None
 
 
-_workers: Final = threading.local()
-
-
-def _idle_workers() -> list[Any]:
+class _Workers(threading.local):
     """The greenlets of this thread that wait for a lane."""
-    idle: list[Any] | None = vars(_workers).get("idle")
-    if idle is None:
-        idle = _workers.idle = []
-    return idle
+
+    def __init__(self) -> None:
+        self.idle: list[Any] = []
+
+
+_workers: Final = _Workers()
 
 
 def _work(hub: Any) -> None:
@@ -85,7 +84,7 @@ def _work(hub: Any) -> None:
         execution, lane = hub.switch()
         execution.live(lane)
         lane.greenlet = None
-        _idle_workers().append(greenlet.getcurrent())
+        _workers.idle.append(greenlet.getcurrent())
         hub = execution.hub
 
 
@@ -180,7 +179,7 @@ class Execution:
 
     def _begin(self, lane: Lane) -> None:
         """Give a lane a greenlet: one whose last lane is over, if there is one, as new ones ask for memory."""
-        idle = _idle_workers()
+        idle = _workers.idle
         if not idle:
             worker = greenlet.greenlet(_work)
             worker.switch(greenlet.getcurrent())

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Final
 
 from orderlab.model.errors import InputError
-from orderlab.properties.clients import gate, gate_tasks, schedule_outcome
+from orderlab.properties.clients import draws, gate, gate_tasks, schedule_outcome
 from orderlab.properties.clients.event_loop import EVENT_LOOP
 from orderlab.properties.clients.gate import ScheduledStep
 from orderlab.properties.clients.race import RaceVerdict, told_reply, told_step
@@ -94,7 +94,7 @@ def pytest_of_race(scenario: Scenario, verdict: RaceVerdict, file: Path, target:
     ]
     shown = len(lines) == len(steps)
     rows = [f"{lines[at]}\n    {each!r}," if shown else f"    {each!r}," for at, each in enumerate(steps)]
-    text = "\n\n".join(_body(module) for module in (gate, gate_tasks, schedule_outcome))
+    text = "\n\n".join(_body(module) for module in (draws, gate, gate_tasks, schedule_outcome))
     law, told = verdict.law, verdict.what.replace("\\", "\\\\").replace('"""', "'''").replace("\n", " ")
     if expect == "fixed":
         end = f'    assert seen.law != {law!r}, f"{{seen.law}}: {{seen.what}}"\n'

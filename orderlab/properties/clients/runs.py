@@ -164,6 +164,7 @@ def carried_out(
         if not execution.is_stuck:
             _at_the_end(scenario, execution, marks)
     execution.let_go()
+    marks.checks_always = None
     if execution.refused is not None:
         raise execution.refused
     if marks.history is not None:

@@ -8,14 +8,11 @@ from __future__ import annotations
 import datetime
 import os
 import queue
-import random
-import secrets
 import socket
 import subprocess
 import sys
 import threading
 import time
-import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +21,7 @@ from typing import Any, Final
 
 from orderlab.model.errors import InputError
 from orderlab.properties.clients import lanes
+from orderlab.properties.clients.draws import draws_replaced
 from orderlab.properties.clients.lane import Op
 
 _real_time, _real_sleep = time.time, time.sleep
@@ -49,6 +47,23 @@ def _clock(real: Callable[[], Any], of_us: Callable[[int], Any], of_day: bool = 
         return of_us(execution.now_us)
 
     return read
+
+
+_STOPWATCHES: Final = ("perf_counter", "process_time", "thread_time")
+_CALENDAR: Final = {"localtime": 0, "gmtime": 0, "ctime": 0, "strftime": 1, "asctime": 0}
+"""Functions that say what time it is where they are not told, and which argument tells them."""
+
+
+def _told(real: Callable[..., Any], at: int) -> Callable[..., Any]:
+    is_of_seconds = real in (time.localtime, time.gmtime, time.ctime)
+
+    def tell(*args: Any) -> Any:
+        is_told = len(args) > at and args[at] is not None
+        if is_told or lanes.lane_here() is None:
+            return real(*args)
+        return real(*args[:at], time.time() if is_of_seconds else time.localtime())
+
+    return tell
 
 
 class VirtualDatetime(_RealDatetime):  # type: ignore[misc]
@@ -230,42 +245,6 @@ def _get_ident() -> int:
     return _real_ident() if lane is None else 1_000_000 + sorted(lanes.current.execution.lanes).index(lane.name)
 
 
-def _drawing(name: str) -> Callable[..., Any]:
-    real = getattr(random, name)
-
-    def draw(*args: Any, **kwargs: Any) -> Any:
-        lane = lanes.lane_here()
-        return real(*args, **kwargs) if lane is None else getattr(lane.rng, name)(*args, **kwargs)
-
-    return draw
-
-
-_real_urandom = os.urandom
-
-
-def _urandom(size: int) -> bytes:
-    lane = lanes.lane_here()
-    return _real_urandom(size) if lane is None else lane.rng.randbytes(size)
-
-
-def _uuid4() -> uuid.UUID:
-    return uuid.UUID(bytes=_urandom(16), version=4)
-
-
-_real_uuid1 = uuid.uuid1
-
-
-def _uuid1(node: int | None = None, clock_seq: int | None = None) -> uuid.UUID:
-    return _real_uuid1(node, clock_seq) if lanes.lane_here() is None else _uuid4()
-
-
-def _token_bytes(nbytes: int | None = None) -> bytes:
-    return _urandom(32 if nbytes is None else nbytes)
-
-
-_DRAWS: Final = "random randint randrange uniform choice choices sample shuffle getrandbits randbytes gauss expovariate"
-
-
 def _refusing(real: Callable[..., Any], does: str) -> Callable[..., Any]:
     """What cannot be put in order, in place of which a lane is told so and the scenario cannot be judged."""
 
@@ -289,18 +268,15 @@ def _replacements() -> list[tuple[Any, str, Any]]:
         (time, "time_ns", _clock(time.time_ns, lambda us: us * 1000, True)),
         (time, "monotonic", _clock(time.monotonic, lambda us: us / 1e6)),
         (time, "monotonic_ns", _clock(time.monotonic_ns, lambda us: us * 1000)),
-        (time, "perf_counter", _clock(time.perf_counter, lambda us: us / 1e6)),
+        *[(time, name, _clock(getattr(time, name), lambda us: us / 1e6)) for name in _STOPWATCHES],
+        *[(time, f"{name}_ns", _clock(getattr(time, f"{name}_ns"), lambda us: us * 1000)) for name in _STOPWATCHES],
+        *[(time, name, _told(getattr(time, name), at)) for name, at in _CALENDAR.items()],
     ]
     return [
         *clocks,
         (time, "sleep", sleep),
         (datetime, "datetime", VirtualDatetime),
-        *[(random, name, _drawing(name)) for name in _DRAWS.split()],
-        (os, "urandom", _urandom),
-        (uuid, "uuid4", _uuid4),
-        (uuid, "uuid1", _uuid1),
-        (secrets, "token_bytes", _token_bytes),
-        (secrets, "token_hex", lambda nbytes=None: _token_bytes(nbytes).hex()),
+        *draws_replaced(lanes.lane_here),
         (threading, "Lock", LaneLock),
         (threading, "_allocate_lock", LaneLock),
         (threading, "RLock", RLock),

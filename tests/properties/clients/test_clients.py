@@ -27,7 +27,6 @@ from redis.retry import Retry
 
 from orderlab.clients import race, scenario
 from orderlab.model.errors import InputError
-from orderlab.properties.clients import virtual
 from orderlab.properties.clients.orders import OrderSearch
 from orderlab.properties.clients.race import replayed, schedule_of
 from orderlab.properties.clients.runs import Ending, controlled
@@ -410,18 +409,6 @@ def test_a_client_that_asks_for_the_time_may_stand_still_though_no_key_ends() ->
     assert race(scenario(clients=1)(window), trouble=1).outcome.name == "HOLDS"
     assert race(scenario(clients=1)(between)).outcome.name == "HOLDS"
     assert race(scenario(clients=1)(between), trouble=1, faults=("paused",)).law == "assertion"
-
-
-def test_virtual_time_and_draws_are_the_same_in_every_run_and_real_outside() -> None:
-    def look(redis: Any) -> Any:
-        began = time.monotonic()
-        time.sleep(3600)
-        return round(time.monotonic() - began), random.random()
-
-    began = time.monotonic()
-    assert str(race(scenario(clients=2)(look)).outcome) == "holds"
-    assert time.monotonic() - began < 60
-    assert not isinstance(threading.Lock(), virtual.LaneLock)
 
 
 def test_what_is_not_the_same_twice_is_told_as_uncontrolled() -> None:

@@ -1,0 +1,70 @@
+"""The standard library as clients meet it: time, draws and the process are the scheduler's, and their own."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import secrets
+import threading
+import time
+import weakref
+from ast import literal_eval
+from typing import Any
+
+import pytest
+
+pytest.importorskip("greenlet")
+pytest.importorskip("redis")
+
+from orderlab.clients import race, scenario
+from orderlab.properties.clients import virtual
+from orderlab.properties.clients.runs import carried_out, controlled
+
+
+def test_virtual_time_and_draws_are_the_same_in_every_run_and_real_outside() -> None:
+    def look(redis: Any) -> Any:
+        began = time.monotonic()
+        time.sleep(3600)
+        return round(time.monotonic() - began), random.random()
+
+    began = time.monotonic()
+    assert str(race(scenario(clients=2)(look)).outcome) == "holds"
+    assert time.monotonic() - began < 60
+    assert not isinstance(threading.Lock(), virtual.LaneLock)
+
+
+def test_a_client_has_draws_a_calendar_and_a_process_of_its_own() -> None:
+    def asks(redis: Any) -> Any:
+        drawn = [
+            random.SystemRandom().random(),
+            random.Random().random(),
+            random.triangular(),
+            secrets.randbelow(1 << 60),
+        ]
+        began = [time.mktime(time.localtime()), time.strftime("%S"), time.gmtime().tm_min, time.perf_counter_ns()]
+        time.sleep(61)
+        ended = [time.mktime(time.localtime()), time.strftime("%S"), time.gmtime().tm_min, time.perf_counter_ns()]
+        assert ended == [began[0] + 61, "21", began[2] + 1, began[3] + 61 * 10**9]
+        return *drawn, os.getpid()
+
+    judged = scenario(clients=2)(asks)
+    with controlled():
+        runs = [carried_out(judged, lambda _, enabled: enabled[0]) for _ in range(2)]
+    ends = [run.outcome.ends for run in runs if run.outcome is not None]
+    assert ends[0] == ends[1]
+    first, second = (literal_eval(end) for end in ends[0])
+    assert not set(first) & set(second)
+
+
+def test_an_execution_that_is_over_is_freed_without_a_search_for_garbage() -> None:
+    """Else every one is followed by such a search, which took a tenth of the time."""
+    judged = scenario(clients=2)(lambda redis: redis.incr("n"))
+    with controlled():
+        gc.disable()
+        try:
+            first = weakref.ref(carried_out(judged, lambda _, enabled: enabled[0]).execution)
+            carried_out(judged, lambda _, enabled: enabled[0])  # greenlets keep the last one that they lived in
+            assert first() is None
+        finally:
+            gc.enable()
