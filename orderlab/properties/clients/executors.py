@@ -40,6 +40,16 @@ def _submit(kept: Callable[..., Any]) -> Callable[..., Any]:
     return submit
 
 
+def _run(kept: Callable[..., Any]) -> Callable[..., Any]:
+    def run(self: Any, *args: Any) -> None:
+        kept(self, *args)
+        lane = lanes.lane_here()
+        if lane is not None:
+            lane.calls += 1
+
+    return run
+
+
 def finished(client: str) -> None:
     """Do what a process does at its end: let the pools of ``client`` do what they were handed."""
     for owner, reference in tuple(lanes.current.execution.pools):
@@ -50,10 +60,11 @@ def finished(client: str) -> None:
 
 def replacements() -> list[tuple[Any, str, Any]]:
     """(class or module, attribute, what to put there)."""
-    module = concurrent.futures.thread
+    module: Any = concurrent.futures.thread
     pool = concurrent.futures.ThreadPoolExecutor
     return [
         (module, "_global_shutdown_lock", LaneLock()),
         (module, "_threads_queues", weakref.WeakKeyDictionary()),
         (pool, "submit", _submit(pool.submit)),
+        (module._WorkItem, "run", _run(module._WorkItem.run)),
     ]

@@ -79,6 +79,8 @@ class Lane:
         self.result: Any = None
         self.error: BaseException | None = None
         self.children = 0
+        self.calls = 0
+        """Calls of a pool that this thread of it has done: no two of them are one piece."""
         self.polls = 0
         self.last: Any = None
         self.kills = 0

@@ -1,7 +1,8 @@
 """What is right: marks where clients have set some; else every outcome must be that of some order one after the other.
 
-Verified: returned values, exceptions, assertions of clients, final keys, marks, clients that wait for ever. Not
-verified: replies that a client keeps to itself, the moments at which keys end, memory that clients share in Python.
+Verified: returned values, exceptions, assertions of clients, final keys, when they end where no time went by, marks,
+clients that wait for ever. Not verified: replies that a client keeps to itself, the moments at which keys end where
+time went by, memory that clients share in Python.
 """
 
 from __future__ import annotations
@@ -45,17 +46,19 @@ class Serial:
 
 
 def serial(scenario: Scenario) -> Serial:
-    """Run the clients one after the other, in every order."""
+    """Run the clients one after the other, in every order; the threads of each too."""
     gathered = Serial()
     numbers = range(len(scenario.clients))
     carried_out(scenario, _OneByOne(numbers))  # what modules make once and keep, no judged run differs by
-    for order in itertools.islice(itertools.permutations(numbers), ORDERS_MAX):
-        chooser = _OneByOne(order)
+    orders = [_OneByOne(each) for each in itertools.islice(itertools.permutations(numbers), ORDERS_MAX)]
+    for chooser in itertools.islice(orders, ORDERS_MAX):  # which grows meanwhile
         run = carried_out(scenario, chooser)
         if not chooser.is_parted():
             _gather(gathered, scenario, run)
         if chooser.crossed:
-            _gather(gathered, scenario, carried_out(scenario, _OneByOne(order, is_patient=True)))
+            patient = _OneByOne(chooser.order, chooser.picks, is_patient=True)
+            _gather(gathered, scenario, carried_out(scenario, patient))
+        orders += chooser.next()
     return gathered
 
 
@@ -77,11 +80,16 @@ def _gather(gathered: Serial, scenario: Scenario, run: FinishedRun) -> None:
 class _OneByOne:
     """A chooser: a client goes on until it has ended, its sleeps included; another only where it waits for that one.
 
-    ``is_patient``: what it waits for with a timeout does not come, and it goes on without it. ``crossed``: such waits,
-    during which another client made a step.
+    So do the threads of one client, and the calls of its pools: another comes where one cannot go on, or before it has
+    begun. ``picks``: which, each time; 0 where they end. ``is_patient``: what it awaits with a timeout does not come,
+    and it goes on without it. ``crossed``: such waits, during which another client made a step.
     """
 
-    def __init__(self, order: Sequence[int], is_patient: bool = False) -> None:
+    def __init__(self, order: Sequence[int], picks: Sequence[int] = (), is_patient: bool = False) -> None:
+        self.order, self.picks = order, picks
+        self.widths: list[int] = []
+        """How many threads there were to pick from."""
+        self._known, self._has_started = (0, 0), False
         self.rank = {str(number): place for place, number in enumerate(order)}
         self.is_patient = is_patient
         self.crossed: dict[int, Op | Waiting] = {}
@@ -98,7 +106,7 @@ class _OneByOne:
             if not lane.is_done and self.rank[lane.client] < mine and not (lane.daemon and lanes[lane.client].is_done)
         ]
         if not before:
-            return best
+            return self._picked(execution, enabled, best)
         waits: list[Op | Waiting] = [lane.op for lane in before if lane.op.gives_up]
         timeout_ms = None
         if execution.shard.waits:
@@ -117,6 +125,26 @@ class _OneByOne:
             if lane.op.is_ready(execution.now_us):
                 return lane.name, ""
         return best
+
+    def _picked(self, execution: Execution, enabled: Sequence[Choice], best: Choice) -> Choice:
+        """The thread of the client whose turn it is that makes the next step."""
+        lanes, client = execution.lanes, execution.lanes[best[0]].client
+        known = len(lanes), sum(lane.calls for lane in lanes.values())
+        is_open = self._has_started or known != self._known or best[0] != execution.choices[-1][0]
+        own = [choice for choice in enabled if not choice[1] and lanes[choice[0]].client == client]
+        if is_open and len(own) > 1:
+            at = len(self.widths)
+            self.widths.append(len(own))
+            best = own[self.picks[at]] if at < len(self.picks) else own[0]
+        self._known, self._has_started = known, lanes[best[0]].op.kind == "start"
+        return best
+
+    def next(self) -> list[_OneByOne]:
+        """The same order of clients with the next order of their threads; none after the last."""
+        picks = [*self.picks, *[0] * (len(self.widths) - len(self.picks))]
+        while picks and picks[-1] + 1 >= self.widths[len(picks) - 1]:
+            picks.pop()
+        return [_OneByOne(self.order, [*picks[:-1], picks[-1] + 1])] if picks else []
 
     def is_parted(self) -> bool:
         """Whether a wait ended in vain after another client had come between: that is no order of whole clients."""
@@ -150,6 +178,8 @@ def judged(scenario: Scenario, run: FinishedRun, expected: Serial) -> tuple[str,
         return "no-foreign-exception", f"client {number} {end} ({error}); in no order one after the other does it"
     wanted = scenario.serial if scenario.serial is not None else not expected.uses_marks
     if not wanted or run.execution.is_stuck or not expected.outcomes or outcome in expected.outcomes:
+        return None
+    if any(outcome.ends == each.ends and outcome.leaves_the_same(each) for each in expected.outcomes):
         return None
     if troubled and _with_open_ones(
         scenario, outcome, expected, any(is_condition(name) for _, name in run.execution.used)
@@ -191,7 +221,7 @@ def _with_open_ones(scenario: Scenario, outcome: Ending, expected: Serial, is_re
                 expected.by_members[members] = _outcomes_of(scenario, members)
             for each in expected.by_members[members]:
                 same = all(outcome.ends[at] == each.ends[at] for at in numbers if at not in broken)
-                if same and outcome.keys == each.keys:
+                if same and outcome.leaves_the_same(each):
                     return True
     return False
 
@@ -210,9 +240,13 @@ def _difference(outcome: Ending, expected: Serial) -> str:
     text += [f"key {key} is missing" for key, _ in near.keys if key not in dict(outcome.keys)]
     if outcome.ends != near.ends:  # all of them: it is their combination that no order has
         text += [f"client {number}: {end}" for number, end in enumerate(outcome.ends) if end != "None"]
+    also = [f"{key} is {value}" for key, value in near.keys if (key, value) not in outcome.keys]
+    if not text and not outcome.leaves_the_same(near):
+        rows = list(zip(outcome.keys, outcome.deadlines or (), near.deadlines or (), strict=True))
+        text = [f"key {key} ends after {ms} ms" for (key, _), ms, other in rows if ms != other]
+        also = [f"{key} after {other} ms" for (key, _), ms, other in rows if ms != other]
     if not text:
         text = ["the combination of what clients returned"]
-    also = [f"{key} is {value}" for key, value in near.keys if (key, value) not in outcome.keys]
     return (
         "; ".join(text[:4])
         + "; no order one after the other ends so"

@@ -40,6 +40,14 @@ class Ending:
     ends: tuple[str, ...]
     """For each client what it returned, or the exception that it died of."""
     keys: tuple[tuple[str, str], ...]
+    deadlines: tuple[int | None, ...] | None = None
+    """When those keys end; None where time went by while the clients ran, as it does so otherwise in another order."""
+
+    def leaves_the_same(self, other: Ending) -> bool:
+        """Whether the keys are those of another ending."""
+        return self.keys == other.keys and (
+            None in (self.deadlines, other.deadlines) or self.deadlines == other.deadlines
+        )
 
 
 @dataclass
@@ -156,11 +164,12 @@ def carried_out(
     execution.choices.clear()
     execution.used.clear()
     execution.sync()
+    began_us = execution.now_us
     execution.checks_always = marks.checks_always if marks.invariants else None
     execution.run(choose, prefix)
     outcome = None
     if not execution.is_cut:
-        outcome = _outcome(execution)
+        outcome = _outcome(execution, began_us)
         if not execution.is_stuck:
             _at_the_end(scenario, execution, marks)
     execution.let_go()
@@ -257,7 +266,7 @@ def _at_the_end(scenario: Scenario, execution: Execution, marks: Marks) -> None:
         _judge(execution, marks, "finally", check)
 
 
-def _outcome(execution: Execution) -> Ending:
+def _outcome(execution: Execution, began_us: int) -> Ending:
     ends = []
     for lane in execution.lanes.values():
         if "." in lane.name:
@@ -268,10 +277,11 @@ def _outcome(execution: Execution) -> Ending:
             ends.append("killed" if lane.is_killed and not execution.is_stuck else "stuck")
         else:
             ends.append(_plain(lane.result))
-    keys = []
+    keys, deadlines = [], []
     for key, (kind, value, deadline) in sorted(execution.shard.freeze().items()):
         keys.append((repr(key), _plain((str(kind), value, deadline is not None))))
-    return Ending(tuple(ends), tuple(keys))
+        deadlines.append(deadline and deadline - began_us // 1000)
+    return Ending(tuple(ends), tuple(keys), tuple(deadlines) if execution.now_us == began_us else None)
 
 
 def _plain(value: Any) -> str:

@@ -6,6 +6,7 @@ Each function asks whether a lane is running; code outside of one meets what it 
 from __future__ import annotations
 
 import datetime
+import logging
 import os
 import queue
 import socket
@@ -245,6 +246,15 @@ def _get_ident() -> int:
     return _real_ident() if lane is None else 1_000_000 + sorted(lanes.current.execution.lanes).index(lane.name)
 
 
+_real_enabled = logging.Logger.isEnabledFor
+
+
+def _is_enabled_for(self: logging.Logger, level: int) -> bool:
+    lane = lanes.lane_here()
+    # What the end of an execution raises in a lane is no client's trouble, though its code may log every exception.
+    return (lane is None or not lane.kills) and _real_enabled(self, level)
+
+
 def _refusing(real: Callable[..., Any], does: str) -> Callable[..., Any]:
     """What cannot be put in order, in place of which a lane is told so and the scenario cannot be judged."""
 
@@ -288,6 +298,7 @@ def _replacements() -> list[tuple[Any, str, Any]]:
         (threading.Thread, "join", _join),
         (threading.Thread, "is_alive", _is_alive),
         (queue, "SimpleQueue", LaneQueue),
+        (logging.Logger, "isEnabledFor", _is_enabled_for),
         (queue, "time", _clock(time.monotonic, lambda us: us / 1e6)),
         (socket.socket, "connect", _refusing(socket.socket.connect, "opens a socket")),
         (os, "fork", _refusing(os.fork, "forks")),

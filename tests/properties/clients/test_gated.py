@@ -101,7 +101,16 @@ def take(redis: Any, at: Any) -> None:
     at.once(redis.incr("taken") // 2)
 
 
+def short_lease(redis: Any) -> None:
+    redis.set("lease", 1, ex=5)
+
+
+def extends(redis: Any) -> None:
+    redis.pexpire("lease", redis.pttl("lease") + 10_000)
+
+
 CASES = {
+    "a deadline": (scenario(clients=2, setup=short_lease)(extends), {}),
     "a transaction": (scenario(clients=2)(transaction), {}),
     "a mark": (scenario(clients=2)(mark), {}),
     "a lost reply": (scenario(clients=1, setup=fill)(move), {"trouble": 1, "faults": ("reply-lost",)}),
