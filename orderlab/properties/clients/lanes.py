@@ -45,7 +45,7 @@ STEPS_MAX: Final = 2_000
 IDLE_STEPS_MAX: Final = 200
 """Steps in a row that changed nothing, with no deadline of a key ahead: who still waits then waits for ever."""
 POLLS_MAX: Final = 6
-"""Equal steps of one lane in a row, after which another lane comes first."""
+"""Equal steps of one lane in a row, after which another lane comes first, unless more are asked for."""
 
 
 class Current(threading.local):
@@ -97,7 +97,7 @@ class Execution:
 
     def __init__(
         self, seed: int = 0, troubles: Sequence[str] = (), budget: int = 0, recording: bool = False, folder: str = "",
-        masters: int = 0, server: ServerVersion = DEFAULT,
+        masters: int = 0, server: ServerVersion = DEFAULT, polls_max: int = POLLS_MAX,
     ) -> None:  # fmt: skip
         """``masters``: of a cluster; 0: one node that is none."""
         self.nodes = Nodes(masters, _scripts, server) if masters else None
@@ -120,6 +120,7 @@ class Execution:
         self.idle = 0
         self.is_stuck = False
         self.is_cut = ""
+        self.polls_max = polls_max
         self.polls_cut = self.late_cut = False
         self.recording, self.folder = recording, folder
         self.has_told_time = False
@@ -328,7 +329,7 @@ class Execution:
             op = lane.op
             ready = op.ready
             if ready is None or lane.is_killed or (op.until_us is not None and now_us >= op.until_us) or ready():
-                if lane.polls >= POLLS_MAX:
+                if lane.polls >= self.polls_max:
                     polling.append(lane.choice)
                 elif name == last:
                     gathered.insert(0, lane.choice)
@@ -509,7 +510,7 @@ class Execution:
                 if len(self.choices) >= STEPS_MAX:
                     self.is_cut = f"an execution of more than {STEPS_MAX:,} steps"
                     break
-                if self.idle > IDLE_STEPS_MAX and not self._deadline_ahead():
+                if self.idle > IDLE_STEPS_MAX + self.polls_max * len(self.lanes) and not self._deadline_ahead():
                     self.is_stuck = True
                     break
                 choice = choose(self, enabled)

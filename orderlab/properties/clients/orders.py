@@ -15,7 +15,7 @@ from typing import Final
 
 from orderlab.properties.clients.footprints import StepFootprint
 from orderlab.properties.clients.lane import Choice, Unstable
-from orderlab.properties.clients.lanes import Execution
+from orderlab.properties.clients.lanes import POLLS_MAX, Execution
 from orderlab.properties.clients.runs import FinishedRun, carried_out
 from orderlab.properties.clients.scenario import Scenario
 
@@ -56,6 +56,7 @@ class SearchWork:
     is_exhausted: bool = False
     cuts: set[str] = field(default_factory=set)
     polls_cut: bool = False
+    polls_max: int = POLLS_MAX
     late_cut: bool = False
     preemptions: int = -1
     """Up to how many every order was visited, where not every order was; -1: up to none."""
@@ -66,14 +67,14 @@ class OrderSearch:
 
     def __init__(
         self, scenario: Scenario, executions_max: int, troubles: Sequence[str] = (), budget: int = 0,
-        reduction: bool = True, preemptions: int | None = None,
+        reduction: bool = True, preemptions: int | None = None, polls_max: int = POLLS_MAX,
     ) -> None:  # fmt: skip
         """``preemptions``: at most so many; only without ``reduction``, which leaves out orders for others that may
         have more."""
         self.scenario, self.executions_max = scenario, executions_max
         self.troubles, self.budget, self.reduction = troubles, budget, reduction
-        self.preemptions = preemptions
-        self.work = SearchWork()
+        self.preemptions, self.polls_max = preemptions, polls_max
+        self.work = SearchWork(polls_max=polls_max)
         self._path: list[_Place] = []
         self._depth = 0
         self._last: StepFootprint | None = None
@@ -86,7 +87,7 @@ class OrderSearch:
             if work.executions % CHECKED_EVERY == 0:
                 prefix = []  # what could be made is compared as well
             self._depth = len(prefix)
-            run = carried_out(self.scenario, self._choose, self.troubles, self.budget, prefix)
+            run = carried_out(self.scenario, self._choose, self.troubles, self.budget, prefix, polls_max=self.polls_max)
             work.executions += 1
             work.steps += len(run.execution.choices)
             self._note(run)

@@ -12,6 +12,7 @@ from orderlab.model.contracts.base import SPECIFICATION
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.verdict import Outcome as Decision
 from orderlab.properties.clients.lane import Choice, LaneStep, Unstable
+from orderlab.properties.clients.lanes import POLLS_MAX
 from orderlab.properties.clients.oracle import Serial, judged, serial
 from orderlab.properties.clients.orders import (
     CHECKED_EVERY,
@@ -31,6 +32,9 @@ from orderlab.sim.redis.blocking import Waiting
 from orderlab.sim.redis.versions import DEFAULT, ServerVersion
 
 Faults = tuple[str, ...]
+MORE_POLLS: Final = (24, 96)
+"""How often a client may ask the same before another moves, where asking ``POLLS_MAX`` times was not all that it did:
+one that gives up after some tries has other orders than one that asks for ever."""
 PREEMPTIONS: Final = (1, 2, 3)
 """Bounds that are tried where not every order can be."""
 
@@ -221,23 +225,27 @@ def _race(scenario: Scenario, executions_max: int, trouble: int, seed: int, faul
     _check_usable(scenario, expected)
     works: list[tuple[int, SearchWork]] = []
     for budget in range(trouble + 1):
-        search = OrderSearch(scenario, executions_max, faults, budget)
-        works.append((budget, search.work))
-        try:
-            for run in search.runs():
+        for search in _searches(scenario, executions_max, faults, budget):
+            if len(works) == budget:
+                works.append((budget, search.work))
+            try:
+                for run in search.runs():
+                    if judged(scenario, run, expected) is not None:
+                        _check_twice(scenario, run, budget, faults)
+                        return _violated(scenario, run, expected, search.work, budget, faults)
+                    if search.work.executions % CHECKED_EVERY == 1:
+                        _run_again(scenario, run, budget, faults)
+            except Unstable as error:
+                return _undecided(
+                    scenario, expected, works, f"uncontrolled: the same order went otherwise when run again ({error})"
+                )
+            if search.work.is_exhausted:
+                works[budget] = budget, search.work
+        work = works[budget][1]
+        if not work.is_exhausted:
+            for run in _sampled(scenario, work, executions_max, budget, seed, faults):
                 if judged(scenario, run, expected) is not None:
-                    _check_twice(scenario, run, budget, faults)
-                    return _violated(scenario, run, expected, search.work, budget, faults)
-                if search.work.executions % CHECKED_EVERY == 1:
-                    _run_again(scenario, run, budget, faults)
-        except Unstable as error:
-            return _undecided(
-                scenario, expected, works, f"uncontrolled: the same order went otherwise when run again ({error})"
-            )
-        if not search.work.is_exhausted:
-            for run in _sampled(scenario, search.work, executions_max, budget, seed, faults):
-                if judged(scenario, run, expected) is not None:
-                    return _violated(scenario, run, expected, search.work, budget, faults)
+                    return _violated(scenario, run, expected, work, budget, faults)
             return _undecided(scenario, expected, works, "")
     works_told = _how_far(scenario, works)
     if not (expected.uses_marks or expected.outcomes):
@@ -245,6 +253,17 @@ def _race(scenario: Scenario, executions_max: int, trouble: int, seed: int, faul
     return RaceVerdict(
         scenario.name, Decision.HOLDS, "", "", works_told, (), (), *_counted(works), _laws_of(scenario, expected)
     )
+
+
+def _searches(scenario: Scenario, executions_max: int, faults: Faults, budget: int) -> Iterator[OrderSearch]:
+    """A search of all orders, and further ones while a client that asks the same was cut off in the one before."""
+    left = executions_max
+    for polls_max in (POLLS_MAX, *MORE_POLLS):
+        search = OrderSearch(scenario, left, faults, budget, polls_max=polls_max)
+        yield search
+        left -= search.work.executions
+        if not (search.work.is_exhausted and search.work.polls_cut and left > 0):
+            return
 
 
 def _sampled(
@@ -277,9 +296,14 @@ def _check_usable(scenario: Scenario, expected: Serial) -> None:
         raise InputError(f"{scenario.name}: every client dies, one after the other too ({text}); correct the scenario")
 
 
+def _again(scenario: Scenario, run: FinishedRun, budget: int, faults: Faults, recording: bool = False) -> FinishedRun:
+    chooser, polls_max = following(run.execution.choices), run.execution.polls_max
+    return carried_out(scenario, chooser, faults, budget, recording=recording, polls_max=polls_max)
+
+
 def _run_again(scenario: Scenario, run: FinishedRun, budget: int, faults: Faults) -> None:
     """Check determinism. Raises Unstable."""
-    again = carried_out(scenario, following(run.execution.choices), faults, budget)
+    again = _again(scenario, run, budget, faults)
     if again.outcome != run.outcome or again.execution.choices != run.execution.choices:
         pairs = zip(run.execution.choices, again.execution.choices, strict=False)
         at = next((at for at, (first, second) in enumerate(pairs) if first != second), len(again.execution.choices))
@@ -288,7 +312,7 @@ def _run_again(scenario: Scenario, run: FinishedRun, budget: int, faults: Faults
 
 def _check_twice(scenario: Scenario, run: FinishedRun, budget: int, faults: Faults) -> None:
     """See that a run which breaks a law breaks it again, beside serial orders that are made anew. Raises Unstable."""
-    again = carried_out(scenario, following(run.execution.choices), faults, budget)
+    again = _again(scenario, run, budget, faults)
     if judged(scenario, again, serial(scenario)) is None:
         raise Unstable("a law was broken, and was not when the clients were run again")
 
@@ -301,7 +325,7 @@ def _violated(
     best = run
     if work.executions:
         best = _shorter(scenario, run, expected, law[0], budget, faults)
-    shown = carried_out(scenario, following(best.execution.choices), faults, budget, recording=True)
+    shown = _again(scenario, best, budget, faults, recording=True)
     text = judged(scenario, shown, expected) or law
     return RaceVerdict(
         scenario.name, Decision.VIOLATED, *text,
@@ -366,7 +390,8 @@ def _how_far(scenario: Scenario, works: Sequence[tuple[int, SearchWork]]) -> str
             bound = f", and all with at most {work.preemptions} preemptions" if work.preemptions >= 0 else ""
             parts.append(f"not exhausted: {work.orders:,} orders of {clients}{trouble}{cut}{bound}")
         if work.polls_cut:
-            parts.append("not visited: orders in which a client asks the same more than 6 times before another moves")
+            often = f"more than {work.polls_max} times before another moves"
+            parts.append(f"not visited: orders in which a client asks the same {often}")
         if work.late_cut:
             parts.append(f"not visited: orders in which a client begins after {LATE_MAX + 1} or more pauses of others")
     return "; ".join(parts)

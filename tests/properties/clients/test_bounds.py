@@ -70,3 +70,28 @@ def test_priorities_are_drawn_and_the_same_for_the_same_seed() -> None:
         ]
     assert orders[:40] == orders[40:]
     assert len(set(orders)) > 6
+
+
+def tries(times: int) -> Any:
+    """A client that asks for a lock so often, and then does without."""
+
+    def client(redis: Any, at: Any) -> None:
+        for _ in range(times):
+            if redis.set("lock", at.client, nx=True):
+                break
+        with at("critical", most=1):
+            redis.incr("n")
+        redis.delete("lock")
+
+    return client
+
+
+@pytest.mark.parametrize("times", [3, 10, 30])
+def test_who_gives_up_after_many_tries_is_let_try_as_often(times: int) -> None:
+    assert race(scenario(clients=2)(tries(times))).law == "at-most-1"
+
+
+def test_of_who_asks_for_ever_it_is_told_how_often_it_was_let() -> None:
+    verdict = race(scenario(clients=2)(tries(10**9)))
+    assert str(verdict.outcome) == "holds"
+    assert "not visited: orders in which a client asks the same more than 96 times before" in verdict.how_far
