@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import random
-import sys
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -36,8 +36,9 @@ def draws_replaced(lane_here: Callable[[], Any]) -> list[tuple[Any, str, Any]]:
         real_seed(self, a if lane is None else lane.rng.getrandbits(64), version)
 
     def getpid() -> int:
-        lane, asks = lane_here(), str(sys._getframe(1).f_globals.get("__name__"))
-        if lane is None or asks.startswith("redis."):  # else a pool of a module would begin anew at each turn
+        lane, here = lane_here(), inspect.currentframe()
+        asks = here and here.f_back and here.f_back.f_globals.get("__name__")
+        if lane is None or str(asks).startswith("redis."):  # else a pool of a module would begin anew at each turn
             return real_pid()
         return FIRST_PID + (int(lane.client) if lane.client.isdigit() else -1)
 
