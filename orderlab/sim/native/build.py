@@ -30,7 +30,6 @@ MODULES = (
             "lists",
             "scripting",
             "sets",
-            "short",
             "sorted_set_ranges",
             "sorted_sets",
             "strings",
@@ -56,6 +55,7 @@ MODULES = (
             "numbers",
             "registry",
             "shard",
+            "short_calls",
             "work",
         )
     ),
