@@ -7,7 +7,7 @@ import os
 import random
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 FIRST_PID = 10_000_000
 """No system has a process of this number, so that a signal to it reaches nobody."""
@@ -36,9 +36,9 @@ def draws_replaced(lane_here: Callable[[], Any]) -> list[tuple[Any, str, Any]]:
         real_seed(self, a if lane is None else lane.rng.getrandbits(64), version)
 
     def getpid() -> int:
-        lane, here = lane_here(), inspect.currentframe()
-        asks = here and here.f_back and here.f_back.f_globals.get("__name__")
-        if lane is None or str(asks).startswith("redis."):  # else a pool of a module would begin anew at each turn
+        lane, here = lane_here(), cast(Any, inspect.currentframe()).f_back  # never its own frame: that keeps itself
+        if lane is None or str(here.f_globals.get("__name__")).startswith("redis."):
+            # A pool of a module would begin anew at each turn.
             return real_pid()
         return FIRST_PID + (int(lane.client) if lane.client.isdigit() else -1)
 

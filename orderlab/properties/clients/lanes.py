@@ -81,11 +81,15 @@ _workers: Final = _Workers()
 def _work(hub: Any) -> None:
     """Live one lane after the other."""
     while True:
-        execution, lane = hub.switch()
-        execution.live(lane)
-        lane.greenlet = None
-        _workers.idle.append(greenlet.getcurrent())
-        hub = execution.hub
+        hub = _live_one(*hub.switch())
+
+
+def _live_one(execution: Execution, lane: Lane) -> Any:
+    """Live one lane, of which the greenlet keeps nothing."""
+    execution.live(lane)
+    lane.greenlet = None
+    _workers.idle.append(greenlet.getcurrent())
+    return execution.hub
 
 
 Chooser = Callable[["Execution", list[Choice]], Choice | None]
