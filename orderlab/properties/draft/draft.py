@@ -49,6 +49,13 @@ def fields_of(contract: str) -> Mapping[str, Sequence[str]]:
     return operations
 
 
+MAKES_NAMES = {"INCR", "INCRBY", "HINCRBY", "XADD"}
+"""Commands by which a store makes names."""
+NAMED = "job"
+NAMED_BY_STORE = (
+    f'names = "{TODO}"  # {TODO}: add is given no <{NAMED}>, so that the store names jobs, of which no contract here '
+    "speaks; pass the name, or draft anew with --specification own"
+)
 HOLDERS, HOLDERS_TRIED = {"token", "ttl_ms"}, 2
 """Fields of a lock's acquire, and how many are tried where it is given the number of its holders."""
 Own = Mapping[str, tuple[str, Sequence[str]]]
@@ -107,6 +114,9 @@ def draft(
     if untold:  # what it replies decides every verdict, so that no guess may stand
         told = f'tells = ["{TODO}"]  # {TODO}: what take replies with, in this order: job, token, attempt, payload'
         promised = [*(line for line in promised if not line.startswith("tells = ")), told]
+    is_named = NAMED in taken.get("add", [NAMED]) or not any(NAMED in names for names in taken.values())
+    if NAMED in known.get("add", ()) and not is_named:  # a name that the store makes, and its caller's: no verdict
+        promised = [*(line for line in promised if not line.startswith("names = ")), NAMED_BY_STORE]
     lines += ["[promises]", *promised, ""] if promised else []
     return (
         "\n".join(
@@ -152,9 +162,9 @@ def _call(
         lines.append("args = [")
         for slot in one.arguments:
             name = NAMELESS.get(operation or "", {}).get(known_field(slot, fields, ()) or "")
-            if name is not None and not any(
-                known_field(other, (name,), ()) for other in one.arguments if other != slot
-            ):
+            others = [each for each in one.arguments if each != slot]
+            is_lacking = name is not None and not any(known_field(each, (name,), ()) == name for each in others)
+            if name is not None and is_lacking and not {*one.commands} & MAKES_NAMES:
                 slot = replace(slot, name=name, is_named=True)
             lines.append(f"  {_argument(slot, fields, taken, keys.beginning(slot))}")
         lines.append("]")
@@ -188,6 +198,8 @@ def _argument(slot: Slot, fields: Sequence[str], taken: list[str], beginning: st
         choices = (
             f"; fields of this operation: {', '.join(free)}" if free else "; or plain text, the same in every call"
         )
+        if _JSON.search(slot.spelled):
+            choices += '; JSON is written { json = { id = "<field>", count = 0 } }'
         return f'"<{TODO} {slot.name}>",  # {TODO}: {slot.name}, read as {read}{choices}'
     taken.append(known)
     scale, guess = "", ""
@@ -225,6 +237,7 @@ def _moment(slot: Slot, fields: Sequence[str], taken: list[str], read: str) -> s
     return f'"<now_ms{added}{cut}>",  # {slot.name}, read as {read}{guess}'
 
 
+_JSON = re.compile(r"json_encode|JSON\.stringify|json\.dumps|\.to_json|JSON\.generate|toJson|[sS]eriali[sz]e|Marshal")
 _SCALES = {"s": "|seconds", "ms": "", "us": "|milliseconds", "ns": "|milliseconds|milliseconds", "?": ""}
 _UNIT = re.compile(r"(?:to|as|get|in|total)?_?(?:milli(?:second)?s?|sec(?:ond)?s?|whole\w*|ms)(?:\(\))?", re.IGNORECASE)
 """A function that tells a duration in a unit, and is no name of it."""

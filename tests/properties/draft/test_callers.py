@@ -148,6 +148,14 @@ def test_what_keys_begin_with_is_no_field(tmp_path: Path) -> None:
     assert operations["add"]["args"] == ["{store}:", "<job>"]
 
 
+def test_jobs_that_the_store_names_are_a_gap(tmp_path: Path) -> None:
+    (tmp_path / "done.lua").write_text("-- ARGV[1] job id\nreturn redis.call('LREM', KEYS[1], 1, ARGV[1])")
+    text = "local id = redis.call('INCR', KEYS[2]) redis.call('HSET', id, 'data', ARGV[1]) "
+    text += "redis.call('LPUSH', KEYS[1], id) return id"
+    store = bound(tmp_path, "add.lua", f"-- ARGV[1] data\n{text}", "job_queue")
+    assert store["promises"]["names"] == "TODO"
+
+
 def test_a_reply_that_is_not_understood_is_a_gap(tmp_path: Path) -> None:
     text = "if redis.call('ZREM', KEYS[1], ARGV[1]) == 1 then return redis.call('EVAL', 'x', 0) end return -2"
     store = bound(tmp_path, "complete.lua", f"-- KEYS[1] jobs\n-- ARGV[1] job\n{text}", "job_queue")

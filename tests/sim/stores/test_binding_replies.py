@@ -299,6 +299,7 @@ def test_a_word_is_for_the_member_that_is_taken() -> None:
         (["0"], [1, 2], 1),
         (["2", "0.id", "1.x"], [b"no json", 5], (None, None, None)),
         (["1"], [b"7", None], None),
+        (["0.id", "1"], [None, None], None),
     ],
 )
 def test_members_of_an_array_and_of_the_texts_in_it(members: list[str], reply: Any, told: object) -> None:

@@ -90,7 +90,9 @@ class ValueReader:
             except (ValueError, RecursionError):
                 return plain(reply)
         members = [_plain_member(self._member(whole, path)) for path in self.members]
-        return None if whole is None else members[0] if len(members) == 1 else tuple(members)
+        if whole is None or (isinstance(whole, list) and all(item is None for item in whole)):
+            return None  # an array of nothing tells nothing
+        return members[0] if len(members) == 1 else tuple(members)
 
     def _member(self, value: Any, path: Iterable[str]) -> Any:
         """What lies at ``path`` within a value, through texts of the format; None where nothing does."""
