@@ -253,7 +253,7 @@ def probed(facts: Sequence[Facts], bench: Bench) -> list[Probed]:
     left = [probe.best.after for probe in results if probe.best is not None and probe.best.after]
     for probe in results:
         for state in left:
-            if probe.best is not None and probe.best.error:
+            if probe.best is not None and probe.best.error and not probe.best.is_endless:
                 _climb(probe, bench, state)
     for probe in results:
         if probe.is_run:
@@ -272,10 +272,11 @@ def _climb(probe: Probed, bench: Bench, state: FrozenKeyspace) -> None:
     if probe.best is not None:
         begins = [list(probe.best.call.arguments)]
     try:
-        tries = [
-            bench.run(ProbeCall(probe.facts.script, probe.keys, tuple(each), probe.facts.function), state, now_ms)
-            for each in begins
-        ]
+        tries: list[ProbeRun] = []
+        for each in begins:
+            if not tries or not tries[0].is_endless:  # such a run takes as long as hundreds of others
+                call = ProbeCall(probe.facts.script, probe.keys, tuple(each), probe.facts.function)
+                tries.append(bench.run(call, state, now_ms))
         best = max(tries, key=lambda run: run.score)
         chosen = list(best.call.arguments)
         for _ in range(0 if best.is_endless else TURNS):
@@ -289,6 +290,8 @@ def _climb(probe: Probed, bench: Bench, state: FrozenKeyspace) -> None:
                     run = bench.run(tries[0].call._replace(arguments=tuple(tried)), state, now_ms)
                     if run.score > best.score:
                         best, chosen = run, tried
+                    if run.is_endless:
+                        break
             if best.score == before:
                 break
         if best.error and not best.is_endless:

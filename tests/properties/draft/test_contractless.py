@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orderlab.model.verdict import Outcome
 from orderlab.properties.draft.contractless import LAWS, first_verdict
 from orderlab.properties.draft.facts import all_facts, facts_of
-from orderlab.properties.draft.probing import Bench, probed, shape_of
+from orderlab.properties.draft.probing import Bench, ProbeRun, probed, shape_of
 from orderlab.sim.stores.binding.results import Script
 from tests.in_process import orderlab
 
@@ -256,3 +257,19 @@ def test_one_script_and_one_program_have_a_first_verdict(tmp_path: Path) -> None
     ended = orderlab("validate", str(lua))
     assert ended.returncode == 2
     assert "a script, and no store" not in ended.stderr
+
+
+def test_a_script_that_does_not_end_is_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {"put": "redis.call('SET', KEYS[1], 1)", "add": "return redis.call('SADD', KEYS[1], ARGV[1])"}
+    texts["loop"] = "while tonumber(ARGV[1]) ~= 0.5 do end"
+    run, endless = Bench.run, list[bool]()
+
+    def counted(bench: Bench, *given: Any) -> ProbeRun:
+        result = run(bench, *given)
+        endless.append(result.is_endless)
+        return result
+
+    monkeypatch.setattr(Bench, "run", counted)
+    facts = all_facts([Script(f"{name}.lua", text.encode(), Path(name)) for name, text in texts.items()])
+    assert [each.is_run for each in probed(facts, Bench())] == [True, True, False]
+    assert endless.count(True) == 1
