@@ -22,6 +22,7 @@ def with_callers(folder: Path, facts: Sequence[Facts]) -> list[Facts]:
     """The facts, with what calls of each script in the folder's programs pass; once for each set of keys that a script
     is called with."""
     by_name = {_called_as(each): each for each in facts}
+    numbers = {name: int(found[1]) for name, each in by_name.items() if (found := _NUMBERED.search(each.script.name))}
     sites: dict[str, list[tuple[CallSite, str]]] = {}
     for file in program_files(folder):
         data = read_text_file(file, PROGRAM_SIZE_MAX)
@@ -31,7 +32,9 @@ def with_callers(folder: Path, facts: Sequence[Facts]) -> list[Facts]:
         inside = [each for each in facts if each.script.name.startswith(own)]
         known = {_called_as(each): each for each in inside}
         try:
-            read = calls_of(parsed(str(file), data, {}), [*{**by_name, **known}])
+            read = calls_of(parsed(str(file), data, {}), [*{**by_name, **known}], numbers)
+            if holes := _constants_elsewhere(folder, read):
+                read = calls_of(parsed(str(file), data, holes), [*{**by_name, **known}], numbers)
         except InputError:
             continue  # what cannot be parsed is told where its scripts are looked for
         for site in read:
@@ -39,6 +42,29 @@ def with_callers(folder: Path, facts: Sequence[Facts]) -> list[Facts]:
             place = f"{file.relative_to(folder).as_posix()}:{site.line}"
             sites.setdefault(heard.label, []).append((site, place))
     return [heard for each in facts for heard in _called(each, sites.get(each.label, ()))]
+
+
+_CONSTANT = re.compile(r"\{((?:\w+(?:\.|::))*([A-Z][A-Z0-9_]{2,}))\}")
+
+
+def _constants_elsewhere(folder: Path, sites: Sequence[CallSite]) -> dict[str, str]:
+    """What constants are that calls name and that other files of the folder hold, each where it is one text."""
+    passed = [each for site in sites for each in (*site.keys, *site.arguments)]
+    wanted = dict(_CONSTANT.findall(" ".join(each.text for each in passed)))
+    values: dict[str, set[str]] = {hole: set() for hole in wanted}
+    for file in program_files(folder) if wanted else ():
+        data = read_text_file(file, PROGRAM_SIZE_MAX)
+        named = [hole for hole, name in wanted.items() if re.search(rb"\b%s\b" % name.encode(), data)]
+        if not named:
+            continue
+        try:
+            constants = parsed(str(file), data, {})
+            for hole in named:
+                at = [value for path, value in constants.program.definitions if path[-1] == wanted[hole]]
+                values[hole] |= {constants.value(value).characters for value in at}
+        except InputError:
+            continue
+    return {hole: texts.pop() for hole, texts in values.items() if len(texts) == 1}
 
 
 def _called(facts: Facts, sites: Sequence[tuple[CallSite, str]]) -> list[Facts]:
@@ -71,6 +97,10 @@ def _word_of(facts: Facts, site: CallSite) -> str:
     return " ".join(each.text for slot, each in passed if slot.words and each.is_constant)
 
 
+_NUMBERED = re.compile(r"-(\d+)\.lua$")
+"""The number of keys in a file's name, as BullMQ's has it."""
+
+
 def _is_telling(shape: str) -> bool:
     return re.search(r"[A-Za-z]", shape) is not None
 
@@ -80,7 +110,7 @@ def _called_as(facts: Facts) -> str:
     if facts.function:
         return facts.function
     file, _, inner = facts.script.name.partition("#")
-    return inner or file.rpartition("/")[2].removesuffix(".lua")
+    return inner or re.sub(_NUMBERED, "", file.rpartition("/")[2]).removesuffix(".lua")
 
 
 def _note(heard: Facts, site: CallSite, place: str) -> None:

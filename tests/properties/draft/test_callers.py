@@ -148,6 +148,47 @@ def test_what_keys_begin_with_is_no_field(tmp_path: Path) -> None:
     assert operations["add"]["args"] == ["{store}:", "<job>"]
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "this.client.add(...keys, ...args)",
+        "this.execCommand(client, 'add', [...keys, ...args])",
+        "c.add(keys.concat(args))",
+    ],
+)
+def test_commands_of_files_that_tell_how_many_keys_there_are(call: str, tmp_path: Path) -> None:
+    text = "redis.call('HSET', KEYS[2], ARGV[1], ARGV[2]) return redis.call('LPUSH', KEYS[1], ARGV[1])"
+    (tmp_path / "add-2.lua").write_text(text)
+    program = f"function add(id, data) {{ const keys = ['q:wait', 'q:data']; const args = [id, data]; return {call} }}"
+    operations = bound(tmp_path, "scripts.ts", program, "job_queue")["operations"]
+    assert operations["add"]["args"] == ["<job>", "<payload>"]
+    assert operations["add"]["keys"] == ["wait", "data"]
+
+
+@pytest.mark.parametrize(
+    ("body", "args"),
+    [
+        ("args = [id]\n    args.append(data)\n    c.eval(ADD, 1, 'q', *args)", ["<job>", "<payload>"]),
+        ("args = [id]\n    if more: args.append(data)\n    c.eval(ADD, 1, 'q', *args)", ["<TODO arg1>", "<TODO arg2>"]),
+    ],
+)
+def test_a_list_that_grows(body: str, args: list[str], tmp_path: Path) -> None:
+    program = f"""ADD = "return redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])"
+def add(id, data, more):
+    {body}
+"""
+    assert bound(tmp_path, "q.py", program, "job_queue")["operations"]["add"]["args"] == args
+
+
+def test_constants_of_another_file_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "Keys.java").write_text('class Keys { static final String WAITING = "shop:{q}:waiting"; }')
+    program = """class Queue {
+      static final String PUSH = "return redis.call('RPUSH', KEYS[1], ARGV[1])";
+      void push(String id) { jedis.eval(PUSH, List.of(Keys.WAITING), List.of(id)); }
+    }"""
+    assert bound(tmp_path, "Queue.java", program, "job_queue")["keys"] == {"waiting": "{store}:waiting"}, "not by its constant"
+
+
 def test_jobs_that_the_store_names_are_a_gap(tmp_path: Path) -> None:
     (tmp_path / "done.lua").write_text("-- ARGV[1] job id\nreturn redis.call('LREM', KEYS[1], 1, ARGV[1])")
     text = "local id = redis.call('INCR', KEYS[2]) redis.call('HSET', id, 'data', ARGV[1]) "

@@ -271,12 +271,24 @@ def test_a_hole_is_named_and_can_be_filled(suffix: str, source: str, name: str, 
             "a.ts:1: the program changes this string by",
         ),
         (".java", 'class A { String s = "redis.call(1)".repeat(2); }', "s", "changes this string by repeat"),
+        (
+            ".js",
+            "const s = 'redis.call(1)'\nc.eval(s.replace('1', n))",
+            "s",
+            "a.js:2: the program changes s by replace",
+        ),
+        (".php", "<?php $s = 'redis.call(1)'; $r->eval(str_replace('1', $n, $s));", "s", "changes s by str_replace"),
         (".rs", "", "S", r'a\.rs: "#" names a string of a program'),
     ],
 )
 def test_a_name_that_leads_nowhere_is_one_line(suffix: str, source: str, name: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         embedded(parsed(f"a{suffix}", source.encode(), {}), name)
+
+
+def test_blanks_may_be_taken_out_of_a_script() -> None:
+    source = r"const s = 'redis.call(1)'; c.eval(s.replace(/\s+/g, ' '))"
+    assert embedded(parsed("a.js", source.encode(), {}), "s")[0] == b"redis.call(1)"
 
 
 def test_scripts_of_a_file_are_listed_by_the_names_that_find_them() -> None:

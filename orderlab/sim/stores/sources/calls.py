@@ -8,8 +8,9 @@ or not. Not read: what is put together while the program runs.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from tree_sitter import Node
 
@@ -25,6 +26,8 @@ _LISTING = frozenset(
 _LISTED = (*LISTS, "composite_literal", "array_initializer", "literal_value", "array_creation_expression")
 _INITIALIZERS = ("array_initializer", "literal_value", "initializer_expression")
 _ELEMENTS = ("array_element_initializer", "literal_element")
+_GROWING = ("push", "append", "add", "Add")
+"""Functions of a list that put more behind what it holds."""
 _KEYS = ("keys", "KEYS")
 _ARGUMENTS = ("args", "argv", "arguments", "ARGV")
 NAMED = ("identifier", "name", "constant", "property_identifier", "field_identifier", "simple_identifier")
@@ -81,14 +84,16 @@ class CallSite:
     """The program's function that calls it."""
 
 
-def calls_of(constants: Constants, scripts: Collection[str]) -> list[CallSite]:
-    """The calls of scripts in a program. ``scripts``: names that lead to one, or stems of Lua files. A function that
-    hands on what it is given stands for each of its own calls."""
+def calls_of(
+    constants: Constants, scripts: Collection[str], numbers: Mapping[str, int] = MappingProxyType({})
+) -> list[CallSite]:
+    """The calls of scripts in a program. ``scripts``: names that lead to one, or stems of Lua files; ``numbers``: of
+    keys, where the file's name says it. A function that hands on what it is given stands for each of its own calls."""
     program = constants.program
     spelling = Spelling(program, constants.holes)
     by_last = {re.split(r"\.|::", re.sub(r"\[\d+\]$|(?<=\w)\.lua$", "", name))[-1]: name for name in scripts}
     aliases = _aliases(program, by_last)
-    counts = _registered_counts(program)
+    counts = {**numbers, **_registered_counts(program)}
     results = []
     for node in walk(program.tree.root_node):
         if node.type not in CALLS:
@@ -172,7 +177,7 @@ def _site(spelling: Spelling, node: Node, names: dict[str, str], counts: dict[st
         script = names.get(called, "") or names.get(_last(name), "")
         if not script or program.is_text(node):
             return None
-    keys_and_arguments = _split(spelling, rest, counts.get(_last(name)))
+    keys_and_arguments = _split(spelling, rest, counts.get(_last(name), counts.get(script)))
     if keys_and_arguments is None:
         return None
     keys, arguments = (tuple(_passed(spelling, part) for part in parts) for parts in keys_and_arguments)
@@ -195,6 +200,8 @@ def _split(spelling: Spelling, given: Sequence[Node], count: int | None) -> tupl
         return None if keys is None or arguments is None else (keys, arguments)
     parts = _written_out(spelling, given)
     if count is not None:
+        if parts is not None and len(parts) == 1:
+            parts = _items(spelling, parts[0]) or parts
         return None if parts is None else (parts[:count], parts[count:])
     for place, part in enumerate(given):
         if (number := _counted(spelling, part)) is not None:  # so many keys, then all one after the other
@@ -268,7 +275,14 @@ def _items(spelling: Spelling, node: Node, depth: int = 0) -> list[Node] | None:
             spelling, [plain(part)[-1] if part.type in _ELEMENTS else part for part in plain(node)], depth
         )
     if node.type in CALLS:
-        name, _, given = spelling.program.call(node)
+        name, receiver, given = spelling.program.call(node)
+        if name == "concat" and receiver is not None:
+            parts = [(_items(spelling, part, depth + 1), part) for part in (receiver, *given)]
+            listed = [[part] if items is None else items for items, part in parts]
+            return None if parts[0][0] is None else [item for items in listed for item in items]
+        if name == "append" and receiver is None and given:  # Go's
+            begun, rest = _items(spelling, given[0], depth + 1), _written_out(spelling, given[1:], depth + 1)
+            return None if begun is None or rest is None or not _is_certain(spelling, node) else [*begun, *rest]
         return list(given) if name.split("<")[0] in _LISTING else None
     if node.type in ("identifier", "variable_name", *PATHS):
         return _named_list(spelling, _last(spelling.program.text(node)), node, depth)
@@ -280,7 +294,41 @@ def _named_list(spelling: Spelling, name: str, node: Node, depth: int) -> list[N
     or the one value that it has."""
     values = [value for path, value in spelling.program.definitions if path[-1] == name]
     near = spelling.near(values, node)
-    return _items(spelling, (near or values)[-1], depth + 1) if near or len(values) == 1 else None
+    if not near and len(values) != 1:
+        return None
+    items = _items(spelling, (near or values)[-1], depth + 1)
+    for call in _growing(spelling, name, near[-1] if near else node, node):
+        _, _, given = spelling.program.call(call)
+        if (
+            items is None
+            or not _is_certain(spelling, call)
+            or (more := _written_out(spelling, given, depth + 1)) is None
+        ):
+            return None
+        items = [*items, *more]
+    return items
+
+
+def _growing(spelling: Spelling, name: str, first: Node, last: Node) -> list[Node]:
+    """The calls in a function that add to the list of that name, behind one node and before another."""
+    around = spelling.function_around(last)
+    calls = [] if around is None else [part for part in walk(around.node) if part.type in CALLS]
+    found = []
+    for call in calls:
+        function, receiver, _ = spelling.program.call(call)
+        if function in _GROWING and receiver is not None and _last(spelling.program.text(receiver)) == name:
+            found += [call] if first.end_byte <= call.start_byte and call.end_byte <= last.start_byte else []
+    return found
+
+
+def _is_certain(spelling: Spelling, node: Node) -> bool:
+    """Whether a statement is carried out once, whenever its function is."""
+    around = spelling.function_around(node)
+    while (above := node.parent) is not None and (around is None or above.id != around.node.id):
+        if re.match(r"(?:if|for|while|do_|switch|match|case|conditional|unless|foreach|when|loop)", above.type):
+            return False
+        node = above
+    return True
 
 
 def _passed(spelling: Spelling, node: Node) -> Passed:

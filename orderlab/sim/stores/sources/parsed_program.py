@@ -45,6 +45,10 @@ BOXES = ("Long", "Integer", "Double", "Objects", "String")
 """Classes whose functions of those names are given a value."""
 DEDENTS = ("dedent", "trimIndent", "stripIndent", "strip_heredoc")
 FORMATS = ("format", "sprintf", "Sprintf", "formatted", "Format")
+CHANGING = re.compile(r"(?:str_|preg_)?i?(?:replace|sub|gsub|strtr|substitute)(?:All|First)?!?", re.IGNORECASE)
+"""Functions that replace parts of a text."""
+BLANKS = re.compile(r"""[rgm/"'`(\[]*(?:\\+[sntr]|[ +*)\]{}0-9,gm/"'`^$])*\\+[sntr][ +*)\]{}0-9,gm/"'`]*""")
+"""A pattern of blanks."""
 JOINS = ("join", "implode", "Join", "joinToString")
 DEPTH_MAX = 200
 """Expressions within one another."""
@@ -102,6 +106,22 @@ class Program:
     def definitions(self) -> list[tuple[tuple[str, ...], Node]]:
         """The names that lead to a value or a function (those of classes and objects first), and what it is."""
         return list(_definitions_of(self))
+
+    @cached_property
+    def changed(self) -> Mapping[str, tuple[int, str]]:
+        """Names whose text the program replaces parts of: the line, and the function that does it. What makes a script
+        shorter, blanks alone, changes nothing."""
+        found: dict[str, tuple[int, str]] = {}
+        for node in walk(self.tree.root_node):
+            if node.type not in CALLS:
+                continue
+            name, receiver, given = self.call(node)
+            if CHANGING.fullmatch(name):
+                parts = {self.text(part): part for part in (*given, *([receiver] if receiver is not None else []))}
+                if not any(BLANKS.fullmatch(text) for text in parts):
+                    for text in parts:
+                        found.setdefault(re.split(r"::|->|\.", text)[-1].lstrip("$@"), (self.line(node), name))
+        return found
 
     def is_text(self, node: Node, depth: int = 0) -> bool:
         """Whether a literal is part of what this expression joins, trims or formats."""

@@ -147,6 +147,12 @@ def unchanged(constants: Constants, node: Node) -> ProgramString:
                 f"{program.path}:{program.line(node)}: the program changes this string by {name}(), which is not read; "
                 "put the script as it is sent into a file"
             )
+    for name in {path[-1] for path, value in program.definitions if value == node} & program.changed.keys():
+        line, function = program.changed[name]
+        raise InputError(
+            f"{program.path}:{line}: the program changes {name} by {function}() before it sends it, which is not read; "
+            "put the script as it is sent into a file"
+        )
     return constants.value(node)
 
 

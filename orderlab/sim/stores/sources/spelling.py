@@ -97,7 +97,7 @@ class Spelling(Constants):
         return text if HOLE.sub("", text).strip() else None
 
     def _hole_named(self, name: str, node: Node) -> ProgramString:
-        return ProgramString.on(f"\x01{name}\x02", self.program.line(node))
+        return ProgramString.on(self.holes.get(name, f"\x01{name}\x02"), self.program.line(node))
 
     def _named(self, node: Node, names: tuple[str, ...]) -> ProgramString:
         path = self.program.text(node).lstrip("$")
