@@ -186,7 +186,7 @@ def test_constants_of_another_file_are_followed(tmp_path: Path) -> None:
       static final String PUSH = "return redis.call('RPUSH', KEYS[1], ARGV[1])";
       void push(String id) { jedis.eval(PUSH, List.of(Keys.WAITING), List.of(id)); }
     }"""
-    assert bound(tmp_path, "Queue.java", program, "job_queue")["keys"] == {"waiting": "{store}:waiting"}, "not by its constant"
+    assert bound(tmp_path, "Queue.java", program, "job_queue")["keys"] == {"waiting": "{store}:waiting"}
 
 
 def test_jobs_that_the_store_names_are_a_gap(tmp_path: Path) -> None:
