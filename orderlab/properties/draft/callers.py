@@ -22,7 +22,7 @@ def with_callers(folder: Path, facts: Sequence[Facts]) -> list[Facts]:
     """The facts, with what calls of each script in the folder's programs pass; once for each set of keys that a script
     is called with."""
     by_name = {_called_as(each): each for each in facts}
-    numbers = {name: int(found[1]) for name, each in by_name.items() if (found := _NUMBERED.search(each.script.name))}
+    numbers = {name: int(match[1]) for name, each in by_name.items() if (match := _NUMBERED.search(each.script.name))}
     sites: dict[str, list[tuple[CallSite, str]]] = {}
     for file in program_files(folder):
         data = read_text_file(file, PROGRAM_SIZE_MAX)

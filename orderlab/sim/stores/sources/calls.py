@@ -313,12 +313,12 @@ def _growing(spelling: Spelling, name: str, first: Node, last: Node) -> list[Nod
     """The calls in a function that add to the list of that name, behind one node and before another."""
     around = spelling.function_around(last)
     calls = [] if around is None else [part for part in walk(around.node) if part.type in CALLS]
-    found = []
+    growing: list[Node] = []
     for call in calls:
         function, receiver, _ = spelling.program.call(call)
         if function in _GROWING and receiver is not None and _last(spelling.program.text(receiver)) == name:
-            found += [call] if first.end_byte <= call.start_byte and call.end_byte <= last.start_byte else []
-    return found
+            growing += [call] if first.end_byte <= call.start_byte and call.end_byte <= last.start_byte else []
+    return growing
 
 
 def _is_certain(spelling: Spelling, node: Node) -> bool:

@@ -111,7 +111,7 @@ class Program:
     def changed(self) -> Mapping[str, tuple[int, str]]:
         """Names whose text the program replaces parts of: the line, and the function that does it. What makes a script
         shorter, blanks alone, changes nothing."""
-        found: dict[str, tuple[int, str]] = {}
+        replaced: dict[str, tuple[int, str]] = {}
         for node in walk(self.tree.root_node):
             if node.type not in CALLS:
                 continue
@@ -120,8 +120,8 @@ class Program:
                 parts = {self.text(part): part for part in (*given, *([receiver] if receiver is not None else []))}
                 if not any(BLANKS.fullmatch(text) for text in parts):
                     for text in parts:
-                        found.setdefault(re.split(r"::|->|\.", text)[-1].lstrip("$@"), (self.line(node), name))
-        return found
+                        replaced.setdefault(re.split(r"::|->|\.", text)[-1].lstrip("$@"), (self.line(node), name))
+        return replaced
 
     def is_text(self, node: Node, depth: int = 0) -> bool:
         """Whether a literal is part of what this expression joins, trims or formats."""
