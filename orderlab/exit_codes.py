@@ -139,7 +139,7 @@ def run(program: Callable[[], int | None], name: str) -> NoReturn:
         sys.exit(ExitCode.UNUSABLE)
     global _hand_over
     asked = len(_raised)
-    _hand_over = hand_over = _decided_by_parent(name) if runs_code_of_user(sys.argv[1:]) else None
+    _hand_over = hand_over = _decided_by_parent(name) if may_end_by_itself(sys.argv[1:]) else None
     try:
         _end_in_order(is_heard)
         with _deciding_the_end(name) if hand_over is None else contextlib.nullcontext():
@@ -185,10 +185,14 @@ _hand_over: Callable[[int], None] | None = None
 """Tells the parent that decides the exit code (`_decided_by_parent`)."""
 
 
-def runs_code_of_user(arguments: Sequence[str]) -> bool:
-    """Whether a command runs Python of its user in this process: a specification, a store's that is trusted, or the
-    function of a sweep."""
-    return arguments[:1] == ["sweep"] or any(one == TRUSTED or ".py" in one for one in arguments)
+def may_end_by_itself(arguments: Sequence[str]) -> bool:
+    """Whether what a command is given may end its process: Python of its user (a specification, a store's that is
+    trusted, the function of a sweep), or Parquet, whose damaged files abort the library that reads them."""
+    return _reads_parquet(arguments) or any(one == TRUSTED or ".py" in one for one in arguments)
+
+
+def _reads_parquet(arguments: Sequence[str]) -> bool:
+    return arguments[:1] in (["sweep"], ["check"], ["runs"]) or any(".parquet" in one for one in arguments)
 
 
 def _decided_by_parent(name: str) -> Callable[[int], None] | None:
@@ -223,8 +227,10 @@ def _decided_by_parent(name: str) -> Callable[[int], None] | None:
     if asked:
         os._exit(of_signal(asked))
     how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
-    cure = "if that calls os._exit or the like, leave the call out"
-    tell(name, f"the process that ran your Python {how} before it had a verdict; {cure}")
+    whose, cure = "ran your Python", "if that calls os._exit or the like, leave the call out"
+    if status < 0 and _reads_parquet(sys.argv[1:]):
+        whose, cure = "read your files", "one of them is damaged: record it again"
+    tell(name, f"the process that {whose} {how} before it had a verdict; {cure}")
     os._exit(ExitCode.UNUSABLE)
 
 

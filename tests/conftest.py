@@ -21,7 +21,7 @@ settings.register_profile("fresh-seeds", max_examples=1000, database=None, deadl
 IS_FRESH = os.environ.get("ORDERLAB_FRESH_EXAMPLES") == "1"
 settings.load_profile("fresh-seeds" if IS_FRESH else "same-examples")
 
-exit_codes.runs_code_of_user = lambda arguments: False
+exit_codes.may_end_by_itself = lambda arguments: False
 """A command that a test calls goes on in this process."""
 
 

@@ -295,6 +295,12 @@ def test_a_command_that_was_terminated_tells_so() -> None:
     assert process(AS_TYPER_DOES).returncode == 143
 
 
+def test_a_damaged_file_that_aborts_its_reader_is_named() -> None:
+    done = process('sys.argv = ["trial", "check", "h.parquet"]\nexit_codes.run(os.abort, "trial")')
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "read your files was killed by SIGABRT before it had a verdict; one of them is damaged" in done.stderr
+
+
 def test_what_a_library_makes_of_the_end_is_no_defect() -> None:
     """As Spark's does."""
     done = process(AS_TYPER_DOES.replace("return 130", "{}['p']"))

@@ -61,7 +61,8 @@ class ParquetReader:
         try:
             opened = pq.ParquetFile(path)
             self._groups = row_groups_of(path, opened.schema)
-            self._file = pq.ParquetFile(path, read_dictionary=self._coded(opened.schema_arrow), memory_map=True)
+            coded = self._coded(opened.schema_arrow)
+            self._file = pq.ParquetFile(path, read_dictionary=coded, memory_map=True, page_checksum_verification=True)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise InputError(f"{path}: truncated or not Parquet ({_one_line(error)}); record it again") from error
         self._decoder = ArrowDecoder(self._place, self._file.schema_arrow, is_inspected)
@@ -313,6 +314,7 @@ class HistoryWriter:
                 self._parquet = pq.ParquetWriter(
                     self._file, record_batch.schema, compression="zstd", use_dictionary=named or False,
                     write_statistics=_SORTED, column_encoding=dict.fromkeys(_SORTED, "DELTA_BINARY_PACKED"),
+                    write_page_checksum=True,
                 )  # fmt: skip
             self._parquet.write_batch(record_batch)
         elif self.path.suffix == ".csv":

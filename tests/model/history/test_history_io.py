@@ -352,6 +352,25 @@ def test_an_unusable_file_is_one_line(tmp_path, name, text, message):
     assert "\n" not in str(error.value)
 
 
+def test_a_flipped_bit_of_a_parquet_file_changes_no_row(tmp_path):
+    """Pages have checksums; a bit that nobody reads may change."""
+    path, draw = tmp_path / "h.parquet", random.Random(0)
+    write_history(parse_history("P1 P2 D1 D2 A1 A2"), path)
+    whole, rows = path.read_bytes(), list(to_rows(read_history(path).joined(), read_history(path).names))
+    refused = 0
+    for _ in range(300):
+        damaged = bytearray(whole)
+        damaged[draw.randrange(len(whole))] ^= 1 << draw.randrange(8)
+        path.write_bytes(damaged)
+        try:
+            history = read_history(path)
+        except InputError:
+            refused += 1
+        else:
+            assert list(to_rows(history.joined(), history.names)) == rows
+    assert refused > 100
+
+
 def test_a_truncated_parquet_file_is_one_line_wherever_it_ends(tmp_path):
     write_history(parse_history(LINE), tmp_path / "whole.parquet")
     whole = (tmp_path / "whole.parquet").read_bytes()
