@@ -64,6 +64,8 @@ def _checked(file: Path, table: Any) -> ProjectSettings:
     place = f"{file}: tool.orderlab"
     if not isinstance(table, dict):
         raise InputError(f"{place}: not a table; write [tool.orderlab]")
+    if type(table.get("effort")) in (int, float):
+        table = {**table, "effort": str(table["effort"])}
     for key, value in table.items():
         if key not in KEYS:
             raise InputError(f'{place}: unknown key "{key}"; {did_you_mean(key, tuple(KEYS))}')

@@ -13,7 +13,7 @@ from tests.in_process import ROOT, orderlab
 
 SETTINGS = """[tool.orderlab]
 stores = ["scripts/lock"]
-effort = "0.05"
+effort = 0.05
 trust_adapter = true
 silenced = ["undeclared-key"]
 """

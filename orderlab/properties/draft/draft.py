@@ -15,12 +15,12 @@ from orderlab.properties.draft.guess import (
     NAMELESS,
     OPERATIONS,
     TABLES,
-    TAGS,
     WANTED,
     Guess,
     field_for,
     known_field,
     plain_name,
+    settles_a_range,
 )
 from orderlab.properties.draft.guessed_promises import (
     LATER_MS,
@@ -92,7 +92,7 @@ def draft(
     spoken_of = [guess.operations.get(each.label) if own is None else own[1][each.label][0] for each in facts]
     known = known if own is None else dict(own[1].values())
     every_field = [known.get(operation or "", ()) for operation in spoken_of]
-    keys = KeyLines(facts, every_field, TAGS.get(guess.contract or "", "{store}"))
+    keys = KeyLines(facts, every_field, guess.contract)
     for one, names, operation, fields in zip(facts, key_names(facts), spoken_of, every_field, strict=True):
         table, spoken = _operation(one, names, operation, fields, ran.get(one.label, ""), keys)
         if reply := reply_of(one, guess.contract, operation, written):
@@ -142,7 +142,10 @@ def _operation(
     head += [f"# {ran}"] if ran else []
     call, taken = _call(one, names, operation, fields, keys)
     if operation is None:
-        head.append(f"# {TODO}: none of the contract's operations is called like this; name one, or leave it out")
+        why = "none of the contract's operations is called like this; name one, or leave it out"
+        if any(settles_a_range(one, keys.contract, name) for name in OPERATIONS.get(keys.contract or "", ())):
+            why = "it settles all up to an identifier, which no operation of the contract does: --specification own"
+        head.append(f"# {TODO}: {why}")
         head.append(f"# [operations.{bare(plain_name(one) or 'operation')}]")
         return head + [f"# {line}" for line in call], taken
     return [*head, f"[operations.{operation}]", *call], taken

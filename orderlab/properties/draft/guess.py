@@ -63,6 +63,10 @@ def guessed(facts: Sequence[Facts], wanted: str | None = None) -> Guess:
         if fit[0] and fit > best[0]:
             best = (fit, fits, contract)
     (count, _), operations, likeliest = best
+    ranged = {
+        each.label for each in facts if settles_a_range(each, wanted or likeliest, operations.get(each.label, ""))
+    }
+    operations = {label: operation for label, operation in operations.items() if label not in ranged}
     if wanted is not None:
         return Guess(wanted, operations, "as asked for")
     if likeliest is None or count < min(2, len(facts), len(OPERATIONS[likeliest])):
@@ -104,6 +108,12 @@ def _fits(contract: str, facts: Sequence[Facts]) -> dict[str, str]:
         if script not in fits and operation not in fits.values():
             fits[script] = operation
     return fits
+
+
+def settles_a_range(facts: Facts, contract: str | None, operation: str) -> bool:
+    """Whether a script settles all up to an identifier where the contract's operation settles one."""
+    ranges: Mapping[str, Sequence[str]] = TABLES["ranges"].get(contract, {})
+    return bool({*ranges.get(operation, ())} & {*facts.commands})
 
 
 def _far(facts: Facts, operation: str) -> bool:

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from orderlab.properties.draft.callers import told_by_callers
 from orderlab.properties.draft.facts import Facts, Slot
-from orderlab.properties.draft.guess import CREATES, field_for, known_field
+from orderlab.properties.draft.guess import CREATES, TAGS, field_for, known_field
 from orderlab.properties.draft.guessed_promises import TODO
 from orderlab.properties.draft.probing import key_names, shared_names
 
@@ -29,7 +29,12 @@ class KeyLines:
     facts: Sequence[Facts]
     fields: Sequence[Sequence[str]]
     """Of each script the fields of its operation; empty where it is none."""
-    tag: str
+    contract: str | None
+
+    @property
+    def tag(self) -> str:
+        """What keys of the store lie together by."""
+        return TAGS.get(self.contract or "", "{store}")
 
     @cached_property
     def _slots(self) -> Mapping[str, Sequence[tuple[Slot, Facts, Sequence[str]]]]:

@@ -113,7 +113,7 @@ def test_a_python_module(tmp_path: Path) -> None:
 
 
 def test_lua_files_with_includes_and_a_caller_in_typescript(tmp_path: Path) -> None:
-    assert "feed" in (drafted("inbox", tmp_path / "guessed", gaps=3) / "store.toml").read_text()
+    assert "feed" in (drafted("inbox", tmp_path / "guessed", gaps=5) / "store.toml").read_text()
     store = drafted("inbox", tmp_path, "--specification", "own", gaps=4)
     assert binding_of(store)["operations"]["post"]["args"] == ["<body>", "1000"]
     (store / "contract.py").write_text(INBOX)
@@ -168,7 +168,7 @@ def test_a_gem_that_sends_commands_by_their_names(tmp_path: Path) -> None:
 
 
 def test_a_python_package_that_calls_functions(tmp_path: Path) -> None:
-    operations = binding_of(drafted("mailbox", tmp_path, gaps=4))["operations"]
+    operations = binding_of(drafted("mailbox", tmp_path, gaps=5))["operations"]
     assert operations["post"]["function"] == "mailbox_send"
     assert operations["list"]["args"] == ["<marker>", "<count>"]
     assert operations["post"]["keys"] == ["messages", "seq"]
