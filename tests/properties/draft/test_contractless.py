@@ -45,6 +45,12 @@ PAIRS: dict[str, list[tuple[str, str]]] = {
             "redis.call('RPUSH', KEYS[1], ARGV[1]) local n = 0 "
             "for _, each in ipairs(redis.call('LRANGE', KEYS[1], 0, 99)) do n = n + #each end return n",
         ),
+        (  # a page that is too large to be filled
+            "redis.call('RPUSH', KEYS[1], ARGV[1]) local n, most = 0, 5000 "
+            "for _, each in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do n = n + #each end return n",
+            "redis.call('RPUSH', KEYS[1], ARGV[1]) local n = 0 "
+            "for _, each in ipairs(redis.call('LRANGE', KEYS[1], 0, 4999)) do n = n + #each end return n",
+        ),
         (
             "redis.call('RPUSH', KEYS[1], ARGV[1]) local all = redis.call('LRANGE', KEYS[1], 0, -1) "
             "return redis.call('SADD', KEYS[2], unpack(all))",

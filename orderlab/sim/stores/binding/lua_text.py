@@ -205,7 +205,7 @@ def _scale_tables(value: Any, modulus: int, full: int, key: str = "operations") 
     return value, []
 
 
-PAGE_MIN, PAGE_MAX = 10, 2_000
+PAGE_MIN, PAGE_MAX, LARGE_PAGE_MAX = 10, 2_000, 100_000
 """Numbers of scripts that are taken for pages, batches and limits: below them any crowd is larger."""
 _SCALES = frozenset((b"*", b"/", b"%"))
 
@@ -214,6 +214,18 @@ def pages_in(sources: Iterable[bytes]) -> frozenset[int]:
     """The numbers that the texts of scripts may mean as a page, a batch or a limit."""
     numbers = {number for source in sources for number in _numbers(source)}
     return frozenset(number for number in numbers if PAGE_MIN <= number <= PAGE_MAX)
+
+
+def with_pages(source: bytes, above: int, page: int) -> bytes:
+    """The text with a smaller page wherever a number above ``above`` may mean one; the last index of one stays that."""
+    parts, end = [], 0
+    for token in tokens(source):
+        text = source[token.start : token.end]
+        digits = text.strip(b"'\"")
+        if token.kind in ("number", "string") and digits.isdigit() and above < int(digits) <= LARGE_PAGE_MAX:
+            parts += [source[end : token.start], text.replace(digits, b"%d" % (page - (int(digits) % 10 == 9)))]
+            end = token.end
+    return b"".join([*parts, source[end:]])
 
 
 def _numbers(source: bytes) -> Iterator[int]:
