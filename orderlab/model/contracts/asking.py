@@ -61,6 +61,7 @@ class Asked:
         # An answer depends on its question alone, and overlapping operations ask the same ones again with every reply.
         self._allowed: dict[Hashable, list[Outcome]] = {}
         self._aged: dict[Hashable, Hashable] = {}
+        self._deadlines: dict[Hashable, list[int]] = {}
         self._worth: dict[Hashable, list[Call]] = {}
         self._check_class()
 
@@ -151,6 +152,8 @@ class Asked:
 
     def deadlines_ms(self, state: Hashable) -> list[int]:
         """Moments at which time alone changes something."""
+        if (known := self._deadlines.get(state)) is not None:
+            return known
         given = lambda: f"state {_short(state)}"  # noqa: E731 - told only if something is wrong
         found = self._list("deadlines_ms", given, lambda: self.contract.deadlines_ms(state))
         for one in found:
@@ -158,6 +161,7 @@ class Asked:
                 raise self._wrong("deadlines_ms", given, f"gave {_short(one)}; give moments as integers, in ms")
         if self._is_due() and found != self._list("deadlines_ms", given, lambda: self.contract.deadlines_ms(state)):
             raise self._changes("deadlines_ms", given)
+        keep(self._deadlines, state, found)
         return found
 
     def calls(self, client: int, seen: Sequence[Exchange]) -> list[Call]:
@@ -232,8 +236,8 @@ class Asked:
 
     def _ask(self, part: str, given: Given, question: Callable[[], Any]) -> Any:
         try:
-            if self._is_ours:
-                return ended(question)
+            if self._is_ours:  # which ends, and leaves everything as it was
+                return question()
             with self._guard(part):
                 return ended(question)
         except (Exception, SystemExit) as error:

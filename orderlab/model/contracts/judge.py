@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
-from orderlab.model.contracts.asking import REMEMBERED_MAX, Asked, types_of
+from orderlab.model.contracts.asking import Asked, types_of
 from orderlab.model.contracts.base import (
     ALL_OR_NOTHING,
     CANDIDATES_MAX,
@@ -57,6 +57,12 @@ class Event(NamedTuple):
     """``begin``: the call. ``finish``: the reply."""
 
 
+KEPT_MAX = 100_000
+"""Candidates, and effects of operations on a state, that a judge keeps."""
+Way = dict[Any, Any]
+"""An event, and the reply of what it begins -> the candidates after it, and the same of what comes next."""
+
+
 class Judge:
     """Holds what clients see of a store against a contract. Time must not go back.
 
@@ -82,7 +88,11 @@ class Judge:
         """Replies that some state explained."""
         self._left: dict[Hashable, dict[State, tuple[State, ...]]] = {}
         """Answers of ``_after``, for the events of an overlap are gone through anew with every reply."""
-        self._left_count = 0
+        self._kept = 0
+        self._gone_through: Way = {}
+        """What explains the events that were gone through, event by event; from each quiet moment."""
+        self._drawing: set[str] = set()
+        """Operations seen to draw something, which their reply tells, or that of another."""
         self._last: tuple[object, object, int, frozenset[Candidate]] = (None, None, 0, frozenset())
         """What explained the events that were gone through last, for they are asked about again and again."""
         self._stopped: str = ""
@@ -176,27 +186,41 @@ class Judge:
         return explaining
 
     def _explaining(self, events: Sequence[Event]) -> frozenset[Candidate]:
-        """The candidates after ``events``, with every operation under way having taken effect or not."""
+        """The candidates after ``events``, with every operation under way having taken effect or not. What they are
+        after each of them is kept: it is asked again with all that comes later."""
         heard = _replies(events)
         pool = tuple(heard.values())
+        if self._kept >= KEPT_MAX:
+            self._forget()
         found, now_ms = self.candidates, self._quiet_ms
+        so_far: Way = self._gone_through.setdefault((found, now_ms), {})
         under_way: dict[int, Call] = {}
         operations: dict[int, int] = {}
         too_many = TooManyStates if len(found) > 1 or sum(one.kind == "begin" for one in events) > 1 else InputError
         for at, event in enumerate(events):
+            asked: Hashable = event[:2]
             if event.kind == "begin":  # an operation is told apart by its beginning: one number may begin several
                 operations[event.number] = at
                 under_way[at] = event.value
-                found = self._closed(found, under_way, {at}, heard, pool, now_ms, too_many)
+                asked = event, *self._heard(at, event.value, heard, pool)
             elif event.kind == "at":
                 now_ms = event.number
-                aged = frozenset(self._aged(one, now_ms) for one in found)
-                found = self._closed(aged, under_way, under_way.keys(), heard, pool, now_ms, too_many)
             else:
                 ended = operations[event.number]
                 del under_way[ended]
-                kept = (one for one in found if event.kind == "stop" or ended in one.done)
-                found = frozenset(Candidate(one.state, one.done - {ended}) for one in kept)
+            known = so_far.get(asked)
+            if known is None:
+                if event.kind == "begin":
+                    found = self._closed(found, under_way, {at}, heard, pool, now_ms, too_many)
+                elif event.kind == "at":
+                    aged = frozenset(self._aged(one, now_ms) for one in found)
+                    found = self._closed(aged, under_way, under_way.keys(), heard, pool, now_ms, too_many)
+                else:
+                    kept = (one for one in found if event.kind == "stop" or ended in one.done)
+                    found = frozenset(Candidate(one.state, one.done - {ended}) for one in kept)
+                known = so_far[asked] = found, {}
+                self._kept += 1 + len(found)
+            found, so_far = known
         return found
 
     def _closed(
@@ -214,21 +238,16 @@ class Judge:
         that has not replied yet."""
         found = set(candidates)
         left = [(before, number) for before in candidates for number in new - before.done]
-        if self._left_count + len(self._left) >= REMEMBERED_MAX:
-            self._left.clear()
-            self._left_count = 0
         known: dict[int, dict[State, tuple[State, ...]]] = {}
         for number, call in under_way.items():  # looked up once: it takes longer than to look up a state
-            is_heard = number in heard  # then what others heard does not matter
-            asked = (call, types_of(call), is_heard, heard.get(number), () if is_heard else pool, now_ms)
-            known[number] = self._left.setdefault(asked, {})
+            known[number] = self._left.setdefault((call, now_ms, *self._heard(number, call, heard, pool)), {})
         while left:
             before, number = left.pop()
             states = known[number].get(before.state)
             if states is None:
                 states = self._after(before.state, under_way[number], number in heard, heard.get(number), pool, now_ms)
                 known[number][before.state] = states
-                self._left_count += 1
+                self._kept += 1
             for state in states:
                 more = Candidate(state, before.done | {number})
                 if more not in found:
@@ -240,6 +259,12 @@ class Judge:
                     "leave fewer choices open in outcomes"
                 )
         return frozenset(found)
+
+    def _heard(self, number: int, call: Call, heard: Mapping[int, Reply], pool: tuple[Reply, ...]) -> tuple[Any, ...]:
+        """What the effect of an operation depends on besides: what it replied, or, of one that draws something and has
+        not replied, what others heard."""
+        is_heard = number in heard
+        return types_of(call), is_heard, heard[number] if is_heard else pool if call.name in self._drawing else ()
 
     def _after(
         self, state: State, call: Call, is_heard: bool, reply: Reply, pool: tuple[Reply, ...], now_ms: int
@@ -254,6 +279,9 @@ class Judge:
         for outcome in self.asked.outcomes(state, call, now_ms):
             allowed = outcome[0]
             if isinstance(allowed, AnyOf):
+                if call.name not in self._drawing:  # what is known of it may hold for other replies alone
+                    self._drawing.add(call.name)
+                    self._forget()
                 open_yet = (reply,) if is_heard else (allowed.example, *pool)
                 told = [one for one in open_yet if self.asked.accepts(allowed, one)]
             else:
@@ -263,6 +291,10 @@ class Judge:
 
     def _aged(self, one: Candidate, now_ms: int) -> Candidate:
         return Candidate(self.asked.elapse(one.state, now_ms), one.done)
+
+    def _forget(self) -> None:
+        """Begin anew with what is kept."""
+        self._left, self._gone_through, self._kept = {}, {}, 0
 
     # -- laws ----------------------------------------------------------------------------------------------
 

@@ -288,6 +288,11 @@ class Shape:
 
     def of(self, value: Any) -> Hashable:
         """The shape of any plain or abstract value."""
+        if isinstance(value, str):
+            return "name" if value in self.names else DIGITS.sub("#", value)
+        if isinstance(value, tuple):
+            members = value if hasattr(value, "_fields") else value[:MANY]
+            return tuple([self.of(member) for member in members])
         if isinstance(value, bool) or value is None:
             return value
         if isinstance(value, int):
@@ -296,17 +301,12 @@ class Shape:
             if self.tells_distance and value > self.now_ms:
                 return f"ahead {(value - self.now_ms).bit_length()}"
             return "past" if value < self.now_ms else "now" if value == self.now_ms else "ahead"
-        if isinstance(value, str):
-            return "name" if value in self.names else DIGITS.sub("#", value)
         if isinstance(value, bytes):
             return self.of(value.decode("latin-1"))
-        if is_dataclass(value) and not isinstance(value, type):
-            return tuple(self.of(getattr(value, field.name)) for field in fields(value))
-        if isinstance(value, tuple):
-            members = value if hasattr(value, "_fields") else value[:MANY]
-            return tuple(map(self.of, members))
         if isinstance(value, frozenset):
-            return frozenset(map(self.of, value))
+            return frozenset([self.of(member) for member in value])
+        if is_dataclass(value) and not isinstance(value, type):
+            return tuple([self.of(getattr(value, field.name)) for field in fields(value)])
         return type(value).__name__
 
     def of_text(self, text: str) -> str:
