@@ -43,6 +43,7 @@ from orderlab.properties.comparison.differences import (
 from orderlab.properties.engine.crowds import crowd
 from orderlab.properties.engine.run import ClientState, ContractRun, Report, RunState
 from orderlab.properties.engine.search import Search, explore, operation_of, walk
+from orderlab.properties.engine.situations import AFTER_TROUBLE, ONE_BY_ONE, situate
 from orderlab.properties.engine.validation import (
     LENGTH,
     SKEW_MS,
@@ -323,6 +324,9 @@ class ProductSearch:
         for scope in self.terms.scopes_at(self.order.effort):
             self.progress(f"{what}: {scope.name}")
             explore(make(scope.present), scope, search, self.order.effort)
+        for name in (ONE_BY_ONE, AFTER_TROUBLE):
+            self.progress(f"{what}: {name}")
+            situate(make(0), search, self.order.effort, name)
         self.progress(f"{what}: random walks")
         walk(make(0), search, self.order.seed, max(int(WALKS * self.order.effort), 10), LENGTH)
         if is_at_length:

@@ -125,11 +125,13 @@ class Known:
 def ahead(run: ContractRun, clients: int) -> list[ClientStep]:
     """What may happen next: every call of every client up to the first that has done nothing yet, and what is due. What
     clients with the same clock may all ask, the first of them asks: a store does not know who calls."""
-    first: dict[tuple[Call, int], ClientStep] = {}
+    first: dict[tuple[Call, int, str], ClientStep] = {}
+    versions = run.versions if len(run.versions) > 1 else ("",)
     for number, client in enumerate(run.clients[:clients]):
         again = run.repeated(number)
         for call in (*([] if again is None else [again]), *run.judge.asked.calls(number, client.seen)):
-            first.setdefault((call, run.skews_ms[number]), Begin(number, call))
+            for by in versions:
+                first.setdefault((call, run.skews_ms[number], by), Begin(number, call, served_by=by))
         if not client.begun:
             break
     now = run.judge.now_ms

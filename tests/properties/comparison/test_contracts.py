@@ -28,6 +28,7 @@ from orderlab.report.subjects import subject_of_comparison, where_the_change_is
 from orderlab.sim.redis.backends import KernelBackend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
+from tests.properties.contracts.sequential.test_other_styles import store as style
 
 ROOT = Path(__file__).parents[3]
 LITTLE = 0.15
@@ -64,6 +65,25 @@ def differences(old: Binding, new: Binding, effort: float = LITTLE) -> tuple[Dif
 def rolled(old: Binding, new: Binding, effort: float = LITTLE) -> RollingUpgrade:
     laws = ("mutual-exclusion", "fencing", "own-release", "recovery", "specification", "all-or-nothing")
     return ProductSearch(old, new, WorkOrder(effort)).rolling_upgrade(laws)
+
+
+def test_both_versions_go_on_one_operation_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is many operations away is found without any other search: by itself, and with both on the same data."""
+    for name in ("explore", "walk", "crowd"):
+        monkeypatch.setattr(f"orderlab.properties.engine.comparison.{name}", lambda *_: None)
+
+    def changed(find: str, replace: str) -> Binding:
+        folder = tmp_path / str(len([*tmp_path.iterdir()]))
+        folder.mkdir()
+        return style(folder, "fair_lock", "", (find, replace))
+
+    old = changed("", "")
+    refused = changed("\nif redis.call('ZADD'", "\nif not holder then return -1 end\nif redis.call('ZADD'")
+    elsewhere = changed("{fair}:patience", "{fair}:until")
+    found = ProductSearch(old, refused, WorkOrder(LITTLE)).differences()
+    assert [(one.kind, len(one.trace.steps)) for one in found] == [("reply", 4)]
+    assert ProductSearch(old, elsewhere, WorkOrder(LITTLE)).rolling_upgrade(["specification"]).broken
+    assert not ProductSearch(old, old, WorkOrder(LITTLE)).rolling_upgrade(["specification"]).broken
 
 
 GET, SET = "redis.call('GET', KEYS[1])", "redis.call('SET', KEYS[1], token, 'PX', ARGV[1])"

@@ -22,9 +22,9 @@ STYLES = {path.stem: tomllib.loads(path.read_text()) for path in sorted(FOLDER.g
 SLIPS = [(style, slip["name"]) for style, one in STYLES.items() for slip in one["slips"]]
 
 
-def store(folder: Path, style: str, name: str = "") -> Binding:
-    """The store of that style, with the slip of that name if there is one."""
-    files = dict(STYLES[style]["files"])
+def store(folder: Path, style: str, name: str = "", change: tuple[str, str] = ("", "")) -> Binding:
+    """The store of that style, with the slip of that name if there is one, and another change."""
+    files = {file: text.replace(*change) if change[0] else text for file, text in STYLES[style]["files"].items()}
     for slip in STYLES[style]["slips"]:
         if slip["name"] == name:
             script, find = slip["script"], slip["find"].strip("\n")
