@@ -208,19 +208,18 @@ class Judge:
             else:
                 ended = operations[event.number]
                 del under_way[ended]
-            known = so_far.get(asked)
-            if known is None:
+            if asked not in so_far:
                 if event.kind == "begin":
-                    found = self._closed(found, under_way, {at}, heard, pool, now_ms, too_many)
+                    after = self._closed(found, under_way, {at}, heard, pool, now_ms, too_many)
                 elif event.kind == "at":
                     aged = frozenset(self._aged(one, now_ms) for one in found)
-                    found = self._closed(aged, under_way, under_way.keys(), heard, pool, now_ms, too_many)
+                    after = self._closed(aged, under_way, under_way.keys(), heard, pool, now_ms, too_many)
                 else:
                     kept = (one for one in found if event.kind == "stop" or ended in one.done)
-                    found = frozenset(Candidate(one.state, one.done - {ended}) for one in kept)
-                known = so_far[asked] = found, {}
-                self._kept += 1 + len(found)
-            found, so_far = known
+                    after = frozenset(Candidate(one.state, one.done - {ended}) for one in kept)
+                so_far[asked] = after, {}
+                self._kept += 1 + len(after)
+            found, so_far = so_far[asked]
         return found
 
     def _closed(

@@ -80,8 +80,8 @@ def test_both_versions_go_on_one_operation_after_the_other(tmp_path: Path, monke
     old = changed("", "")
     refused = changed("\nif redis.call('ZADD'", "\nif not holder then return -1 end\nif redis.call('ZADD'")
     elsewhere = changed("{fair}:patience", "{fair}:until")
-    found = ProductSearch(old, refused, WorkOrder(LITTLE)).differences()
-    assert [(one.kind, len(one.trace.steps)) for one in found] == [("reply", 4)]
+    apart = ProductSearch(old, refused, WorkOrder(LITTLE)).differences()
+    assert [(each.kind, len(each.trace.steps)) for each in apart] == [("reply", 4)]
     assert ProductSearch(old, elsewhere, WorkOrder(LITTLE)).rolling_upgrade(["specification"]).broken
     assert not ProductSearch(old, old, WorkOrder(LITTLE)).rolling_upgrade(["specification"]).broken
 
