@@ -16,7 +16,7 @@ SCRIPTS: Final = ("scripts",)
 
 _LOCAL: Final = frozenset(
     b"ping echo auth hello select multi discard unwatch time quit reset client|setinfo client|setname client|getname "
-    b"client|id command command|info command|count asking readonly readwrite script|exists "
+    b"client|id client|info command command|info command|count asking readonly readwrite script|exists "
     b"cluster|slots cluster|shards cluster|nodes cluster|info cluster|myid cluster|keyslot".split()
 )
 """Commands that concern their connection alone, or what nobody changes."""

@@ -52,6 +52,8 @@ class Current(threading.local):
     """The execution that is going on in this thread, if one is; other threads of the process are none of its lanes."""
 
     execution: Any = None
+    is_controlled = False
+    """Whether executions are made in this thread: what clients left behind then reaches no server between them."""
 
 
 current: Final = Current()

@@ -6,6 +6,7 @@ retries and locks above them are the library's own. Arguments go to the kernel a
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
@@ -19,7 +20,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from orderlab.properties.clients import lanes
 from orderlab.properties.clients.footprints import PUBSUB
 from orderlab.properties.clients.gate import encoded, parts
-from orderlab.properties.clients.lane import Lane, Op
+from orderlab.properties.clients.lane import Killed, Lane, Op
 from orderlab.properties.clients.lanes import Execution
 from orderlab.properties.clients.troubles import befallen
 from orderlab.sim.redis.blocking import Waiting
@@ -29,6 +30,23 @@ from orderlab.sim.redis.replies import ErrorReply, Reply, Status
 Argv = tuple[bytes, ...]
 SOCKET: Final = "_sock"
 """Where redis-py keeps the socket of a connection."""
+
+
+class NobodyThere(RedisConnectionError):
+    """What is sent by a client that is dead, or by what one left behind when its execution was over."""
+
+
+def refuse_outside() -> None:
+    """Raise NobodyThere between executions: else a client that is freed then would find a real server."""
+    if lanes.current.is_controlled:
+        raise NobodyThere("the client's execution is over")
+
+
+def _unraisable(kept: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def hook(unraisable: Any) -> Any:
+        return None if isinstance(unraisable.exc_value, (NobodyThere, Killed)) else kept(unraisable)
+
+    return hook
 
 
 class ShardLink:
@@ -99,7 +117,7 @@ def send(connection: Any, commands: Sequence[Argv]) -> None:
     lane = execution.lane
     if lane is not None and 0 < lane.kills < 50:  # what a dying client's clean-up sends reaches nobody
         lane.kills += 1
-        raise RedisConnectionError("the client is dead")
+        raise NobodyThere("the client is dead")
     for part in parts(commands):
         if not link.is_broken:
             _send_part(execution, link, part)
@@ -220,11 +238,15 @@ def _sync_methods(original: type) -> dict[str, Any]:
     kept = {name: getattr(original, name) for name in _REPLACED}
 
     def connect(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return linked(self) and None if lanes.lane_here() is not None else kept["connect"](self, *args, **kwargs)
+        if lanes.lane_here() is not None:
+            return linked(self) and None
+        refuse_outside()
+        return kept["connect"](self, *args, **kwargs)
 
     def connect_check_health(self: Any, *args: Any, **kwargs: Any) -> Any:
         if lanes.lane_here() is not None:
             return linked(self) and None
+        refuse_outside()
         return kept["connect_check_health"](self, *args, **kwargs)
 
     def pack_command(self: Any, *args: Any) -> Any:
@@ -302,4 +324,5 @@ _REPLACED: Final = tuple(
 def replacements() -> list[tuple[Any, str, Any]]:
     """(class, attribute, what to put there)."""
     base = redis.connection.AbstractConnection
-    return [(base, name, method) for name, method in _sync_methods(base).items()]
+    methods = [(base, name, method) for name, method in _sync_methods(base).items()]
+    return [*methods, (sys, "unraisablehook", _unraisable(sys.unraisablehook))]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import random
 import secrets
+import socket
 import threading
 import time
 import weakref
@@ -17,8 +19,11 @@ import pytest
 pytest.importorskip("greenlet")
 pytest.importorskip("redis")
 
+import redis as redis_py
+
 from orderlab.clients import race, scenario
 from orderlab.properties.clients import virtual
+from orderlab.properties.clients.race import replayed
 from orderlab.properties.clients.runs import carried_out, controlled
 
 
@@ -67,3 +72,46 @@ def test_an_execution_that_is_over_is_freed_without_a_search_for_garbage() -> No
             assert execution() is None
         finally:
             gc.enable()
+
+
+class Handle:
+    """Lets go of something when nobody refers to it, as locks of libraries do."""
+
+    def __init__(self, port: int) -> None:
+        self.redis = redis_py.Redis(port=port)
+
+    def __del__(self) -> None:
+        self.redis.delete("lock")
+
+
+def test_what_a_client_leaves_behind_reaches_no_real_server(capfd: Any) -> None:
+    kept: list[Handle] = []
+
+    def client(redis: Any) -> None:
+        kept.append(Handle(listening.getsockname()[1]))
+        redis.incr("n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening, controlled():
+        carried_out(scenario(clients=1)(client), lambda _, enabled: enabled[0])
+        kept.clear()
+        listening.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listening.accept()
+    assert capfd.readouterr().err == ""
+
+
+def test_what_clients_log_is_shown_with_the_schedule_alone(caplog: Any) -> None:
+    def client(redis: Any) -> None:
+        logging.getLogger("shop").warning("sold %s", redis.incr("n"))
+
+    assert race(scenario(clients=2, serial=False)(client)).executions > 1
+    assert caplog.messages == []
+    replayed(scenario(clients=2, serial=False)(client), "1,0")
+    assert caplog.messages == ["sold 1", "sold 2"]
+
+
+def test_a_client_may_ask_who_it_is() -> None:
+    def client(redis: Any) -> None:
+        assert redis.client_info()["addr"].startswith("127.0.0.1:")
+
+    assert str(race(scenario(clients=2)(client)).outcome) == "holds"
