@@ -2,7 +2,7 @@
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
-PYTHONS ?= $(shell for p in python3.11 python3.12 python3.13; do command -v $$p >/dev/null 2>&1 && echo $$p; done)
+PYTHONS ?= $(shell for p in python3.11 python3.12 python3.13; do $$p -c 0 >/dev/null 2>&1 && echo $$p; done; true)
 BIN := .venv/bin
 WORKERS ?= 2
 
