@@ -216,6 +216,8 @@ class ContractRun:
         self.effects: Memory[Core, Remembered] = Memory(REMEMBERED_MAX)
         """What a step did, by all that this depends on: the core, the step, and how far its client is."""
         self._effects_under: dict[tuple[int, ...], Memory[Core, Remembered]] = {}
+        self._called_ms: tuple[int, int] | None = None
+        """The server's clock before and after the last call."""
         self._core: Core | None = None
         """Where the run is, where that is known without looking."""
         self.waits_seen = 0
@@ -371,23 +373,30 @@ class ContractRun:
         if isinstance(step, Begin):
             if client.pending is not None:
                 return Report(is_idle=True)
-            before = self.judge.frozen
-            self.judge.begin(step.client, step.call)
             client = ClientState(client.seen, step.call, (), client.begun + 1, served_by=step.served_by)
         elif client.pending is None or client.waits is not None:
             return Report(is_idle=True)
         self.clients[step.client] = client
-        report = self._call(step.client, step.trouble)
-        if isinstance(step, Begin) and self.clients[step.client].waits is not None:
-            # It has done nothing yet, and begins when it is woken.
-            self.judge.thaw(before, self.judge.now_ms)
-        return report
+        return self._call(step.client, step.trouble)
 
     def _follow_the_clock(self) -> None:
         """On a real server: it is as late there as it is."""
         if self.backend.clock_runs:
-            now_ms, then_ms = self.backend.now_ms, self.judge.now_ms
-            for ms in range(then_ms + 1, now_ms) if now_ms - then_ms <= LATE_MS_MAX and self.judge.under_way else ():
+            self.judge.at(max(self.backend.now_ms, self.judge.now_ms))
+
+    def _has_called(self, number: int) -> None:
+        """A call of the client's operation was carried out, which has begun by now; on a real server at any moment
+        since it had read the call. One that waits has done nothing yet, and begins when it is woken."""
+        if self.backend.clock_runs:
+            sent_ms, now_ms = self._called_ms or (self.judge.now_ms, self.backend.now_ms)
+            self._called_ms = None
+            self.judge.at(max(sent_ms, self.judge.now_ms))
+        call = self.clients[number].pending
+        if number not in self.judge.under_way and call is not None:
+            self.judge.begin(number, call)
+        if self.backend.clock_runs:
+            then_ms = self.judge.now_ms
+            for ms in range(then_ms + 1, now_ms) if now_ms - then_ms <= LATE_MS_MAX else ():
                 self.judge.at(ms)
             self.judge.at(max(now_ms, then_ms))
 
@@ -435,12 +444,13 @@ class ContractRun:
         assert client.pending is not None
         answer = self._next(number, client)
         if isinstance(answer, tuple):  # nothing to call for these fields
+            self._has_called(number)
             return self._over(number, report, answer[0])
         try:
             with self.backend.noting(report.effects), self._under(trouble):
                 reply = self._send(number, answer)
-            self._follow_the_clock()
         except NodeCrashed:
+            self._has_called(number)
             for other in self.line:
                 self._stopped(other, Report(), "the node crashed while it waited", part_way=False)
             # Drivers do not watch again by themselves: they tell of a conflict.
@@ -451,12 +461,14 @@ class ContractRun:
             return self._stopped(number, report, "the node crashed", part_way=True)
         except (ScriptTimeout, GrowthLimit) as stopped:
             report.work = LIMIT_WORK
+            self._has_called(number)
             return self._over(number, report, Failed(f"{LIMIT_WORD}{stopped}"))
         if isinstance(reply, Waiting | ServerWait):
             self.waiting[number] = reply
             self.clients[number] = client._replace(waits=(reply.argv, self.backend.now_ms))
             report.is_over, report.waits = False, True
             return report
+        self._has_called(number)
         client = client._replace(replies=(*client.replies, reply))
         self.clients[number] = client
         after = self._next(number, client)
@@ -523,14 +535,20 @@ class ContractRun:
                     )
                 self.connections = [self.backend.connect(b"client %d" % (one + 1)) for one in range(len(self.clients))]
             return self.backend.block_as(self.connections[number], *call.argv)
-        reply = self._execute(number, *call.argv)
+        reply = self._timed(number, *call.argv)
         if isinstance(reply, Exception) and str(reply).startswith("NOSCRIPT"):
             load_scripts(self.binding, self.backend)
-            reply = self._execute(number, *call.argv)
+            reply = self._timed(number, *call.argv)
         return reply
 
     def _execute(self, number: int, *argv: bytes) -> Any:
         return self.backend.execute_as(self.connections[number], *argv) if self.watches else self.backend.execute(*argv)
+
+    def _timed(self, number: int, *argv: bytes) -> Any:
+        if not self.backend.clock_runs:
+            return self._execute(number, *argv)
+        reply, self._called_ms = self.backend.timed(self.connections[number] if self.watches else None, *argv)
+        return reply
 
     def _unwatch(self, number: int) -> None:
         """The client's operation is over: it watches nothing any more, as its driver sees to."""

@@ -223,6 +223,12 @@ class Backend(Commands, Keys, VirtualTime, Protocol):
         raise InputError(f"fault {condition.name}: {self.describe()} cannot be brought into it; use --backend kernel")
         yield
 
+    def timed(self, client: Any, *argv: bytes) -> tuple[Reply, tuple[int, int]]:
+        """The reply to a command, as this client or as any, and the clock just before and after it."""
+        before_ms = self.now_ms
+        reply = self.execute(*argv) if client is None else self.execute_as(client, *argv)
+        return reply, (before_ms, self.now_ms)
+
     def deadlines_ms(self) -> Collection[int]:
         return [deadline for _, _, deadline in self.keyspace().values() if deadline is not None]
 

@@ -159,7 +159,10 @@ class ServerBackend(Backend):
 
     @property
     def now_ms(self) -> int:
-        seconds, microseconds = self._connection.demand(b"TIME")
+        return self._moment(self._connection.demand(b"TIME"))
+
+    def _moment(self, told: Reply) -> int:
+        seconds, microseconds = told
         return int(seconds) * 1000 + int(microseconds) // 1000 + self._offset_ms
 
     def connect(self, name: bytes) -> Connection:
@@ -177,6 +180,13 @@ class ServerBackend(Backend):
 
     def execute(self, *argv: bytes) -> Reply:
         return self._connection.execute(*argv)
+
+    def timed(self, client: Connection | None, *argv: bytes) -> tuple[Reply, tuple[int, int]]:
+        """As of any backend, with the clock asked along: what the client sees of it goes
+        by much later."""
+        commands = [(b"TIME",), argv, (b"TIME",)]
+        before, reply, after = self.pipeline(commands) if client is None else client.pipeline(commands)
+        return reply, (self._moment(before), self._moment(after))
 
     def block_as(self, client: Connection, *argv: bytes) -> Reply | ServerWait:
         """A command that may block, as this client: its reply, or the wait that has begun."""

@@ -157,3 +157,15 @@ def test_time_passes_on_a_server_by_waiting_so_that_scripts_see_it() -> None:
         steps = (Begin(0, delayed), Begin(1, TAKE), Wait(60), Begin(1, TAKE))
         told = [(one["result"], one["broken"]) for one in SEQUENTIAL.replay(ContractTrace(steps, 3), binding, server)]
         assert told[-1] == ("replied ('a', '1', 1, 'a')", [])
+
+
+def test_leases_taken_on_a_server_leave_few_states_open_however_late_replies_come() -> None:
+    """A lease begins when the server reads the call. By the clock of a client on a busy machine five of them, each
+    begun within milliseconds of its own, came to more states than are kept, and the replay confirmed nothing."""
+    binding = load_binding(LUA / "job_queue")
+    with open_backend("auto") as server:
+        run = ContractRun(binding, contract_of(binding), server, 3)
+        for number in range(24):
+            lease = Call.of("take", token=f"t{number}", lease_ms=10**6)
+            for step in (Begin(0, add(f"j{number}")), Begin(1, lease)):
+                assert run.perform(step).violation is None
