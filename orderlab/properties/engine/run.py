@@ -387,18 +387,13 @@ class ContractRun:
     def _has_called(self, number: int) -> None:
         """A call of the client's operation was carried out, which has begun by now; on a real server at any moment
         since it had read the call. One that waits has done nothing yet, and begins when it is woken."""
-        if self.backend.clock_runs:
-            sent_ms, now_ms = self._called_ms or (self.judge.now_ms, self.backend.now_ms)
-            self._called_ms = None
-            self.judge.at(max(sent_ms, self.judge.now_ms))
-        call = self.clients[number].pending
-        if number not in self.judge.under_way and call is not None:
-            self.judge.begin(number, call)
-        if self.backend.clock_runs:
-            then_ms = self.judge.now_ms
-            for ms in range(then_ms + 1, now_ms) if now_ms - then_ms <= LATE_MS_MAX else ():
-                self.judge.at(ms)
-            self.judge.at(max(now_ms, then_ms))
+        judge = self.judge
+        (sent_ms, now_ms), self._called_ms = self._called_ms or (judge.now_ms, self.backend.now_ms), None
+        judge.at(max(sent_ms, judge.now_ms))
+        if number not in judge.under_way and (call := self.clients[number].pending):
+            judge.begin(number, call)
+        for ms in range(judge.now_ms + 1, now_ms + 1) if now_ms - judge.now_ms <= LATE_MS_MAX else (now_ms,):
+            judge.at(ms)
 
     def hang_up(self) -> None:
         """Nobody waits any longer: what the clients are in the middle of is left as it is."""
@@ -519,36 +514,28 @@ class ContractRun:
     def _send(self, number: int, call: Any) -> Any:
         """The reply, or a Waiting."""
         if isinstance(call, TransactionCall):
-            begun = self._execute(number, b"MULTI")
-            if isinstance(begun, Exception):
+            if isinstance(begun := self._execute(number, b"MULTI"), Exception):
                 return begun
             for argv in call.queued:
                 self._execute(number, *argv)  # an error makes EXEC one
             return self._execute(number, *call.argv)
         command = find(call.argv)
         if command is not None and "blocking" in command.flags:
+            if not (self.connections or self.backend.has_connections):
+                name = call.argv[0].decode()
+                raise InputError(f"{name}: clients that wait are carried out on the kernel or a server; replay there")
             if not self.connections:
-                if not self.backend.has_connections:
-                    raise InputError(
-                        f"{call.argv[0].decode()}: clients that wait are carried out on the kernel or on a server; "
-                        "replay there"
-                    )
                 self.connections = [self.backend.connect(b"client %d" % (one + 1)) for one in range(len(self.clients))]
             return self.backend.block_as(self.connections[number], *call.argv)
-        reply = self._timed(number, *call.argv)
+        connection = self.connections[number] if self.watches else None
+        reply, self._called_ms = self.backend.timed(connection, *call.argv)
         if isinstance(reply, Exception) and str(reply).startswith("NOSCRIPT"):
             load_scripts(self.binding, self.backend)
-            reply = self._timed(number, *call.argv)
+            reply, self._called_ms = self.backend.timed(connection, *call.argv)
         return reply
 
     def _execute(self, number: int, *argv: bytes) -> Any:
         return self.backend.execute_as(self.connections[number], *argv) if self.watches else self.backend.execute(*argv)
-
-    def _timed(self, number: int, *argv: bytes) -> Any:
-        if not self.backend.clock_runs:
-            return self._execute(number, *argv)
-        reply, self._called_ms = self.backend.timed(self.connections[number] if self.watches else None, *argv)
-        return reply
 
     def _unwatch(self, number: int) -> None:
         """The client's operation is over: it watches nothing any more, as its driver sees to."""

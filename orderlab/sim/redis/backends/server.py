@@ -161,8 +161,8 @@ class ServerBackend(Backend):
     def now_ms(self) -> int:
         return self._moment(self._connection.demand(b"TIME"))
 
-    def _moment(self, told: Reply) -> int:
-        seconds, microseconds = told
+    def _moment(self, clock: Reply) -> int:
+        seconds, microseconds = clock
         return int(seconds) * 1000 + int(microseconds) // 1000 + self._offset_ms
 
     def connect(self, name: bytes) -> Connection:
@@ -182,8 +182,7 @@ class ServerBackend(Backend):
         return self._connection.execute(*argv)
 
     def timed(self, client: Connection | None, *argv: bytes) -> tuple[Reply, tuple[int, int]]:
-        """As of any backend, with the clock asked along: what the client sees of it goes
-        by much later."""
+        """As of any backend, with the clock asked along: what its client sees of it comes milliseconds later."""
         commands = [(b"TIME",), argv, (b"TIME",)]
         before, reply, after = self.pipeline(commands) if client is None else client.pipeline(commands)
         return reply, (self._moment(before), self._moment(after))
