@@ -68,6 +68,9 @@ CASES = [
     ("limits==5.8.0", "limits_race.py:moving_window", 0, HOLDS),
     ("limits==5.8.0", "limits_race.py:sliding_window_counter", 0, HOLDS),
     ("rq==3.0.0", "rq_race.py:unique", 0, HOLDS),
+    ("sherlock==0.4.1", "sherlock_race.py:default", 0, HOLDS),
+    ("sherlock==0.4.1", "sherlock_race.py:renewed", 0, HOLDS),
+    ("sherlock==0.4.1", "sherlock_race.py:without_end", 0, "at-most-1"),
 ]
 
 
