@@ -99,7 +99,7 @@ def _watch(file: Path, output: str | None, with_page: bool) -> None:
     from orderlab.spark_sweeps.sweep_file.specification import read_sweep
 
     sweep_file = read_sweep(file)
-    folder = Path(output or sweep_file.output)
+    folder = Path(output) if output else sweep_file.folder
     if with_page:
         typer.echo(f"page: {folder / PAGE}, as soon as there are rows", err=True)
     watch(FolderWatch(folder, sweep_file.question is not None), with_page)
@@ -207,9 +207,9 @@ def _do_only(file: Path, number: int, seed: int | None, as_json: bool, allow_vac
 def _dry_run(file: Path, options: SweepOptions, as_json: bool) -> None:
     from orderlab.platform import cores
     from orderlab.report.sweep import print_preview
-    from orderlab.spark_sweeps.questions.answer import folder_of_question, usable_question
+    from orderlab.spark_sweeps.questions.answer import folder_of_question, needs_of, usable_question
     from orderlab.spark_sweeps.runs.costs import model_of_earlier
-    from orderlab.spark_sweeps.runs.job import folder_of, load, preview
+    from orderlab.spark_sweeps.runs.job import folder_of, insist_on_needs, load, preview
 
     sweep_file, plan = load(file, options.seed, options.output)
     if options.costs is not None:
@@ -218,6 +218,9 @@ def _dry_run(file: Path, options: SweepOptions, as_json: bool) -> None:
     folder, manifest = folder_of(sweep_file) if asked is None else folder_of_question(asked, sweep_file)
     folder.check(manifest)
     found = preview(plan, cores())
+    if asked is not None:
+        ended = [run.result for run in found.pilot if run.result is not None and run.result.outcome != "violated"]
+        insist_on_needs(file, needs_of(asked), {name for result in ended for name in result.metrics})
     if as_json:
         shown: dict[str, Any] = {
             "file": str(file),

@@ -206,6 +206,7 @@ def test_a_stopped_search_goes_on_with_the_same_proposals(sweep_file, pool, tmp_
         ("", ('minimise = "ms"', 'minimise = ["ms", "violations"]'), "is a constraint, not an aim"),
         ("", ("violations == 0", "violations = 0"), "is no constraint"),
         ("", ("runs = 64", "runs = 3"), "question.runs"),
+        ("", ("runs = 64", 'runs = "64"'), "question.runs: Input should be a valid integer"),
         ("", ('["watch", "lua"]', "[]"), "question.parameters.cure"),
         ("[axes]\nx = [1, 2]", ("", ""), "move them there"),
         ('[record]\nmetrics = ["ms"]', ("", ""), "p99_ms is not recorded"),
@@ -216,6 +217,18 @@ def test_a_question_that_makes_no_sense_is_one_line(more, change, told, sweep_fi
     ended = orderlab("sweep", sweep_file(text), "--engine", "pool")
     assert ended.returncode == 2
     assert told in " ".join(ended.stderr.split())
+
+
+def test_a_metric_that_no_run_shows_is_told_after_the_first_of_them(sweep_file):
+    path = sweep_file(
+        station(runs=200).replace('minimise = "ms"', 'minimise = "mz"').replace("batch = 8", "batch = 150")
+    )
+    for options in (["--engine", "pool"], ["--dry-run"]):
+        ended = orderlab("sweep", path, *options)
+        assert ended.returncode == 2
+        assert 'no metric "mz" in the first runs; known here: ms, p99_ms' in " ".join(ended.stderr.split())
+    (rows,) = path.parent.glob("out/batch-0000/rows")
+    assert len(list(rows.glob("*.parquet"))) < 10
 
 
 def test_the_command_line_and_the_page_tell_the_answer(sweep_file):

@@ -3,7 +3,7 @@
 import pytest
 
 from orderlab.model.errors import InputError
-from orderlab.spark_sweeps.runs.job import load
+from orderlab.spark_sweeps.runs.job import folder_of, load
 from orderlab.spark_sweeps.sweep_file.plan import Plan
 from orderlab.spark_sweeps.sweep_file.specification import read_sweep
 
@@ -36,6 +36,13 @@ def test_a_sound_file(tmp_path):
     assert plan.parameter_names == ("a", "c")
 
 
+def test_the_folder_stands_in_the_file_or_on_the_command_line(tmp_path):
+    path = written(tmp_path, SOUND.replace('output = "out"', ""))
+    assert load(path, output="elsewhere")[0].folder.name == "elsewhere"
+    with pytest.raises(InputError, match='output: missing; add output = "FOLDER" to the sweep file, or --output'):
+        folder_of(load(path)[0])
+
+
 def test_common_random_numbers_are_common_to_all_points(tmp_path):
     _, plan = load(written(tmp_path, SOUND))
     seeds = [plan.run(number).seed for number in range(6)]
@@ -51,8 +58,9 @@ def test_common_random_numbers_are_common_to_all_points(tmp_path):
     ("change", "complaint"),
     [
         (("seed = 7", "sead = 7"), 'sead: unknown key; did you mean "seed"?'),
+        (("count = 2", 'count = "2"'), "replications.count: Input should be a valid integer (given: '2')"),
+        (("count = 2", "count = true"), "replications.count: Input should be a valid integer (given: True)"),
         (("seed = 7", "seed = -7"), "seed: Input should be greater than or equal to 0 (given: -7)"),
-        (('output = "out"', ""), "output: missing; add output = ..."),
         (("a = [1, 2, 3]", "a = 1"), "axes.a: 1 is one value; a fixed parameter belongs into [base]"),
         (("a = [1, 2, 3]", "a = { form = 1, to = 3 }"), 'axes.a.form: unknown key; did you mean "from"?'),
         (("a = [1, 2, 3]", "a = { from = 3, to = 1 }"), "axes.a: from 3 is not below to 1"),

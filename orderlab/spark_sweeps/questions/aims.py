@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from orderlab.sim.engine.few_runs import quantile_interval, quantile_of, runs_needed
 from orderlab.sim.engine.skewed_means import ValueShape
 from orderlab.sim.engine.statistics import Interval
-from orderlab.spark_sweeps.sweep_file.specification import Axis
+from orderlab.spark_sweeps.sweep_file.specification import Axis, Listed
 
 FINALISTS_MAX, FINAL_RUNS_MIN = 7, 5
 """Configurations that are run again at the end, for each aim, and how often each at least."""
@@ -99,7 +99,7 @@ class Short(BaseModel):
     """A first look at every configuration of a batch: one run of a share of the length, after which the worse ones
     stop."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
     parameter: str
     """Of [base]: how long a run is, ``duration_s``."""
     share: float = Field(default=0.25, gt=0, lt=1)
@@ -115,12 +115,12 @@ class Short(BaseModel):
 class Best(BaseModel):
     """What is asked: the configuration of ``parameters`` with the least (or greatest) mean of a metric."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
     kind: Literal["best"]
-    minimise: str | tuple[str, ...] | None = None
-    maximise: str | tuple[str, ...] | None = None
+    minimise: str | Listed[str] | None = None
+    maximise: str | Listed[str] | None = None
     """One metric, or several: then their front is the answer."""
-    subject_to: tuple[str, ...] = ()
+    subject_to: Listed[str] = ()
     runs: int = Field(ge=20, le=1_000_000)
     """All that may be done."""
     parameters: dict[str, Axis] = Field(min_length=1)

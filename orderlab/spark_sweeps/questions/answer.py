@@ -7,7 +7,7 @@ import io
 import json
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -106,7 +106,7 @@ def folder_of_question(asked: BaseModel, sweep: SweepFile) -> tuple[OwnedFolder,
     if isinstance(asked, (Cheapest, Comparison)):
         return folder_of(sweep)
     owner = {"sweep": sweep.identity, "question": {"kind": (sweep.question or {})["kind"]}}
-    return QuestionFolder(Path(sweep.output)), owner
+    return QuestionFolder(sweep.folder), owner
 
 
 def answer(
@@ -124,7 +124,8 @@ def answer(
         isinstance(asked, RareEvent) and asked.above is not None
     )
     is_search = isinstance(asked, Best)
-    rounds = Rounds(options or SweepOptions(), asks_of_metrics, is_search, FINAL_ROUND if is_search else None)
+    options = replace(options or SweepOptions(), needs=needs_of(asked))
+    rounds = Rounds(options, asks_of_metrics, is_search, FINAL_ROUND if is_search else None)
     folder = Path(sweep.output)
     owned, manifest = folder_of_question(asked, sweep)
     with owned.held(manifest) if isinstance(owned, QuestionFolder) else nullcontext():
@@ -223,13 +224,8 @@ def _insist_on_sense(asked: BaseModel, path: Path, sweep: SweepFile, plan: Plan)
                 ("parameter", {asked.parameter: round(rate) if asked.integer else rate})
                 for rate in (asked.low, asked.high)
             ]
-            named = {"metric": [asked.metric]}
-        case Sensitivity():
-            named = {"metric": [asked.metric]}
-        case RareEvent():
-            probes, named = [("faults", {"faults": ""})], {"score": [asked.score]}
-        case Risk():
-            probes, named = [("faults", {"faults": ""})], {}
+        case RareEvent() | Risk():
+            probes = [("faults", {"faults": ""})]
         case Best():
             if sweep.axes or sweep.design.kind == "table":
                 raise InputError(f"{path}: axes: a best question searches [question.parameters]; move them there")
@@ -240,15 +236,12 @@ def _insist_on_sense(asked: BaseModel, path: Path, sweep: SweepFile, plan: Plan)
                 probes += [(f"parameters.{name}", {name: value}) for value in ends]
             if asked.short is not None:
                 probes.append(("short", {asked.short.parameter: asked.short.length(_length(asked.short, path, sweep))}))
-            named = {"aims": [aim.metric for aim in asked.aims], "subject_to": asked.measured}
         case Cheapest():
-            named = {"targets": list(asked.targets)}
             if asked.of_runs is not None and sweep.replications.until is not None:
                 raise InputError(f"{path}: replications.until: it looks at means, and of_runs asks for runs; remove it")
             asked.insist_on_runs(plan.points, sweep.replications.count, str(path))
             price_of(Expression(asked.price, f"{path}: question.price"), plan.run(0).parameters)
         case Comparison():
-            named = {"metrics": list(asked.metrics)}
             if asked.a == asked.b:
                 raise InputError(
                     f"{path}: question: a and b are both {asked.a!r}; compare two values of {asked.parameter}"
@@ -256,17 +249,36 @@ def _insist_on_sense(asked: BaseModel, path: Path, sweep: SweepFile, plan: Plan)
             if asked.parameter not in plan.parameter_names:
                 told = did_you_mean(asked.parameter, plan.parameter_names)
                 raise InputError(f"{path}: question.parameter: {asked.parameter} does not vary; {told}")
-        case _:
-            named = {}
     for key, changed in probes:
         try:
             subject.check({**first, **changed})
         except InputError as error:
             raise InputError(f"{path}: question.{key}: {error}") from None
-    for key, metrics in named.items():
+    for key, metrics in _metrics_of(asked).items():
         for metric in metrics:
             if not any(fnmatchcase(metric, pattern) for pattern in sweep.record.metrics):
                 raise InputError(f"{path}: question.{key}: {metric} is not recorded; add it to record.metrics")
+
+
+def needs_of(asked: BaseModel) -> tuple[str, ...]:
+    """The metrics that each run has to show."""
+    return tuple(metric for metrics in _metrics_of(asked).values() for metric in metrics)
+
+
+def _metrics_of(asked: BaseModel) -> dict[str, list[str]]:
+    """They by the key of the question."""
+    match asked:
+        case Capacity() | Sensitivity():
+            return {"metric": [asked.metric]}
+        case RareEvent():
+            return {"score": [asked.score]}
+        case Best():
+            return {"aims": [aim.metric for aim in asked.aims], "subject_to": asked.measured}
+        case Cheapest():
+            return {"targets": list(asked.targets)}
+        case Comparison():
+            return {"metrics": list(asked.metrics)}
+    return {}
 
 
 def _length(short: Short, path: Path, sweep: SweepFile) -> float:

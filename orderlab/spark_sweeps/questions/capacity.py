@@ -37,7 +37,7 @@ RATES_NEAR = 2
 class Capacity(BaseModel):
     """What is asked: the largest ``parameter`` between ``from`` and ``to`` with ``metric`` below ``below``."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
     kind: Literal["capacity"]
     parameter: str
     low: float = Field(alias="from", gt=0, allow_inf_nan=False)

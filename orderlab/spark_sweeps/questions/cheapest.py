@@ -31,7 +31,7 @@ from orderlab.spark_sweeps.sweep_file.expressions import Expression
 class Cheapest(BaseModel):
     """What is asked. ``price``: an expression of the parameters; ``targets``: metric -> upper bound."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
     kind: Literal["cheapest"]
     price: str
     targets: dict[str, Annotated[float, Field(allow_inf_nan=False)]] = Field(min_length=1)

@@ -15,18 +15,18 @@ from orderlab.sim.engine.few_runs import NOMINAL, Evidence, mean_at, nominal
 from orderlab.sim.engine.statistics import Interval, difference_interval
 from orderlab.spark_sweeps.questions.asking import AnsweredRun, AnswerTable, finite, metric_of
 from orderlab.spark_sweeps.results.rows import PARAMETER, columns_beside
-from orderlab.spark_sweeps.sweep_file.specification import Value
+from orderlab.spark_sweeps.sweep_file.specification import Listed, Value
 
 
 class Comparison(BaseModel):
     """What is asked: ``metrics`` with ``parameter`` at ``b`` minus the same at ``a``."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
     kind: Literal["comparison"]
     parameter: str
     a: Value
     b: Value
-    metrics: tuple[str, ...] = Field(min_length=1)
+    metrics: Listed[str] = Field(min_length=1)
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
 
 

@@ -23,6 +23,7 @@ from orderlab.sim.engine.random_streams import RandomStreams
 from orderlab.sim.engine.statistics import Interval, clopper_pearson
 from orderlab.sim.fault_schedule import parse_faults
 from orderlab.spark_sweeps.questions.asking import AnswerTable, Ask, insist_on_judgement
+from orderlab.spark_sweeps.sweep_file.specification import Listed
 
 TAIL = 1e-12
 """More faults than this probability allows are never drawn."""
@@ -31,8 +32,8 @@ TAIL = 1e-12
 class RandomFaults(BaseModel):
     """What a question about random faults says of them."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-    faults: tuple[str, ...] = Field(min_length=1)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
+    faults: Listed[str] = Field(min_length=1)
     """Names of faults, ``broker-crash``, or with a target, ``redis-stall:1``, and a duration, ``redis-stall:1:0.2``."""
     mean_faults: float = Field(default=1.0, gt=0, le=1000)
     """Per run, on average."""

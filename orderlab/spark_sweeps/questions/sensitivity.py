@@ -31,7 +31,7 @@ class Sensitivity(BaseModel):
     + 1 for morris, is the number of points.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
     kind: Literal["sensitivity"]
     metric: str
     method: Literal["sobol", "morris"] = "sobol"

@@ -10,7 +10,7 @@ import heapq
 import shlex
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from orderlab.model.errors import InputError
+from orderlab.model.errors import InputError, did_you_mean
 from orderlab.spark_sweeps.results.committed import Counts
 from orderlab.spark_sweeps.results.folder import ResultFolder
 from orderlab.spark_sweeps.results.rows import combined, kind_of_failure, wanted_runs
@@ -54,6 +54,8 @@ class SweepOptions:
     max_failures: int | None = None
     costs: str | None = None
     seed: int | None = None
+    needs: tuple[str, ...] = ()
+    """Metrics that a question asks of each run."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ def run_loaded(
 def folder_of(sweep: SweepFile) -> tuple[ResultFolder, dict[str, Any]]:
     """Where the rows of a sweep go, and the manifest that the folder has to have."""
     made_of = {"code": code_digest(), "scripts": scripts_digest(), "subject": subject_digest(sweep)}
-    return ResultFolder(sweep.output), {"sweep": sweep.identity, **made_of}
+    return ResultFolder(sweep.folder), {"sweep": sweep.identity, **made_of}
 
 
 class _Sweeping:
@@ -191,6 +193,8 @@ class _Sweeping:
             int(standing.attempt.max(initial=0)) + 1 if self.retried else max(1, int(standing.attempt.max(initial=0)))
         )
         self.kept_failures = standing.counts.failed - self.retried
+        self.needs = options.needs if sweep.replications.until is None else (sweep.replications.until.metric,)
+        self.looked_at = 0
 
     def run(self, make_engine: Callable[[ResultFolder], Engine]) -> Summary:
         if len(self.left):
@@ -238,6 +242,7 @@ class _Sweeping:
                 return False
             left, measured = np.delete(left, np.searchsorted(left, pilot)), measured_rows(self.folder)
             self._insist_on_metrics()
+            self._look_for_needs()
         costs = estimated(self.plan, left, measured, self.earlier)
         return engine.run(order, chunks_of(left, costs, engine.cores), self._tick)
 
@@ -255,8 +260,20 @@ class _Sweeping:
             recorded.take(table)
         recorded.insist()
 
+    def _look_for_needs(self) -> None:
+        shown: set[str] = set()
+        for table in self.folder.tables(len(self.plan), ["status", "outcome", "metrics"]):
+            for row in table.to_pylist():
+                if row["status"] == "ok" and row["outcome"] in (None, "holds"):
+                    shown.update(name for name, _ in row["metrics"] or ())
+        insist_on_needs(self.path, self.needs, shown)
+        self.needs = () if shown else self.needs
+
     def _tick(self) -> bool:
         counts = self._obey_stop_rules()
+        if self.needs and counts.rows - counts.failed > 2 * self.looked_at:
+            self.looked_at = counts.rows - counts.failed
+            self._look_for_needs()
         self.folder.merge_files()
         if self.on_progress is not None:
             self.on_progress(
@@ -335,6 +352,15 @@ class _Sweeping:
             unsettled,
             dict(kinds),
         )
+
+
+def insist_on_needs(path: Path, needs: Sequence[str], shown: Collection[str]) -> None:
+    """Raise InputError where the first sound runs show numbers, and not one that is asked of each: the others would not
+    either."""
+    missing = [name for name in needs if shown and name not in shown]
+    if missing:
+        told = did_you_mean(missing[0], tuple(sorted(shown)))
+        raise InputError(f'{path}: no metric "{missing[0]}" in the first runs; {told}')
 
 
 class _Recorded:

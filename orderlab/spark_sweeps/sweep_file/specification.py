@@ -6,9 +6,9 @@ import math
 from fnmatch import fnmatchcase
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError, field_validator, model_validator
 
 from orderlab.model.errors import InputError, did_you_mean, shortened
 from orderlab.model.files import read_json
@@ -18,6 +18,9 @@ MANIFEST = "sweep.json"
 RUNS_MAX = 100_000_000
 
 Value = bool | int | float | str
+Item = TypeVar("Item")
+Listed = Annotated[tuple[Item, ...], Strict(False)]
+"""A list of a file: models are strict, as "3" and true are no numbers, and a list is no tuple then."""
 VALUES_MAX = 1_000_000
 
 
@@ -28,9 +31,9 @@ class Axis(BaseModel):
     to it. Space-filling designs sample a range without a step everywhere between its ends.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
 
-    values: tuple[Value, ...] | None = Field(default=None, min_length=1, max_length=VALUES_MAX)
+    values: Listed[Value] | None = Field(default=None, min_length=1, max_length=VALUES_MAX)
     low: float | int | None = Field(default=None, alias="from", allow_inf_nan=False)
     high: float | int | None = Field(default=None, alias="to", allow_inf_nan=False)
     step: float | int | None = Field(default=None, gt=0, allow_inf_nan=False)
@@ -146,7 +149,7 @@ class Axis(BaseModel):
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class DesignChoice(_Part):
@@ -155,9 +158,9 @@ class DesignChoice(_Part):
     kind: Literal["grid", "latin-hypercube", "sobol", "one-at-a-time", "table"] = "grid"
     samples: int | None = Field(default=None, ge=1, le=VALUES_MAX)
     """Points of a latin-hypercube or sobol design."""
-    rows: tuple[dict[str, Value], ...] | None = Field(default=None, min_length=1, max_length=VALUES_MAX)
+    rows: Listed[dict[str, Value]] | None = Field(default=None, min_length=1, max_length=VALUES_MAX)
     """Points of a table."""
-    seeds: tuple[int, ...] | None = None
+    seeds: Listed[int] | None = None
     """One for each row of a table, instead of drawn ones."""
 
     @model_validator(mode="after")
@@ -211,7 +214,7 @@ class Record(_Part):
     """What a row keeps. ``metrics``: patterns such as ``latency.*.mean_ms``; ``histories`` are files beside the
     rows."""
 
-    metrics: tuple[str, ...] = ("*",)
+    metrics: Listed[str] = ("*",)
     histories: Literal["none", "violations", "all"] = "none"
 
 
@@ -236,8 +239,8 @@ class SweepFile(_Part):
 
     system: str
     """A system of ``orderlab simulate --list``, or ``module:function`` of (parameters, seed)."""
-    output: str
-    """The folder of the results; from the current directory."""
+    output: str = ""
+    """The folder of the results; from the current directory. Empty where the command line has to say it."""
     description: str = ""
     seed: int = Field(default=0, ge=0, lt=2**63)
     base: dict[str, Value] = {}
@@ -292,6 +295,13 @@ class SweepFile(_Part):
             if name in self.axes:
                 raise ValueError(f"derived.{name}: {name} is an axis already; keep one")
         return self
+
+    @property
+    def folder(self) -> Path:
+        """Where its results go. Raises InputError where nobody has said it."""
+        if not self.output:
+            raise InputError('output: missing; add output = "FOLDER" to the sweep file, or --output FOLDER')
+        return Path(self.output)
 
     @property
     def identity(self) -> dict[str, Any]:
