@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import shutil
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import reduce
-from itertools import chain
+from hashlib import blake2b
 from operator import or_
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -37,7 +36,7 @@ from orderlab.model.errors import InputError
 from orderlab.model.files import read_json, write_whole
 from orderlab.model.history.decoding import ArrowDecoder
 from orderlab.model.history.disk import HistoryFile, HistoryWriter, open_history, to_arrow
-from orderlab.model.history.events import STORE_KINDS, EventBatch, EventKind, IntArray, Names
+from orderlab.model.history.events import STORE_KINDS, EventBatch, EventKind, History, IntArray, Names
 from orderlab.model.history.footer import row_groups_of
 from orderlab.model.verdict import UNFINISHED, Outcome, Verdict, overall, to_plain
 from orderlab.spark_sweeps.spark.session import explained
@@ -257,23 +256,94 @@ def judge_file(task: Task, path: str) -> PartResult:
         return judge_part(task, reader.names, reader, path)
 
 
-def judge_rows(task: Task, place: str, rows: Iterable[pa.RecordBatch]) -> PartResult | None:
-    """A part that came through a shuffle, sorted by event; None if it is empty."""
-    decoder: ArrowDecoder | None = None
-
-    def decoded() -> Iterator[EventBatch]:
-        for batch in rows:
-            assert decoder is not None
-            yield decoder.decode(batch)
-
-    rows = iter(rows)
-    first = next(rows, None)
-    if first is None:
-        return None
-    decoder = ArrowDecoder(place, first.schema)
-    rows = chain([first], rows)
+def judge_rows(task: Task, place: str, packed: Iterable[bytes], is_repeated: bool) -> PartResult:
+    """A part that came through a shuffle: the rows that each file has for it. ``is_repeated``: rows without a logical
+    FIFO lie in every file."""
+    tables = [pa.ipc.open_stream(rows).read_all() for rows in packed]
+    table = pa.concat_tables(tables, promote_options="permissive").unify_dictionaries().combine_chunks()
+    del tables
+    if is_repeated:
+        table = _once_each(table)
+    else:
+        table = table.take(pa.array(np.argsort(table.column("event_id").to_numpy(), kind="stable")))
+    decoder = ArrowDecoder(place, table.schema)
     with marked_errors():
-        return judge_part(task, decoder.names, decoded())
+        batches = (decoder.decode(batch) for batch in table.to_batches(max_chunksize=ROWS_AT_ONCE))
+        return judge_part(task, decoder.names, batches)
+
+
+ROWS_AT_ONCE = 1 << 16
+ROWS_PER_PART, ROWS_PACKED = 2_000_000, 1_000_000
+"""Of a shuffled history: about as many rows are held by a task that judges, and by one that deals."""
+
+
+@dataclass(frozen=True)
+class Dealer:
+    """Which rows of a history go to which of ``count`` parts of each role."""
+
+    roles: tuple[str, ...]
+    count: int
+
+    def pack(self, path: str) -> Iterator[tuple[int, bytes]]:
+        """The rows of a file by part, packed. Raises InputError."""
+        with marked_errors():
+            reader = open_history(path)
+            waiting: list[EventBatch] = []
+            for batch in reader:
+                waiting.append(batch)
+                if sum(map(len, waiting)) >= ROWS_PACKED:
+                    yield from self._packed(waiting, reader.names)
+                    waiting = []
+            yield from self._packed(waiting, reader.names)
+
+    def _packed(self, batches: list[EventBatch], names: Names) -> Iterator[tuple[int, bytes]]:
+        if not batches:
+            return
+        batch = History(tuple(batches), names).joined()
+        for number, role in enumerate(self.roles):
+            places = self.places(batch, names, role)
+            for place in range(self.count):
+                mine = (places == place) | (places == EVERYWHERE)
+                if mine.any():
+                    rows = to_arrow(batch.select(mine), names)
+                    sink = pa.BufferOutputStream()
+                    with pa.ipc.new_stream(sink, rows.schema, options=PACKED) as stream:
+                        stream.write_batch(rows)
+                    yield number * self.count + place, sink.getvalue().to_pybytes()
+
+    def places(self, batch: EventBatch, names: Names, role: str) -> IntArray:
+        """The part of each row; EVERYWHERE, or NOWHERE."""
+        has_fifo = batch.publisher >= 0
+        is_answer = np.isin(batch.kind, ANSWERS)
+        if role == BY_SUBSCRIBER:
+            places = hashed_names(names, "subscriber", batch.subscriber) % np.uint64(self.count)
+            concerned = is_answer | (has_fifo & (batch.subscriber >= 0))
+        else:
+            mixed = hashed_names(names, "publisher", batch.publisher) * _MIX
+            mixed = (mixed ^ hashed_names(names, "topic", batch.topic)) * _MIX
+            places = ((mixed ^ batch.qos.astype(np.uint64)) * _MIX >> np.uint64(33)) % np.uint64(self.count)
+            concerned = has_fifo if role == BY_FIFO else has_fifo | is_answer
+        found: IntArray = np.where(concerned, places.astype(np.int64), NOWHERE)
+        found[~has_fifo & ~is_answer] = EVERYWHERE
+        if role == BY_SUBSCRIBER:  # whoever may have a copy
+            found[(batch.kind == EventKind.PUBLISH) & (batch.dup > 0)] = EVERYWHERE
+        return found
+
+
+EVERYWHERE, NOWHERE = -1, -2
+PACKED = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+def hashed_names(names: Names, column: str, codes: IntArray) -> npt.NDArray[np.uint64]:
+    """A number for each code of a column that depends on the name alone: files number their names each for
+    themselves."""
+    table = names.table(column)
+    assert table is not None
+    if table.numeric:
+        return codes.astype(np.uint64)
+    digests = [int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") for name in table.names]
+    hashed: npt.NDArray[np.uint64] = np.array([*digests, 0], np.uint64)[codes]
+    return hashed
 
 
 def rows_about(findings: list[Finding], path: str) -> list[pa.RecordBatch]:
@@ -340,77 +410,29 @@ def _spread(session: SparkSession, work: Sequence[Any]) -> Any:
 def _shuffled(
     parts: HistoryParts, question: Question, laws: tuple[str, ...], session: SparkSession, roles: tuple[str, ...]
 ) -> list[PartResult]:
-    """Each row to the parts that need it, sorted by event: one exchange for all roles."""
-    from pyspark.sql import functions as F  # noqa: N812 - its customary name
-
-    frame = session.read.parquet(*(str(file.absolute()) for file in parts.files))
-    if parts.keyed:  # rows without a logical FIFO lie in every part
-        frame = frame.dropDuplicates(["event_id"])
-    for name in ("publisher", "topic", "qos", "subscriber"):
-        if name not in frame.columns:
-            frame = frame.withColumn(name, F.lit(None).cast("string" if name != "qos" else "tinyint"))
-    end_us = parts.end_us if parts.end_us is not None else frame.agg(F.max("time_us")).collect()[0][0]
-    count = max(2, session.sparkContext.defaultParallelism * 2)
-    everywhere = [F.lit(number) for number in range(count * len(roles))]
-    is_answer = F.col("kind").isin([kind.label for kind in ANSWERS])
-    is_again = (F.col("kind") == EventKind.PUBLISH.label) & (
-        F.coalesce(F.col("dup"), F.lit(False)) if "dup" in frame.columns else F.lit(False)
-    )
-    nowhere = F.array().cast("array<int>")
-    places: list[Any] = []
-    for number, role in enumerate(roles):
-        key = ["subscriber"] if role == BY_SUBSCRIBER else ["publisher", "topic", "qos"]
-        hashed = F.pmod(F.xxhash64(*(F.col(name).cast("string") for name in key)), F.lit(count)).cast("int")
-        place = hashed + F.lit(number * count)
-        concerned = (is_answer | (F.col("publisher").isNotNull() & F.col("subscriber").isNotNull())) if (
-            role == BY_SUBSCRIBER
-        ) else F.col("publisher").isNotNull() if role == BY_FIFO else F.lit(True)  # fmt: skip
-        to_one = F.when(concerned, F.array(place)).otherwise(nowhere)
-        of_role = F.array(*everywhere[number * count : (number + 1) * count])
-        # Whoever may have a copy.
-        places.append(F.when(is_again, of_role).otherwise(to_one) if role == BY_SUBSCRIBER else to_one)
-    keyed_row = is_answer | F.col("publisher").isNotNull()
-    targets = F.when(keyed_row, F.flatten(F.array(*places))).otherwise(F.array(*everywhere))
-    spread = frame.withColumn("part", F.explode(targets))
-    columns = [column for column in spread.columns if column != "part"]
-    ordered = spread.repartitionById(count * len(roles), "part").sortWithinPartitions("part", "event_id")
+    """Each row to the parts that need it: one exchange for all roles, of packed columns, which the JVM leaves as they
+    are."""
+    files = [str(file.absolute()) for file in parts.files]
+    end_us = parts.end_us if parts.end_us is not None else max(_spread(session, files).map(_end_us).collect())
+    least = session.sparkContext.defaultParallelism * 2
+    dealer = Dealer(roles, max(2, least, parts.rows // ROWS_PER_PART))
     tasks = [Task.of(question, laws, end_us, role) for role in roles]
 
-    def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number, rows in _by_part(batches):
-            result = judge_rows(tasks[number // count], f"part {number}", (batch.select(columns) for batch in rows))
-            if result is not None:
-                yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(result)]})
+    def judged(dealt: Iterable[tuple[int, bytes]]) -> Iterator[PartResult]:
+        by_part: dict[int, list[bytes]] = {}
+        for number, rows in dealt:
+            by_part.setdefault(number, []).append(rows)
+        for number, packed in by_part.items():
+            yield judge_rows(tasks[number // dealer.count], f"part {number}", packed, parts.keyed)
 
-    return [pickle.loads(row["result"]) for row in ordered.mapInArrow(judged, "result binary").collect()]
+    dealt = _spread(session, files).flatMap(dealer.pack).partitionBy(dealer.count * len(roles), lambda part: part)
+    results: list[PartResult] = dealt.mapPartitions(judged).collect()
+    return results
 
 
-def _by_part(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
-    """Runs of equal `part` in sorted batches."""
-    import pyarrow.compute as pc
-
-    def pieces() -> Iterator[tuple[int, pa.RecordBatch]]:
-        for batch in batches:
-            part, start = batch.column("part"), 0
-            ends = [*pc.indices_nonzero(pc.not_equal(part[1:], part[:-1])).to_pylist(), len(part) - 1]
-            for end in ends if len(part) else ():
-                yield part[end].as_py(), batch.slice(start, end + 1 - start)
-                start = end + 1
-
-    stream = pieces()
-    ahead = next(stream, None)
-    while ahead is not None:
-        number = ahead[0]
-
-        def run(number: int = number) -> Iterator[pa.RecordBatch]:
-            nonlocal ahead
-            while ahead is not None and ahead[0] == number:
-                yield ahead[1]
-                ahead = next(stream, None)
-
-        rows = run()
-        yield number, rows
-        deque(rows, maxlen=0)  # whatever was left unread
+def _end_us(path: str) -> int:
+    """The time of the last row of a file whose statistics do not tell it."""
+    return int(pq.read_table(path, columns=["time_us"]).column(0).to_numpy().max(initial=0))
 
 
 def _verdicts(results: list[PartResult], laws: tuple[str, ...], work: dict[str, float]) -> list[Verdict]:

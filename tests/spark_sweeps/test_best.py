@@ -220,11 +220,13 @@ def test_a_question_that_makes_no_sense_is_one_line(more, change, told, sweep_fi
 
 
 def test_a_metric_that_no_run_shows_is_told_after_the_first_of_them(sweep_file):
-    path = sweep_file(
-        station(runs=200).replace('minimise = "ms"', 'minimise = "mz"').replace("batch = 8", "batch = 150")
-    )
-    for options in (["--engine", "pool"], ["--dry-run"]):
-        ended = orderlab("sweep", path, *options)
+    text = station(runs=200).replace('minimise = "ms"', 'minimise = "mz"').replace("batch = 8", "batch = 150")
+    path = sweep_file(text)
+    known = "[base]\nproducers = 2\nlinger = 1.0\ncure = 'lua'"
+    for told in (path, sweep_file(text.replace("[question]", f"{known}\n[question]", 1), "known.toml")):
+        ended = orderlab(
+            "sweep", told, *(["--engine", "pool"] if told == path else ["--dry-run", "--output", "elsewhere"])
+        )
         assert ended.returncode == 2
         assert 'no metric "mz" in the first runs; known here: ms, p99_ms' in " ".join(ended.stderr.split())
     (rows,) = path.parent.glob("out/batch-0000/rows")
