@@ -300,15 +300,16 @@ class Dealer:
         if not batches:
             return
         batch = History(tuple(batches), names).joined()
+        rows = to_arrow(batch, names)
+        rows = rows.select([name for name in rows.schema.names if rows.column(name).null_count < len(batch)])
         for number, role in enumerate(self.roles):
             places = self.places(batch, names, role)
             for place in range(self.count):
-                mine = (places == place) | (places == EVERYWHERE)
-                if mine.any():
-                    rows = to_arrow(batch.select(mine), names)
+                mine = np.flatnonzero((places == place) | (places == EVERYWHERE))
+                if len(mine):
                     sink = pa.BufferOutputStream()
                     with pa.ipc.new_stream(sink, rows.schema, options=PACKED) as stream:
-                        stream.write_batch(rows)
+                        stream.write_batch(rows.take(pa.array(mine)))
                     yield number * self.count + place, sink.getvalue().to_pybytes()
 
     def places(self, batch: EventBatch, names: Names, role: str) -> IntArray:
@@ -323,11 +324,11 @@ class Dealer:
             mixed = (mixed ^ hashed_names(names, "topic", batch.topic)) * _MIX
             places = ((mixed ^ batch.qos.astype(np.uint64)) * _MIX >> np.uint64(33)) % np.uint64(self.count)
             concerned = has_fifo if role == BY_FIFO else has_fifo | is_answer
-        found: IntArray = np.where(concerned, places.astype(np.int64), NOWHERE)
-        found[~has_fifo & ~is_answer] = EVERYWHERE
+        part: IntArray = np.where(concerned, places.astype(np.int64), NOWHERE)
+        part[~has_fifo & ~is_answer] = EVERYWHERE
         if role == BY_SUBSCRIBER:  # whoever may have a copy
-            found[(batch.kind == EventKind.PUBLISH) & (batch.dup > 0)] = EVERYWHERE
-        return found
+            part[(batch.kind == EventKind.PUBLISH) & (batch.dup > 0)] = EVERYWHERE
+        return part
 
 
 EVERYWHERE, NOWHERE = -1, -2
@@ -413,8 +414,9 @@ def _shuffled(
     """Each row to the parts that need it: one exchange for all roles, of packed columns, which the JVM leaves as they
     are."""
     files = [str(file.absolute()) for file in parts.files]
-    end_us = parts.end_us if parts.end_us is not None else max(_spread(session, files).map(_end_us).collect())
-    least = session.sparkContext.defaultParallelism * 2
+    spread = _spread(session, files)
+    end_us = parts.end_us if parts.end_us is not None else max(spread.map(_end_us).collect())
+    least = spread.context.defaultParallelism * 2
     dealer = Dealer(roles, max(2, least, parts.rows // ROWS_PER_PART))
     tasks = [Task.of(question, laws, end_us, role) for role in roles]
 
@@ -425,7 +427,7 @@ def _shuffled(
         for number, packed in by_part.items():
             yield judge_rows(tasks[number // dealer.count], f"part {number}", packed, parts.keyed)
 
-    dealt = _spread(session, files).flatMap(dealer.pack).partitionBy(dealer.count * len(roles), lambda part: part)
+    dealt = spread.flatMap(dealer.pack).partitionBy(dealer.count * len(roles), lambda part: part)
     results: list[PartResult] = dealt.mapPartitions(judged).collect()
     return results
 

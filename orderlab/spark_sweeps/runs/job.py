@@ -359,8 +359,8 @@ def insist_on_needs(path: Path, needs: Sequence[str], shown: Collection[str]) ->
     either."""
     missing = [name for name in needs if shown and name not in shown]
     if missing:
-        told = did_you_mean(missing[0], tuple(sorted(shown)))
-        raise InputError(f'{path}: no metric "{missing[0]}" in the first runs; {told}')
+        close = did_you_mean(missing[0], tuple(sorted(shown)))
+        raise InputError(f'{path}: no metric "{missing[0]}" in the first runs; {close}')
 
 
 class _Recorded:
