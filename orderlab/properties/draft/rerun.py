@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from orderlab.model.errors import InputError
-from orderlab.properties.draft.contractless import Breach, Examination, FirstVerdict, ProbeStep, StoredState
+from orderlab.properties.draft.contractless import (
+    PAGE_MAX,
+    SMALL_PAGE,
+    Breach,
+    Examination,
+    FirstVerdict,
+    ProbeStep,
+    StoredState,
+)
 from orderlab.properties.draft.facts import Facts, all_facts
 from orderlab.properties.draft.probing import Bench, Foreign, ProbeCall, Probed, ProbeRun, probed, shape_of, source_run
 from orderlab.properties.export.transcript import Move, commands_between, shown_keys
@@ -22,7 +30,7 @@ from orderlab.sim.redis.backends import Backend, KernelBackend
 from orderlab.sim.redis.replies import ErrorReply, Reply
 from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.redis.versions import DEFAULT, ServerVersion
-from orderlab.sim.stores.binding.lua_text import pages_in
+from orderlab.sim.stores.binding.lua_text import pages_in, with_pages
 
 
 def witness_of(breach: Breach, path: str, version: str, is_read_only: bool) -> dict[str, Any]:
@@ -167,7 +175,8 @@ class Rerun:
     def _grows_past_pages(self, call: ProbeCall) -> bool:
         """Whether more is stored in the three runs than the script takes at once, or validation finds that it grows
         past its largest page all the same."""
-        if not pages_in({call.script.source}):
+        source = call.script.source
+        if not pages_in({source}) and with_pages(source, PAGE_MAX, SMALL_PAGE) == source:
             return True
         bench = Bench(KernelBackend(version=self.version))
         verdict = FirstVerdict(probed([*self.facts.values()], bench), self.version)
