@@ -220,7 +220,7 @@ def _dry_run(file: Path, options: SweepOptions, as_json: bool) -> None:
     found = preview(plan, cores())
     if asked is not None:
         ended = [run.result for run in found.pilot if run.result is not None and run.result.outcome != "violated"]
-        insist_on_needs(file, needs_of(asked), {name for result in ended for name in result.metrics})
+        insist_on_needs(str(file), needs_of(asked), {name for result in ended for name in result.metrics})
     if as_json:
         shown: dict[str, Any] = {
             "file": str(file),

@@ -228,7 +228,9 @@ def test_a_metric_that_no_run_shows_is_told_after_the_first_of_them(sweep_file):
             "sweep", told, *(["--engine", "pool"] if told == path else ["--dry-run", "--output", "elsewhere"])
         )
         assert ended.returncode == 2
-        assert 'no metric "mz" in the first runs; known here: ms, p99_ms' in " ".join(ended.stderr.split())
+        assert 'no metric "mz"; known here: ms, p99_ms (none of the first runs shows it)' in " ".join(
+            ended.stderr.split()
+        )
     (rows,) = path.parent.glob("out/batch-0000/rows")
     assert len(list(rows.glob("*.parquet"))) < 10
 

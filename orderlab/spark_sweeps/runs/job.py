@@ -266,7 +266,8 @@ class _Sweeping:
             for row in table.to_pylist():
                 if row["status"] == "ok" and row["outcome"] in (None, "holds"):
                     shown.update(name for name, _ in row["metrics"] or ())
-        insist_on_needs(self.path, self.needs, shown)
+        key = "" if self.sweep.replications.until is None else ": replications.until.metric"
+        insist_on_needs(f"{self.path}{key}", self.needs, shown)
         self.needs = () if shown else self.needs
 
     def _tick(self) -> bool:
@@ -354,13 +355,13 @@ class _Sweeping:
         )
 
 
-def insist_on_needs(path: Path, needs: Sequence[str], shown: Collection[str]) -> None:
+def insist_on_needs(place: str, needs: Sequence[str], shown: Collection[str]) -> None:
     """Raise InputError where the first sound runs show numbers, and not one that is asked of each: the others would not
     either."""
     missing = [name for name in needs if shown and name not in shown]
     if missing:
         close = did_you_mean(missing[0], tuple(sorted(shown)))
-        raise InputError(f'{path}: no metric "{missing[0]}" in the first runs; {close}')
+        raise InputError(f'{place}: no metric "{missing[0]}"; {close} (none of the first runs shows it)')
 
 
 class _Recorded:
