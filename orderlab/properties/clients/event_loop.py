@@ -21,11 +21,10 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from orderlab.properties.clients import lanes
+from orderlab.properties.clients.execution import Execution, current, lane_here
 from orderlab.properties.clients.footprints import PUBSUB
 from orderlab.properties.clients.gate import encoded, parts
 from orderlab.properties.clients.lane import Lane, Op
-from orderlab.properties.clients.lanes import Execution
 from orderlab.properties.clients.places import place_of
 from orderlab.properties.clients.wiring import Argv, ShardLink, carry, converted, decoder, has_data, port_of
 from orderlab.sim.redis.blocking import Waiting
@@ -152,7 +151,7 @@ _IDLE: Final = Op("idle", None, lambda: False)
 
 def _new_event_loop(kept: Callable[[], Any]) -> Callable[[], Any]:
     def new_event_loop() -> Any:
-        execution = lanes.current.execution
+        execution = current.execution
         return kept() if execution is None or execution.lane is None else LaneLoop(execution)
 
     return new_event_loop
@@ -164,7 +163,7 @@ def _new_event_loop(kept: Callable[[], Any]) -> Callable[[], Any]:
 async def _linked(connection: Any) -> ShardLink:
     """The link of a connection in the execution that goes on; made where there is none."""
     link = getattr(connection, WRITER, None)
-    execution = lanes.current.execution
+    execution = current.execution
     if type(link) is ShardLink and link.execution is execution:
         return link
     link = ShardLink(execution, int(connection.db or 0), int(connection.protocol or 2), port_of(connection))
@@ -239,43 +238,43 @@ def _methods(original: type) -> dict[str, Any]:
     kept: dict[str, Any] = {name: getattr(original, name) for name in _REPLACED}
 
     async def connect(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if lanes.lane_here() is None:
+        if lane_here() is None:
             return await kept["connect"](self, *args, **kwargs)
         await _linked(self)
 
     async def connect_check_health(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if lanes.lane_here() is None:
+        if lane_here() is None:
             return await kept["connect_check_health"](self, *args, **kwargs)
         await _linked(self)
 
     def pack_command(self: Any, *args: Any) -> Any:
-        return [encoded(self, args)] if lanes.lane_here() is not None else kept["pack_command"](self, *args)
+        return [encoded(self, args)] if lane_here() is not None else kept["pack_command"](self, *args)
 
     def pack_commands(self: Any, commands: Any) -> Any:
-        if lanes.lane_here() is None:
+        if lane_here() is None:
             return kept["pack_commands"](self, commands)
         return [encoded(self, each) for each in commands]
 
     async def send_packed_command(self: Any, command: Any, check_health: bool = True) -> Any:
-        if lanes.lane_here() is None:
+        if lane_here() is None:
             return await kept["send_packed_command"](self, command, check_health)
         await _send(self, command)
 
     async def can_read_destructive(self: Any) -> Any:
-        if lanes.lane_here() is None:
+        if lane_here() is None:
             return await kept["can_read_destructive"](self)
         return has_data(await _linked(self))
 
     async def can_read(self: Any) -> Any:
-        if lanes.lane_here() is None:
+        if lane_here() is None:
             return await kept["can_read"](self)
         return has_data(await _linked(self))
 
     async def check_health(self: Any) -> Any:
-        return None if lanes.lane_here() is not None else await kept["check_health"](self)
+        return None if lane_here() is not None else await kept["check_health"](self)
 
     async def read_response(self: Any, disable_decoding: bool = False, timeout: Any = None, **kwargs: Any) -> Any:
-        if lanes.lane_here() is None:
+        if lane_here() is None:
             return await kept["read_response"](self, disable_decoding, timeout, **kwargs)
         wanted = self.socket_timeout if timeout is None else None if timeout == math.inf else timeout
         response = await _receive(self, wanted, timeout is not None, decoder(self, disable_decoding))

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
-from orderlab.properties.clients import lanes
+from orderlab.properties.clients.execution import current, lane_here
 from orderlab.properties.clients.virtual import LaneLock
 
 _USED: Final = "_orderlab_execution"
@@ -25,7 +25,7 @@ class InOrder(dict[Any, None]):
 
 def _submit(kept: Callable[..., Any]) -> Callable[..., Any]:
     def submit(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        execution = lanes.current.execution
+        execution = current.execution
         if execution is None or execution.lane is None:
             return kept(self, *args, **kwargs)
         used = vars(self).get(_USED)
@@ -43,7 +43,7 @@ def _submit(kept: Callable[..., Any]) -> Callable[..., Any]:
 def _run(kept: Callable[..., Any]) -> Callable[..., Any]:
     def run(self: Any, *args: Any) -> None:
         kept(self, *args)
-        lane = lanes.lane_here()
+        lane = lane_here()
         if lane is not None:
             lane.calls += 1
 
@@ -52,7 +52,7 @@ def _run(kept: Callable[..., Any]) -> Callable[..., Any]:
 
 def finished(client: str) -> None:
     """Do what a process does at its end: let the pools of ``client`` do what they were handed."""
-    for owner, reference in tuple(lanes.current.execution.pools):
+    for owner, reference in tuple(current.execution.pools):
         pool = reference()
         if owner == client and pool is not None:
             pool.shutdown()

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from orderlab.model.contracts.base import Contract
+from orderlab.properties.clients.execution import Execution
 from orderlab.properties.clients.footprints import Touched
 from orderlab.properties.clients.gate import Lane, Run, current
 from orderlab.properties.clients.history import OperationHistory
-from orderlab.properties.clients.lanes import Execution
 from orderlab.sim.redis.backends.backend import FIRST_MS
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 from orderlab.model.contracts.base import SPECIFICATION, Call, Contract
 from orderlab.model.contracts.judge import Judge
 from orderlab.model.errors import InputError, did_you_mean
-from orderlab.properties.clients.lanes import Execution
+from orderlab.properties.clients.execution import Execution
 from orderlab.sim.stores.binding.loader import check_promises, load_binding
 from orderlab.sim.stores.binding.schema import CONTRACTS
 

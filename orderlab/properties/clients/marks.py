@@ -9,9 +9,9 @@ from typing import Any
 
 from orderlab.model.contracts.base import Contract
 from orderlab.model.errors import InputError
+from orderlab.properties.clients.execution import Execution
 from orderlab.properties.clients.history import OperationHistory
 from orderlab.properties.clients.lane import Lane, Op
-from orderlab.properties.clients.lanes import Execution
 
 
 class MarkViolation(Exception):

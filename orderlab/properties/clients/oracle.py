@@ -14,8 +14,8 @@ from typing import Final
 
 import redis as redis_py
 
+from orderlab.properties.clients.execution import Execution
 from orderlab.properties.clients.lane import Choice, Op
-from orderlab.properties.clients.lanes import Execution
 from orderlab.properties.clients.runs import Ending, FinishedRun, carried_out
 from orderlab.properties.clients.scenario import Scenario
 from orderlab.properties.clients.troubles import is_condition

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
+from orderlab.properties.clients.execution import POLLS_MAX, Execution
 from orderlab.properties.clients.footprints import StepFootprint
 from orderlab.properties.clients.lane import Choice, Unstable
-from orderlab.properties.clients.lanes import POLLS_MAX, Execution
 from orderlab.properties.clients.runs import FinishedRun, carried_out
 from orderlab.properties.clients.scenario import Scenario
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 from orderlab.model.contracts.base import SPECIFICATION
 from orderlab.model.errors import InputError, did_you_mean
 from orderlab.model.verdict import Outcome as Decision
+from orderlab.properties.clients.execution import POLLS_MAX
 from orderlab.properties.clients.lane import Choice, LaneStep, Unstable
-from orderlab.properties.clients.lanes import POLLS_MAX
 from orderlab.properties.clients.oracle import Serial, judged, serial
 from orderlab.properties.clients.orders import (
     CHECKED_EVERY,

@@ -19,9 +19,9 @@ import redis
 import redis.asyncio
 
 from orderlab.model.errors import InputError
-from orderlab.properties.clients import event_loop, executors, lanes, straight, virtual, wiring
+from orderlab.properties.clients import event_loop, executors, straight, virtual, wiring
+from orderlab.properties.clients.execution import Chooser, Execution, current
 from orderlab.properties.clients.lane import Choice, Killed
-from orderlab.properties.clients.lanes import Chooser, Execution
 from orderlab.properties.clients.marks import ClientMarks, Marks, MarkViolation
 from orderlab.properties.clients.nodes import HOST
 from orderlab.properties.clients.places import place_of
@@ -70,12 +70,12 @@ def controlled() -> Iterator[None]:
         *(*event_loop.replacements(), *executors.replacements()),
     ]
     with virtual.installed(changes), _ended_by_signals(), _real_waits_told():
-        outer, lanes.current.is_controlled = lanes.current.is_controlled, True
+        outer, current.is_controlled = current.is_controlled, True
         try:
             yield
         finally:
             gc.collect()  # what clients left behind and nobody refers to finds no server any more
-            lanes.current.is_controlled = outer
+            current.is_controlled = outer
 
 
 @contextmanager
@@ -87,7 +87,7 @@ def _ended_by_signals() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
 
     def ending(number: int, frame: Any) -> None:
-        execution, handler = lanes.current.execution, before[signal.Signals(number)]
+        execution, handler = current.execution, before[signal.Signals(number)]
         assert callable(handler)
         try:
             handler(number, frame)
@@ -123,7 +123,7 @@ def _real_waits_told() -> Iterator[None]:
 
     def look(number: int, frame: Any) -> None:
         nonlocal seen, count, taken_s
-        execution = lanes.current.execution
+        execution = current.execution
         here = (execution and execution.lane, len(execution.choices) if execution is not None else 0)
         used_s, taken_s = time.process_time() - taken_s, time.process_time()
         count = count + 1 if here == seen and here[0] is not None and used_s < STILL_S / 100 else 0
@@ -191,7 +191,7 @@ def carried_out(
 
 def _completed(function: Callable[..., Any], at: ClientMarks | None) -> Any:
     """What a function of a scenario returns; of one that is ``async def``, what its event loop brings about."""
-    execution = lanes.current.execution
+    execution = current.execution
     if execution.nodes is not None:
         kind: Any = redis.asyncio.RedisCluster if _is_async(function) else redis.RedisCluster
         client = kind(host=HOST, port=FIRST_PORT)
@@ -246,7 +246,7 @@ def _check(execution: Execution, marks: Marks) -> None:
 
 def _judge(execution: Execution, marks: Marks, law: str, check: Callable[..., Any]) -> None:
     """Ask ``check``, in a connection of its own that no lane sees."""
-    outer, lanes.current.execution = lanes.current.execution, execution
+    outer, current.execution = current.execution, execution
     hub, touched, is_stuck = execution.hub, execution.touched, execution.is_stuck
     try:
         gathered: list[Any] = []
@@ -258,7 +258,7 @@ def _judge(execution: Execution, marks: Marks, law: str, check: Callable[..., An
     except Killed:
         pass
     finally:
-        lanes.current.execution = outer
+        current.execution = outer
         execution.hub, execution.touched, execution.is_stuck = hub, touched, is_stuck
 
 

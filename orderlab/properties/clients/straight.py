@@ -18,10 +18,9 @@ import redis.utils
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
-from orderlab.properties.clients import lanes
+from orderlab.properties.clients.execution import Execution, current
 from orderlab.properties.clients.footprints import is_of_one_key
 from orderlab.properties.clients.lane import Op
-from orderlab.properties.clients.lanes import Execution
 from orderlab.properties.clients.wiring import ShardLink, converted
 from orderlab.sim.redis.registry import find
 from orderlab.sim.redis.replies import ErrorReply, Status
@@ -127,7 +126,7 @@ _CONNECTIONS: Final = (redis.Connection, redis.SSLConnection, redis.UnixDomainSo
 
 def _execute_command(kept: Callable[..., Any]) -> Callable[..., Any]:
     def execute_command(self: Any, *args: Any, **options: Any) -> Any:
-        execution = lanes.current.execution
+        execution = current.execution
         if execution is None:
             return kept(self, *args, **options)
         lane = execution.lane

@@ -21,8 +21,8 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
 from orderlab.model.errors import InputError
-from orderlab.properties.clients import lanes
 from orderlab.properties.clients.draws import draws_replaced
+from orderlab.properties.clients.execution import current, lane_here
 from orderlab.properties.clients.lane import Op
 
 _real_time, _real_sleep = time.time, time.sleep
@@ -33,7 +33,7 @@ _real_current, _real_ident = threading.current_thread, threading.get_ident
 
 def sleep(seconds: float) -> None:
     """``time.sleep``."""
-    execution = lanes.current.execution
+    execution = current.execution
     if execution is None or execution.lane is None:
         return _real_sleep(seconds)
     execution.pend(Op("sleep", seconds, lambda: False, execution.now_us + max(0, round(seconds * 1e6))))
@@ -41,7 +41,7 @@ def sleep(seconds: float) -> None:
 
 def _clock(real: Callable[[], Any], of_us: Callable[[int], Any], of_day: bool = False) -> Callable[[], Any]:
     def read() -> Any:
-        execution = lanes.current.execution
+        execution = current.execution
         if execution is None or execution.lane is None:
             return real()
         execution.has_told_time |= of_day
@@ -60,7 +60,7 @@ def _told(real: Callable[..., Any], at: int) -> Callable[..., Any]:
 
     def tell(*args: Any) -> Any:
         is_told = len(args) > at and args[at] is not None
-        if is_told or lanes.lane_here() is None:
+        if is_told or lane_here() is None:
             return real(*args)
         return real(*args[:at], time.time() if is_of_seconds else time.localtime())
 
@@ -73,7 +73,7 @@ class VirtualDatetime(_RealDatetime):  # type: ignore[misc]
     @classmethod
     def now(cls, tz: Any = None) -> Any:
         """The lane's clock."""
-        execution = lanes.current.execution
+        execution = current.execution
         if execution is None or execution.lane is None:
             return _RealDatetime.now(tz)
         execution.has_told_time = True
@@ -108,7 +108,7 @@ class LaneLock:
             self._made = vars(self).setdefault("_kept", self._reals[self.reentrant]())  # one, whoever comes at once
         return self._made
 
-    def _here(self, here: Any = lanes.current) -> Any:
+    def _here(self, here: Any = current) -> Any:
         execution = here.execution  # kept: pools are also closed when modules are gone
         if execution is None or execution.lane is None:
             return None
@@ -184,7 +184,7 @@ class Local(_RealLocal):  # type: ignore[misc]
     """``threading.local``: a lane has its own values."""
 
     def __getattribute__(self, name: str) -> Any:
-        lane = lanes.lane_here()
+        lane = lane_here()
         if lane is None or name.startswith("__"):
             return super().__getattribute__(name)
         own = lane.locals.get(id(self), {})
@@ -193,7 +193,7 @@ class Local(_RealLocal):  # type: ignore[misc]
         return super().__getattribute__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        lane = lanes.lane_here()
+        lane = lane_here()
         if lane is None:
             super().__setattr__(name, value)
         else:
@@ -201,7 +201,7 @@ class Local(_RealLocal):  # type: ignore[misc]
             lane.locals.setdefault(0, {})[str(id(self))] = self  # kept, so that its id stays its own
 
     def __delattr__(self, name: str) -> None:
-        lane = lanes.lane_here()
+        lane = lane_here()
         if lane is None:
             super().__delattr__(name)
         elif name in lane.locals.get(id(self), {}):
@@ -214,7 +214,7 @@ _real_start, _real_join, _real_alive = threading.Thread.start, threading.Thread.
 
 
 def _start(self: Any) -> None:
-    execution = lanes.current.execution
+    execution = current.execution
     if execution is None or execution.lane is None:
         return _real_start(self)
     self._lane = execution.add(self.run, "", bool(self.daemon))
@@ -222,7 +222,7 @@ def _start(self: Any) -> None:
 
 
 def _join(self: Any, timeout: float | None = None) -> None:
-    execution = lanes.current.execution
+    execution = current.execution
     lane = getattr(self, "_lane", None)
     if execution is None or lane is None:
         return _real_join(self, timeout)
@@ -237,22 +237,22 @@ def _is_alive(self: Any) -> bool:
 
 
 def _current_thread() -> Any:
-    lane = lanes.lane_here()
+    lane = lane_here()
     return getattr(lane, "thread", None) or _real_current()
 
 
 def _get_ident() -> int:
-    lane = lanes.lane_here()
-    return _real_ident() if lane is None else 1_000_000 + sorted(lanes.current.execution.lanes).index(lane.name)
+    lane = lane_here()
+    return _real_ident() if lane is None else 1_000_000 + sorted(current.execution.lanes).index(lane.name)
 
 
 _real_enabled = logging.Logger.isEnabledFor
 
 
 def _is_enabled_for(self: logging.Logger, level: int) -> bool:
-    lane = lanes.lane_here()
+    lane = lane_here()
     # Thousands of executions would say the same again; and in a lane that is ended what is raised is no trouble.
-    is_shown = lane is None or (lanes.current.execution.recording and not lane.kills)
+    is_shown = lane is None or (current.execution.recording and not lane.kills)
     return is_shown and _real_enabled(self, level)
 
 
@@ -260,7 +260,7 @@ def _refusing(real: Callable[..., Any], does: str) -> Callable[..., Any]:
     """What cannot be put in order, in place of which a lane is told so and the scenario cannot be judged."""
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
-        execution = lanes.current.execution
+        execution = current.execution
         if execution is None or execution.lane is None:
             return real(*args, **kwargs)
         about = f" ({args[1]!r:.60})" if len(args) > 1 else ""
@@ -287,7 +287,7 @@ def _replacements() -> list[tuple[Any, str, Any]]:
         *clocks,
         (time, "sleep", sleep),
         (datetime, "datetime", VirtualDatetime),
-        *draws_replaced(lanes.lane_here),
+        *draws_replaced(lane_here),
         (threading, "Lock", LaneLock),
         (threading, "_allocate_lock", LaneLock),
         (threading, "RLock", RLock),

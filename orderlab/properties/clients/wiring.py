@@ -17,11 +17,10 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from orderlab.properties.clients import lanes
+from orderlab.properties.clients.execution import Current, Execution, current, lane_here
 from orderlab.properties.clients.footprints import PUBSUB
 from orderlab.properties.clients.gate import encoded, parts
 from orderlab.properties.clients.lane import Killed, Lane, Op
-from orderlab.properties.clients.lanes import Execution
 from orderlab.properties.clients.troubles import befallen
 from orderlab.sim.redis.blocking import Waiting
 from orderlab.sim.redis.client import Client
@@ -38,7 +37,7 @@ class NobodyThere(RedisConnectionError):
 
 def refuse_outside() -> None:
     """Raise NobodyThere between executions: else a client that is freed then would find a real server."""
-    if lanes.current.is_controlled:
+    if current.is_controlled:
         raise NobodyThere("the client's execution is over")
 
 
@@ -82,7 +81,7 @@ class ShardLink:
     async def wait_closed(self) -> None:
         """As a stream."""
 
-    def close(self, here: lanes.Current = lanes.current) -> None:
+    def close(self, here: Current = current) -> None:
         """As a socket: the server notices. ``here``: kept, as clients are also closed when modules are gone."""
         if self.execution is here.execution:
             self.execution.shard.disconnect(self.client)
@@ -91,7 +90,7 @@ class ShardLink:
 def linked(connection: Any) -> ShardLink:
     """The link of a connection in the execution that goes on; made where there is none."""
     link = vars(connection).get(SOCKET)
-    execution = lanes.current.execution
+    execution = current.execution
     if type(link) is ShardLink and link.execution is execution:
         return link
     link = ShardLink(execution, int(connection.db or 0), int(connection.protocol or 2), port_of(connection))
@@ -238,37 +237,37 @@ def _sync_methods(original: type) -> dict[str, Any]:
     kept = {name: getattr(original, name) for name in _REPLACED}
 
     def connect(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if lanes.lane_here() is not None:
+        if lane_here() is not None:
             return linked(self) and None
         refuse_outside()
         return kept["connect"](self, *args, **kwargs)
 
     def connect_check_health(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if lanes.lane_here() is not None:
+        if lane_here() is not None:
             return linked(self) and None
         refuse_outside()
         return kept["connect_check_health"](self, *args, **kwargs)
 
     def pack_command(self: Any, *args: Any) -> Any:
-        return [encoded(self, args)] if lanes.lane_here() is not None else kept["pack_command"](self, *args)
+        return [encoded(self, args)] if lane_here() is not None else kept["pack_command"](self, *args)
 
     def pack_commands(self: Any, commands: Iterable[Any]) -> Any:
-        if lanes.lane_here() is None:
+        if lane_here() is None:
             return kept["pack_commands"](self, commands)
         return [encoded(self, each) for each in commands]
 
     def send_command(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if lanes.lane_here() is None:
+        if lane_here() is None:
             return kept["send_command"](self, *args, **kwargs)
         return send(self, (encoded(self, args),))
 
     def send_packed_command(self: Any, command: Any, check_health: bool = True) -> Any:
-        if lanes.lane_here() is None:
+        if lane_here() is None:
             return kept["send_packed_command"](self, command, check_health)
         return send(self, command)
 
     def can_read(self: Any, timeout: float | None = 0) -> bool:
-        execution = lanes.current.execution
+        execution = current.execution
         if execution is None or execution.lane is None:
             return bool(kept["can_read"](self, timeout))
         link = linked(self)
@@ -279,7 +278,7 @@ def _sync_methods(original: type) -> dict[str, Any]:
         return has_data(link)
 
     def read_response(self: Any, disable_decoding: bool = False, **kwargs: Any) -> Any:
-        if lanes.lane_here() is None:
+        if lane_here() is None:
             return kept["read_response"](self, disable_decoding, **kwargs)
         timeout = kwargs.get("timeout", _MISSING)
         if not isinstance(timeout, (int, float, type(None))):
@@ -290,7 +289,7 @@ def _sync_methods(original: type) -> dict[str, Any]:
         return response
 
     def check_health(self: Any) -> Any:
-        return None if lanes.lane_here() is not None else kept["check_health"](self)
+        return None if lane_here() is not None else kept["check_health"](self)
 
     def disconnect(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(self._sock, ShardLink):

@@ -14,9 +14,9 @@ pytest.importorskip("redis")
 import redis as redis_py
 
 from orderlab.clients import race
-from orderlab.properties.clients import lanes, straight, virtual, wiring
+from orderlab.properties.clients import straight, virtual, wiring
+from orderlab.properties.clients.execution import Execution, current
 from orderlab.properties.clients.footprints import is_of_one_key
-from orderlab.properties.clients.lanes import Execution
 from orderlab.properties.clients.orders import OrderSearch
 from orderlab.properties.clients.runs import controlled
 from orderlab.properties.clients.scenario import scenario
@@ -90,7 +90,7 @@ def test_a_fresh_client_is_one_of_redis_py_and_shares_nothing_that_changes() -> 
                 assert value is not getattr(theirs, name), name
     retries = [each.connection_pool.connection_kwargs.get("retry") for each in (fresh, other)]
     assert retries == [None, None] or retries[0] is not retries[1], "redis-py 5 has none"
-    assert lanes.current.execution is None
+    assert current.execution is None
 
 
 def test_texts_are_encoded_as_their_client_says() -> None:
