@@ -240,7 +240,7 @@ def test_one_node_of_three_stores_nothing_and_takes_nothing_over(dead: str, stor
     kept: list[tuple[list[int], list[int]]] = []
 
     def look() -> None:
-        kept.append(([one.shard.sequence for one in system.partitions], [one.leader for one in system.partitions]))
+        kept.append(([one.shard.sequence for one in system.shards], [one.leader for one in system.shards]))
 
     for at_us in (300_000, 499_000, 800_000):
         call_at(system.env, at_us, look)
