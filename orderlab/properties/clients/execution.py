@@ -110,6 +110,8 @@ class Execution:
         self.shard = cast(Shard, self.nodes) if masters else Shard(_scripts, server)
         self.shard.now_ms = FIRST_MS
         self.now_us = FIRST_MS * 1000
+        self.lapsed: set[bytes] = set()
+        """Keys that ended while time went by."""
         self.effects: list[Effect] = []
         self.shard.effects = self.effects
         self.seed = seed
@@ -476,6 +478,7 @@ class Execution:
         """Let time go by until then."""
         self.now_us = max(self.now_us, moment_us)
         self.shard.now_ms = self.now_us // 1000
+        self.lapsed.update(self.shard.lapsed())
         if self.shard.waits:
             self.shard.waits.time_out()
 

@@ -111,6 +111,10 @@ class Nodes:
         """When keys end, at all nodes."""
         return [at for shard in self.shards for at in shard.all_deadlines_ms()]
 
+    def lapsed(self) -> list[bytes]:
+        """Keys that are past their deadlines and still there, at all nodes."""
+        return [name for shard in self.shards for name in shard.lapsed()]
+
     @property
     def dirty(self) -> int:
         """How many changes there were."""

@@ -237,7 +237,8 @@ def _outcomes_of(scenario: Scenario, members: Sequence[int]) -> set[Ending]:
 def _difference(outcome: Ending, expected: Serial) -> str:
     near = min(expected.outcomes, key=lambda each: (len(set(each.keys) ^ set(outcome.keys)), repr(each)))
     text = [f"key {key} is {value}" for key, value in outcome.keys if (key, value) not in near.keys]
-    text += [f"key {key} is missing" for key, _ in near.keys if key not in dict(outcome.keys)]
+    gone = {key for key, _ in near.keys} - {key for key, _ in outcome.keys} - outcome.lapsed
+    text += [f"key {key} is missing" for key, _ in near.keys if key in gone]
     if outcome.ends != near.ends:  # all of them: it is their combination that no order has
         text += [f"client {number}: {end}" for number, end in enumerate(outcome.ends) if end != "None"]
     also = [f"{key} is {value}" for key, value in near.keys if (key, value) not in outcome.keys]

@@ -30,8 +30,14 @@ from orderlab.properties.clients.straight import fresh_client
 from orderlab.sim.redis.cluster import FIRST_PORT
 from orderlab.sim.redis.versions import DEFAULT
 
-_CLOCK: Final = re.compile(r"\b17000\d{5}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b")
-"""What the virtual clock says, in seconds or finer: outcomes do not differ by it."""
+_NO_OUTCOME: Final = re.compile(
+    r"(?<!\d)(?:17000\d{5}(?:\.\d+|\d{3}|\d{6}|\d{9})?"
+    r"|2023-?11-?1[4-6][T ]?\d\d:?\d\d:?\d\d(?:[.,]\d+)?"  # ISO 8601, and what is like it
+    r"|(?:Tue|Wed|Thu),? (?:1[4-6] Nov 2023 \d\d:\d\d:\d\d|Nov 1[4-6] \d\d:\d\d:\d\d 2023)"  # mail, ctime
+    r"|127\.0\.0\.1:3[23]\d{3})(?!\d)| at 0x[0-9a-f]+"
+)
+"""What outcomes do not differ by: what the virtual clock says, in seconds or finer, or as a date; the address of a
+connection, which is the number in which it came; that of an object."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +49,14 @@ class Ending:
     keys: tuple[tuple[str, str], ...]
     deadlines: tuple[int | None, ...] | None = None
     """When those keys end; None where time went by while the clients ran, as it does so otherwise in another order."""
+    lapsed: frozenset[str] = frozenset()
+    """Keys that were there and have ended by now."""
 
     def leaves_the_same(self, other: Ending) -> bool:
-        """Whether the keys are those of another ending."""
-        return self.keys == other.keys and (
-            None in (self.deadlines, other.deadlines) or self.deadlines == other.deadlines
-        )
+        """Whether the keys are those of another ending, but for what has ended in either."""
+        lapsed = self.lapsed | other.lapsed
+        mine, its = ([key for key in keys if key[0] not in lapsed] for keys in (self.keys, other.keys))
+        return mine == its and (None in (self.deadlines, other.deadlines) or self.deadlines == other.deadlines)
 
 
 @dataclass
@@ -283,11 +291,21 @@ def _outcome(execution: Execution, began_us: int) -> Ending:
             ends.append("killed" if lane.is_killed and not execution.is_stuck else "stuck")
         else:
             ends.append(_plain(lane.result))
+    frozen = execution.shard.freeze()
     keys, deadlines = [], []
-    for key, (kind, value, deadline) in sorted(execution.shard.freeze().items()):
-        keys.append((repr(key), _plain((str(kind), value, deadline is not None))))
+    for key, (kind, value, deadline) in sorted(frozen.items()):
+        keys.append((_named(key), _plain((str(kind), value, deadline is not None))))
         deadlines.append(deadline and deadline - began_us // 1000)
-    return Ending(tuple(ends), tuple(keys), tuple(deadlines) if execution.now_us == began_us else None)
+    return Ending(
+        tuple(ends),
+        tuple(keys),
+        tuple(deadlines) if execution.now_us == began_us else None,
+        frozenset(_named(key) for key in execution.lapsed if key not in frozen),
+    )
+
+
+def _named(key: bytes) -> str:
+    return _without_chance(repr(key))
 
 
 def _plain(value: Any) -> str:
@@ -299,9 +317,9 @@ def _plain(value: Any) -> str:
         raise InputError(
             f"a client returned what cannot be shown ({type(error).__name__}); return plain data"
         ) from None
-    return _without_clock(text)
+    return _without_chance(text)
 
 
 @lru_cache(maxsize=4096)
-def _without_clock(text: str) -> str:
-    return _CLOCK.sub("<time>", re.sub(r" at 0x[0-9a-f]+", "", text))
+def _without_chance(text: str) -> str:
+    return _NO_OUTCOME.sub("<...>", text)

@@ -31,7 +31,12 @@ from orderlab.properties.clients.gate import (
 from orderlab.properties.clients.gate_tasks import tasks_installed
 
 ORDERS_MAX = 24
-_CLOCK = re.compile(r"\b1[789]\d{8}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b| at 0x[0-9a-f]+")
+_NO_OUTCOME = re.compile(
+    r"(?<!\d)(?:1[789]\d{8}(?:\.\d+|\d{3}|\d{6}|\d{9})?"
+    r"|20\d\d-?\d\d-?\d\d[T ]?\d\d:?\d\d:?\d\d(?:[.,]\d+)?"
+    r"|[A-Z][a-z]{2},? (?:\d+ [A-Z][a-z]{2} 20\d\d \d\d:\d\d:\d\d|[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d 20\d\d))(?!\d)"
+    r"| at 0x[0-9a-f]+|127\.0\.0\.1:\d+"
+)
 
 
 NEAR_MS = 1000
@@ -107,7 +112,9 @@ def _end(lane: Lane | None) -> str:
 
 
 def _plain(value: Any) -> str:
-    return _CLOCK.sub("<time>", repr(sorted(value, key=repr)) if isinstance(value, (set, frozenset)) else repr(value))
+    return _NO_OUTCOME.sub(
+        "<...>", repr(sorted(value, key=repr)) if isinstance(value, (set, frozenset)) else repr(value)
+    )
 
 
 def _keys(server: Any) -> tuple[tuple[str, str], ...]:

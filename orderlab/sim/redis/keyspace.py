@@ -135,6 +135,15 @@ class Keyspace:
             ]
         return deadlines_ms
 
+    def lapsed(self) -> list[bytes]:
+        """The names of keys that are past their deadlines and still there, of all databases."""
+        return [
+            name_in(index, key)
+            for index, database in self.databases().items()
+            for key, at_ms in database.deadlines_ms.items()
+            if self.now_ms > at_ms
+        ]
+
     def is_past(self, name: bytes) -> bool:
         """``is_expired`` by the name of a key among those of all databases."""
         database, key = self.home_of(name)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from email.utils import formatdate
 from typing import Any
 
 import pytest
@@ -98,3 +101,38 @@ def test_a_deadline_that_no_order_one_after_the_other_leaves_is_a_violation() ->
     assert "key b'lease' ends after 11000 ms" in verdict.what
     for right in (renews, sleeps_and_renews):
         assert str(race(scenario(clients=2, setup=lease)(right)).outcome) == "holds"
+
+
+@pytest.mark.parametrize(
+    "stamp",
+    [
+        lambda: time.time(),
+        lambda: datetime.now(UTC).isoformat(),
+        lambda: formatdate(time.time()),
+        lambda: time.ctime(),
+    ],
+)
+def test_when_something_happened_is_no_outcome_however_it_is_written(stamp: Any) -> None:
+    """Who polls for a lock gets it later than who comes when it is free, and what was to end by then has ended."""
+
+    def client(redis: Any) -> None:
+        while not redis.set("lock", 1, nx=True):
+            time.sleep(0.3)
+        time.sleep(1)
+        redis.set("last", stamp())
+        redis.set(f"done:{redis.incr('n')}", 1, px=1100)
+        redis.delete("lock")
+
+    assert str(race(scenario(clients=2)(client)).outcome) == "holds"
+
+
+def test_a_key_that_was_to_go_and_has_time_left_is_told() -> None:
+    def toggles(redis: Any) -> None:
+        was_there = redis.exists("mark")
+        time.sleep(1)
+        if was_there:
+            redis.delete("mark")
+        else:
+            redis.set("mark", 1, px=10_000)
+
+    assert race(scenario(clients=2)(toggles)).law == "serializable"
