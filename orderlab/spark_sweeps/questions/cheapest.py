@@ -221,7 +221,7 @@ def _exact_lines(asked: Cheapest, offers: Sequence[Offer]) -> list[str]:
         for offer in offers
         if offer.meets
         for metric, bound in asked.targets.items()
-        if set(offer.values[metric]) == {bound}
+        if set(offer.values.get(metric, ())) == {bound}
     }
     together = f"{100 * asked.confidence:g} % for all {len(offers)} configurations together"
     confidence = asked.confidence_of_each(len(offers))
