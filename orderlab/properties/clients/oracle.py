@@ -1,8 +1,8 @@
 """What is right: marks where clients have set some; else every outcome must be that of some order one after the other.
 
 Verified: returned values, exceptions, assertions of clients, final keys, when they end where no time went by, marks,
-clients that wait for ever. Not verified: replies that a client keeps to itself, the moments at which keys end where
-time went by, memory that clients share in Python.
+clients that wait for ever. Not verified: replies that a client keeps to itself; where time went by, the moments at
+which keys end, and keys that have ended in one of the orders; memory that clients share in Python.
 """
 
 from __future__ import annotations
