@@ -12,7 +12,7 @@ from orderlab.model.errors import InputError
 from orderlab.model.verdict import Outcome
 from orderlab.spark_sweeps.results.folder import ResultFolder
 from orderlab.spark_sweeps.results.rows import MEASURED
-from orderlab.spark_sweeps.runs.job import SweepOptions, load, run_sweep
+from orderlab.spark_sweeps.runs.job import SweepOptions, load, run_sweep, single_run
 
 SUBJECTS = "tests.spark_sweeps.subjects"
 SPARK = pytest.param("on_spark", marks=pytest.mark.xdist_group("spark"))
@@ -184,6 +184,16 @@ def test_an_undecided_law_is_not_forgiven_with_the_vacuous_ones(pool, sweep_file
 def test_a_single_run_without_verdicts_does_not_hold_either(function, words, code, sweep_file):
     path = sweep_file(f'system = "{SUBJECTS}:{function}"\n[base]\nb = 2\n[axes]\na = [1, 2]\n')
     assert CliRunner().invoke(application(["sweep"]), ["sweep", str(path), "--only", "0", *words]).exit_code == code
+
+
+@pytest.mark.parametrize(("more", "told"), [
+    ("[axes]\na = [1]\n", "product raised KeyError: 'b'"),
+    ('[question]\nkind = "best"\nminimise = "ab"\nruns = 40\n[question.parameters]\na = { from = 0, to = 1 }\n',
+     "orderlab runs FOLDER --replay ROUND/NUMBER"),
+])  # fmt: skip
+def test_a_single_run_that_cannot_be_done_is_one_line(more, told, sweep_file):
+    with pytest.raises(InputError, match=told):
+        single_run(sweep_file(f'system = "{SUBJECTS}:product"\n{more}'), 0)
 
 
 def test_a_sweep_of_another_file_does_not_write_into_the_folder(pool, sweep_file):

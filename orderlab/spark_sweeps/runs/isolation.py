@@ -222,14 +222,14 @@ def _tried(work: Callable[[int], Any], item: int) -> tuple[Any, ...]:
         result = work(item)
         pickle.dumps(result)
     except MemoryError as raised:
-        status, error = "memory", _described(raised)
+        status, error = "memory", described(raised)
     except BaseException as raised:
-        status, error = "error", _described(raised)
+        status, error = "error", described(raised)
     usage = ProcessUsage(time.perf_counter() - begun, _cpu_s() - cpu, _peak_mib())
     return (_FINISHED if error is None else _RAISED, item, status, result, error, usage)
 
 
-def _described(error: BaseException) -> str:
+def described(error: BaseException) -> str:
     """Type, message, and the innermost place; without addresses, which differ from process to process."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno} in {frames[-1].name})" if frames else ""

@@ -31,7 +31,7 @@ from orderlab.spark_sweeps.runs.costs import (
     numbers_of,
 )
 from orderlab.spark_sweeps.runs.digests import code_digest, scripts_digest, subject_digest
-from orderlab.spark_sweeps.runs.isolation import Ended, isolated
+from orderlab.spark_sweeps.runs.isolation import Ended, described, isolated
 from orderlab.spark_sweeps.runs.subject import Observed, Subject, subject_of
 from orderlab.spark_sweeps.runs.workers import Engine, Order, observe
 from orderlab.spark_sweeps.sweep_file.plan import Plan, Run
@@ -406,12 +406,22 @@ class _First:
 
 
 def single_run(path: Path, number: int, seed: int | None = None) -> dict[str, Any]:
-    """What run ``number`` shows. Raises InputError, and whatever the run raises."""
+    """What run ``number`` shows. Raises InputError, also where a function of the user's raises."""
     sweep, plan = load(path, seed)
+    if (sweep.question or {}).get("kind") == "best":
+        raise InputError(
+            f"--only {number}: {path} asks for the best, and a run's parameters are known once it was done; "
+            "orderlab runs FOLDER --replay ROUND/NUMBER does it again"
+        )
     if number >= len(plan):
         raise InputError(f"--only {number}: {path} has {len(plan)} runs, numbered from 0")
     run = plan.run(number)
-    observed = subject_of(sweep.system).run(run.parameters, run.seed, None, "none")
+    try:
+        observed = subject_of(sweep.system).run(run.parameters, run.seed, None, "none")
+    except Exception as error:
+        if ":" not in sweep.system or isinstance(error, InputError):
+            raise
+        raise InputError(f"--only {number}: {sweep.system} raised {described(error)}; correct the function") from error
     return {
         "run": number,
         "seed": run.seed,
