@@ -24,7 +24,7 @@ from orderlab.properties.clients.orders import (
     switches,
     walk,
 )
-from orderlab.properties.clients.runs import FinishedRun, carried_out, controlled
+from orderlab.properties.clients.runs import FinishedRun, carried_out, controlled, state_of
 from orderlab.properties.clients.scenario import Scenario
 from orderlab.properties.clients.troubles import ALL_TROUBLES, LATE, LATE_MAX, TROUBLES
 from orderlab.properties.harness.keyspace import shown_keyspace
@@ -248,6 +248,10 @@ def _race(scenario: Scenario, executions_max: int, trouble: int, seed: int, faul
                     return _violated(scenario, run, expected, work, budget, faults)
             return _undecided(scenario, expected, works, "")
     works_told = _how_far(scenario, works)
+    if not any(work.steps for _, work in works):
+        raise InputError(
+            f"{scenario.name}: no client asks Redis anything, sleeps or waits; call, await or iterate what it makes"
+        )
     if not (expected.uses_marks or expected.outcomes):
         return _undecided(scenario, expected, works, "no order one after the other comes to an end, and no mark is set")
     return RaceVerdict(
@@ -394,4 +398,8 @@ def _how_far(scenario: Scenario, works: Sequence[tuple[int, SearchWork]]) -> str
             parts.append(f"not visited: orders in which a client asks the same {often}")
         if work.late_cut:
             parts.append(f"not visited: orders in which a client begins after {LATE_MAX + 1} or more pauses of others")
+    state = state_of(scenario)
+    state.put_back()
+    if state.changed and len(scenario.clients) > 1:
+        parts.append(f"clients share {', '.join(sorted(state.changed)[:3])}, as threads do and processes do not")
     return "; ".join(parts)

@@ -23,6 +23,7 @@ from orderlab.properties.clients import event_loop, executors, straight, virtual
 from orderlab.properties.clients.execution import Chooser, Execution, current
 from orderlab.properties.clients.lane import Choice, Killed
 from orderlab.properties.clients.marks import ClientMarks, Marks, MarkViolation
+from orderlab.properties.clients.module_state import ModuleState
 from orderlab.properties.clients.nodes import HOST
 from orderlab.properties.clients.places import place_of
 from orderlab.properties.clients.scenario import Scenario, called
@@ -69,6 +70,16 @@ class FinishedRun:
     marks: Marks
 
 
+_states: Final[dict[str, ModuleState]] = {}
+
+
+def state_of(scenario: Scenario) -> ModuleState:
+    """What the modules beside a scenario held when the first of its executions began."""
+    if scenario.folder not in _states:
+        _states[scenario.folder] = ModuleState(scenario.folder)
+    return _states[scenario.folder]
+
+
 @contextmanager
 def controlled() -> Iterator[None]:
     """Within it lanes meet the virtual library, and redis-py leads to the kernel."""
@@ -84,6 +95,7 @@ def controlled() -> Iterator[None]:
         finally:
             gc.collect()  # what clients left behind and nobody refers to finds no server any more
             current.is_controlled = outer
+            _states.clear()
 
 
 @contextmanager
@@ -169,10 +181,16 @@ def carried_out(
         troubles=troubles, budget=budget, folder=scenario.folder, masters=scenario.cluster,
         server=scenario.server or DEFAULT, **how,
     )  # fmt: skip
+    state_of(scenario).put_back()
     marks = Marks(execution, scenario.contract)
     marks.checks_always = lambda: _check(execution, marks)
     if scenario.setup is not None:
-        _alone(execution, partial(_completed, scenario.setup, ClientMarks(marks, -1)))
+        try:
+            _alone(execution, partial(_completed, scenario.setup, ClientMarks(marks, -1)))
+        except Exception as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"{scenario.name}: setup: {type(error).__name__}: {error}; correct it") from error
     for number, function in enumerate(scenario.clients):
         execution.add(_client(function, marks, number), str(number))
     execution.choices.clear()

@@ -81,6 +81,9 @@ def scenario(
     if count < 1:
         raise InputError("scenario: clients: at least one is needed")
 
+    if setup is not None and not callable(setup):
+        raise InputError(f"scenario: setup: {setup!r:.40} is no function; write one that takes redis")
+
     if not 0 <= cluster <= MASTERS_MAX:
         raise InputError(f"scenario: cluster: {cluster} masters; write 1 to {MASTERS_MAX}, or leave it out")
 

@@ -22,9 +22,11 @@ pytest.importorskip("redis")
 import redis as redis_py
 
 from orderlab.clients import race, scenario
+from orderlab.model.errors import InputError
 from orderlab.properties.clients import virtual
 from orderlab.properties.clients.race import replayed
 from orderlab.properties.clients.runs import carried_out, controlled
+from orderlab.properties.clients.scenario import load
 
 
 def test_virtual_time_and_draws_are_the_same_in_every_run_and_real_outside() -> None:
@@ -115,3 +117,65 @@ def test_a_client_may_ask_who_it_is() -> None:
         assert redis.client_info()["addr"].startswith("127.0.0.1:")
 
     assert str(race(scenario(clients=2)(client)).outcome) == "holds"
+
+
+MODULE = """
+from functools import cache
+from orderlab.clients import scenario
+_is_ready, _loaded = False, {}
+class Local:
+    seen = []
+def load(redis):
+    redis.set("n", int(redis.get("n") or 0) + 1)
+@scenario(clients=2)
+def flag(redis):
+    global _is_ready
+    if not _is_ready:
+        load(redis)
+        _is_ready = True
+@scenario(clients=2)
+def table(redis):
+    if "n" not in _loaded:
+        load(redis)
+        _loaded["n"] = 1
+@scenario(clients=2)
+def attribute(redis):
+    if not Local.seen:
+        load(redis)
+        Local.seen.append(1)
+once = cache(load)
+@scenario(clients=2)
+def cached(redis):
+    once.__wrapped__(redis) if once.cache_info().currsize else once(redis)
+@scenario(clients=2)
+def right(redis):
+    _loaded["n"] = redis.incr("n")
+"""
+
+
+@pytest.mark.parametrize("name", ["flag", "table", "attribute", "cached"])
+def test_what_a_module_keeps_is_as_after_its_import_in_every_execution(name: str, tmp_path: Any) -> None:
+    (tmp_path / f"{name}_lazily.py").write_text(MODULE)
+    assert race(load(f"{tmp_path}/{name}_lazily.py:{name}")[0]).law == "serializable"
+
+
+def test_what_clients_share_in_a_module_is_said(tmp_path: Any) -> None:
+    (tmp_path / "right_lazily.py").write_text(MODULE)
+    verdict = race(load(f"{tmp_path}/right_lazily.py:right")[0])
+    assert (str(verdict.outcome), "clients share" in verdict.how_far) == ("holds", True), verdict
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("def broken(redis):\n    raise ValueError('no')\n@scenario(clients=2, setup=broken)", "setup: ValueError: no"),
+        ("@scenario(clients=2, setup='x')", "setup: 'x' is no function"),
+        ("@scenario(clients=2)", "no client asks Redis anything"),
+    ],
+)
+def test_a_scenario_that_can_show_nothing_is_refused(text: str, told: str, tmp_path: Any) -> None:
+    (tmp_path / f"empty_{len(text)}.py").write_text(
+        f"from orderlab.clients import scenario\n{text}\ndef one(redis): yield 1\n"
+    )
+    with pytest.raises(InputError, match=told):
+        race(load(f"{tmp_path}/empty_{len(text)}.py:one")[0])
