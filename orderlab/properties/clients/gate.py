@@ -461,7 +461,8 @@ def _methods(base: Any) -> dict[str, Any]:
     def send_packed_command(self: Any, command: Any, check_health: bool = True) -> Any:
         if current.lane is None:
             return kept["send_packed_command"](self, command, check_health)
-        if not self._sock:
+        if not isinstance(self._sock, socket.socket):
+            self._sock = None  # a pool that a module keeps may have been on the kernel before
             self.connect()
         sent = 0
         for part in parts(command):

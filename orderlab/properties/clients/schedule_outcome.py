@@ -167,6 +167,9 @@ def _judged(
         return None
     numbers = range(len(scenario.clients))
     alone = _one_by_one(server, scenario, numbers, operations)
+    if raised and all(end.startswith("raised") for each in alone for end in each.ends):
+        run.strayed = f"every client dies, one after the other too ({run.lanes[str(raised[0][0])].error})"
+        return None
     troubled = any(step.fault for step in steps)
     for number, end in raised:
         if not any(each.ends[number] == end for each in alone) and not (

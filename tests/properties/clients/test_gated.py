@@ -109,9 +109,21 @@ def extends(redis: Any) -> None:
     redis.pexpire("lease", redis.pttl("lease") + 10_000)
 
 
+SHARED = redis_py.Redis()
+
+
+def books(redis: Any) -> None:
+    """By a pool that the module keeps, which has been on the kernel before."""
+    seats = int(SHARED.get("seats") or 0)
+    with SHARED.pipeline() as pipe:
+        pipe.set("seats", seats + 1)
+        pipe.execute()
+
+
 CASES = {
     "a deadline": (scenario(clients=2, setup=short_lease)(extends), {}),
     "a transaction": (scenario(clients=2)(transaction), {}),
+    "a pool of a module": (scenario(clients=2)(books), {}),
     "a mark": (scenario(clients=2)(mark), {}),
     "a lost reply": (scenario(clients=1, setup=fill)(move), {"trouble": 1, "faults": ("reply-lost",)}),
     "a client killed": (scenario(clients=1, setup=fill)(move), {"trouble": 1, "faults": ("killed",)}),
