@@ -24,7 +24,7 @@ def lint(
     base: Annotated[str | None, typer.Option(help="Only what is new: against a folder, a file or a revision.")] = None,
     server: Annotated[
         str | None,
-        typer.Option(help="The server that scripts are for; as it is, what store.toml says, [tool.orderlab], or 7.0."),
+        typer.Option(help="The server that scripts are for; as it is, what store.toml says, pyproject.toml, or 7.0."),
     ] = None,
     notes: Annotated[bool, typer.Option("--notes", help="Also what is no mistake but should be known.")] = False,
     fix: Annotated[bool, typer.Option("--fix", help="Make the repairs that are mechanical.")] = False,

@@ -29,7 +29,7 @@ OtherServer = Annotated[
     typer.Option(
         "--server",
         metavar="|".join(VERSIONS),
-        help="The server that it is; as it is, what the store or scenario says, [tool.orderlab], or 7.0.",
+        help="The server that it is; as it is, what the store or scenario says, pyproject.toml, or 7.0.",
     ),
 ]
 TrustAdapter = Annotated[bool, typer.Option(help="Run the Python that a store names: its adapter, its contract.")]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -107,14 +109,15 @@ def _race_scenarios(
     failed: list[Exception] = []
     wanted, exports = wanted_reports(report), wanted_files("--export", export, RACE_EXPORTS)
     path = named.partition(".py:")[0].removesuffix(".py") + ".py"
-    with controlled():
-        scenarios = [replace(each, server=server_of(server, each.server)) for each in load(named)]
-    if schedule is not None:
-        if len(scenarios) > 1:
-            raise InputError(f"--schedule: {named} has {len(scenarios)} scenarios; name one, as FILE.py:NAME")
-        verdicts = [engine.replayed(scenarios[0], schedule)]
-    else:
-        scenarios, verdicts, failed = _judged(scenarios, effort, trouble, seed, tuple(faults))
+    with redirect_stdout(sys.stderr):  # what code of the user's prints is no part of the output
+        with controlled():
+            scenarios = [replace(each, server=server_of(server, each.server)) for each in load(named)]
+        if schedule is not None:
+            if len(scenarios) > 1:
+                raise InputError(f"--schedule: {named} has {len(scenarios)} scenarios; name one, as FILE.py:NAME")
+            verdicts = [engine.replayed(scenarios[0], schedule)]
+        else:
+            scenarios, verdicts, failed = _judged(scenarios, effort, trouble, seed, tuple(faults))
     outcome = worst(verdict.outcome for verdict in verdicts)
     if wanted:
         _report(verdicts, path, seed, effort, wanted)

@@ -72,6 +72,8 @@ def scenario(
     ``store.toml``. ``cluster``: masters of a cluster on ports from 7000 on, whose client (RedisCluster) is handed.
     ``server``: 6.2 to 8.0 or valkey-8, as ``race --server`` takes it.
     """
+    if callable(clients):
+        raise InputError("scenario: write @scenario() or @scenario(clients=2) above a function, with its brackets")
     contract = None
     if oracle is not None:
         from orderlab.properties.clients.history import contract_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import logging
 import os
 import random
@@ -27,6 +28,7 @@ from orderlab.properties.clients import virtual
 from orderlab.properties.clients.race import replayed
 from orderlab.properties.clients.runs import carried_out, controlled
 from orderlab.properties.clients.scenario import load
+from tests.in_process import orderlab
 
 
 def test_virtual_time_and_draws_are_the_same_in_every_run_and_real_outside() -> None:
@@ -170,6 +172,7 @@ def test_what_clients_share_in_a_module_is_said(tmp_path: Any) -> None:
     [
         ("def broken(redis):\n    raise ValueError('no')\n@scenario(clients=2, setup=broken)", "setup: ValueError: no"),
         ("@scenario(clients=2, setup='x')", "setup: 'x' is no function"),
+        ("@scenario", "with its brackets"),
         ("@scenario(clients=2)", "no client asks Redis anything"),
     ],
 )
@@ -179,3 +182,9 @@ def test_a_scenario_that_can_show_nothing_is_refused(text: str, told: str, tmp_p
     )
     with pytest.raises(InputError, match=told):
         race(load(f"{tmp_path}/empty_{len(text)}.py:one")[0])
+
+
+def test_what_clients_print_is_no_part_of_the_output(tmp_path: Any) -> None:
+    file = tmp_path / "noisy.py"
+    file.write_text("from orderlab.clients import scenario\n@scenario()\ndef one(redis):\n    print(redis.incr('n'))\n")
+    assert json.loads(orderlab("race", str(file), "--json").stdout)["verdicts"][0]["outcome"] == "holds"
