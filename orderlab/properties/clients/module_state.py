@@ -13,6 +13,8 @@ from types import ModuleType
 from typing import Any, Final
 
 PLAIN: Final = (bool, int, float, str, bytes, type(None), dict, list, set)
+ENTRIES_MAX: Final = 1_000
+"""What a value holds at most, with all that is in it: it is looked at before every execution."""
 
 
 class ModuleState:
@@ -34,7 +36,9 @@ class ModuleState:
                 there = names.get(name)
                 if there is not value or there != copy:
                     self.changed.add(f"{owner.__name__}.{name}")
-                    setattr(owner, name, _refilled(value, copy))
+                    _refill(value, copy)
+                    if there is not value:
+                        setattr(owner, name, value)
             for value in list(names.values()):
                 if isinstance(value, _lru_cache_wrapper) and value.cache_info().currsize:
                     self.changed.add(f"{owner.__name__}.{value.__name__}")
@@ -47,7 +51,9 @@ def _classes_of(module: ModuleType) -> list[type]:
 
 def _lies_in(module: Any, folder: str) -> bool:
     place = getattr(module, "__file__", None) if isinstance(module, ModuleType) else None
-    return bool(folder and place and "site-packages" not in place and Path(place).is_relative_to(folder))
+    if not (folder and place) or "site-packages" in place or module.__name__.partition(".")[0] == "orderlab":
+        return False
+    return Path(place).is_relative_to(folder)
 
 
 def _plain_values(owner: ModuleType | type) -> dict[str, tuple[Any, Any]]:
@@ -55,8 +61,18 @@ def _plain_values(owner: ModuleType | type) -> dict[str, tuple[Any, Any]]:
     return {
         name: (value, _copied(value))
         for name, value in vars(owner).items()
-        if type(value) in PLAIN and not name.startswith("__")
+        if type(value) in PLAIN and not name.startswith("__") and _is_small(value)
     }
+
+
+def _is_small(value: Any) -> bool:
+    ahead, count = [value], 0
+    while ahead and count <= ENTRIES_MAX:
+        held = ahead.pop()
+        if type(held) in (dict, list, set):
+            count += len(held)
+            ahead += held.values() if type(held) is dict else held
+    return count <= ENTRIES_MAX
 
 
 def _copied(value: Any) -> Any:
@@ -67,11 +83,10 @@ def _copied(value: Any) -> Any:
     return set(value) if type(value) is set else value
 
 
-def _refilled(value: Any, copy: Any) -> Any:
-    """The value itself, for others may refer to it, with what it held."""
+def _refill(value: Any, copy: Any) -> None:
+    """Give a value what it held; it stays the same one, for others may refer to it."""
     if type(value) is list:
         value[:] = _copied(copy)
     elif type(value) in (dict, set):
         value.clear()
         value.update(_copied(copy))
-    return value

@@ -124,7 +124,8 @@ def test_a_client_may_ask_who_it_is() -> None:
 MODULE = """
 from functools import cache
 from orderlab.clients import scenario
-_is_ready, _loaded = False, {}
+_is_ready, _loaded, _large, _endless = False, {}, [0] * 10**6, []
+_endless.append(_endless)
 class Local:
     seen = []
 def load(redis):
