@@ -12,7 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-PLAIN: Final = (bool, int, float, str, bytes, type(None), dict, list, set)
+CONTAINERS: Final = (dict, list, set)
+PLAIN: Final = (bool, int, float, str, bytes, type(None), *CONTAINERS)
 ENTRIES_MAX: Final = 1_000
 """What a value holds at most, with all that is in it: it is looked at before every execution."""
 
@@ -34,7 +35,8 @@ class ModuleState:
             names = vars(owner)
             for name, (value, copy) in kept.items():
                 there = names.get(name)
-                if there is not value or there != copy:
+                is_another = there is not value if type(value) in CONTAINERS else type(there) is not type(value)
+                if is_another or there != copy:
                     self.changed.add(f"{owner.__name__}.{name}")
                     _refill(value, copy)
                     if there is not value:
@@ -69,7 +71,7 @@ def _is_small(value: Any) -> bool:
     ahead, count = [value], 0
     while ahead and count <= ENTRIES_MAX:
         held = ahead.pop()
-        if type(held) in (dict, list, set):
+        if type(held) in CONTAINERS:
             count += len(held)
             ahead += held.values() if type(held) is dict else held
     return count <= ENTRIES_MAX
