@@ -61,8 +61,11 @@ COMPARING = "local a = string.rep('x', 7e6) local b, n = a .. 'y', 0 while true 
 
 
 def test_the_clock_is_looked_at_more_often_when_memory_is_held() -> None:
-    """Comparing two strings of 7 MB is one instruction: a thousand of them would take seconds."""
-    shard = new_shard(seconds_max=0.3)
+    """Comparing two strings of 7 MB is one instruction: a thousand of them would take seconds.
+
+    Machine code counts what an instruction compares: a fast machine would end by that count before the clock.
+    """
+    shard = new_shard(seconds_max=0.3, instructions_max=1 << 50)
     for _ in range(2):
         began = time.process_time()
         with pytest.raises(ScriptTimeout, match="the clock ended it"):
@@ -74,7 +77,7 @@ def test_the_clock_is_looked_at_more_often_when_memory_is_held() -> None:
 
 
 def test_a_replacement_that_fails_again_and_again() -> None:
-    shard = new_shard(seconds_max=0.1)
+    shard = new_shard(seconds_max=0.1, instructions_max=1 << 50)
     with pytest.raises(ScriptTimeout, match="the clock ended it"):
         evaluate(shard, "while true do pcall(string.gsub, string.rep('x', 1e6), 'x', string.rep('y', 1e3)) end")
 
