@@ -22,9 +22,6 @@ SHARED_CLASS_NAMES = 36
 """Names of classes that two rooms have each for itself. May only shrink."""
 SHARED_BASE_NAMES = 79
 """Files, of all but `__init__.py`, whose base name another file of the same room has too. May only shrink."""
-BACKENDS_ASKED_FOR = 4
-"""Places that ask by `isinstance` which backend or store they have, instead of typing what they need. May only shrink.
-"""
 RIDDLES = ("Nothing.", "The same.", "Nobody.", "As it says.", "Both.", "Neither.")
 """Docstrings that say nothing to a reader who does not know the answer."""
 
@@ -40,7 +37,7 @@ WORDS = {"feed": 17, "job": 6, "packet_id": 10, "session": 54}
 yet. May only shrink."""
 PLACEHOLDERS = {"one": 1008, "told": 280, "found": 618}
 """Names of locals and parameters where the field has a noun: how often each is bound. May only shrink."""
-REACHED_INTO = 55
+REACHED_INTO = 54
 """Places that read a private attribute of an object other than their own. May only shrink."""
 NOT_PRIVATE = frozenset({"_replace", "_fields", "_asdict", "_make", "_field_defaults", "_name_", "_exit"})
 """What tuples, enumerations and `os` of the library call so, though it is public."""
@@ -108,9 +105,9 @@ def backends_asked_for(tree: ast.Module) -> Iterator[int]:
     """Lines on which `isinstance` asks for a class that is named as a backend or a store."""
     for node in nodes(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
-            asked = {leaf.id for leaf in ast.walk(node.args[1]) if isinstance(leaf, ast.Name)}
-            asked |= {leaf.attr for leaf in ast.walk(node.args[1]) if isinstance(leaf, ast.Attribute)}
-            if any(name.endswith(("Backend", "Store")) and name != "Store" for name in asked):
+            leaves = [leaf for leaf in ast.walk(node.args[1]) if isinstance(leaf, ast.Name | ast.Attribute)]
+            asked = [ast.unparse(leaf) for leaf in leaves]
+            if any(name.endswith(("Backend", "Store")) and name != "ast.Store" for name in asked):
                 yield node.lineno
 
 
@@ -134,7 +131,7 @@ def test_a_room_repeats_no_more_base_names() -> None:
 
 def test_nobody_else_asks_which_backend_it_has() -> None:
     places = [f"{name}:{line}" for name, (_, tree) in trees().items() for line in backends_asked_for(tree)]
-    assert len(places) <= BACKENDS_ASKED_FOR, places
+    assert not places, f"type what is needed, and ask the object: {places}"
 
 
 def words_said(tree: ast.Module) -> Iterator[str]:
@@ -226,6 +223,7 @@ def test_the_lists_are_tight() -> None:
         ("def f():\n" + "    pass\n" * 69, [], 0),
         ("def f():\n" + "    pass\n" * 70, ["x.py:f"], 0),
         ("isinstance(a, KernelBackend) or isinstance(a, (int, stores.BoundStore)) or isinstance(a, int)", [], 2),
+        ("isinstance(a, Store) or isinstance(a, ast.Store)", [], 1),
     ],
 )
 def test_what_is_too_large_is_seen(text: str, functions: list[str], asked: int) -> None:

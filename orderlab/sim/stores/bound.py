@@ -100,6 +100,9 @@ class ClientDied(Exception):
 class SessionStore(Protocol):
     """A session store as its callers see it: operations in, results out, on a clock."""
 
+    binding: Binding
+    backend: Backend
+    """What carries the operations out."""
     capabilities: Capabilities
     operations: frozenset[str]
     default_expiry_ms: int
@@ -139,6 +142,10 @@ class SessionStore(Protocol):
         ...
 
     def advance(self, ms: int) -> None: ...
+
+    def recording(self) -> AbstractContextManager[list[Record]]:
+        """What operations call within, one record for each."""
+        ...
 
     def keep_up(self, what: str) -> None:
         """Have the store do one thing of its ``upkeep``."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import Any, Protocol
 
 from orderlab.model.contracts.base import Call, Contract, Failed, Reply
@@ -290,13 +291,20 @@ class _JobWork:
             send("counts")
 
 
+@singledispatch
 def workload_of(contract: Contract, binding: Binding) -> Workload | None:
     """What clients of the contract do; None where nothing is known of them, or the store lacks what they begin with."""
-    if isinstance(contract, FeedStore) and "post" in binding.operations:
-        return _FeedWork(contract)
-    if isinstance(contract, JobQueue) and {"add", "take", "complete"} <= binding.operations.keys():
-        return _JobWork(contract)
     return None
+
+
+@workload_of.register
+def _feed_work(contract: FeedStore, binding: Binding) -> Workload | None:
+    return _FeedWork(contract) if "post" in binding.operations else None
+
+
+@workload_of.register
+def _job_work(contract: JobQueue, binding: Binding) -> Workload | None:
+    return _JobWork(contract) if {"add", "take", "complete"} <= binding.operations.keys() else None
 
 
 def measured(binding: Binding, contract: Contract, workload: Workload, limit: int = LIMIT) -> Cost:

@@ -202,6 +202,11 @@ class ComparedSubject(Subject):
                 self._store.carried_left = other.carried_left = CARRIED
         return self._store
 
+    @property
+    def memo(self) -> ComparedStore:
+        """Both stores: what either does is remembered."""
+        return self.store
+
     def bare_run(self, clients: Sequence[bytes], producers: tuple[bytes, ...] = PRODUCERS) -> SessionRun:
         """As of any subject, on both stores."""
         self.store.restart(FIRST_MS)

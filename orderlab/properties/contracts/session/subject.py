@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
+from typing import TypeVar
 
 from orderlab.model.contracts.client_steps import fault_of
 from orderlab.model.contracts.session.traces import PRODUCERS, Churn, Save, Step, Trace
@@ -30,6 +31,9 @@ REHEARSAL_MODULUS = 61
 """Packet identifiers in the world where it is tried what must pass before a witness shows at full scale."""
 
 
+Bound = TypeVar("Bound", bound=BoundStore)
+
+
 @dataclass
 class Subject:
     """One binding on the kernel. Kernels are reused: a run begins with an empty keyspace at the first moment."""
@@ -43,6 +47,7 @@ class Subject:
     cpu_budget: CpuBudget = field(default_factory=CpuBudget)
     """When to give up, however slow the scripts are; shared with every twin."""
     _store: BoundStore | None = None
+    _memo: MemoStore | None = None
     _baseline: dict[tuple[bytes, tuple[bytes, ...]], Baseline | None] = field(default_factory=dict)
     _producers: tuple[bytes, ...] = PRODUCERS
     """Of the last run that was begun."""
@@ -50,14 +55,29 @@ class Subject:
     @property
     def store(self) -> BoundStore:
         """The store on its kernel."""
+        if self.remembers:
+            return self.memo
         if self._store is None:
-            if self.remembers:
-                self._store = MemoStore(self.binding, DEFAULT_EXPIRY_MS, SMALL_LIMITS if self.rewritten else None)
-            else:
-                self._store = BoundStore(self.binding, kernel_of(self.binding), DEFAULT_EXPIRY_MS)
-            self._store.cpu_budget = self.cpu_budget
-            self._store.capabilities = self._store.capabilities._replace(keeps_sent=keeps_sent(self._store))
+            self._store = self._ready(BoundStore(self.binding, kernel_of(self.binding), DEFAULT_EXPIRY_MS))
         return self._store
+
+    @property
+    def memo(self) -> MemoStore:
+        """The store that remembers: ``store`` of a subject that does."""
+        if self._memo is None:
+            limits = SMALL_LIMITS if self.rewritten else None
+            self._memo = self._ready(MemoStore(self.binding, DEFAULT_EXPIRY_MS, limits))
+        return self._memo
+
+    def remember_in(self, store: MemoStore) -> None:
+        """Have ``store`` be the one that remembers."""
+        self._memo = store
+
+    def _ready(self, store: Bound) -> Bound:
+        """The store under the budget, known for what it keeps."""
+        store.cpu_budget = self.cpu_budget
+        store.capabilities = store.capabilities._replace(keeps_sent=keeps_sent(store))
+        return store
 
     def another_store(self) -> BoundStore:
         """The store on a kernel of its own, under the same budget."""
@@ -113,7 +133,7 @@ class Subject:
 
     def recording(self) -> Subject:
         """The same store on a kernel that can write down what is called."""
-        return replace(self, remembers=False, _store=None, _baseline={})
+        return replace(self, remembers=False, _store=None, _memo=None, _baseline={})
 
     @property
     def may_have_no_default(self) -> bool:

@@ -15,8 +15,8 @@ from orderlab.sim.redis.versions import VERSIONS, ServerVersion
 from orderlab.sim.stores.binding.operations import OperationBinding, OperationCompiler, base_of, scope_of
 from orderlab.sim.stores.binding.replies import ReplyReader
 from orderlab.sim.stores.binding.results import Call, Failed, Fields, GivenUp, Result, Saved, Script
-from orderlab.sim.stores.binding.schema import Accepted, ContractStore
-from orderlab.sim.stores.binding.session import DEFAULTS, OPERATION_FIELDS, Callers, Store
+from orderlab.sim.stores.binding.schema import Accepted, Callers, ContractStore
+from orderlab.sim.stores.binding.session import DEFAULTS, OPERATION_FIELDS, Store
 from orderlab.sim.stores.binding.templates import FieldValues, Template
 
 OLD, NEW = "old", "new"
@@ -96,7 +96,7 @@ class Binding:
     @property
     def tables(self) -> str | None:
         """The tables of PostgreSQL that carry its operations out as transactions; None of a store in Redis."""
-        return self.store.tables if isinstance(self.store, Store) else None
+        return self.store.tables
 
     @property
     def server(self) -> ServerVersion:
@@ -139,7 +139,7 @@ class Binding:
     @property
     def callers(self) -> Callers:
         """What callers may give."""
-        return self.store.callers if isinstance(self.store, Store) else Callers()
+        return self.store.callers
 
     @property
     def specimen(self) -> Specimen | None:
@@ -276,16 +276,8 @@ class Binding:
 
     def with_operations(self, names: Collection[str]) -> Binding:
         """The same store with these of its operations alone."""
-        store, contract = self.store, self.contract
-        if isinstance(store, Store):
-            gone = {name: None for name, _ in store.operations if name not in names}
-            return replace(
-                self, store=store.model_copy(update={"operations": store.operations.model_copy(update=gone)})
-            )
-        kept = {name: one for name, one in store.operations.items() if name in names}
-        return replace(
-            self, store=store.model_copy(update={"operations": kept}), contract=contract and contract.among(names)
-        )
+        contract = self.contract and self.contract.among(names)
+        return replace(self, store=self.store.with_operations(names), contract=contract)
 
     def with_store(self, store: Store | ContractStore) -> Binding:
         """The same scripts under another ``store.toml``."""

@@ -95,8 +95,8 @@ def load_binding(
     for script in scripts:
         check_syntax(script)
     binding = Binding(own or file.parent, place, store, tuple(scripts))
-    if isinstance(store, ContractStore):
-        kind = _contract_class(store.specification, place, folders, trust_adapter)
+    if store.contract_class is not None:
+        kind = _contract_class(store.contract_class, place, folders, trust_adapter)
         # What its calls read is known when they are compiled, for which the contract must say what its fields are.
         binding = replace(binding, contract=_made(kind, place, store, dict.fromkeys(store.operations)))
         passed = {name: one.reads for name, one in binding.operations.items()}
@@ -288,7 +288,7 @@ def _contract_class(reference: str, place: str, folders: list[Path], trusted: bo
     return getattr(importlib.import_module(module), name)
 
 
-def _made(kind: Any, place: str, store: ContractStore, bound: Mapping[str, frozenset[str] | None]) -> Any:
+def _made(kind: Any, place: str, store: Store | ContractStore, bound: Mapping[str, frozenset[str] | None]) -> Any:
     """An instance of a contract's class, in which at least ``operations`` can be read. ``bound``: the operations of the
     store, and the fields that the calls of each read, as far as known."""
     promises = getattr(kind, "promises_table", None)
@@ -410,7 +410,7 @@ def _check_specification(content: dict[str, Any], place: str) -> None:
         )
 
 
-def check_promises(table: type[BaseModel], content: dict[str, Any], place: str) -> BaseModel:
+def check_promises(table: type[BaseModel], content: Mapping[str, Any], place: str) -> BaseModel:
     """``[promises]`` as the contract's table. Raises InputError that names ``place``, the key and the cure."""
     try:
         return table.model_validate(content)

@@ -8,8 +8,8 @@ checked where they are compiled, in ``orderlab.sim.stores.binding.operations``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, StrictInt, Tag
 
@@ -153,6 +153,15 @@ class Edit(Table):
     """What takes its place."""
 
 
+class Callers(Table):
+    """What callers may give, where it is not what they may give any store."""
+
+    limit: Literal["permitted", "any"] = "permitted"
+    """permitted: 1 to the number of identifiers; any: the store promises to decline another."""
+    default_expiry_ms: Literal["any", "positive"] = "any"
+    """any: 0 as well, for messages that never expire; positive: none does without an interval of its own."""
+
+
 class SpecimenTable(Table):
     """What a flawed store is there to show."""
 
@@ -262,6 +271,25 @@ class ContractStore(Table):
     """How many packet identifiers there are."""
     fixed: Fixed = Fixed()
     """Values that the scripts fix themselves."""
+
+    @property
+    def tables(self) -> None:
+        """No tables: a node of Redis carries the operations out."""
+
+    @property
+    def callers(self) -> Callers:
+        """What callers may give any store; a contract says itself what its calls may be given."""
+        return Callers()
+
+    @property
+    def contract_class(self) -> str:
+        """Where the class of the contract is."""
+        return self.specification
+
+    def with_operations(self, names: Collection[str]) -> Self:
+        """The same store with these of its operations alone."""
+        kept = {name: operation for name, operation in self.operations.items() if name in names}
+        return self.model_copy(update={"operations": kept})
 
 
 def has_contract_class(content: dict[str, Any]) -> bool:

@@ -5,8 +5,8 @@ compiles and reads a binding asks here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Literal, Self, get_args
 
 from pydantic import Field
 
@@ -22,7 +22,7 @@ from orderlab.sim.stores.binding.results import (
     Result,
     Saved,
 )
-from orderlab.sim.stores.binding.schema import Calls, Edit, Fixed, SpecimenTable, Table
+from orderlab.sim.stores.binding.schema import Callers, Calls, Edit, Fixed, SpecimenTable, Table
 from orderlab.sim.stores.binding.templates import number, to_bytes, to_text
 
 Specification = Literal["session", "pending"]
@@ -164,15 +164,6 @@ class MessageFormat(Table):
     """Of packed: ``part:type``, one after the other."""
 
 
-class Callers(Table):
-    """What callers may give, where it is not what they may give any store."""
-
-    limit: Literal["permitted", "any"] = "permitted"
-    """permitted: 1 to the number of identifiers; any: the store promises to decline another."""
-    default_expiry_ms: Literal["any", "positive"] = "any"
-    """any: 0 as well, for messages that never expire; positive: none does without an interval of its own."""
-
-
 class Store(Table):
     """A whole ``store.toml``."""
 
@@ -210,6 +201,20 @@ class Store(Table):
     """Operation -> how it is called, and how its reply is read."""
     specimen: SpecimenTable | None = None
     """Of a store that is flawed on purpose."""
+
+    @property
+    def contract_class(self) -> None:
+        """No class: what a session is, the suite itself knows."""
+
+    @property
+    def promises(self) -> Mapping[str, Any]:
+        """Nothing: what a session store promises is in the tables of its operations."""
+        return {}
+
+    def with_operations(self, names: Collection[str]) -> Self:
+        """The same store with these of its operations alone."""
+        gone = {name: None for name, _ in self.operations if name not in names}
+        return self.model_copy(update={"operations": self.operations.model_copy(update=gone)})
 
 
 Values = Mapping[str, Any]

@@ -63,7 +63,7 @@ def explored(binding: Binding, chosen: Parameters, remembers: bool = True) -> St
     told = {**chosen.model_dump(), "qos": int(chosen.qos), "path": str(binding.path)}
     told["rewritten"] = [f"{one.file}:{one.line}: {one.after.strip()}" for one in small.rewritten]
     law = None if chosen.law == "all" else chosen.law
-    return StoreExploration(run, fitted(scope, small), law, None, remembers, told)
+    return StoreExploration(small.memo, run, fitted(scope, small), law, None, remembers, told)
 
 
 CATALOGUE = (

@@ -61,17 +61,16 @@ class Effect(NamedTuple):
 
 
 class SessionEffects:
-    """The sessions of one store within a scope, tried by ``run``, which has one client and has not begun.
+    """The sessions of ``store`` within a scope, tried by ``run`` on it, which has one client and has not begun.
 
     ``remembers`` False carries out every step anew, for comparison.
     """
 
-    def __init__(self, run: SessionRun, scope: Scope, remembers: bool = True) -> None:
-        assert isinstance(run.store, MemoStore)
+    def __init__(self, store: MemoStore, run: SessionRun, scope: Scope, remembers: bool = True) -> None:
         self.run = run
         self.scope = scope
         self.remembers = remembers
-        self.store = run.store
+        self.store = store
         self.cores: Interned[Core] = Interned()
         self._effects: Memory[int, Effect | None] = Memory()
         self._deadlines_ms: dict[int, tuple[int, ...]] = {}

@@ -41,6 +41,7 @@ from orderlab.properties.contracts.session.handlers import SessionRun
 from orderlab.properties.engine.memory import Interned
 from orderlab.sim.redis.backends.backend import FIRST_MS
 from orderlab.sim.stores.bound import BudgetExceeded, SessionStore
+from orderlab.sim.stores.memo import MemoStore
 
 State = tuple[int, ...]
 """For each reader the numbers of its session (core) and of what is known around it; each writer's; the node's."""
@@ -104,8 +105,8 @@ class StateChange(NamedTuple):
 
 
 class StoreExploration(TransitionSystem[State]):
-    """A store within ``scope``, each step judged against the abstract session. ``run`` is on an empty kernel, with one
-    client.
+    """A store within ``scope``, each step judged against the abstract session. ``run`` is on it, which is empty, with
+    one client.
 
     ``law``: judge only this one. ``heard`` hears what each step breaks. ``remembers``: look up what has been found out;
     False is slow and gives the same. ``given`` is what the user asked for.
@@ -117,6 +118,7 @@ class StoreExploration(TransitionSystem[State]):
 
     def __init__(
         self,
+        store: MemoStore,
         run: SessionRun,
         scope: Scope,
         law: str | None = None,
@@ -130,7 +132,7 @@ class StoreExploration(TransitionSystem[State]):
         self.given = dict(given or {})
         self.is_cut_short = False
         """Whether the work ran out before all steps had been tried; only where somebody hears of what is found."""
-        self.effects = SessionEffects(run, scope, remembers)
+        self.effects = SessionEffects(store, run, scope, remembers)
         self.moves = Moves(self.effects)
         self.known, self.writers = self.moves.known, self.moves.writers
         self.nodes: Interned[NodeCondition] = Interned()

@@ -32,7 +32,7 @@ class HostileClients(StoreMachine):
 
     def perform(self, step: Step) -> StepReport:
         """As in any machine; and every operation by the slots of its keys."""
-        with self.bound_store.recording() as records:
+        with self.run.store.recording() as records:
             report = super().perform(step)
         for record in records if self.backend.shows_calls else ():
             self.run.coverage["an operation for a hostile client identifier"] += 1

@@ -52,7 +52,7 @@ def on_kernel(machine: type[StoreMachine], subject: Subject, name: str, **attrib
     Examples seldom come by the same keyspace twice, so nothing is remembered.
     """
     if subject.remembers:
-        subject = replace(subject, remembers=False, _store=None)
+        subject = replace(subject, remembers=False)
     return at_place(machine, Prepared(subject, ()), name, **attributes)
 
 

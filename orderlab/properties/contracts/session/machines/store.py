@@ -47,14 +47,14 @@ from orderlab.properties.witness.witness import Witness, story_lines
 from orderlab.sim.redis.backends import Backend
 from orderlab.sim.redis.error_conditions import CONDITIONS
 from orderlab.sim.redis.unsupported import UnsupportedCommand
-from orderlab.sim.stores.bound import BoundStore, BudgetExceeded
+from orderlab.sim.stores.bound import BudgetExceeded, SessionStore
 from orderlab.sim.stores.trace_faults import NODE_CONDITIONS, scratch
 
 
 class LawViolated(AssertionError):
     """A step broke a law. The steps of ``trace`` lead there. As text it is ``story``."""
 
-    def __init__(self, discrepancies: list[Discrepancy], trace: Trace, machine: str, store: object) -> None:
+    def __init__(self, discrepancies: list[Discrepancy], trace: Trace, machine: str, store: SessionStore) -> None:
         (first, *others) = discrepancies
         self.text = "; ".join([first.text, *(f"{one.law}: {one.text}" for one in others)])
         super().__init__(f"{first.law} is violated: {self.text}")
@@ -62,7 +62,7 @@ class LawViolated(AssertionError):
         self.trace = trace
         self.machine = machine
         self.store = store
-        """What the steps were taken on. One with a binding can be run again."""
+        """What the steps were taken on."""
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -72,8 +72,6 @@ class LawViolated(AssertionError):
     @cached_property
     def story(self) -> str:
         """Told when somebody reads it: shrinking raises a violation again and again, and only the last one is read."""
-        if not isinstance(self.store, BoundStore):
-            return "\n".join(self._bare())
         finding = Finding(self.discrepancies[0].law, self.text, self.trace, f"the state machine {self.machine}")
         where = f"on {place_of(self.store.backend)}, packet identifiers 1 to {self.trace.modulus:,}"
         if not self.store.backend.shows_calls:
@@ -240,22 +238,16 @@ class StoreMachine(RuleBasedStateMachine):
             return sorted(self.backend.keyspace())
         state, met, run.coverage = run.state, run.coverage, Counter()
         try:
-            with scratch(self.backend), self.bound_store.recording() as records:
+            with scratch(self.backend), self.run.store.recording() as records:
                 run.perform(self.within_limits(step))
         finally:
             run.state, run.coverage = state, met
         return sorted({key for record in records for key in record.used})
 
     @property
-    def bound_store(self) -> BoundStore:
-        """What the steps are taken on, where it has a binding."""
-        store: BoundStore = self.run.store  # type: ignore[assignment]
-        return store
-
-    @property
     def backend(self) -> Backend:
         """What the store runs on."""
-        return self.bound_store.backend
+        return self.run.store.backend
 
     def teardown(self) -> None:
         """Once the trouble is over, everything comes out in the end and nothing stays behind."""

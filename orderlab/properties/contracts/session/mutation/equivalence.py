@@ -253,7 +253,8 @@ def tabulate(
     """Explore the original. Takes about half a minute of one core for a store of the usual size."""
     subject = Subject(original)
     small = subject.scaled(min(MODULUS, original.modulus))
-    small._store = store = NotingStore(small.binding, small.store.default_expiry_ms)
+    store = NotingStore(small.binding, small.store.default_expiry_ms)
+    small.remember_in(store)
     store.capabilities = Subject(small.binding).store.capabilities
     findings = Findings(frozenset(STORE_LAWS))
     said: list[str] = []

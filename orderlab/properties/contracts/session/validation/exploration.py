@@ -30,7 +30,7 @@ PER_KIND = 2
 def small_world(subject: Subject, findings: Findings) -> Subject:
     """The store with few packet identifiers, what it does remembered."""
     if subject.binding.tables is not None:  # they have few as they are
-        return replace(subject, remembers=True, _store=None)
+        return replace(subject, remembers=True)
     small = subject.scaled(min(MODULUS, subject.binding.modulus))
     if subject.binding.modulus <= MODULUS:
         return small
@@ -41,7 +41,7 @@ def small_world(subject: Subject, findings: Findings) -> Subject:
     else:
         return small
     findings.notes.append(f"{reason}: the small scope is explored on the scripts as they are")
-    return replace(subject, remembers=True, _store=None)
+    return replace(subject, remembers=True)
 
 
 def goes_round(small: Subject) -> bool:
@@ -105,7 +105,7 @@ def explore_scope(subject: Subject, scope: Scope, findings: Findings, states: in
             known.update(kinds)
             told.append((state, step, discrepancies))
 
-    system = StoreExploration(run, scope, heard=heard)
+    system = StoreExploration(subject.memo, run, scope, heard=heard)
     if states is not None and scope.errors:
         states //= PER_ERROR
     done = search(system, Options(Budget(states), engine="interpreted"))

@@ -139,7 +139,7 @@ def test_names_given_as_they_come_reach_what_fixed_names_reach(path: str) -> Non
     ours = system(path, {"messages": 4, "modulus": 3})
     programs = tuple(tuple(save(one, message(one + 2 * at + 1)) for at in range(2)) for one in range(2))
     small = Subject(load_binding(LUA / path), remembers=True).scaled(3)
-    theirs = StoreExploration(small.run((CLIENT,)), fitted(Scope("named", programs), small))
+    theirs = StoreExploration(small.memo, small.run((CLIENT,)), fitted(Scope("named", programs), small))
     reached = []
     for one in (ours, theirs):
         done = search(one, Options())

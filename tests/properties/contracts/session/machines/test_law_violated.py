@@ -19,6 +19,7 @@ from orderlab.properties.profiles import Profile
 from orderlab.sim.redis.backends import open_backend
 from orderlab.sim.stores.binding.binding import Binding
 from orderlab.sim.stores.binding.loader import load_binding
+from orderlab.sim.stores.bound import BoundStore
 
 SESSION = Path(__file__).parents[5] / "lua" / "session"
 SHORT = Profile("short", 20, 10)
@@ -87,7 +88,11 @@ def test_a_script_that_fails_is_told_with_what_it_had_written(tmp_path: Path, gr
     assert re.search(rf"written before it failed: \S+acknowledge\.lua:{int(failed) - 1}: ZREM ", story), story
 
 
-def test_a_run_without_a_binding_is_told_by_its_steps() -> None:
-    trace = Trace((Fetch(),), (b"c",), 1000, 3)
-    told = str(LawViolated([Discrepancy("no-loss", "gone"), Discrepancy("expiry", "late")], trace, "Own", object()))
-    assert told == "no-loss is violated: gone; expiry: late\n  1. fetch everything for client 'c'"
+def test_what_the_kernel_cannot_repeat_is_told_by_its_steps(tmp_path: Path, greedy: Binding) -> None:
+    (tmp_path / "fetch.lua").write_text("return redis.call('LOLWUT')")
+    with open_backend("fakeredis") as backend:
+        store = BoundStore(load_binding(tmp_path), backend)
+        trace = Trace((Fetch(),), (b"c",), 1000, 3)
+        told = str(LawViolated([Discrepancy("no-loss", "gone"), Discrepancy("expiry", "late")], trace, "Own", store))
+    steps = "no-loss is violated: gone; expiry: late\n  1. fetch everything for client 'c'\n"
+    assert told.startswith(steps + "  no line of Lua: the kernel cannot take the same steps: ")
