@@ -123,7 +123,7 @@ def _explore_until_found(small: Subject, scope: Scope, wanted: frozenset[str], s
         if laws:
             raise _Enough
 
-    system = _CountingSystem(small.run((CLIENT,)), scope, heard=heard)
+    system = _CountingSystem(small.memo, small.run((CLIENT,)), scope, heard=heard)
     with suppress(_Enough):
         search(system, Options(Budget(None, seconds), engine="interpreted"))
     return (laws[0] if laws else ""), system.expanded
