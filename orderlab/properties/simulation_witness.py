@@ -540,6 +540,6 @@ def _struck(assembled: Any) -> list[str]:
     """The faults that struck, as a schedule writes them."""
     if not isinstance(assembled, DeviceSystem):
         return []
-    names = assembled.world.node_names()
+    names = assembled.world.names.all()
     numbers = [(name, at_us, names[node].rpartition("-")[2]) for name, node, at_us in assembled.world.measured.faults]
     return [_word(name, at_us / 1e6, f":{number if number.isdecimal() else 0}") for name, at_us, number in numbers]

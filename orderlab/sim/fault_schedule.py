@@ -142,13 +142,13 @@ class _Healing:
             world, fault.target, kind.duration_us if fault.duration_us is None else fault.duration_us
         )
         if healed_us is None:
-            world.count("faults_skipped")
+            world.measured.count("faults_skipped")
             return
-        world.count("faults")
-        world.measured.faults.append((fault.name, world.node_code(kind.among, fault.target), int(world.env.now)))
+        world.measured.count("faults")
+        world.measured.faults.append((fault.name, world.names.code(kind.among, fault.target), int(world.env.now)))
         world.recorder.add(
-            EventKind.FAULT, np.array([int(world.env.now)]), operation=world.operation_code(fault.name),
-            node=world.node_code(kind.among, fault.target),
+            EventKind.FAULT, np.array([int(world.env.now)]), operation=world.names.operations.code(fault.name),
+            node=world.names.code(kind.among, fault.target),
         )  # fmt: skip
         self._open += 1
         world.healed_us = max(world.healed_us, healed_us)

@@ -135,7 +135,7 @@ def network_partition(world: World, target: int, duration_us: int) -> float | No
         if is_cut():
             for consumer in consumers:
                 consumer.group.leave(consumer)
-            for function in world.on_silence:
+            for function in world.brokers.on_silence:
                 function(target, world.env.now)
 
     def answer_heartbeat() -> None:
@@ -197,10 +197,10 @@ def lost_puback(world: World, target: int, _duration_us: int) -> float | None:
 @_fault("broker", needs="two brokers")
 def session_takeover(world: World, target: int, _duration_us: int) -> float | None:
     """The subscribers of a broker connect to the next one while they are still connected."""
-    other = world.next_broker(target)
+    other = world.brokers.next_after(target)
     for subscriber in _subscribers_of(world, target):
         if world.delivery.connections.connected[subscriber]:
-            world.disconnect(subscriber, is_noticed=False)
+            world.presence.disconnect(subscriber, is_noticed=False)
             other.connect(subscriber)
     return float(world.env.now)
 
@@ -304,9 +304,9 @@ def redis_failover(world: World, target: int, duration_us: int) -> float | None:
     replica."""
     node = world.storage.nodes[target]
     if node.is_replica_away:  # there is none to promote: the dead one has to come back itself
-        world.count("failovers_without_replica")
+        world.measured.count("failovers_without_replica")
         return _start_again(world, node, duration_us)
-    return _down(world, node, duration_us, lambda: world.count("commands_lost", node.fail_over()))
+    return _down(world, node, duration_us, lambda: world.measured.count("commands_lost", node.fail_over()))
 
 
 @_fault("redis", 1.5, needs="replicas")
@@ -331,7 +331,7 @@ def redis_old_master(world: World, target: int, duration_us: int) -> float | Non
 
     def give_way() -> None:
         if not node.is_down:
-            world.count("commands_lost", node.give_way())
+            world.measured.count("commands_lost", node.give_way())
         heal()
 
     def rejoin() -> None:
@@ -381,9 +381,9 @@ def _start_again(world: World, node: RedisNode, duration_us: int) -> float | Non
     def start_again() -> None:
         lost = node.restart()
         if lost is None:
-            world.count("nodes_emptied")
+            world.measured.count("nodes_emptied")
         else:
-            world.count("commands_lost", lost)
+            world.measured.count("commands_lost", lost)
 
     return _down(world, node, duration_us, start_again)
 
@@ -505,7 +505,7 @@ def postgres_restart(world: World, target: int, duration_us: int) -> float | Non
     server = world.storage.databases[target]
     if server.is_down:
         return None
-    world.count("transactions_lost", server.crash())
+    world.measured.count("transactions_lost", server.crash())
     call_at(world.env, world.env.now + duration_us, server.restart)
     return float(world.env.now) + duration_us
 
@@ -537,10 +537,10 @@ def kafka_leader_change(world: World, target: int, duration_us: int) -> float | 
     cluster, healed_us = world.kafka.cluster, 0
     for partition in _led_by(world, target):
         truncations = len(partition.truncations)
-        world.count("records_lost", len(cluster.fail_leader(partition, duration_us or KAFKA_BACK_US)))
+        world.measured.count("records_lost", len(cluster.fail_leader(partition, duration_us or KAFKA_BACK_US)))
         healed_us = max(healed_us, partition.leaderless_until_us)
         if len(partition.truncations) > truncations:
-            world.count("unclean_elections")
+            world.measured.count("unclean_elections")
             for group in world.kafka.groups:
                 if partition in group.partitions:
                     group.truncated(partition, partition.log.end_offset)
@@ -581,7 +581,7 @@ def _change_coordinators(world: World, target: int, back_us: int) -> int:
         if groups:
             healed_us = max(healed_us, offsets.leaderless_until_us)
         for group in groups:
-            world.count("commits_lost", group.change_coordinator(had_until_us))
+            world.measured.count("commits_lost", group.change_coordinator(had_until_us))
     return healed_us
 
 

@@ -23,7 +23,7 @@ def half_open(world: World, subscribers: Iterable[int], notices_us: int) -> None
         if world.delivery.connections.connected[subscriber]:
             _kill(world, subscriber)
             _server_notices(world, subscriber, NEVER_US)
-            connect_anew(world, subscriber, notices_us)
+            world.presence.connect_anew(subscriber, notices_us)
 
 
 def cut(world: World, subscribers: Iterable[int], until_us: int) -> None:
@@ -36,7 +36,7 @@ def cut(world: World, subscribers: Iterable[int], until_us: int) -> None:
         # The client finds out at the same time at the earliest, and cannot connect before.
         if server_us is not None and server_us < until_us:
             _kill(world, subscriber)
-            connect_anew(world, subscriber, until_us + world.traffic.reconnect_us)
+            world.presence.connect_anew(subscriber, until_us + world.traffic.reconnect_us)
         else:
             table.links.cut(subscriber, now, until_us)
 
@@ -51,7 +51,7 @@ def cut_publishers(world: World, broker: int, until_us: int) -> float:
         links.cut(until_us)
         return float(until_us + 2 * (until_us - world.env.now) + RETRANSMIT_US)
     back_us = _at_a_tick(world, until_us + world.traffic.reconnect_us)
-    world.count("keep_alive_timeouts_of_publishers")
+    world.measured.count("keep_alive_timeouts_of_publishers")
     links.kill()
     call_at(world.env, back_us, links.come_back)
     return back_us
@@ -61,7 +61,7 @@ def move_publishers(world: World, broker: int, at_us: int) -> float:
     """Let the publishers of a broker connect to the next one then."""
 
     def move() -> None:
-        other = world.next_broker(broker)
+        other = world.brokers.next_after(broker)
         if not world.brokers[broker].is_dead and other.number != broker:
             world.brokers[broker].move_publishers(other)
 
@@ -97,27 +97,11 @@ def _server_notices(world: World, subscriber: int, before_us: int) -> int | None
 
     def close() -> None:
         if table.connection_number[subscriber] == connection and table.connected[subscriber]:
-            world.count("keep_alive_timeouts")
-            world.disconnect(subscriber)
+            world.measured.count("keep_alive_timeouts")
+            world.presence.disconnect(subscriber)
         else:
-            world.notice(subscriber, connection)
+            world.presence.notice(subscriber, connection)
 
     if at_us < before_us:
         call_at(world.env, at_us, close)
     return at_us
-
-
-def connect_anew(world: World, subscriber: int, at_us: int) -> None:
-    """Let the client connect anew, to the next broker, whether or not its old one knows of the end."""
-    table, connection = world.delivery.connections, int(world.delivery.connections.connection_number[subscriber])
-
-    def back() -> None:
-        number = int(table.connection_number[subscriber])
-        if number == connection and table.connected[subscriber]:
-            world.count("takeovers_of_dead_connections")
-            world.disconnect(subscriber, is_noticed=False)
-        elif number != connection + 1 or table.connected[subscriber]:
-            return  # it has been elsewhere since
-        world.next_broker(int(world.traffic.subscribers.broker[subscriber])).connect(subscriber)
-
-    call_at(world.env, at_us, back)

@@ -27,7 +27,8 @@ from orderlab.sim.kafka.broker import AppendError, Partition
 from orderlab.sim.kafka.consumer_group import Consumer
 from orderlab.sim.mqtt.broker.node import BrokerNode
 from orderlab.sim.mqtt.clients import Ints
-from orderlab.sim.mqtt.world import World
+from orderlab.sim.mqtt.parts import Measurements
+from orderlab.sim.mqtt.presence import Presence
 
 Rule = Literal["last-event", "by-connection", "woken"]
 NOBODY = -1
@@ -36,13 +37,15 @@ NOBODY = -1
 class LateOwnership:
     """What every broker believes."""
 
-    def __init__(self, world: World, rule: Rule, partition: Partition) -> None:
-        self.world = world
+    def __init__(self, rule: Rule, partition: Partition, presence: Presence, measured: Measurements) -> None:
+        self.presence = presence
+        self.brokers = presence.brokers
+        self.measured = measured
         self.rule = rule
         self.partition = partition
         self.events: list[tuple[int, int, int, bool]] = []
         """By record: subscriber, broker, the number of the connection, whether it begins."""
-        owners, count = world.traffic.subscribers.broker, len(world.brokers)
+        owners, count = presence.broker_of, len(presence.brokers)
         self.owner = np.tile(owners, (count, 1))
         """Per broker and subscriber, where it believes the client to be connected."""
         self.number = np.zeros((count, len(owners)), np.int64)
@@ -51,18 +54,18 @@ class LateOwnership:
         """By record, what the broker that publishers have left does when it hears of it."""
         self.misled: list[set[int]] = [set() for _ in range(count)]
         """Per broker, for whom it sent something on to where the client may not be."""
-        world.on_notice.append(self._ended)
+        presence.on_notice.append(self._ended)
 
     # -- what brokers tell -----------------------------------------------------------------------------------
 
     def connected(self, subscriber: int, broker: int) -> None:
         """A client has connected at a broker."""
-        number = int(self.world.delivery.connections.connection_number[subscriber])
+        number = int(self.presence.table.connection_number[subscriber])
         self.owner[broker, subscriber], self.number[broker, subscriber] = broker, number
         self._tell(self._node(broker), (subscriber, broker, number, True))
 
     def _ended(self, subscriber: int, broker: int, connection: int) -> None:
-        if not self.world.brokers[broker].is_dead:
+        if not self.brokers[broker].is_dead:
             self._tell(self._node(broker), (subscriber, broker, connection, False))
 
     @property
@@ -76,19 +79,19 @@ class LateOwnership:
         self._tell(self._node(new), (NOBODY, old, 0, True))
 
     def _node(self, broker: int) -> BrokerNode:
-        node = self.world.brokers[broker]
+        node = self.brokers[broker]
         assert isinstance(node, BrokerNode), "brokers of one system are of one kind"
         return node
 
     def _tell(self, node: BrokerNode, event: tuple[int, int, int, bool]) -> None:
-        record, world = len(self.events), self.world
+        record = len(self.events)
         self.events.append(event)
-        world.count("session_events")
+        self.measured.count("session_events")
 
         def answered(records: Sequence[int], error: AppendError | None) -> None:
             if error is None:
                 return
-            world.count("session_events_lost" if self.rule != "woken" else "session_events_again", len(records))
+            self.measured.count("session_events_lost" if self.rule != "woken" else "session_events_again", len(records))
             if self.rule == "woken" and not node.is_dead:
                 node.producer.send(self.partition, records, answered)
 
@@ -113,47 +116,34 @@ class LateOwnership:
     def _hear(self, here: int, subscriber: int, broker: int, number: int, begins: bool) -> None:
         owner, known = self.owner[here], self.number[here]
         if begins and broker != here:
-            self.world.notice(subscriber, number - 1, here)
+            self.presence.notice(subscriber, number - 1, here)
         if self.rule != "last-event" and number < known[subscriber]:
             return
         if begins or self.rule == "last-event" or owner[subscriber] == broker:
             owner[subscriber] = broker if begins else NOBODY
         known[subscriber] = number
-        if begins and self.rule == "woken" and subscriber in self.misled[here] and self._is_at(broker, subscriber):
+        is_misled = begins and self.rule == "woken" and subscriber in self.misled[here]
+        if is_misled and self.presence.is_at(broker, subscriber):
             self.misled[here].discard(subscriber)
-            self.world.brokers[broker].wake(subscriber)
-
-    def _is_at(self, broker: int, subscriber: int) -> bool:
-        world = self.world
-        return bool(
-            world.delivery.connections.connected[subscriber] and world.traffic.subscribers.broker[subscriber] == broker
-        )
+            self.brokers[broker].wake(subscriber)
 
     # -- what brokers ask ------------------------------------------------------------------------------------
 
     def owners(self, here: int, subscribers: Ints) -> Ints:
         """Where a broker believes these to be connected; NOBODY: nowhere."""
-        world = self.world
-        mine = world.delivery.connections.connected[subscribers] & (
-            world.traffic.subscribers.broker[subscribers] == here
-        )
+        connected, broker_of = self.presence.table.connected, self.presence.broker_of
+        mine = connected[subscribers] & (broker_of[subscribers] == here)
         believed: Ints = self.owner[here][subscribers]
         believed[believed == here] = NOBODY
         believed[mine] = here
         there = believed[~mine]
         if len(there):
-            self.world.count("sent_on_to_nobody", int((there == NOBODY).sum()))
-            wrong = (there != NOBODY) & (
-                there
-                != np.where(
-                    world.delivery.connections.connected[subscribers[~mine]],
-                    world.traffic.subscribers.broker[subscribers[~mine]],
-                    NOBODY,
-                )
-            )
-            self.world.count("sent_on_to_former_owners", int(wrong.sum()))
+            self.measured.count("sent_on_to_nobody", int((there == NOBODY).sum()))
+            others = subscribers[~mine]
+            wrong = (there != NOBODY) & (there != np.where(connected[others], broker_of[others], NOBODY))
+            self.measured.count("sent_on_to_former_owners", int(wrong.sum()))
             if self.rule == "woken":
-                self.misled[here].update(subscribers[~mine].tolist())
+                self.misled[here].update(others.tolist())
         return believed
 
     def knows_newer(self, here: int, subscriber: int, connection: int) -> bool:

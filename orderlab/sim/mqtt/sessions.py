@@ -277,9 +277,12 @@ class StoredSessions:
 class Inbound:
     """What lies outside of brokers: the publishers' queues, and what records in Kafka carry."""
 
-    def __init__(self, store: StoredSessions, is_fenced: bool = False) -> None:
-        """``store`` must neither trim nor expire. ``is_fenced``: its queues refuse what an older connection brings."""
+    def __init__(self, store: StoredSessions, first_producer: int, is_fenced: bool = False) -> None:
+        """``store`` must neither trim nor expire. ``first_producer``: the number by which subscribers' sessions know
+        the first publisher; those below are partitions and brokers. ``is_fenced``: its queues refuse what an older
+        connection brings."""
         self.store = store
+        self.first_producer = first_producer
         self.is_fenced = is_fenced
         self.connection: dict[int, int] = {}
         """By publisher that has moved, the number of its last CONNECT; the others are at their first."""

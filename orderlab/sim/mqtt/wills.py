@@ -17,10 +17,12 @@ import numpy as np
 from orderlab.model.errors import InputError
 from orderlab.model.history.events import EventKind
 from orderlab.sim.engine.clock import call_at
+from orderlab.sim.engine.network import Network
 from orderlab.sim.kafka.broker import AppendError
 from orderlab.sim.mqtt.broker.node import BrokerNode
 from orderlab.sim.mqtt.clients import ScheduleWithWills, WillMessages
-from orderlab.sim.mqtt.connection_ends import connect_anew
+from orderlab.sim.mqtt.parts import KafkaTopics, Traffic
+from orderlab.sim.mqtt.presence import Presence
 from orderlab.sim.mqtt.sessions import StoredSessions
 from orderlab.sim.mqtt.world import World
 from orderlab.sim.redis.replies import ErrorReply, Reply
@@ -44,8 +46,25 @@ class Wills:
       CONNECT is answered when that is written.
     """
 
-    def __init__(self, world: World, messages: WillMessages, rule: WillRule) -> None:
-        self.world, self.messages, self.rule = world, messages, rule
+    def __init__(
+        self,
+        messages: WillMessages,
+        rule: WillRule,
+        traffic: Traffic,
+        kafka: KafkaTopics,
+        presence: Presence,
+        network: Network,
+    ) -> None:
+        self.messages, self.rule = messages, rule
+        self.traffic = traffic
+        self.kafka = kafka
+        self.presence = presence
+        self.network = network
+        self.clock = presence.clock
+        self.measured = presence.measured
+        self.recorder = presence.recorder
+        self.brokers = presence.brokers
+        self.table = presence.table
         self.wait_us = messages.delay_us
         self.waiting: dict[tuple[int, Of], bool] = {}
         """Per broker, the Wills that wait there for their delay; whether it has passed at a broker that is dead."""
@@ -61,30 +80,29 @@ class Wills:
         """Those that are claimed, as brokers that let a client in have found."""
         self.told_us: dict[Of, int] = {}
         """When connections ended whose brokers could tell the others."""
-        world.on_notice.append(self._ended)
-        world.on_session_end.append(self._session_ended)
+        self.presence.on_notice.append(self._ended)
+        self.presence.on_session_end.append(self._session_ended)
         if rule != "owner":
-            world.on_silence.append(self._silent)
+            self.brokers.on_silence.append(self._silent)
         if rule == "claimed" and messages.delay_us:
-            world.admit = self._admit
+            self.presence.admit = self._admit
 
     # -- when one is due -----------------------------------------------------------------------------------
 
     def _ended(self, subscriber: int, broker: int, connection: int) -> None:
         """A broker knows that a connection has ended."""
         of = subscriber, connection
-        if of in self.world.goodbyes:
-            self.world.count("wills_discarded")
+        if of in self.presence.goodbyes:
+            self.measured.count("wills_discarded")
         elif not self._is_watcher(subscriber):
             if self.rule == "claimed" and not self._is_alone(broker):
-                self.told_us[of] = int(self.world.env.now)
+                self.told_us[of] = int(self.clock.now)
             self._await(broker, of, 0 if of in self.over else self.wait_us)
 
     def _is_alone(self, broker: int) -> bool:
         """Whether what a broker knows stays with it."""
-        world = self.world
-        return world.brokers[broker].is_dead or world.network.is_cut(
-            f"broker-{broker}", f"kafka-{world.kafka.groups[0].coordinator}"
+        return self.brokers[broker].is_dead or self.network.is_cut(
+            f"broker-{broker}", f"kafka-{self.kafka.groups[0].coordinator}"
         )
 
     def _is_watcher(self, subscriber: int) -> bool:
@@ -94,32 +112,32 @@ class Wills:
     def _await(self, broker: int, of: Of, wait_us: int) -> None:
         self.waiting[broker, of] = False
         if wait_us:
-            due_us = int(self.world.env.now) + wait_us
+            due_us = int(self.clock.now) + wait_us
             self.messages.last_us = max(self.messages.last_us, due_us)
-            call_at(self.world.env, float(due_us), lambda: self._due(broker, of))
+            call_at(self.clock, float(due_us), lambda: self._due(broker, of))
         else:
             self._due(broker, of)
 
     def _session_ended(self, subscriber: int) -> None:
-        of = subscriber, int(self.world.delivery.connections.connection_number[subscriber]) - 1
+        of = subscriber, int(self.table.connection_number[subscriber]) - 1
         self.over.add(of)
-        for broker in range(len(self.world.brokers)):
+        for broker in range(len(self.brokers)):
             self._due(broker, of)
 
     def _due(self, broker: int, of: Of) -> None:
         """The delay has passed, or the session is over."""
-        world, key = self.world, (broker, of)
+        key = broker, of
         if key not in self.waiting:
             return
-        is_dead = world.brokers[broker].is_dead
+        is_dead = self.brokers[broker].is_dead
         if is_dead and self.rule == "owner":
             del self.waiting[key]
-            world.count("wills_lost")
+            self.measured.count("wills_lost")
             return
         may_be_back = self.messages.delay_us and of not in self.over
-        if may_be_back and world.knows_newer(world.next_broker(broker).number if is_dead else broker, *of):
+        if may_be_back and self.brokers.knows_newer(self.brokers.next_after(broker).number if is_dead else broker, *of):
             del self.waiting[key]
-            world.count("wills_not_sent")
+            self.measured.count("wills_not_sent")
         elif is_dead:
             self.waiting[key] = True
         else:
@@ -144,58 +162,58 @@ class Wills:
     def _silent(self, broker: int, until_us: float) -> None:
         """The others have not heard of a broker for the session timeout: the next one does what was left to it. Alive,
         it can do nothing itself until then."""
-        world, table = self.world, self.world.delivery.connections
-        other = world.next_broker(broker).number
+        table = self.table
+        other = self.brokers.next_after(broker).number
         if other == broker:
             return
         for (holder, of), is_due in list(self.waiting.items()):
             if holder == broker:
-                if world.brokers[broker].is_dead:
+                if self.brokers[broker].is_dead:
                     del self.waiting[holder, of]
-                world.count("wills_taken_over")
+                self.measured.count("wills_taken_over")
                 if is_due:
                     self._go(other, of)
                 else:
                     self._await(other, of, self.wait_us)
-        for holder, of in [key for key in self.unfinished if key[0] == broker and world.brokers[broker].is_dead]:
+        for holder, of in [key for key in self.unfinished if key[0] == broker and self.brokers[broker].is_dead]:
             begun = self.unfinished.pop((holder, of))
-            world.count("wills_taken_over")
+            self.measured.count("wills_taken_over")
             if begun is None:
                 self._go(other, of, heir_of=broker)
             else:
                 self._repeat(other, of, *begun)
         for subscriber in [subscriber for subscriber, (at, _) in self.asking.items() if at == broker]:
-            world.brokers[other].connect(subscriber, self.asking[subscriber][1])
-        if world.brokers[broker].is_dead:
+            self.brokers[other].connect(subscriber, self.asking[subscriber][1])
+        if self.brokers[broker].is_dead:
             return
-        for subscriber in np.flatnonzero(table.connected & (world.traffic.subscribers.broker == broker)).tolist():
+        for subscriber in np.flatnonzero(table.connected & (self.traffic.subscribers.broker == broker)).tolist():
             connection = int(table.connection_number[subscriber])
             if self.rule == "claimed":
-                call_at(world.env, until_us, partial(self._hang_up, subscriber, connection))
+                call_at(self.clock, until_us, partial(self._hang_up, subscriber, connection))
             if not self._is_watcher(subscriber):
-                world.count("wills_taken_over")
+                self.measured.count("wills_taken_over")
                 self._await(other, (subscriber, connection), self.wait_us)
 
     def _hang_up(self, subscriber: int, connection: int) -> None:
         """Close a connection of a broker that is not sure any more to be alone with it."""
-        world, table = self.world, self.world.delivery.connections
+        table = self.table
         if table.connected[subscriber] and table.connection_number[subscriber] == connection:
-            world.count("connections_closed_in_doubt")
-            connect_anew(world, subscriber, int(world.env.now) + world.traffic.reconnect_us)
-            world.disconnect(subscriber)
+            self.measured.count("connections_closed_in_doubt")
+            self.presence.connect_anew(subscriber, int(self.clock.now) + self.traffic.reconnect_us)
+            self.presence.disconnect(subscriber)
 
     def _admit(self, subscriber: int, broker: int, clean_start: bool) -> bool:
         """Whether a client may connect now: if it has a Will that may not be sent any more once it is back, its broker
         claims that before it lets it in; if it knows that the Will is due, it publishes it. A client that asks at
         another broker meanwhile is let in there."""
-        table = self.world.delivery.connections
+        table = self.table
         connection = int(table.connection_number[subscriber]) - 1
         of = subscriber, connection
         if clean_start or connection < 0 or self._is_watcher(subscriber) or of in self.decided or of in self.over:
             self.asking.pop(subscriber, None)
             return True
         asked = self.asking[subscriber] = broker, clean_start
-        asked_us = int(self.world.env.now)
+        asked_us = int(self.clock.now)
 
         def let_in() -> None:
             self.decided.add(of)
@@ -204,7 +222,7 @@ class Wills:
                 and table.connection_number[subscriber] == connection + 1
                 and not table.connected[subscriber]
             ):
-                self.world.brokers[broker].connect(subscriber, clean_start)
+                self.brokers[broker].connect(subscriber, clean_start)
 
         def publish() -> None:
             self._publish(broker, of)
@@ -222,7 +240,7 @@ class Wills:
 
         def is_due() -> bool:
             # The last connection is over by then.
-            return int(self.world.env.now) >= self.told_us.get(of, asked_us) + self.wait_us
+            return int(self.clock.now) >= self.told_us.get(of, asked_us) + self.wait_us
 
         if is_due():
             self.unfinished[broker, of] = None
@@ -241,9 +259,9 @@ class Wills:
         heir_of: int | None = None,
     ) -> None:
         """Call ``then`` if nobody has claimed this Will before but the dead broker ``heir_of``, else ``otherwise``."""
-        world, node = self.world, self._node(broker)
+        node = self._node(broker)
         self._claims += 1
-        key = b"will:{%s}:%d" % (world.traffic.subscribers.name(of[0]), of[1])
+        key = b"will:{%s}:%d" % (self.traffic.subscribers.name(of[0]), of[1])
         mine, inherited = (
             b"%s by %d, claim %d" % (as_what, broker, self._claims),
             b"%s by %d," % (as_what, -1 if heir_of is None else heir_of),
@@ -261,7 +279,7 @@ class Wills:
             if is_first:
                 then()
             else:
-                world.count("wills_claimed_before")
+                self.measured.count("wills_claimed_before")
                 otherwise()
 
         def given_up() -> None:
@@ -274,7 +292,7 @@ class Wills:
         self.messages.waiting[broker] = self.messages.waiting.get(broker, 0) + more
 
     def _node(self, broker: int) -> BrokerNode:
-        node = self.world.brokers[broker]
+        node = self.brokers[broker]
         assert isinstance(node, BrokerNode), "brokers of one system are of one kind"
         return node
 
@@ -282,11 +300,10 @@ class Wills:
 
     def _publish(self, broker: int, of: Of) -> None:
         """Publish it when the processor has time: a message like any other, whose publisher is the broker."""
-        world, node, (subscriber, connection) = self.world, self._node(broker), of
-        table = world.delivery.connections
-        world.count("wills_sent")
+        node, table, (subscriber, connection) = self._node(broker), self.table, of
+        self.measured.count("wills_sent")
         if table.connected[subscriber] and table.connection_number[subscriber] > connection:
-            world.count("wills_of_connected_clients")
+            self.measured.count("wills_of_connected_clients")
         if subscriber >= self.messages.count:
             return
         self._more_wait(broker, 1)
@@ -296,37 +313,33 @@ class Wills:
             if node.is_dead:
                 self._more_wait(broker, -1)
                 if self.rule == "owner":
-                    world.count("wills_lost")
+                    self.measured.count("wills_lost")
             else:
                 begun = self.unfinished[broker, of] = self._recorded(broker, of)
                 self._send(node, of, *begun)
 
-        call_at(world.env, node.burst(1, node.costs.ingest_us), send)
+        call_at(self.clock, node.burst(1, node.costs.ingest_us), send)
 
     def _recorded(self, broker: int, of: Of) -> tuple[int, dict[str, int]]:
         """The message, and what the history says of whose Will it is. It hears of it now."""
-        world, messages, (subscriber, connection), now = (
-            self.world,
-            self.messages,
-            of,
-            np.array([int(self.world.env.now)]),
-        )
-        traffic = world.traffic
+        messages, (subscriber, connection) = self.messages, of
+        now = np.array([int(self.clock.now)])
+        traffic = self.traffic
         assert isinstance(traffic.schedule, ScheduleWithWills), "as somebody watches Wills"
         publisher = np.array([messages.first + subscriber])
         traffic.publishers.broker[publisher] = broker  # by whose clock the message expires
         message = traffic.schedule.will(subscriber, int(now[0]))
-        world.introduce(publisher, np.maximum(now - 1, 0))
-        world.count("published")
+        self.presence.introduce(publisher, np.maximum(now - 1, 0))
+        self.measured.count("published")
         whose = {"subscriber": subscriber + traffic.schedule.count, "connection": connection + 1}
         self._record(message, whose, is_again=False)
         return message, whose
 
     def _record(self, message: int, whose: dict[str, int], is_again: bool) -> None:
-        traffic = self.world.traffic
+        traffic = self.traffic
         publisher = np.array([message % traffic.schedule.count])
-        self.world.recorder.add(
-            EventKind.PUBLISH, np.array([int(self.world.env.now)]), message=message, dup=int(is_again), **whose,
+        self.recorder.add(
+            EventKind.PUBLISH, np.array([int(self.clock.now)]), message=message, dup=int(is_again), **whose,
             **({} if traffic.expiry_us is None else {"expiry_interval_us": traffic.expiry_us}),
             **({} if traffic.retaining is None else {"retained": traffic.retaining.by_publisher[publisher]}),
         )  # fmt: skip
@@ -335,23 +348,23 @@ class Wills:
         """Publish again what a broker had begun to publish and died: the same message, which may come twice."""
         self._more_wait(broker, 1)
         self.unfinished[broker, of] = message, whose
-        self.world.count("published_again")
+        self.measured.count("published_again")
         self._record(message, whose, is_again=True)
         self._send(self._node(broker), of, message, whose)
 
     def _send(self, node: BrokerNode, of: Of, message: int, whose: dict[str, int]) -> None:
         """Bring a message to `msg.all`."""
-        world, traffic = self.world, self.world.traffic
+        traffic = self.traffic
         publisher = np.array([message % traffic.schedule.count])
-        partition = world.kafka.all_partitions[int(world.kafka.all_partition_of[int(traffic.topic_of[publisher[0]])])]
+        partition = self.kafka.all_partitions[int(self.kafka.all_partition_of[int(traffic.topic_of[publisher[0]])])]
         is_acknowledged = bool((np.asarray(traffic.qos.of_publishers(publisher)) > 0).all())
 
         def answered(records: Sequence[int], error: AppendError | None) -> None:
             if error is not None and self.rule != "owner" and not node.is_dead:
-                world.count("wills_sent_again")
+                self.measured.count("wills_sent_again")
                 call_at(
-                    world.env,
-                    float(world.env.now + node.settings.pack_pause_us),
+                    self.clock,
+                    float(self.clock.now + node.settings.pack_pause_us),
                     lambda: node.producer.send(partition, records, answered),
                 )
                 return
@@ -360,10 +373,10 @@ class Wills:
                 self._forget(node.number, of)
             if error is not None:
                 if self.rule == "owner":
-                    world.count("wills_lost")
+                    self.measured.count("wills_lost")
             elif is_acknowledged:
-                world.recorder.add(
-                    EventKind.PUBLISH_ACKNOWLEDGED, np.array([int(world.env.now)]), message=message, **whose
+                self.recorder.add(
+                    EventKind.PUBLISH_ACKNOWLEDGED, np.array([int(self.clock.now)]), message=message, **whose
                 )
 
         node.producer.send(partition, [message], answered)
@@ -376,4 +389,4 @@ def publish_wills(world: World, rule: WillRule) -> None:
         return
     if rule == "claimed" and not isinstance(world.storage.store, StoredSessions):
         raise InputError("wills=claimed: the store of this system keeps no claims; leave it out")
-    Wills(world, world.traffic.wills, rule)
+    Wills(world.traffic.wills, rule, world.traffic, world.kafka, world.presence, world.network)

@@ -55,13 +55,25 @@ class _Traffic:
     schedule: _Schedule
 
 
+class _StreamsNames:
+    """Names of nodes and of faults in the history."""
+
+    def __init__(self, system: StreamsCluster) -> None:
+        self.operations = system.operations
+        self._nodes = system.settings.nodes
+
+    def all(self) -> list[str]:
+        """The names of all nodes, by their codes."""
+        return [f"node-{number}" for number in range(self._nodes)] + ["reader"]
+
+
 class StreamsWorld:
     """What others observe: what was measured, the names, and the work of nodes."""
 
     def __init__(self, system: StreamsCluster) -> None:
         self._system = system
         self.measured = MeasuredDelivery(system.latency)
-        self.operations = system.operations
+        self.names = _StreamsNames(system)
         self.traffic = _Traffic(
             _Schedule(_TopicNames(system.topic_names), system.settings.rate * system.settings.publishers)
         )
@@ -69,9 +81,6 @@ class StreamsWorld:
     def observe(self, on_span: OnSpan) -> None:
         """Tell of each batch that a node stores, copies or replays: (node, what, begin, end, messages)."""
         self._system.on_span = on_span
-
-    def node_names(self) -> list[str]:
-        return [f"node-{number}" for number in range(self._system.settings.nodes)] + ["reader"]
 
 
 class StreamsSystem(StreamsCluster):

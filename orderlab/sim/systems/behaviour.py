@@ -102,7 +102,7 @@ class Reconnects:
 
     def start(self) -> None:
         """Let the first ``count`` subscribers, who begin with a connection, come and go."""
-        self.world.introduce(np.arange(self.count), np.zeros(self.count, np.int64))
+        self.world.presence.introduce(np.arange(self.count), np.zeros(self.count, np.int64))
         for subscriber in range(self.count):
             self.world.env.process(self._live(subscriber))
 
@@ -120,11 +120,15 @@ class Reconnects:
             if self.takeover_share and stream.random() < self.takeover_share:
                 self._take_over(subscriber, stream)
                 continue
-            world.disconnect(subscriber, says_goodbye=bool(self.goodbye_share) and stream.random() < self.goodbye_share)
+            world.presence.disconnect(
+                subscriber, says_goodbye=bool(self.goodbye_share) and stream.random() < self.goodbye_share
+            )
             away_us = self.offline_us if self.pattern == "regular" else stream.expovariate(1 / self.offline_us)
             yield world.env.timeout(int(away_us))
             if not world.delivery.connections.connected[subscriber]:
-                world.next_broker(stream.randrange(len(world.brokers))).connect(subscriber, self._starts_clean(stream))
+                world.brokers.next_after(stream.randrange(len(world.brokers))).connect(
+                    subscriber, self._starts_clean(stream)
+                )
 
     def _until_loss(self, stream: Random) -> int:
         if self.pattern == "together":
@@ -137,7 +141,7 @@ class Reconnects:
     def _take_over(self, subscriber: int, stream: Random) -> None:
         """Connect anew; the broker that had the client closes the old connection (MQTT-3.1.4-3)."""
         world = self.world
-        world.count("takeovers")
-        world.disconnect(subscriber, is_noticed=False)
+        world.measured.count("takeovers")
+        world.presence.disconnect(subscriber, is_noticed=False)
         old = int(world.traffic.subscribers.broker[subscriber])
-        world.next_broker(old).connect(subscriber, self._starts_clean(stream))
+        world.brokers.next_after(old).connect(subscriber, self._starts_clean(stream))

@@ -215,7 +215,7 @@ class Watch:
         return _turned(ways[0], ways[1], numbers, self._struck(), STAGES)
 
     def _struck(self) -> Struck:
-        names = self._world.node_names()
+        names = self._world.names.all()
         return _suspected(
             [(name, names[node], at_us) for name, node, at_us in self._world.measured.faults], self.suspects
         )

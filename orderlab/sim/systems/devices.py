@@ -35,10 +35,11 @@ from orderlab.sim.mqtt.clients import (
 from orderlab.sim.mqtt.connections import UNLIMITED, ConnectionTable, InflightWindows, ReplayFilter, TrimTracker
 from orderlab.sim.mqtt.links import PublishWindows, SocketBuffers
 from orderlab.sim.mqtt.ownership import LateOwnership, Rule
+from orderlab.sim.mqtt.parts import SLICE_US, DeliveryState, KafkaTopics, Measurements, Storage, Traffic
 from orderlab.sim.mqtt.ports import Persistence, SessionStore, StoreDriver
 from orderlab.sim.mqtt.sessions import Inbound, StoredSessions
 from orderlab.sim.mqtt.topics import Matches, SubscriptionTrie
-from orderlab.sim.mqtt.world import SLICE_US, DeliveryState, KafkaTopics, Measurements, Storage, Traffic, World
+from orderlab.sim.mqtt.world import World
 from orderlab.sim.servers.moving_slots import MovingSlots
 from orderlab.sim.stores.binding import load_binding
 from orderlab.sim.systems.behaviour import levels_of, retaining_of, schedule_of, set_off
@@ -185,6 +186,7 @@ class DeviceSystem(AssembledSystem[S]):
             ),
             storage=Storage(
                 store,
+                subscribers,
                 persistence.nodes,
                 node_of=[store.node_of(subscribers.name(number)) for number in range(subscriber_count)],
                 inbound=self._inbound(store),
@@ -196,12 +198,12 @@ class DeviceSystem(AssembledSystem[S]):
                 trims=TrimTracker(settings.limit if isinstance(store, StoredSessions) and settings.may_fill else None),
             ),
             measured=Measurements(
+                env,
                 puback_latency=LatencyHistogram(*measuring),
                 delivery_latency=DeliveryHistogram(*measuring),
                 stage_latency={stage: LatencyHistogram(*measuring) for stage in self.stages},
                 node_waits=[Waits() for _ in persistence.nodes],
             ),
-            hands_over_first=settings.handover == "before-commit",
             introduced=np.zeros(subscriber_count, np.int64) if self.introduces_late else None,
         )
         self.recorder.derive = world.traffic.columns_of
@@ -264,7 +266,8 @@ class DeviceSystem(AssembledSystem[S]):
         if where == "memory" or not isinstance(store, StoredSessions):
             return None
         is_fenced = where == "fenced"
-        return Inbound(store.keeping_all(load_binding(FENCED) if is_fenced else None), is_fenced)
+        keeping_all = store.keeping_all(load_binding(FENCED) if is_fenced else None)
+        return Inbound(keeping_all, self.settings.partitions + self.settings.brokers, is_fenced)
 
     def _record_bytes(self) -> int:
         """Of a message in Kafka."""
@@ -330,7 +333,7 @@ class DeviceSystem(AssembledSystem[S]):
     def _tell_late(self, world: World, rule: Rule, settings: ConsumerSettings) -> None:
         """Let brokers hear through Kafka who is connected where."""
         (partition,) = world.kafka.cluster.create_topic("client.sessions", 1)
-        ownership = world.ownership = LateOwnership(world, rule, partition)
+        ownership = world.brokers.ownership = LateOwnership(rule, partition, world.presence, world.measured)
         for broker in self.brokers:
             one_way = broker.producer.one_way_us
             group = ConsumerGroup(
@@ -355,6 +358,7 @@ class DeviceSystem(AssembledSystem[S]):
             round(settings.pack_pause_s * 1e6),
             settings.producer_records_max,
             settings.removals == "awaited",
+            settings.handover == "before-commit",
         )
 
     # -- run -----------------------------------------------------------------------------------------------
@@ -444,17 +448,17 @@ class DeviceSystem(AssembledSystem[S]):
         """The names behind the codes of the history. A large population keeps its numbers."""
         if self.settings.publishers > NAMED_MAX:
             clients, topics = NameTable(numeric=True), NameTable(numeric=True)
-            return Names(clients, topics, self._nodes(), self.world.operations)
+            return Names(clients, topics, self._nodes(), self.world.names.operations)
         clients = NameTable(name.decode() for name in self._client_names())
         return Names(
             clients=clients,
             topics=NameTable(topic.decode() for topic in self.world.traffic.topics),
             nodes=self._nodes(),
-            operations=self.world.operations,
+            operations=self.world.names.operations,
         )
 
     def _nodes(self) -> NameTable:
-        return NameTable(self.world.node_names())
+        return NameTable(self.world.names.all())
 
     def _client_names(self) -> list[bytes]:
         world = self.world

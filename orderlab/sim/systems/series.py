@@ -14,7 +14,8 @@ from typing import Any
 
 from orderlab.sim.engine.few_runs import Evidence
 from orderlab.sim.engine.statistics import ARRIVALS_US, mean_interval
-from orderlab.sim.mqtt.world import SLICE_US, World
+from orderlab.sim.mqtt.parts import SLICE_US
+from orderlab.sim.mqtt.world import World
 
 BASELINE_US = 500_000
 """Before a fault: what latency was in it is what has to come back."""
@@ -113,7 +114,7 @@ class Series:
 
     def recoveries(self, until_us: float, over_us: float) -> list[Recovery]:
         """What each fault that struck came to. ``until_us``: when the publishers stop, ``over_us``: the run."""
-        names = self.world.node_names()
+        names = self.world.names.all()
         struck = [(name, names[node], at_us) for name, node, at_us in self.world.measured.faults]
         return recoveries(struck, until_us, self.table(), over_us=over_us)
 

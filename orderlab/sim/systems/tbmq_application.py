@@ -191,7 +191,7 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
         self.applications = Applications(
             self._queues(world), self._queue_of(), self.settings.receive_maximum, self.settings.application_us
         )
-        world.on_disconnect.append(self._disconnected)
+        world.presence.on_disconnect.append(self._disconnected)
         super()._start(world, persistence)
         codes = np.array([queue.code for queue in self.applications.queues])
         at, granted = np.zeros(len(codes), np.int64), world.traffic.qos.granted_to(np.array(self._firsts()))
@@ -288,5 +288,5 @@ class ApplicationSystem(DeviceSystem[ApplicationSettings]):
         return Names(
             clients=NameTable(name or f"unused-{place}" for place, name in enumerate(clients)),
             topics=NameTable([*(topic.decode() for topic in world.traffic.topics), *self._read()]),
-            nodes=self._nodes(), operations=world.operations,
+            nodes=self._nodes(), operations=world.names.operations,
         )  # fmt: skip

@@ -70,7 +70,8 @@ class FanOutBroker(MqttBroker):
     """A broker without a session store."""
 
     def _delivery(self) -> Delivery:
-        return StorelessDelivery(self)
+        world = self.world
+        return StorelessDelivery(self, world.traffic, world.storage, world.delivery, world.presence)
 
 
 class FanOutSystem(DeviceSystem[FanOutSettings]):
@@ -111,5 +112,5 @@ class FanOutSystem(DeviceSystem[FanOutSettings]):
         return Names(
             clients=NameTable(name.decode() for name in self._client_names()),
             topics=NameTable([*(topic.decode() for topic in self.world.traffic.topics), ALL]),
-            nodes=self._nodes(), operations=self.world.operations,
+            nodes=self._nodes(), operations=self.world.names.operations,
         )  # fmt: skip

@@ -178,7 +178,7 @@ class PostgresSystem(PrototypeSystem[PostgresSettings]):
         message = int(row.payload[:NUMBER_BYTES] or -1)
         if message < 0:
             return  # a PUBREL: the message itself has been received
-        world.count("expired" if has_expired else "trimmed")
+        world.measured.count("expired" if has_expired else "trimmed")
         rows = np.array([(message, self._subscriber_of[row.client_id], row.packet_id, 0)], np.int64)
         kind = EventKind.EXPIRE if has_expired else EventKind.TRIM
         self.brokers[0].delivery.record(kind, rows, np.array([int(self.env.now)]), -1)

@@ -115,8 +115,8 @@ class Tracer:
         assert self._world is not None, "attach comes first"
         what, arguments = "all faults have healed", {}
         if kind is EventKind.FAULT:
-            what = str(self._world.operations.label(int(batch.operation[row])))
-            arguments = {"node": self._world.node_names()[int(batch.node[row])]}
+            what = str(self._world.names.operations.label(int(batch.operation[row])))
+            arguments = {"node": self._world.names.all()[int(batch.node[row])]}
         pid = self._process("faults")
         self._add(
             {"name": what, "ph": "i", "s": "g", "ts": at, "pid": pid, "tid": 1, "cat": "fault", "args": arguments}

@@ -19,9 +19,8 @@ class Broker:
         self.replies = list(replies)
         self.driver = self
         store = SimpleNamespace(is_damaged=lambda reply: damaged)
-        self.world = SimpleNamespace(
-            count=lambda what: self.counts.update([what]), storage=SimpleNamespace(node_of=[0], store=store)
-        )
+        self.measured = SimpleNamespace(count=lambda what: self.counts.update([what]))
+        self.storage = SimpleNamespace(node_of=[0], store=store)
 
     def submit(self, nodes, calls, on_done):
         self.made_us.append(self.env.now)
@@ -29,7 +28,7 @@ class Broker:
 
 
 def make(broker, until_us, still_matters=lambda: True):
-    calls, found, over = RetryingCaller(broker), [], []
+    calls, found, over = RetryingCaller(broker, broker.storage), [], []
     calls.make(
         0, "call", lambda reply: reply, found.append, still_matters, "failed", lambda: over.append(broker.env.now)
     )

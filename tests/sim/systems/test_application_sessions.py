@@ -48,7 +48,7 @@ def unfiltered(delivery, session, polled):
     the same."""
     read = list(places_of(polled))
     copied, recipients, routed_for = RoutedRecords.unpack(
-        [record for _, record in read], len(delivery.world.traffic.subscribers)
+        [record for _, record in read], len(delivery.traffic.subscribers)
     )
     delivery.table.note_queued(copied.tolist(), recipients.tolist(), routed_for.tolist())
     return [(place, copy) for (place, _), copy in zip(read, copied.tolist(), strict=True)]

@@ -170,7 +170,7 @@ def test_nothing_is_sent_while_a_new_session_is_not_in_the_store_yet():
     sessions, broker, written = system.world.delivery.connections, system.world.brokers[0], []
     broker.delivery._write = lambda sent, dup: written.extend(sent.tolist())
     pushed = [(0, 0, 1, 0), (1, 1, 1, 0)]
-    system.world.disconnect(0)
+    system.world.presence.disconnect(0)
     broker.connect(0, clean_start=True)
     broker.delivery.deliver(np.array(pushed, np.int64))
     assert written == [[1, 1, 1, 0]]
@@ -180,5 +180,5 @@ def test_nothing_is_sent_while_a_new_session_is_not_in_the_store_yet():
     broker.delivery.deliver(np.array([(20, 0, 9, 0)], np.int64))
     assert written[-1] == [20, 0, 9, 0]
     broker.connect(0, clean_start=True)
-    system.world.disconnect(0)
+    system.world.presence.disconnect(0)
     assert not sessions.beginning

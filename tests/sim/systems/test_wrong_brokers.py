@@ -91,12 +91,12 @@ def test_a_broker_that_is_cut_off_tells_nobody_of_its_clients_unless_it_tells_ag
 
 def test_in_the_end_every_broker_believes_what_is_so():
     *_, system = run(ownership="by-connection", **COMING_AND_GOING)
-    table, ownership = system.world.delivery.connections, system.world.ownership
+    table, ownership = system.world.delivery.connections, system.world.brokers.ownership
     truth = np.where(table.connected, system.world.traffic.subscribers.broker, -1)
     for number in range(2):
         assert (ownership.owner[number] == truth).all()
     *_, system = run(ownership="last-event", **COMING_AND_GOING)
-    assert any((system.world.ownership.owner[number] != truth).any() for number in range(2))
+    assert any((system.world.brokers.ownership.owner[number] != truth).any() for number in range(2))
 
 
 def run_twice_moved(**settings):
@@ -114,8 +114,8 @@ def run_twice_moved(**settings):
 
     def move(clean_start):
         for subscriber in np.flatnonzero(world.delivery.connections.connected).tolist():
-            world.disconnect(subscriber, is_noticed=False)
-            world.next_broker(int(world.traffic.subscribers.broker[subscriber])).connect(subscriber, clean_start)
+            world.presence.disconnect(subscriber, is_noticed=False)
+            world.brokers.next_after(int(world.traffic.subscribers.broker[subscriber])).connect(subscriber, clean_start)
 
     call_at(system.env, 450_000, lambda: move(True))
     call_at(system.env, 550_000, lambda: move(False))
@@ -130,7 +130,7 @@ def test_an_acknowledgement_over_an_old_connection_is_of_the_session_in_which_it
     monkeypatch.setattr(
         LateOwnership,
         "_hear",
-        lambda self, *event: call_at(self.world.env, self.world.env.now + 60_000, lambda: hear(self, *event)),
+        lambda self, *event: call_at(self.presence.clock, self.presence.clock.now + 60_000, lambda: hear(self, *event)),
     )
     by_identifier, counts = run_twice_moved(qos=qos, ownership="by-connection")
     assert counts["acknowledgements_over_old_connections"] > 50

@@ -27,8 +27,18 @@ from orderlab.sim.mqtt.broker.qos2 import Completion, Qos2Sender
 from orderlab.sim.mqtt.broker.routing import Downlink, RoutedRecords, Routing
 from orderlab.sim.mqtt.broker.session_lifecycle import SessionLifecycle, Subscriptions
 from orderlab.sim.mqtt.clients import Ints
-from orderlab.sim.mqtt.connections import MESSAGE, PACKET_ID, SUBSCRIBER, TOKEN, Deliveries, as_deliveries
+from orderlab.sim.mqtt.connections import (
+    MESSAGE,
+    PACKET_ID,
+    SUBSCRIBER,
+    TOKEN,
+    ConnectionTable,
+    Deliveries,
+    as_deliveries,
+)
+from orderlab.sim.mqtt.parts import DeliveryState, KafkaTopics, Storage, Traffic
 from orderlab.sim.mqtt.ports import StoreDriver
+from orderlab.sim.mqtt.presence import Presence
 from orderlab.sim.mqtt.topics import RETAINED_FROM, are_retained
 from orderlab.sim.mqtt.world import World
 
@@ -39,15 +49,20 @@ class ApplicationDelivery(Delivery):
     answers_one_by_one = True
 
     def __init__(
-        self, node: BrokerNode, applications: Applications, consumer_for: Callable[[Queue, str], Consumer]
+        self,
+        node: BrokerNode,
+        traffic: Traffic,
+        storage: Storage,
+        state: DeliveryState,
+        presence: Presence,
+        applications: Applications,
     ) -> None:
         self.applications = applications
-        super().__init__(node)
+        super().__init__(node, traffic, storage, state, presence)
         self.env = node.env
-        self.consumer_for = consumer_for
 
     def _qos2_sender(self) -> Qos2Sender:
-        return ApplicationQos2Sender(self.node, self, self.applications)
+        return ApplicationQos2Sender(self.node, self.traffic, self.storage, self.table, self, self.applications)
 
     def send_backlog(self, subscriber: int, then: Callable[[], None]) -> None:
         """Go on where the queue of an application is committed that has just connected here, and call ``then`` at
@@ -61,7 +76,7 @@ class ApplicationDelivery(Delivery):
         """A consumer for an application that is connected here; its group has to assign partitions yet."""
         session = self.applications.sessions[number]
         connection = int(self.table.connection_number[number])
-        consumer = session.consumer = self.consumer_for(session.queue, f"application-{number}/{connection}")
+        consumer = session.consumer = self.node.consumer(session.queue.group, f"application-{number}/{connection}")
         consumer.group.members.append(consumer)
         session.forget_what_others_took()
         session.queue.readers[consumer] = number
@@ -84,9 +99,9 @@ class ApplicationDelivery(Delivery):
                 if consumer.is_dead or node.is_dead:
                     return
             if not (yield from consumer.commit(polled)):
-                self.world.count("fenced_commits")
+                self.measured.count("fenced_commits")
             else:
-                self.world.note_pack(consumer, sum(len(records) for _, _, records in polled))
+                self.measured.note_pack(consumer, sum(len(records) for _, _, records in polled))
                 for partition, offset, records in polled:
                     session.queue.committed(partition, offset, offset + len(records))
             node.drop_old(consumer, polled)
@@ -97,7 +112,7 @@ class ApplicationDelivery(Delivery):
         read = list(places_of(polled))
         places = [place for place, _ in read]
         copied, recipients, routed_for = RoutedRecords.unpack(
-            [record for _, record in read], len(self.world.traffic.subscribers)
+            [record for _, record in read], len(self.traffic.subscribers)
         )
         found = list(zip(places, copied.tolist(), strict=True))
         self._note_stage(copied)
@@ -106,7 +121,7 @@ class ApplicationDelivery(Delivery):
         table.note_queued(copied.tolist(), recipients.tolist(), routed_for.tolist())
         is_over = routed_for != table.session_number[session.number]
         if is_over.any():
-            self.world.count("records_for_sessions_that_ended", int(is_over.sum()))
+            self.measured.count("records_for_sessions_that_ended", int(is_over.sum()))
             session.acknowledged.update(compress(places, is_over))
         return list(compress(found, ~is_over))
 
@@ -120,7 +135,7 @@ class ApplicationDelivery(Delivery):
             if each.number == number and each.is_received
         ]
         if rows:
-            self.world.count("pubrels_again", len(rows))
+            self.measured.count("pubrels_again", len(rows))
             finished = session.wait_for([row[-1] for row in rows], self.env.event())
             self.qos2_sender.send(as_deliveries(rows))
             yield finished
@@ -130,8 +145,8 @@ class ApplicationDelivery(Delivery):
 
     def _due(self, session: Application, found: Sequence[tuple[Place, int]]) -> Sequence[tuple[Place, int]]:
         """What is to be sent of what was polled: not what is done with, or is another member's."""
-        queue, world = session.queue, self.world
-        if world.traffic.qos.sole == 1 and not queue.completed:
+        queue = session.queue
+        if self.traffic.qos.sole == 1 and not queue.completed:
             return found
         due = []
         for place, publisher, is_exact, copy in self._exactly(session, found):
@@ -147,8 +162,8 @@ class ApplicationDelivery(Delivery):
     def _exactly(self, session: Application, found: Sequence[tuple[Place, int]]) -> list[tuple[Place, int, bool, int]]:
         """(place, publisher, whether it is delivered with QoS 2, copy)."""
         messages, _ = self._published(np.array([copy for _, copy in found], np.int64))
-        publishers = messages % self.world.traffic.schedule.count
-        qos = self.world.traffic.qos.of_deliveries(publishers, np.full(len(found), session.number))
+        publishers = messages % self.traffic.schedule.count
+        qos = self.traffic.qos.of_deliveries(publishers, np.full(len(found), session.number))
         exact = np.broadcast_to(qos, len(found)) == 2
         return [
             (place, publisher, is_exact, copy)
@@ -156,13 +171,11 @@ class ApplicationDelivery(Delivery):
         ]
 
     def _note_stage(self, copied: Ints) -> None:
-        self.world.note_stage(
-            "msg.app", copied if self.world.traffic.retaining is None else copied[~are_retained(copied)]
-        )
+        self.measured.note_stage("msg.app", copied if self.traffic.retaining is None else copied[~are_retained(copied)])
 
     def _send(self, session: Application, found: Sequence[tuple[Place, int]]) -> simpy.Event:
         """Write PUBLISH packets; the event comes when all are acknowledged. Never, if the connection is lost before."""
-        if self.world.traffic.qos.sole != 1:
+        if self.traffic.qos.sole != 1:
             for place, publisher, is_exact, copy in self._exactly(session, found):
                 if is_exact:
                     session.queue.begin(place, Exchange(session.number, publisher, copy))
@@ -210,7 +223,7 @@ class ApplicationDelivery(Delivery):
         session = self.applications.sessions[number]
         handled = one_after_the_other(arrived, self.applications.work_us, session.free_us)
         session.free_us = float(handled[-1])
-        answered: Ints = handled + int(self.world.traffic.subscribers.latency_us[number])
+        answered: Ints = handled + int(self.traffic.subscribers.latency_us[number])
         is_stored = sent[:, PACKET_ID] >= 0
         come = self.table.answers_in_order(sent[:, SUBSCRIBER], answered)
         session.answers.update(zip(sent[is_stored, TOKEN].tolist(), come[is_stored].tolist(), strict=True))
@@ -240,9 +253,7 @@ class ApplicationDelivery(Delivery):
                 return
             deliveries = deliveries.copy()
             message, _ = self._published(deliveries[:, MESSAGE])
-            qos = self.world.traffic.qos.of_deliveries(
-                message % self.world.traffic.schedule.count, deliveries[:, SUBSCRIBER]
-            )
+            qos = self.traffic.qos.of_deliveries(message % self.traffic.schedule.count, deliveries[:, SUBSCRIBER])
             dup = np.where(qos == 2, dup, -1)
             deliveries[:, PACKET_ID] = -1
         super().record(kind, deliveries, instants, dup)
@@ -251,8 +262,16 @@ class ApplicationDelivery(Delivery):
 class ApplicationQos2Sender(Qos2Sender):
     """PUBRELs follow when the session has noted the PUBRECs."""
 
-    def __init__(self, node: BrokerNode, completion: Completion, applications: Applications) -> None:
-        super().__init__(node, completion)
+    def __init__(
+        self,
+        node: BrokerNode,
+        traffic: Traffic,
+        storage: Storage,
+        table: ConnectionTable,
+        completion: Completion,
+        applications: Applications,
+    ) -> None:
+        super().__init__(node, traffic, storage, table, completion)
         self.applications = applications
 
     def _release(self, deliveries: Deliveries, connections: Ints) -> None:
@@ -276,12 +295,20 @@ class ApplicationRouting(Routing):
     """Routing from `msg.all` to the partitions of queues. A match is the number of an application, or of a group's
     first member."""
 
-    def __init__(self, node: BrokerNode, downlink: Downlink, applications: Applications) -> None:
-        super().__init__(node, downlink)
+    def __init__(
+        self,
+        node: BrokerNode,
+        traffic: Traffic,
+        kafka: KafkaTopics,
+        table: ConnectionTable,
+        downlink: Downlink,
+        applications: Applications,
+    ) -> None:
+        super().__init__(node, traffic, kafka, table, downlink)
         self.applications = applications
 
     def _send(self, records: Sequence[int], partitions: Sequence[int], batch: InFlightBatch) -> None:
-        messages, numbers, sessions = RoutedRecords.unpack(records, len(self.world.traffic.subscribers))
+        messages, numbers, sessions = RoutedRecords.unpack(records, len(self.traffic.subscribers))
         for number in np.unique(numbers).tolist():
             mine = numbers == number
             self.enqueue(self.applications.sessions[number].queue, messages[mine], sessions[mine], batch.answered)
@@ -291,11 +318,10 @@ class ApplicationRouting(Routing):
 
     def enqueue(self, queue: Queue, copied: Ints, sessions: Ints, on_answered: OnAnswered) -> None:
         """Send to the partitions of the messages' topics, each message for a session of the queue's application."""
-        world = self.world
-        messages = copied if world.traffic.retaining is None else copied % RETAINED_FROM
+        messages = copied if self.traffic.retaining is None else copied % RETAINED_FROM
         routed = RoutedRecords(copied, np.full(len(copied), queue.first), sessions)
-        records = routed.packed(len(world.traffic.subscribers))
-        of_copy = queue.partition_of[world.traffic.topic_of[messages % world.traffic.schedule.count]]
+        records = routed.packed(len(self.traffic.subscribers))
+        of_copy = queue.partition_of[self.traffic.topic_of[messages % self.traffic.schedule.count]]
         for partition in np.unique(of_copy).tolist():
             mine = list(compress(records, of_copy == partition))
             self.node.producer.send(queue.group.partitions[partition], mine, on_answered)
@@ -303,7 +329,7 @@ class ApplicationRouting(Routing):
     def _pass_on(self, messages: Ints, subscribers: Ints, batch: InFlightBatch) -> None:
         """Send on with QoS 0, of a group to the member that reads the topic's partition: so a topic's messages stay in
         order. While a group has no reader for it, nobody gets them."""
-        topics = self.world.traffic.topic_of[messages % self.world.traffic.schedule.count]
+        topics = self.traffic.topic_of[messages % self.traffic.schedule.count]
         sessions = self.applications.sessions
         readers = [
             sessions[number].queue.reader_of(topic)
@@ -320,10 +346,16 @@ class ApplicationSubscriptions(Subscriptions):
     queue like any other message. A shared subscription gets none (4.8.2)."""
 
     def __init__(
-        self, node: BrokerNode, delivery: ApplicationDelivery, applications: Applications, routing: ApplicationRouting
+        self,
+        node: BrokerNode,
+        traffic: Traffic,
+        storage: Storage,
+        kafka: KafkaTopics,
+        delivery: ApplicationDelivery,
+        routing: ApplicationRouting,
     ) -> None:
-        super().__init__(node, delivery)
-        self.applications = applications
+        super().__init__(node, traffic, storage, kafka, delivery)
+        self.applications = delivery.applications
         self.routing = routing
 
     def _wanted(self, subscriber: int) -> tuple[int, str]:
@@ -341,7 +373,7 @@ class ApplicationSubscriptions(Subscriptions):
 
         def answered(records: Sequence[int], error: AppendError | None) -> None:
             if error is not None:
-                self.world.count("retained_given_up", len(records))  # nobody is owed them
+                self.measured.count("retained_given_up", len(records))  # nobody is owed them
 
         done = node.burst(len(copies), node.costs.downlink_us)
         call_at(node.env, done, lambda: self.routing.enqueue(queue, copies, sessions, answered))
@@ -360,12 +392,14 @@ class ApplicationLifecycle(SessionLifecycle):
     def __init__(
         self,
         node: BrokerNode,
+        traffic: Traffic,
+        storage: Storage,
+        presence: Presence,
         delivery: ApplicationDelivery,
         subscriptions: ApplicationSubscriptions,
-        applications: Applications,
     ) -> None:
-        super().__init__(node, delivery, subscriptions)
-        self.applications = applications
+        super().__init__(node, traffic, storage, presence, delivery, subscriptions)
+        self.applications = delivery.applications
 
     def begin(self, subscriber: int) -> None:
         """Begin a new session of an application that has just connected here; it subscribes anew."""
@@ -378,7 +412,7 @@ class ApplicationLifecycle(SessionLifecycle):
         """End the session of an application that has been away for the Session Expiry Interval."""
         self._end(subscriber)
         self.applications.sessions[subscriber].forget()
-        self.world.count("sessions_expired")
+        self.measured.count("sessions_expired")
 
 
 class ApplicationBroker(MqttBroker):
@@ -398,19 +432,22 @@ class ApplicationBroker(MqttBroker):
         super().__init__(world, number, settings, producer, driver, cpu)
 
     def _delivery(self) -> ApplicationDelivery:
-        one_way = self.producer.one_way_us
-        connect = self.world.to_kafka(f"broker-{self.number}", one_way)
-
-        def consumer_for(queue: Queue, name: str) -> Consumer:
-            return Consumer(queue.group, name, one_way, connect)
-
-        return ApplicationDelivery(self, self.applications, consumer_for)
+        world = self.world
+        return ApplicationDelivery(
+            self, world.traffic, world.storage, world.delivery, world.presence, self.applications
+        )
 
     def _routing(self) -> ApplicationRouting:
-        return ApplicationRouting(self, self.downlinks, self.applications)
+        world = self.world
+        return ApplicationRouting(
+            self, world.traffic, world.kafka, self.delivery.table, self.downlinks, self.applications
+        )
 
     def _lifecycle(self) -> SessionLifecycle:
         assert isinstance(self.delivery, ApplicationDelivery)
         assert isinstance(self.routing, ApplicationRouting)
-        subscriptions = ApplicationSubscriptions(self, self.delivery, self.applications, self.routing)
-        return ApplicationLifecycle(self, self.delivery, subscriptions, self.applications)
+        world = self.world
+        subscriptions = ApplicationSubscriptions(
+            self, world.traffic, world.storage, world.kafka, self.delivery, self.routing
+        )
+        return ApplicationLifecycle(self, world.traffic, world.storage, world.presence, self.delivery, subscriptions)

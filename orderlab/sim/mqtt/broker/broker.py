@@ -37,28 +37,32 @@ class MqttBroker(BrokerNode):
         self, world: World, number: int, settings: BrokerSettings, producer: Producer, driver: StoreDriver, cpu: Station
     ) -> None:
         super().__init__(world, number, settings, producer, driver, cpu)
+        self.world = world
         self.all_consumers: Sequence[Consumer] = ()
         self.persisted_consumers: Sequence[Consumer] = ()
         self.downlink_consumers: Sequence[Consumer] = ()
         self.own_consumers: list[Consumer] = []
         """Of what every broker reads by itself."""
-        self.ingest = Ingest(self)
+        self.ingest = Ingest(self, world.traffic, world.storage, world.kafka, world.presence)
         self.delivery = self._delivery()
-        self.downlinks = Downlink(self, self.delivery)
+        self.downlinks = Downlink(self, world.kafka, world.delivery.in_transit, self.delivery)
         self.routing = self._routing()
-        self.save_stage = SaveStage(self, self.downlinks, self.delivery)
+        self.save_stage = SaveStage(self, world.traffic, world.storage, self.downlinks, self.delivery)
         self.lifecycle = self._lifecycle()
 
     # -- the stages that depend on what kind of session subscribers have -----------------------------------
 
     def _delivery(self) -> Delivery:
-        return Delivery(self)
+        world = self.world
+        return Delivery(self, world.traffic, world.storage, world.delivery, world.presence)
 
     def _routing(self) -> Routing:
-        return Routing(self, self.downlinks)
+        return Routing(self, self.world.traffic, self.world.kafka, self.delivery.table, self.downlinks)
 
     def _lifecycle(self) -> SessionLifecycle:
-        return SessionLifecycle(self, self.delivery, Subscriptions(self, self.delivery))
+        world = self.world
+        subscriptions = Subscriptions(self, world.traffic, world.storage, world.kafka, self.delivery)
+        return SessionLifecycle(self, world.traffic, world.storage, world.presence, self.delivery, subscriptions)
 
     # -- as others see it ----------------------------------------------------------------------------------
 
@@ -119,33 +123,34 @@ class MqttBroker(BrokerNode):
             consumer.group.leave(consumer, consumer.group.settings.session_timeout_us)
         for consumer in (*self.downlink_consumers, *self.own_consumers):  # nobody else reads what waits there
             consumer.is_dead = True
-        mine = np.flatnonzero(world.traffic.subscribers.broker == self.number).tolist()
+        mine = np.flatnonzero(world.presence.broker_of == self.number).tolist()
         connected = [subscriber for subscriber in mine if world.delivery.connections.connected[subscriber]]
         for subscriber in connected:
-            world.disconnect(subscriber)
+            world.presence.disconnect(subscriber)
         world.delivery.connections.forget_releasing(self.number)
 
         def reconnect() -> None:
-            other = world.next_broker(self.number)
+            other = world.brokers.next_after(self.number)
             other.take_over(self)
             for subscriber in connected:
                 other.connect(subscriber)
 
         call_at(self.env, self.env.now + world.traffic.reconnect_us, reconnect)
-        if world.on_silence:
+        if self.peers.on_silence:
             call_at(self.env, self.env.now + self.all_consumers[0].group.settings.session_timeout_us, self._fell_silent)
 
     def _fell_silent(self, until_us: float = 0) -> None:
-        for function in self.world.on_silence:
+        for function in self.peers.on_silence:
             function(self.number, until_us)
 
     def pause(self, duration_us: int) -> None:
         """Stand still, as when the collector stops the world: no thread works. Consumers that are silent for longer
         than their session timeout lose their partitions; they learn it from a refused commit, or from the answer to a
         heartbeat."""
-        world, now = self.world, self.env.now
-        world.count("pauses")
-        world.measured.counts["longest_pause_us"] = max(world.measured.counts.get("longest_pause_us", 0), duration_us)
+        now = self.env.now
+        self.measured.count("pauses")
+        counts = self.measured.counts
+        counts["longest_pause_us"] = max(counts.get("longest_pause_us", 0), duration_us)
         self.cpu.stall(now + duration_us)
         consumers = (*self.all_consumers, *self.persisted_consumers)
 
@@ -158,7 +163,7 @@ class MqttBroker(BrokerNode):
         if duration_us > timeout_us:
             for consumer in consumers:
                 consumer.group.leave(consumer, timeout_us)
-            if world.on_silence:
+            if self.peers.on_silence:
                 call_at(self.env, now + timeout_us, lambda: self._fell_silent(now + duration_us))
             call_at(self.env, now + duration_us, answer_heartbeat)
 

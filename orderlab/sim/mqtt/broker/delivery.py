@@ -32,6 +32,8 @@ from orderlab.sim.mqtt.connections import (
     in_flight_key,
 )
 from orderlab.sim.mqtt.links import SocketBuffers
+from orderlab.sim.mqtt.parts import DeliveryState, Storage, Traffic
+from orderlab.sim.mqtt.presence import Presence
 from orderlab.sim.mqtt.topics import are_retained
 
 RECORDED_WITHIN_US = 100_000
@@ -47,41 +49,51 @@ class Delivery:
     answers_one_by_one = False
     """Whether what arrives at a client at one instant is answered at instants of its own."""
 
-    def __init__(self, node: BrokerNode) -> None:
+    def __init__(
+        self, node: BrokerNode, traffic: Traffic, storage: Storage, state: DeliveryState, presence: Presence
+    ) -> None:
         self.node = node
-        self.world = node.world
-        self.table = node.world.delivery.connections
+        self.measured = node.measured
+        self.recorder = node.recorder
+        self.brokers = node.peers
+        self.traffic = traffic
+        self.storage = storage
+        self.presence = presence
+        self.table = state.connections
+        self.windows = state.windows
+        self.replayed = state.replayed
+        self.trims = state.trims
         self.qos2_sender = self._qos2_sender()
-        self.removals = Removals(node, self.record, self._make_room)
+        self.removals = Removals(node, traffic.subscribers, storage, state, self.record, self._make_room)
         self.filter_context = FilterContext(
             broker=node.number,
-            broker_of=node.world.traffic.subscribers.broker,
+            broker_of=self.traffic.subscribers.broker,
             table=self.table,
-            replayed=node.world.delivery.replayed,
-            windows=node.world.delivery.windows,
-            refuses_closed=node.world.storage.store.refuses_closed,
-            pushes_early=node.world.hands_over_first and node.world.delivery.replayed.has_tokens,
-            has_unstored=not node.world.traffic.qos.sole,
+            replayed=self.replayed,
+            windows=self.windows,
+            refuses_closed=self.storage.store.refuses_closed,
+            pushes_early=self.node.settings.hands_over_first and self.replayed.has_tokens,
+            has_unstored=not self.traffic.qos.sole,
             on_late=self._find_out,
             write_unstored=lambda deliveries: self._write_unstored(deliveries),
         )
 
     def _qos2_sender(self) -> Qos2Sender:
         """The second half of the handshake with QoS 2."""
-        return Qos2Sender(self.node, self)
+        return Qos2Sender(self.node, self.traffic, self.storage, self.table, self)
 
     # -- what waits in the store ---------------------------------------------------------------------------
 
     def send_backlog(self, subscriber: int, then: Callable[[], None]) -> None:
         """Fetch and send what waits for a subscriber that has just connected here, then what is new, and call
         ``then``."""
-        world, table = self.world, self.table
+        table = self.table
         table.fetching.add(subscriber)
         connection = table.connection_number[subscriber]
         self.record_connect(subscriber)
-        if world.storage.store.opens_sessions:
-            world.ensure_open(subscriber)
-        name, store, make = world.traffic.subscribers.name(subscriber), world.storage.store, self.node.retrying.make
+        if self.storage.store.opens_sessions:
+            self.storage.ensure_open(subscriber)
+        name, store, make = self.traffic.subscribers.name(subscriber), self.storage.store, self.node.retrying.make
         asks_newest, newest = store.newest(name), 0
 
         def is_here() -> bool:
@@ -105,7 +117,7 @@ class Delivery:
             if self.node.is_dead or not is_here():
                 return
             # asked before the fetch: what is saved in between has a higher token, and may be pushed
-            if world.hands_over_first and asks_newest is not None:
+            if self.node.settings.hands_over_first and asks_newest is not None:
                 make(subscriber, asks_newest, store.told_newest, fetch, is_here, "fetches_failed")
             else:
                 fetch()
@@ -137,7 +149,7 @@ class Delivery:
     ) -> None:
         """What was ``found`` in the store has been sent, but for ``waiting``; what had to wait for it goes out behind.
         ``newest``: the last token that the store had given out before it was read."""
-        table, replayed = self.table, self.world.delivery.replayed
+        table, replayed = self.table, self.replayed
         table.fetching.discard(subscriber)
         replayed.note(subscriber, found, newest)
         held_back = replayed.beyond(np.concatenate((NO_DELIVERIES, *table.held_back.pop(subscriber, ()))))
@@ -153,27 +165,27 @@ class Delivery:
         for subscriber, packet_id, token in released:
             message, _ = self.table.in_flight.setdefault(in_flight_key(subscriber, packet_id), (-1, token))
             rows.append((message, subscriber, packet_id, token))
-            self.world.delivery.windows.occupy(subscriber)
+            self.windows.occupy(subscriber)
         if rows:
-            self.world.count("pubrels_again", len(rows))
+            self.measured.count("pubrels_again", len(rows))
             self.qos2_sender.send(as_deliveries(rows))
 
     def wake(self, subscriber: int) -> None:
         """Read the session of a subscriber for whom something waits in the store that may never have been sent here;
         send what is not in flight, and until then nothing that is new."""
-        world, table, node = self.world, self.table, self.node
-        is_here = table.connected[subscriber] and world.traffic.subscribers.broker[subscriber] == node.number
+        table, node = self.table, self.node
+        is_here = table.connected[subscriber] and self.traffic.subscribers.broker[subscriber] == node.number
         if node.is_dead or not is_here or not table.exists[subscriber]:
             return  # whoever is about to connect reads the session anyway
         if subscriber in table.fetching:  # what is being read may be older than the save
             table.to_wake.add(subscriber)
             return
         connection = table.connection_number[subscriber]
-        world.count("sessions_woken")
+        self.measured.count("sessions_woken")
         table.fetching.add(subscriber)
         completed = table.completed_meanwhile.setdefault(subscriber, set())
         completed |= table.removing.get(subscriber, set())
-        fetch = world.storage.store.fetch(world.traffic.subscribers.name(subscriber))
+        fetch = self.storage.store.fetch(self.traffic.subscribers.name(subscriber))
 
         def is_still_here() -> bool:
             return bool(table.connection_number[subscriber] == connection)
@@ -184,7 +196,7 @@ class Delivery:
 
         def fetched(found: Sequence[StoredMessage]) -> None:
             over()
-            known = completed | world.delivery.windows.waiting(subscriber)
+            known = completed | self.windows.waiting(subscriber)
             waiting = [
                 (message, subscriber, packet_id, token)
                 for message, packet_id, token, is_pubrel in found
@@ -195,11 +207,11 @@ class Delivery:
             self._caught_up(subscriber, found, as_deliveries(waiting))
 
         node.retrying.make(
-            subscriber, fetch, world.storage.store.fetched, fetched, is_still_here, "fetches_failed", over
+            subscriber, fetch, self.storage.store.fetched, fetched, is_still_here, "fetches_failed", over
         )
 
     def _is_sent(self, subscriber: int, packet_id: int, what: tuple[int, int]) -> bool:
-        key, sockets = in_flight_key(subscriber, packet_id), self.world.traffic.sockets
+        key, sockets = in_flight_key(subscriber, packet_id), self.traffic.sockets
         return self.table.in_flight.get(key) == what and not (sockets is not None and key in sockets.withheld)
 
     # -- on the way out ------------------------------------------------------------------------------------
@@ -209,15 +221,15 @@ class Delivery:
     ) -> None:
         """Write PUBLISH packets to the sockets of those who are connected here. The others fetch them from the store.
         ``filters.Origin`` says what ``is_backlog``, ``is_pushed`` and ``sessions`` mean."""
-        if self.world.measured.on_way is not None:
-            self.world.measured.on_way("broker", self.node.number, deliveries)
+        if self.measured.on_way is not None:
+            self.measured.on_way("broker", self.node.number, deliveries)
         origin = Origin(is_backlog, is_pushed, sessions)
         for filtered in FILTERS:
             deliveries = filtered(self.filter_context, deliveries, origin)
         self._transmit(deliveries, is_backlog)
 
     def _write_unstored(self, deliveries: Deliveries) -> None:
-        if self.world.traffic.expiry_us is not None:
+        if self.traffic.expiry_us is not None:
             deliveries = deliveries[~self._expired(deliveries)]
         self._write(deliveries, np.zeros(len(deliveries), np.int64))
 
@@ -227,7 +239,7 @@ class Delivery:
         in_flight = self.table.in_flight
         for message, subscriber, packet_id, token in late.tolist():
             if in_flight.get(in_flight_key(subscriber, packet_id)) != (message, token):
-                self.world.count("pushes_behind_newer_ones")
+                self.measured.count("pushes_behind_newer_ones")
                 self.wake(subscriber)
 
     def _transmit(self, deliveries: Deliveries, is_backlog: bool) -> None:
@@ -247,13 +259,13 @@ class Delivery:
         table.in_flight.update(zip(keys, values, strict=True))
         if any_of(repeated) and not is_backlog:  # those went out with the backlog
             dropped = repeated
-            if self.world.traffic.sockets is not None and self.world.traffic.sockets.withheld:  # but for these
-                dropped = repeated & ~np.isin(keys, list(self.world.traffic.sockets.withheld))
+            if self.traffic.sockets is not None and self.traffic.sockets.withheld:  # but for these
+                dropped = repeated & ~np.isin(keys, list(self.traffic.sockets.withheld))
             self._make_room(deliveries[dropped, SUBSCRIBER])
             deliveries, repeated = deliveries[~dropped], repeated[~dropped]
         # Expiry after the look at what is in flight: what was sent once goes again though its time is over
         # (MQTT-3.3.2-5).
-        if self.world.traffic.expiry_us is not None:
+        if self.traffic.expiry_us is not None:
             deliveries, repeated = self._without_expired(deliveries, repeated)
         self._write(deliveries, repeated.astype(np.int64))
 
@@ -270,15 +282,15 @@ class Delivery:
     def _expired(self, deliveries: Deliveries) -> Bools:
         """Which have expired by this broker's clock, as the clock of the broker that took them in stamped them. The
         history hears of it."""
-        world, traffic = self.world, self.world.traffic
+        traffic = self.traffic
         assert traffic.expiry_us is not None
         message, _ = self._published(deliveries[:, MESSAGE])
         publisher = message % traffic.schedule.count
-        ahead = np.array([broker.clock_skew_us for broker in world.brokers])
+        ahead = np.array([broker.clock_skew_us for broker in self.brokers])
         stamped = traffic.schedule.published_us(message) + ahead[traffic.publishers.broker[publisher]]
         expired: Bools = int(self.node.env.now) + self.node.clock_skew_us >= stamped + traffic.expiry_us
         if expired.any():
-            world.count("expired", int(expired.sum()))
+            self.measured.count("expired", int(expired.sum()))
             self.record(EventKind.EXPIRE, deliveries[expired], np.full(int(expired.sum()), int(self.node.env.now)), -1)
         return expired
 
@@ -286,16 +298,16 @@ class Delivery:
 
     def _write(self, sent: Deliveries, dup: Ints) -> None:
         """Put packets into sockets now; ``dup``: their DUP flags."""
-        traffic = self.world.traffic
+        traffic = self.traffic
         if traffic.sockets is not None and traffic.slow_readers:
             sent, dup = self._writable(traffic.sockets, sent, dup)
         if not len(sent):
             return
-        if self.world.measured.on_way is not None:
-            self.world.measured.on_way("socket", self.node.number, sent)
+        if self.measured.on_way is not None:
+            self.measured.on_way("socket", self.node.number, sent)
         if self.table.links.dead_since:
             dead = self.table.links.are_dead(sent[:, SUBSCRIBER])
-            self.world.count("packets_into_dead_links", int(dead.sum()))
+            self.measured.count("packets_into_dead_links", int(dead.sum()))
             sent, dup = sent[~dead], dup[~dead]
             if not len(sent):
                 return
@@ -324,7 +336,7 @@ class Delivery:
     def _writable(self, sockets: SocketBuffers, sent: Deliveries, dup: Ints) -> tuple[Deliveries, Ints]:
         """Those whose sockets have room. The others stay in the store; QoS 0 is dropped."""
         now, goes, more = int(self.node.env.now), np.ones(len(sent), np.bool_), Counter[int]()
-        slow = self.world.traffic.slow_readers.are_slow(sent[:, SUBSCRIBER])
+        slow = self.traffic.slow_readers.are_slow(sent[:, SUBSCRIBER])
         for place in np.flatnonzero(slow).tolist():
             subscriber, packet_id = int(sent[place, SUBSCRIBER]), int(sent[place, PACKET_ID])
             if subscriber not in sockets.blocked and not sockets.is_full(subscriber, now, more[subscriber]):
@@ -333,9 +345,9 @@ class Delivery:
                 continue
             goes[place] = False
             if packet_id < 0:
-                self.world.count("dropped_at_full_sockets")
+                self.measured.count("dropped_at_full_sockets")
                 continue
-            self.world.count("withheld_from_full_sockets")
+            self.measured.count("withheld_from_full_sockets")
             if dup[place]:
                 sockets.withheld.add(in_flight_key(subscriber, packet_id))
             else:
@@ -371,7 +383,7 @@ class Delivery:
 
     def _answered_us(self, sent: Deliveries, arrived: Ints) -> Ints:
         """When the answers to packets that arrive then are here."""
-        return arrived + self.world.traffic.think_us + self.world.traffic.subscribers.latency_us[sent[:, SUBSCRIBER]]
+        return arrived + self.traffic.think_us + self.traffic.subscribers.latency_us[sent[:, SUBSCRIBER]]
 
     def _arrive(self, sent: Deliveries, dup: Ints, arrived: Ints) -> None:
         """Let packets reach their subscribers at these instants, and the answers come back."""
@@ -381,7 +393,7 @@ class Delivery:
         answered = table.answers_in_order(subscribers, self._answered_us(sent, arrived))
         losses, connections = table.losses, table.connection_number[subscribers]
         number = table.note_sent(subscribers, connections, answered)
-        sessions = table.session_number[subscribers] if self.world.ownership is not None else NO_SESSIONS
+        sessions = table.session_number[subscribers] if self.brokers.ownership is not None else NO_SESSIONS
 
         def reached() -> None:
             there = slice(None) if table.losses == losses else table.got_through(subscribers, connections, arrived)
@@ -391,8 +403,8 @@ class Delivery:
             del table.on_the_way[number]
             back = slice(None) if table.losses == losses else table.got_through(subscribers, connections, answered)
             self._answer(sent[back], answered[back], connections[back])
-            if self.world.unnoticed:
-                left_us = arrived + self.world.traffic.think_us
+            if self.presence.unnoticed:
+                left_us = arrived + self.traffic.think_us
                 for rows, whose in self.read_from_old(sent, connections, left_us, answered, sessions):
                     self._answer_from_old(rows, whose)
 
@@ -410,7 +422,7 @@ class Delivery:
 
     def _answer(self, sent: Deliveries, answered: Ints, connections: Ints) -> None:
         """Take in what subscribers say to PUBLISH packets: nothing, PUBACK, or PUBREC."""
-        traffic = self.world.traffic
+        traffic = self.traffic
         qos = traffic.qos.sole
         if qos is None:
             message, _ = self._published(sent[:, MESSAGE])
@@ -428,17 +440,19 @@ class Delivery:
     ) -> Iterator[tuple[Deliveries, Ints]]:
         """What this broker reads over connections that have ended and it does not know it: (what is answered, for which
         sessions it was sent), if anything."""
+        if not self.presence.unnoticed:
+            return
         whose = sent[:, SUBSCRIBER]
         late = self.table.answered_and_left(whose, connections, left_us, answered_us)
         if not late.any() or self.node.is_dead:
             return
-        late &= self.world.are_unnoticed(self.node.number, whose, connections)
+        late &= self.presence.are_unnoticed(self.node.number, whose, connections)
         if late.any():
-            self.world.count("acknowledgements_over_old_connections", int(late.sum()))
+            self.measured.count("acknowledgements_over_old_connections", int(late.sum()))
             yield sent[late], sessions[late]
 
     def _answer_from_old(self, sent: Deliveries, sessions: Ints) -> None:
-        traffic = self.world.traffic
+        traffic = self.traffic
         message, _ = self._published(sent[:, MESSAGE])
         each = np.broadcast_to(
             traffic.qos.of_deliveries(message % traffic.schedule.count, sent[:, SUBSCRIBER]), len(sent)
@@ -456,7 +470,7 @@ class Delivery:
 
     def _make_room(self, subscribers: Ints) -> None:
         """Send what waited for one packet of each of these to be acknowledged on its present connection."""
-        windows = self.world.delivery.windows
+        windows = self.windows
         if not windows.is_limited:
             return
         admitted = [found for subscriber in subscribers.tolist() if (found := windows.acknowledged(subscriber))]
@@ -469,13 +483,13 @@ class Delivery:
 
     def record_connect(self, subscriber: int) -> None:
         """Tell the history of a connection to this broker."""
-        now, code = np.array([int(self.node.env.now)]), np.array([subscriber + self.world.traffic.schedule.count])
-        columns = self.world.connect_columns(np.array([subscriber]))
-        self.world.recorder.add(EventKind.CONNECT, now, subscriber=code, node=self.node.number, **columns)
+        now, code = np.array([int(self.node.env.now)]), np.array([subscriber + self.traffic.schedule.count])
+        columns = self.presence.connect_columns(np.array([subscriber]))
+        self.recorder.add(EventKind.CONNECT, now, subscriber=code, node=self.node.number, **columns)
 
     def record(self, kind: EventKind, deliveries: Deliveries, instants: Ints, dup: Ints | int) -> None:
         """Tell the history what happened to deliveries, at their instants."""
-        world, traffic = self.world, self.world.traffic
+        traffic = self.traffic
         if not len(deliveries):
             return
         (message, flags), subscribers, level = (
@@ -485,7 +499,7 @@ class Delivery:
         )
         if level is None:
             level = traffic.qos.of_deliveries(message % traffic.schedule.count, subscribers)
-        world.recorder.add(
+        self.recorder.add(
             kind,
             instants,
             message=message,
@@ -500,25 +514,24 @@ class Delivery:
         if kind is EventKind.DELIVER:
             if traffic.retaining is not None:
                 live = ~are_retained(deliveries[:, MESSAGE])
-                world.count("delivered_retained", len(live) - int(live.sum()))
+                self.measured.count("delivered_retained", len(live) - int(live.sum()))
                 message, instants = message[live], instants[live]
-            world.count("delivered", len(message))
-            world.measured.delivery_latency.add_messages(message, instants)
+            self.measured.count("delivered", len(message))
+            self.measured.delivery_latency.add_messages(message, instants)
 
     def note_trims(self, subscriber: int, messages: Sequence[int], identifiers: Sequence[int]) -> None:
         """Tell the history what a save of these messages pushed out, or it would look lost."""
-        world = self.world
-        gone = world.delivery.trims.saved(subscriber, zip(messages, identifiers, strict=True))
+        gone = self.trims.saved(subscriber, zip(messages, identifiers, strict=True))
         if gone:
-            world.count("trimmed", len(gone))
+            self.measured.count("trimmed", len(gone))
             rows = as_deliveries([(message, subscriber, packet_id, 0) for message, packet_id in gone])
             self.record(EventKind.TRIM, rows, np.full(len(rows), int(self.node.env.now)), -1)
 
     def _codes(self, subscribers: Ints) -> Ints:
         """The codes of subscribers in the history."""
-        return subscribers + self.world.traffic.schedule.count
+        return subscribers + self.traffic.schedule.count
 
     def _published(self, copied: Ints) -> tuple[Ints, dict[str, Ints]]:
         """The messages that copies are of, and what the history says of their RETAIN flags."""
-        retaining = self.world.traffic.retaining
+        retaining = self.traffic.retaining
         return (copied, {}) if retaining is None else retaining.seen(copied)

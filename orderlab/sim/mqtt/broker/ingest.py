@@ -27,24 +27,36 @@ from orderlab.sim.mqtt.broker.publisher_links import PublisherLinks
 from orderlab.sim.mqtt.broker.qos2 import Qos2Receiver
 from orderlab.sim.mqtt.broker.republishing import FIRST, Republishing
 from orderlab.sim.mqtt.clients import Arrivals, Ints, where
+from orderlab.sim.mqtt.parts import KafkaTopics, Storage, Traffic
+from orderlab.sim.mqtt.presence import Presence
 
 
 class Ingest:
     """The publishers of one broker."""
 
-    def __init__(self, node: BrokerNode) -> None:
+    def __init__(
+        self, node: BrokerNode, traffic: Traffic, storage: Storage, kafka: KafkaTopics, presence: Presence
+    ) -> None:
         self.node = node
-        self.world = node.world
         self.env = node.env
+        self.measured = node.measured
+        self.recorder = node.recorder
+        self.brokers = node.peers
+        self.traffic = traffic
+        self.kafka = kafka
+        self.presence = presence
         self.unacknowledged: dict[int, None] = {}
         """Messages that their publishers have no PUBACK for, in the order in which they came."""
         self.received: dict[int, bool] = {}
         """QoS 2: messages whose PUBREL is not here yet, and whether Kafka has them (MQTT-4.3.3-10). In memory only."""
         self.remembers_received = True
-        inbound = node.world.storage.inbound
-        self.qos2_receiver = None if inbound is None else Qos2Receiver(node, inbound, self._to_all)
-        self.republishing = Republishing(node, self.unacknowledged, self._ingest_again, self._on_published)
-        self.moves = PublisherMoves(node, self._let_in)
+        self.qos2_receiver = (
+            None
+            if storage.inbound is None
+            else Qos2Receiver(node, traffic, storage.inbound, storage.nodes, self._to_all)
+        )
+        self.republishing = Republishing(node, traffic, self.unacknowledged, self._ingest_again, self._on_published)
+        self.moves = PublisherMoves(node, kafka, self._let_in)
         self.pubacks_to_lose = 0
         self.links: PublisherLinks | None = None
         """Where those of its publishers are not well."""
@@ -61,7 +73,7 @@ class Ingest:
         self._arrivals: list[Arrivals] = []
         self._here: set[int] = set()
         """The publishers of these."""
-        self._add((node.world.traffic.schedule.arrivals(node.number),))
+        self._add((self.traffic.schedule.arrivals(node.number),))
         self._published = self._on_published  # one object, so that the producer can tell its batches belong together
 
     def _add(self, arrivals: tuple[Arrivals, ...]) -> None:
@@ -75,7 +87,7 @@ class Ingest:
         while self._is_listening or self._is_held_up:
             yield self.env.timeout(tick)
             if self.node.producer.unanswered > self.node.settings.producer_records_max > 0:
-                self.world.count("ticks_without_reading")  # the sockets of publishers fill; TCP stops them
+                self.measured.count("ticks_without_reading")  # the sockets of publishers fill; TCP stops them
                 self._is_held_up = True
                 continue
             for arrivals in self._arrivals if not self.node.is_dead else ():
@@ -87,29 +99,29 @@ class Ingest:
     def _admit(self, messages: Ints) -> None:
         """Take in what publishers send for the first time: those of them whose windows have room. What waited for a
         broker that did not read, or for room, was sent just now."""
-        windows, count = self.world.traffic.publish_windows, self.world.traffic.schedule.count
+        windows, count = self.traffic.publish_windows, self.traffic.schedule.count
         sent_us = int(self.env.now) if self._is_held_up else None
         if windows is None:
             self._ingest(messages, sent_us=sent_us)
             return
-        counted = np.broadcast_to(np.asarray(self.world.traffic.qos.of_publishers(messages % count) > 0), len(messages))
+        counted = np.broadcast_to(np.asarray(self.traffic.qos.of_publishers(messages % count) > 0), len(messages))
         goes = windows.admit(messages[counted], count)
-        self.world.count("publishes_throttled", int(counted.sum()) - len(goes))
+        self.measured.count("publishes_throttled", int(counted.sum()) - len(goes))
         going = np.isin(messages, goes) | ~counted
         if going.any():
             self._ingest(messages[going], sent_us=sent_us)
 
     def _have_answers(self, messages: Sequence[int]) -> None:
         """Publishers have PUBACK or PUBCOMP for these: what waited for that is sent, and room is known here with it."""
-        windows, count = self.world.traffic.publish_windows, self.world.traffic.schedule.count
+        windows, count = self.traffic.publish_windows, self.traffic.schedule.count
         if windows is None or not messages:
             return
         publishers = [message % count for message in messages]
-        there_us = int(self.env.now) + int(self.world.traffic.publishers.latency_us[np.unique(publishers)].max())
+        there_us = int(self.env.now) + int(self.traffic.publishers.latency_us[np.unique(publishers)].max())
 
         def have_room() -> None:
             windows.answered(publishers)
-            for broker in self.world.brokers:  # whoever has moved sends to another one
+            for broker in self.brokers:  # whoever has moved sends to another one
                 broker.send_waiting(publishers)
 
         call_at(self.env, float(there_us), have_room)
@@ -117,7 +129,7 @@ class Ingest:
     def send_waiting(self, publishers: Sequence[int]) -> None:
         """Take in what waited at these publishers and has room, of those who are here; whoever moves sends it where
         they are let in. It comes when it is sent, so that nothing of a publisher overtakes."""
-        windows = self.world.traffic.publish_windows
+        windows = self.traffic.publish_windows
         if windows is None or not windows.are_full or self.node.is_dead:
             return
         goes = windows.going(publisher for publisher in publishers if publisher in self._here)
@@ -127,7 +139,7 @@ class Ingest:
     @property
     def is_owing(self) -> bool:
         """Whether a publisher of it waits for something, were it only to be read."""
-        windows = self.world.traffic.publish_windows
+        windows = self.traffic.publish_windows
         return bool(self.unacknowledged or self._is_held_up or (windows is not None and windows.are_full))
 
     def stop(self) -> None:
@@ -193,10 +205,10 @@ class Ingest:
         moved.forget()
 
     def _take_up(self, moved: MovedPublishers) -> None:
-        receiver, count = self.qos2_receiver, self.world.traffic.schedule.count
+        receiver, count = self.qos2_receiver, self.traffic.schedule.count
         messages = np.array(moved.unacknowledged, np.int64)
         if receiver is not None:
-            of_publishers = self.world.traffic.qos.of_publishers
+            of_publishers = self.traffic.qos.of_publishers
             # whichever broker had them, were it before the one that they have left
             waiting = where(of_publishers(messages % count) == 2, messages).tolist()
             publishers = np.concatenate([np.empty(0, np.int64), *(each.publishers for each in moved.arrivals)])
@@ -215,7 +227,7 @@ class Ingest:
 
     def links_to_publishers(self) -> PublisherLinks:
         """The links to its publishers, for faults."""
-        self.links = self.links or PublisherLinks(self.node, self._links_are_well, self._are_back)
+        self.links = self.links or PublisherLinks(self.node, self.traffic, self._links_are_well, self._are_back)
         return self.links
 
     def _links_are_well(self, links: PublisherLinks) -> None:
@@ -228,8 +240,8 @@ class Ingest:
             return
         links.close()
         self.links = None
-        self.world.count("publishers_back")
-        self.republishing.resend(np.ones(self.world.traffic.schedule.count, np.bool_))
+        self.measured.count("publishers_back")
+        self.republishing.resend(np.ones(self.traffic.schedule.count, np.bool_))
 
     # -- what they publish ---------------------------------------------------------------------------------
 
@@ -243,7 +255,7 @@ class Ingest:
         if not self._unanswered_of_qos_0:
             return False
         left = {publisher for each in arrivals for publisher in each.publishers.tolist()}
-        return any(message % self.world.traffic.schedule.count in left for message in self._unanswered_of_qos_0)
+        return any(message % self.traffic.schedule.count in left for message in self._unanswered_of_qos_0)
 
     def _ingest_again(self, messages: Ints, on_answered: OnAnswered) -> None:
         """Take in publishes that are sent again now."""
@@ -259,30 +271,27 @@ class Ingest:
         """Take in publishes that have arrived; ``repeated_us``: they were sent again at that instant; ``sent_us``: they
         were sent for the first time then, later than their applications asked for it. ``on_answered`` hears from
         Kafka."""
-        world = self.world
-        publisher = messages % world.traffic.schedule.count
-        qos = world.traffic.qos.of_publishers(publisher)
+        publisher = messages % self.traffic.schedule.count
+        qos = self.traffic.qos.of_publishers(publisher)
         self.unacknowledged.update(dict.fromkeys(where(qos > 0, messages).tolist()))
         if repeated_us is None:
-            instants = world.traffic.schedule.published_us(messages)
-            last_us = world.traffic.last_sent_us
+            instants = self.traffic.schedule.published_us(messages)
+            last_us = self.traffic.last_sent_us
             if last_us is not None:  # no message of a publisher is sent before the one before it
                 instants = np.maximum(np.maximum(instants, last_us[publisher]), 0 if sent_us is None else sent_us)
                 np.maximum.at(last_us, publisher, instants)
             self._record_subscribers(messages, instants)
-            world.count("published", len(messages))
+            self.measured.count("published", len(messages))
         else:
             instants = np.full(len(messages), repeated_us)
-            world.count("published_again", len(messages))
-        world.recorder.add(
+            self.measured.count("published_again", len(messages))
+        self.recorder.add(
             EventKind.PUBLISH,
             instants,
             message=messages,
             dup=int(repeated_us is not None),
-            **({} if world.traffic.expiry_us is None else {"expiry_interval_us": world.traffic.expiry_us}),
-            **(
-                {} if world.traffic.retaining is None else {"retained": world.traffic.retaining.by_publisher[publisher]}
-            ),
+            **({} if self.traffic.expiry_us is None else {"expiry_interval_us": self.traffic.expiry_us}),
+            **({} if self.traffic.retaining is None else {"retained": self.traffic.retaining.by_publisher[publisher]}),
         )
         if self.links is None:
             self._take_in(messages, on_answered or self._published)
@@ -291,7 +300,7 @@ class Ingest:
 
     def _take_in(self, messages: Ints, on_answered: OnAnswered) -> None:
         """Work on what is here."""
-        qos = self.world.traffic.qos.of_publishers(messages % self.world.traffic.schedule.count)
+        qos = self.traffic.qos.of_publishers(messages % self.traffic.schedule.count)
         done = self._ready_us = max(self._ready_us, self.node.burst(len(messages), self.node.costs.ingest_us))
         new = self._not_received(messages, where(qos == 2, messages))
         call_at(self.env, done, lambda: self._taken_in(new, on_answered))
@@ -300,7 +309,7 @@ class Ingest:
         if self.qos2_receiver is None:
             self._to_all(messages, on_answered)
         elif not self.node.is_dead:
-            of_qos_2 = self.world.traffic.qos.of_publishers(messages % self.world.traffic.schedule.count) == 2
+            of_qos_2 = self.traffic.qos.of_publishers(messages % self.traffic.schedule.count) == 2
             self._to_all(where(~np.asarray(of_qos_2), messages), on_answered)
             self.qos2_receiver.receive(where(of_qos_2, messages).tolist())
 
@@ -312,7 +321,7 @@ class Ingest:
         if self.remembers_received:
             known = [message for message in messages.tolist() if message in received]
             if known:
-                self.world.count("received_before", len(known))
+                self.measured.count("received_before", len(known))
                 self._acknowledge([message for message in known if received[message]])
                 messages, of_qos_2 = messages[~np.isin(messages, known)], of_qos_2[~np.isin(of_qos_2, known)]
         received.update(dict.fromkeys(of_qos_2.tolist(), False))
@@ -320,33 +329,31 @@ class Ingest:
 
     def _record_subscribers(self, messages: Ints, published: Ints) -> None:
         """Tell the history of a subscriber, who has been connected for long, just before the first publish to it."""
-        first = messages < self.world.traffic.schedule.count
+        first = messages < self.traffic.schedule.count
         if any_of(first):
-            self.world.introduce(self.world.traffic.topic_of[messages[first]], np.maximum(published[first] - 1, 0))
+            self.presence.introduce(self.traffic.topic_of[messages[first]], np.maximum(published[first] - 1, 0))
 
     def _to_all(self, messages: Ints, on_answered: OnAnswered | None = None) -> None:
         if self.node.is_dead:
             return
-        world = self.world
-        publishers = messages % world.traffic.schedule.count
-        if world.ownership is not None and world.ownership.awaits_old:
-            self._unanswered_of_qos_0.update(where(world.traffic.qos.of_publishers(publishers) == 0, messages).tolist())
-        topics = world.traffic.topic_of[publishers]
-        numbers = world.kafka.all_partition_of[topics].tolist()
+        publishers = messages % self.traffic.schedule.count
+        if self.brokers.ownership is not None and self.brokers.ownership.awaits_old:
+            self._unanswered_of_qos_0.update(where(self.traffic.qos.of_publishers(publishers) == 0, messages).tolist())
+        topics = self.traffic.topic_of[publishers]
+        numbers = self.kafka.all_partition_of[topics].tolist()
         self.node.producer.send_each(
-            world.kafka.all_partitions, messages.tolist(), numbers, on_answered or self._published, in_order=True
+            self.kafka.all_partitions, messages.tolist(), numbers, on_answered or self._published, in_order=True
         )
 
     def _on_published(self, records: Sequence[int], error: AppendError | None, connection: int = FIRST) -> None:
         """Answer what Kafka has, which came over ``connection``, with PUBACK or PUBREC. If it has not, the publisher
         hears nothing."""
-        world = self.world
-        sole = world.traffic.qos.sole
+        sole = self.traffic.qos.sole
         if self._unanswered_of_qos_0:
             self._unanswered_of_qos_0.difference_update(records)
         if sole is None:
             messages = np.asarray(records, np.int64)
-            qos = world.traffic.qos.of_publishers(messages % world.traffic.schedule.count)
+            qos = self.traffic.qos.of_publishers(messages % self.traffic.schedule.count)
             of_qos_2, answered = where(qos == 2, messages).tolist(), where(qos > 0, messages).tolist()
         else:
             of_qos_2, answered = records if sole == 2 else (), records if sole else ()
@@ -355,7 +362,7 @@ class Ingest:
         if self.orphans:
             answered = [message for message in answered if message not in self.orphans]
         if error is not None:
-            world.count("publishes_given_up", len(records))
+            self.measured.count("publishes_given_up", len(records))
             for record in of_qos_2:
                 self.received.pop(record, None)
             self.republishing.lose(answered)
@@ -366,12 +373,12 @@ class Ingest:
 
     def _acknowledge(self, records: Sequence[int]) -> None:
         """Send PUBACK or PUBREC, which arrives unless the connection is lost."""
-        world, node = self.world, self.node
+        node = self.node
         if self.pubacks_to_lose or self.republishing.away:
             heard = self.republishing.heard(records, self.pubacks_to_lose)
             lost = len(records) - len(heard)
             if lost:
-                world.count("pubacks_lost", lost)
+                self.measured.count("pubacks_lost", lost)
             self.pubacks_to_lose = max(self.pubacks_to_lose - lost, 0)
             records = heard
         if self.orphans:
@@ -380,16 +387,16 @@ class Ingest:
             return
         deque(map(self.unacknowledged.pop, records, repeat(None)), 0)
         messages = np.asarray(records, np.int64)
-        publisher = messages % world.traffic.schedule.count
-        latency = world.traffic.publishers.latency_us[publisher]
-        qos = world.traffic.qos.of_publishers(publisher)
+        publisher = messages % self.traffic.schedule.count
+        latency = self.traffic.publishers.latency_us[publisher]
+        qos = self.traffic.qos.of_publishers(publisher)
         acknowledged = int(node.burst(len(records), node.costs.puback_us)) + latency
         if self.links is not None:
             acknowledged = self.links.answers(publisher, acknowledged)
-        world.recorder.add(EventKind.PUBLISH_ACKNOWLEDGED, acknowledged, message=messages)
-        world.measured.puback_latency.add_messages(messages, acknowledged)
+        self.recorder.add(EventKind.PUBLISH_ACKNOWLEDGED, acknowledged, message=messages)
+        self.measured.puback_latency.add_messages(messages, acknowledged)
         of_qos_2 = where(qos == 2, messages)
-        if world.traffic.publish_windows is not None:
+        if self.traffic.publish_windows is not None:
             of_qos_1 = where(qos == 1, messages).tolist()
             call_at(self.env, float(acknowledged.max()), lambda: self._have_answers(of_qos_1))
         if len(of_qos_2):
@@ -407,10 +414,6 @@ class Ingest:
                 self.received.pop(record, None)
             if self.qos2_receiver is not None:
                 self.qos2_receiver.release(records)
-            if self.world.traffic.publish_windows is not None:
-                back_us = int(
-                    self.world.traffic.publishers.latency_us[
-                        np.array(records) % self.world.traffic.schedule.count
-                    ].max()
-                )
+            if self.traffic.publish_windows is not None:
+                back_us = int(self.traffic.publishers.latency_us[np.array(records) % self.traffic.schedule.count].max())
                 call_at(self.env, float(self.env.now + back_us), lambda: self._have_answers(records))

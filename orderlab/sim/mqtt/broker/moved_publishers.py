@@ -9,6 +9,7 @@ from orderlab.sim.engine.clock import call_at
 from orderlab.sim.mqtt.broker.node import BrokerNode
 from orderlab.sim.mqtt.broker.publisher_links import PublisherLinks
 from orderlab.sim.mqtt.clients import Arrivals
+from orderlab.sim.mqtt.parts import KafkaTopics
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +43,10 @@ class PublisherMoves:
     connections, or when nothing was heard of it for the session timeout; what they publish meanwhile waits with them.
     """
 
-    def __init__(self, node: BrokerNode, let_in: Callable[[MovedPublishers], None]) -> None:
+    def __init__(self, node: BrokerNode, kafka: KafkaTopics, let_in: Callable[[MovedPublishers], None]) -> None:
         self.node = node
-        self.world, self.env = node.world, node.env
+        self.env = node.env
+        self.kafka = kafka
         self.outside: list[Arrivals] = []
         """Of publishers that have asked to be let in."""
         self._let_in = let_in
@@ -64,7 +66,7 @@ class PublisherMoves:
 
     def come(self, moved: MovedPublishers) -> None:
         """Let them in as soon as that may be."""
-        world, ownership, arrivals = self.world, self.world.ownership, moved.arrivals
+        ownership, arrivals = self.node.peers.ownership, moved.arrivals
         left = moved.awaited if moved.links is None else (*moved.awaited, moved.links)
         self._awaited += left
         self.outside += arrivals
@@ -93,7 +95,7 @@ class PublisherMoves:
         def next_tick() -> float:
             return float((int(self.env.now) // self.node.settings.tick_us + 1) * self.node.settings.tick_us)
 
-        until_us = self.env.now + world.kafka.groups[0].settings.session_timeout_us
+        until_us = self.env.now + self.kafka.groups[0].settings.session_timeout_us
         awaits = ownership is not None and ownership.awaits_old
         for old, whose in self._left:  # whoever left this broker and is back: it knows its own sockets
             if any(each in whose for each in arrivals):

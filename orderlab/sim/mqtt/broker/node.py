@@ -16,8 +16,9 @@ import simpy
 
 from orderlab.sim.engine.clock import Clock, Station, call_at
 from orderlab.sim.kafka.broker import AppendError, Partition
-from orderlab.sim.kafka.consumer_group import Consumer, Polled
+from orderlab.sim.kafka.consumer_group import Consumer, ConsumerGroup, Polled
 from orderlab.sim.kafka.producer import Producer
+from orderlab.sim.mqtt.parts import Storage
 from orderlab.sim.mqtt.ports import Call, StoreDriver
 from orderlab.sim.mqtt.sessions import EPOCH_MS
 from orderlab.sim.mqtt.world import World
@@ -42,6 +43,8 @@ class BrokerSettings:
     """Records without an answer of Kafka above which the broker reads nothing from its publishers; 0: no bound."""
     awaits_removals: bool = False
     """Whether what is acknowledged is removed from the store, however often that fails, before its session is read."""
+    hands_over_first: bool = False
+    """Whether what was saved is sent on before it is committed."""
 
 
 class BrokerNode:
@@ -51,8 +54,12 @@ class BrokerNode:
     def __init__(
         self, world: World, number: int, settings: BrokerSettings, producer: Producer, driver: StoreDriver, cpu: Station
     ) -> None:
-        self.world = world
+        """Takes from ``world`` what the node keeps."""
         self.env = world.env
+        self.measured = world.measured
+        self.recorder = world.recorder
+        self.peers = world.brokers
+        """All brokers, itself among them."""
         self.number = number
         self.settings = settings
         self.costs = world.costs.broker
@@ -68,11 +75,16 @@ class BrokerNode:
         self.clock_skew_us = 0
         """By how much its clock is ahead."""
         self.crash_at_commit: Literal["before", "after"] | None = None
-        self.retrying = RetryingCaller(self)
+        self.retrying = RetryingCaller(self, world.storage)
+        self._to_kafka = world.to_kafka(f"broker-{number}", producer.one_way_us)
 
     def crash(self) -> None:
         """The process dies, with all that the assembly holds."""
         raise NotImplementedError
+
+    def consumer(self, group: ConsumerGroup, name: str) -> Consumer:
+        """A consumer of this broker, which has to join its group yet."""
+        return Consumer(group, name, self.producer.one_way_us, self._to_kafka)
 
     # -- the processor and the clock -----------------------------------------------------------------------
 
@@ -123,13 +135,13 @@ class BrokerNode:
         if self.is_dead:
             return
         accepted = yield from consumer.commit(polled)
-        self.world.note_pack(consumer, sum(len(records) for _, _, records in polled))
+        self.measured.note_pack(consumer, sum(len(records) for _, _, records in polled))
         if self.on_pack is not None:
             self.on_pack(consumer.name, consumer.polled_us, self.env.now, sum(len(records) for _, _, records in polled))
         self._crash_if_due("after")
         self.drop_old(consumer, polled)
         if not accepted:
-            self.world.count("fenced_commits")
+            self.measured.count("fenced_commits")
             if not self.is_dead:
                 consumer.group.rejoin(consumer)
 
@@ -144,14 +156,14 @@ class BrokerNode:
         if self.crash_at_commit == at_commit:
             self.crash_at_commit = None
             if self.is_last:
-                self.world.count("faults_skipped")
+                self.measured.count("faults_skipped")
             else:
                 self.crash()
 
     @property
     def is_last(self) -> bool:
         """Whether no other broker is alive."""
-        return all(other.is_dead for other in self.world.brokers if other.number != self.number)
+        return all(other.is_dead for other in self.peers if other.number != self.number)
 
 
 class InFlightBatch:
@@ -209,8 +221,9 @@ class RetryingCaller:
     """Calls on the store that one broker makes again until they get through. ``waiting``: those that pause now and may
     still get through."""
 
-    def __init__(self, node: BrokerNode) -> None:
+    def __init__(self, node: BrokerNode, storage: Storage) -> None:
         self.node = node
+        self.storage = storage
         self.waiting = 0
 
     def make(
@@ -225,8 +238,8 @@ class RetryingCaller:
     ) -> None:
         """Call until ``read`` makes something of the reply, and hand that to ``then``; ``otherwise`` when the call does
         not matter any more. ``failures``: the counter of replies that say nothing."""
-        node, world = self.node, self.node.world
-        nodes, pause_us, may_get_through = [world.storage.node_of[subscriber]], FIRST_PAUSE_US, False
+        node, storage = self.node, self.storage
+        nodes, pause_us, may_get_through = [storage.node_of[subscriber]], FIRST_PAUSE_US, False
 
         def replied(replies: Sequence[Any]) -> None:
             nonlocal pause_us, may_get_through
@@ -237,8 +250,8 @@ class RetryingCaller:
             if found is not None:
                 then(found)
                 return
-            world.count(failures)
-            may_get_through = not world.storage.store.is_damaged(replies[0])
+            node.measured.count(failures)
+            may_get_through = not storage.store.is_damaged(replies[0])
             self.waiting += may_get_through
             call_at(node.env, node.env.now + pause_us, again)
             pause_us = min(2 * pause_us, LONGEST_PAUSE_US)

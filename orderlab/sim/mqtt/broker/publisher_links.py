@@ -11,6 +11,7 @@ from orderlab.sim.engine.clock import call_at
 from orderlab.sim.engine.network import RETRANSMIT_US
 from orderlab.sim.mqtt.broker.node import BrokerNode
 from orderlab.sim.mqtt.clients import Ints
+from orderlab.sim.mqtt.parts import Traffic
 
 
 class PublisherLinks:
@@ -26,11 +27,12 @@ class PublisherLinks:
     def __init__(
         self,
         node: BrokerNode,
+        traffic: Traffic,
         on_well: Callable[[PublisherLinks], None],
         on_back: Callable[[PublisherLinks], None],
     ) -> None:
         """``on_well`` hears that nothing is wrong any more; ``on_back`` that all publishers connect anew."""
-        self.world, self.env = node.world, node.env
+        self.env, self.measured, self.traffic = node.env, node.measured, traffic
         self._on_well, self._on_back = on_well, on_back
         self.is_dead = False
         self._more_us = 0
@@ -70,9 +72,9 @@ class PublisherLinks:
     def arrive(self, messages: Ints, then: Callable[[Ints], None]) -> None:
         """Hand on what publishers send now when it is there, if it is ever."""
         if self.is_dead:
-            self.world.count("publishes_into_dead_links", len(messages))
+            self.measured.count("publishes_into_dead_links", len(messages))
             return
-        now, count = int(self.env.now), self.world.traffic.schedule.count
+        now, count = int(self.env.now), self.traffic.schedule.count
         by_time: dict[int, list[int]] = {}
         for message in messages.tolist():
             at_us = self._in_order(self._through_us, message % count, now)
@@ -84,16 +86,16 @@ class PublisherLinks:
 
     def _there(self, messages: Ints, then: Callable[[Ints], None]) -> None:
         if self.is_closed or self.is_dead:
-            self.world.count("publishes_lost_on_the_way", len(messages))
+            self.measured.count("publishes_lost_on_the_way", len(messages))
         else:
             if self.are_left:
-                self.world.count("publishes_over_old_connections", len(messages))
+                self.measured.count("publishes_over_old_connections", len(messages))
             then(messages)
 
     def pubrels(self, messages: Ints, at_us: Ints, then: Callable[[Sequence[int]], None]) -> None:
         """Hand on PUBRELs that would be there at these instants: behind what their publishers have sent before, a
         PUBLISH with DUP perhaps."""
-        count = self.world.traffic.schedule.count
+        count = self.traffic.schedule.count
 
         def sent(message: int) -> None:  # only now, or what is published before then would wait behind it
             through_us = self._in_order(self._through_us, message % count, int(self.env.now))

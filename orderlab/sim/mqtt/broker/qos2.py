@@ -32,17 +32,28 @@ from orderlab.model.history.events import EventKind
 from orderlab.sim.engine.clock import call_at
 from orderlab.sim.mqtt.broker.node import BrokerNode
 from orderlab.sim.mqtt.clients import Ints
-from orderlab.sim.mqtt.connections import BEHIND_US, SUBSCRIBER, Deliveries
+from orderlab.sim.mqtt.connections import BEHIND_US, SUBSCRIBER, ConnectionTable, Deliveries
+from orderlab.sim.mqtt.parts import Storage, Traffic
 from orderlab.sim.mqtt.sessions import FIRST_EPOCH, Inbound
+from orderlab.sim.servers.redis import RedisNode
 
 
 class Qos2Receiver:
     """The publishers of one broker, as far as they use QoS 2."""
 
-    def __init__(self, node: BrokerNode, inbound: Inbound, forward: Callable[[Ints], None]) -> None:
-        """``forward`` gets messages that have a number."""
+    def __init__(
+        self,
+        node: BrokerNode,
+        traffic: Traffic,
+        inbound: Inbound,
+        nodes: Sequence[RedisNode],
+        forward: Callable[[Ints], None],
+    ) -> None:
+        """``nodes``: those of the queues. ``forward`` gets messages that have a number."""
         self.node = node
-        self.world = node.world
+        self.measured = node.measured
+        self.traffic = traffic
+        self.nodes = nodes
         self.inbound = inbound
         self.forward = forward
         self.held: dict[int, tuple[int, int]] = {}
@@ -60,9 +71,9 @@ class Qos2Receiver:
         """Take in PUBLISH packets, which go on when they have a number."""
         goes = []
         for message in messages:
-            line = self._lines.get(message % self.world.traffic.schedule.count)
+            line = self._lines.get(message % self.traffic.schedule.count)
             if line is None:
-                self._lines[message % self.world.traffic.schedule.count] = deque()
+                self._lines[message % self.traffic.schedule.count] = deque()
                 goes.append(message)
             else:
                 line.append(message)
@@ -75,7 +86,7 @@ class Qos2Receiver:
         if self.inbound.is_fenced:
             self._resume_fenced(publishers, released)
             return
-        known = dict.fromkeys(message % self.world.traffic.schedule.count for message in (*messages, *released))
+        known = dict.fromkeys(message % self.traffic.schedule.count for message in (*messages, *released))
         for publisher in known:
             self._lines.setdefault(publisher, deque())  # who was here before may have left something
         self._read({publisher: self._connection_of(publisher) for publisher in known}, released)
@@ -83,7 +94,7 @@ class Qos2Receiver:
     def _resume_fenced(self, publishers: Sequence[int], released: Sequence[int]) -> None:
         """Open their queues before they are read. What an earlier connection to this broker left here is over with
         it."""
-        count = self.world.traffic.schedule.count
+        count = self.traffic.schedule.count
         present = set(publishers)
         for kept in (self.held, self.releasing):
             for message in [message for message in kept if message % count in present]:
@@ -130,7 +141,7 @@ class Qos2Receiver:
 
     def _refused(self, publisher: int) -> None:
         """The publisher is at another broker: close its connection here, and what came over it is not received."""
-        self.world.count("receptions_refused", 1 + len(self._lines.pop(publisher, ())))
+        self.measured.count("receptions_refused", 1 + len(self._lines.pop(publisher, ())))
 
     @property
     def is_asking(self) -> bool:
@@ -190,7 +201,7 @@ class Qos2Receiver:
                     self.held[message] = packet_id, number
             if failed:
                 self._later(lambda: self._read(failed, released))
-            self.release([message for message in released if message % self.world.traffic.schedule.count in back])
+            self.release([message for message in released if message % self.traffic.schedule.count in back])
             self._go_on(publisher for publisher in publishers if publisher in back)
 
         if publishers:
@@ -205,8 +216,8 @@ class Qos2Receiver:
             requests = []
             for message in new:
                 self._saves += 1
-                publisher = message % self.world.traffic.schedule.count
-                topic = self.world.traffic.topics[int(self.world.traffic.topic_of[publisher])]
+                publisher = message % self.traffic.schedule.count
+                topic = self.traffic.topics[int(self.traffic.topic_of[publisher])]
                 connection = self._connection_of(message)
                 call = self.inbound.store.save(
                     self._name(message), [(message, topic, time_ms)], self.node.number, self._saves, connection
@@ -221,7 +232,7 @@ class Qos2Receiver:
     def _save(self, requests: Sequence[tuple[int, int, Any, int]]) -> None:
         """Make these calls (message, node, call, connection), and those again, as they are, that have no answer: the
         store knows them by their numbers."""
-        store, count = self.inbound.store, self.world.traffic.schedule.count
+        store, count = self.inbound.store, self.traffic.schedule.count
         requests = [request for request in requests if self._is_present(request[0] % count, request[3])]
 
         def replied(replies: Sequence[Any]) -> None:
@@ -241,7 +252,7 @@ class Qos2Receiver:
                 else:
                     failed.append(request)
             if failed:
-                self.world.count("receptions_failed", len(failed))
+                self.measured.count("receptions_failed", len(failed))
                 self._later(lambda: self._save(failed))
             if numbered:
                 self._forward(numbered)
@@ -253,7 +264,7 @@ class Qos2Receiver:
     def _find_out(self, request: tuple[int, int, Any, int]) -> None:
         """Ask whether a queue that is closed has a later connection, or is lost, which ``save`` says with one word."""
         message, node, _, connection = request
-        publisher, store = message % self.world.traffic.schedule.count, self.inbound.store
+        publisher, store = message % self.traffic.schedule.count, self.inbound.store
         question = store.newest(self._name(message))
         assert question is not None, "fenced queues tell their epochs"
 
@@ -264,7 +275,7 @@ class Qos2Receiver:
             if epoch is not None and epoch > connection:
                 self._refused(publisher)
             else:
-                self.world.count("receptions_failed")
+                self.measured.count("receptions_failed")
                 self._later(lambda: self._save([request]))
 
         self.node.driver.submit([node], [question], replied)
@@ -274,10 +285,10 @@ class Qos2Receiver:
         for message in messages:
             number = self.held[message][1]
             if number_of.setdefault(message, number) != number:
-                self.world.count("second_numbers")  # its records would not be known for the same
+                self.measured.count("second_numbers")  # its records would not be known for the same
                 number_of[message] = number
         self.forward(np.array(messages, np.int64))
-        self._go_on(message % self.world.traffic.schedule.count for message in messages)
+        self._go_on(message % self.traffic.schedule.count for message in messages)
 
     def _go_on(self, publishers: Iterable[int]) -> None:
         """What waits at these publishers is next."""
@@ -296,15 +307,13 @@ class Qos2Receiver:
 
     def _connection_of(self, message: int) -> int:
         """The number of the connection over which the publisher is here."""
-        return self._connections.get(message % self.world.traffic.schedule.count, FIRST_EPOCH)
+        return self._connections.get(message % self.traffic.schedule.count, FIRST_EPOCH)
 
     def _name(self, message: int) -> bytes:
-        return self.world.traffic.publishers.name(message % self.world.traffic.schedule.count)
+        return self.traffic.publishers.name(message % self.traffic.schedule.count)
 
     def _node_of(self, message: int) -> int:
-        return self.inbound.ensure_open(
-            self.world.storage.nodes, message % self.world.traffic.schedule.count, self._name(message)
-        )
+        return self.inbound.ensure_open(self.nodes, message % self.traffic.schedule.count, self._name(message))
 
 
 class Completion(Protocol):
@@ -328,10 +337,14 @@ class Completion(Protocol):
 class Qos2Sender:
     """The second half of the handshake at one broker."""
 
-    def __init__(self, node: BrokerNode, completion: Completion) -> None:
+    def __init__(
+        self, node: BrokerNode, traffic: Traffic, storage: Storage, table: ConnectionTable, completion: Completion
+    ) -> None:
         self.node = node
-        self.world = node.world
-        self.table = node.world.delivery.connections
+        self.measured = node.measured
+        self.traffic = traffic
+        self.storage = storage
+        self.table = table
         self.completion = completion
 
     def received(self, deliveries: Deliveries, received_us: Ints, connections: Ints) -> None:
@@ -353,9 +366,9 @@ class Qos2Sender:
         rows = list(zip(deliveries[over].tolist(), sessions[over].tolist(), strict=True))
         if not rows:
             return
-        node, world = self.node, self.world
-        name, release = world.traffic.subscribers.name, world.storage.store.release
-        nodes = [world.storage.node_of[subscriber] for (_, subscriber, *_), _ in rows]
+        node = self.node
+        name, release = self.traffic.subscribers.name, self.storage.store.release
+        nodes = [self.storage.node_of[subscriber] for (_, subscriber, *_), _ in rows]
         calls = [
             release(name(subscriber), packet_id, token, session) for (_, subscriber, packet_id, token), session in rows
         ]
@@ -365,7 +378,7 @@ class Qos2Sender:
         def released(replies: Sequence[Any]) -> None:
             others = sum(reply == 1 and other for reply, other in zip(replies, is_other, strict=True))
             if others:
-                world.count("releases_of_other_messages", others)
+                self.measured.count("releases_of_other_messages", others)
 
         call_at(
             node.env,
@@ -376,10 +389,10 @@ class Qos2Sender:
     def _release(self, deliveries: Deliveries, connections: Ints) -> None:
         """Run release scripts, and again those that fail: a PUBREL before the store knows of it may be followed by the
         PUBLISH."""
-        node, world = self.node, self.world
-        release, name, session = world.storage.store.release, world.traffic.subscribers.name, self.table.session_number
+        node = self.node
+        release, name, session = self.storage.store.release, self.traffic.subscribers.name, self.table.session_number
         requested = session[deliveries[:, SUBSCRIBER]]
-        nodes = [world.storage.node_of[subscriber] for subscriber in deliveries[:, SUBSCRIBER].tolist()]
+        nodes = [self.storage.node_of[subscriber] for subscriber in deliveries[:, SUBSCRIBER].tolist()]
         calls = [
             release(name(subscriber), packet_id, token, int(session[subscriber]))
             for _, subscriber, packet_id, token in deliveries.tolist()
@@ -388,16 +401,16 @@ class Qos2Sender:
         def released(replies: Sequence[Any]) -> None:
             absent = replies.count(0)
             if absent:
-                world.count("releases_of_nothing", absent)
+                self.measured.count("releases_of_nothing", absent)
             failed = np.array([not isinstance(reply, int) for reply in replies], np.bool_)
             present = self.table.connection_number[deliveries[:, SUBSCRIBER]] == connections
             self.send(deliveries[present & ~failed])
             # As published, a release is given up with its connection. A PUBREC that is known must not be forgotten: the
             # PUBLISH would go again.
-            again = failed & (present | (world.hands_over_first & ~self.are_over(deliveries, requested)))
+            again = failed & (present | (self.node.settings.hands_over_first & ~self.are_over(deliveries, requested)))
             self.table.note_released(deliveries[~again, SUBSCRIBER].tolist(), node.number)
             if again.any() and not node.is_dead:
-                world.count("releases_failed", int(again.sum()))
+                self.measured.count("releases_failed", int(again.sum()))
                 pause_us = node.settings.pack_pause_us
                 call_at(node.env, node.env.now + pause_us, lambda: self._release(deliveries[again], connections[again]))
 
@@ -410,7 +423,7 @@ class Qos2Sender:
 
     def send(self, deliveries: Deliveries) -> None:
         """Send PUBRELs to subscribers that are connected here, and take in their PUBCOMPs."""
-        node, world, table = self.node, self.world, self.table
+        node, table = self.node, self.table
         if node.is_dead or not len(deliveries):
             return
         if table.links.dead_since:
@@ -418,10 +431,10 @@ class Qos2Sender:
             if not len(deliveries):
                 return
         subscribers = deliveries[:, SUBSCRIBER]
-        latency, connections = world.traffic.subscribers.latency_us[subscribers], table.connection_number[subscribers]
+        latency, connections = self.traffic.subscribers.latency_us[subscribers], table.connection_number[subscribers]
         done = int(node.burst(len(deliveries), node.costs.deliver_us))
         arrived = table.in_order(subscribers, done + latency)
-        answered = table.answers_in_order(subscribers, arrived + world.traffic.think_us + latency)
+        answered = table.answers_in_order(subscribers, arrived + self.traffic.think_us + latency)
         behind = answered > answered.min() + BEHIND_US  # each is over at an instant of its own
         for row in np.flatnonzero(behind):
             self._arrive(
@@ -431,7 +444,7 @@ class Qos2Sender:
 
     def _arrive(self, deliveries: Deliveries, connections: Ints, arrived: Ints, answered: Ints) -> None:
         """Let PUBRELs reach their subscribers, and the PUBCOMPs come back."""
-        node, world, table, subscribers = self.node, self.world, self.table, deliveries[:, SUBSCRIBER]
+        node, table, subscribers = self.node, self.table, deliveries[:, SUBSCRIBER]
         number = table.note_sent(subscribers, connections, answered)
         sessions = table.session_number[subscribers]
 
@@ -441,11 +454,10 @@ class Qos2Sender:
             back = table.got_through(subscribers, connections, answered)
             self.completion.record(EventKind.RELEASE, deliveries[there], arrived[there], -1)
             self.completion.completed(deliveries[back], answered[back], connections[back])
-            if world.unnoticed:
-                for rows, whose in self.completion.read_from_old(
-                    deliveries, connections, arrived + world.traffic.think_us, answered, sessions
-                ):
-                    over = self.are_over(rows, whose)  # else the PUBREL goes again
-                    self.completion.completed_over_old(rows[over], whose[over])
+            for rows, whose in self.completion.read_from_old(
+                deliveries, connections, arrived + self.traffic.think_us, answered, sessions
+            ):
+                over = self.are_over(rows, whose)  # else the PUBREL goes again
+                self.completion.completed_over_old(rows[over], whose[over])
 
         call_at(node.env, float(np.max(answered)), over)

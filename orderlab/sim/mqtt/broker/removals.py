@@ -15,8 +15,9 @@ import numpy as np
 from orderlab.model.history.events import EventKind
 from orderlab.sim.engine.clock import call_at
 from orderlab.sim.mqtt.broker.node import BrokerNode
-from orderlab.sim.mqtt.clients import Ints
+from orderlab.sim.mqtt.clients import Clients, Ints
 from orderlab.sim.mqtt.connections import PACKET_ID, SUBSCRIBER, Deliveries, in_flight_key
+from orderlab.sim.mqtt.parts import DeliveryState, Storage
 
 _NOTHING = (-2, 0)
 _SESSION = 4
@@ -42,11 +43,23 @@ class Acknowledged(NamedTuple):
 class Removals:
     """Remove scripts of one broker."""
 
-    def __init__(self, node: BrokerNode, record: RowWriter, make_room: Callable[[Ints], None]) -> None:
+    def __init__(
+        self,
+        node: BrokerNode,
+        subscribers: Clients,
+        storage: Storage,
+        state: DeliveryState,
+        record: RowWriter,
+        make_room: Callable[[Ints], None],
+    ) -> None:
         """``make_room`` sends what waited in the windows of subscribers for a packet to be acknowledged."""
         self.node = node
-        self.world = node.world
-        self.table = node.world.delivery.connections
+        self.measured = node.measured
+        self.subscribers = subscribers
+        self.storage = storage
+        self.table = state.connections
+        self.windows = state.windows
+        self.trims = state.trims
         self.record = record
         self.make_room = make_room
 
@@ -56,8 +69,8 @@ class Removals:
         again: who has the client now sends again what is there."""
         if not len(acknowledged):
             return
-        node, world, table = self.node, self.world, self.table
-        store, name, node_of = world.storage.store, world.traffic.subscribers.name, world.storage.node_of
+        node, table = self.node, self.table
+        store, name, node_of = self.storage.store, self.subscribers.name, self.storage.node_of
         messages, whose, packet_ids, tokens = acknowledged.T.tolist()
         over = [
             table.is_over(subscriber, session) for subscriber, session in zip(whose, sessions.tolist(), strict=True)
@@ -80,9 +93,9 @@ class Removals:
                 messages, whose, packet_ids, is_others, replies, strict=True
             ):
                 if reply == 1 and is_other:
-                    world.count("removals_of_other_messages")
-                elif reply == 1 and world.delivery.trims.limit is not None:
-                    world.delivery.trims.removed(subscriber, (message, packet_id))
+                    self.measured.count("removals_of_other_messages")
+                elif reply == 1 and self.trims.limit is not None:
+                    self.trims.removed(subscriber, (message, packet_id))
 
         done = node.burst(len(whose), node.costs.acknowledge_us)
         call_at(node.env, done, lambda: node.driver.submit(nodes, calls, removed))
@@ -102,7 +115,7 @@ class Removals:
             table.note_releasing(here.subscribers, node.number)
         if here.messages:
             self._remove(here, done)
-        if self.world.delivery.windows.is_limited:
+        if self.windows.is_limited:
             present = table.connection_number[subscribers] == connections
             self.make_room(acknowledged[present, SUBSCRIBER])
 
@@ -129,11 +142,11 @@ class Removals:
 
     def _remove(self, acknowledged: Acknowledged, at_us: float) -> None:
         """Run remove scripts, and again those that fail, where sessions are not read before they have run."""
-        node, world, table = self.node, self.world, self.table
-        store, names_of, node_of = world.storage.store, world.traffic.subscribers.names_of, world.storage.node_of
+        node, table = self.node, self.table
+        store, names_of, node_of = self.storage.store, self.subscribers.names_of, self.storage.node_of
         _, whose, *numbered = acknowledged
         calls, nodes = store.acknowledge_each(names_of(whose), *numbered), list(map(node_of.__getitem__, whose))
-        may_need_rows = store.has_tokens or node.settings.awaits_removals or world.delivery.trims.limit is not None
+        may_need_rows = store.has_tokens or node.settings.awaits_removals or self.trims.limit is not None
         rows = list(zip(*acknowledged, strict=True)) if may_need_rows else ()
         if store.has_tokens:
             table.note_removing(rows)
@@ -155,15 +168,15 @@ class Removals:
                 table.note_removed(over)
             if node.settings.awaits_removals:
                 table.note_released([subscriber for _, subscriber, *_ in over], node.number)
-            if world.delivery.trims.limit is not None:
+            if self.trims.limit is not None:
                 for (message, subscriber, packet_id, *_), reply in zip(rows, replies, strict=True):
                     if type(reply) is int:
-                        world.delivery.trims.removed(subscriber, (message, packet_id))
+                        self.trims.removed(subscriber, (message, packet_id))
             absent = len(replies) - replies.count(1)
             if absent:
-                world.count("removes_of_nothing", absent)
+                self.measured.count("removes_of_nothing", absent)
             if again:
-                world.count("removes_again", len(again))
+                self.measured.count("removes_again", len(again))
                 later_us = node.env.now + node.settings.pack_pause_us
                 call_at(
                     node.env,

@@ -12,6 +12,7 @@ from orderlab.sim.kafka.broker import AppendError
 from orderlab.sim.kafka.producer import OnAnswered
 from orderlab.sim.mqtt.broker.node import BrokerNode
 from orderlab.sim.mqtt.clients import Ints
+from orderlab.sim.mqtt.parts import Traffic
 
 FIRST = 0
 """The connection over which a message comes for the first time, whichever it is."""
@@ -34,6 +35,7 @@ class Republishing:
     def __init__(
         self,
         node: BrokerNode,
+        traffic: Traffic,
         unacknowledged: Mapping[int, None],
         send: Callable[[Ints, OnAnswered], None],
         on_published: Callable[[Sequence[int], AppendError | None, int], None],
@@ -41,7 +43,7 @@ class Republishing:
         """``unacknowledged``: what has no answer, in the order in which it came. ``send`` takes in what is sent again;
         ``on_published`` hears what Kafka says to it, and over which connection it came."""
         self.node = node
-        self.world = node.world
+        self.traffic = traffic
         self.away: set[int] = set()
         self._unacknowledged = unacknowledged
         self._send = send
@@ -58,12 +60,12 @@ class Republishing:
 
     def lose(self, messages: Sequence[int]) -> None:
         """Let the publishers of these lose patience, and their connections, if they have not yet."""
-        lost = {message % self.world.traffic.schedule.count for message in messages} - self.away
+        lost = {message % self.traffic.schedule.count for message in messages} - self.away
         if not lost:
             return
         self.away |= lost
         tick, env = self.node.settings.tick_us, self.node.env
-        at_us = -(-int(env.now + self.world.traffic.reconnect_us) // tick) * tick
+        at_us = -(-int(env.now + self.traffic.reconnect_us) // tick) * tick
         if at_us not in self._returning:
             self._returning[at_us] = []
             call_at(env, at_us, lambda: self._return(at_us))
@@ -72,15 +74,15 @@ class Republishing:
     def heard(self, answered: Sequence[int], lost_max: int) -> list[int]:
         """Those of the messages whose answers reach a publisher, if the first ``lost_max`` answers are lost on the
         way."""
-        count, away = self.world.traffic.schedule.count, self.away
+        count, away = self.traffic.schedule.count, self.away
         self.lose(answered[:lost_max])
         return [message for message in answered if message % count not in away]
 
     def owed(self, answered: Sequence[int], connection: int) -> list[int]:
         """Those of the messages whose publishers wait for an answer to the very copy that came over ``connection``."""
-        count, known = self.world.traffic.schedule.count, self._connections
+        count, known = self.traffic.schedule.count, self._connections
         publishers = np.asarray(answered, np.int64) % count
-        exactly = np.broadcast_to(self.world.traffic.qos.of_publishers(publishers), len(publishers)) == 2
+        exactly = np.broadcast_to(self.traffic.qos.of_publishers(publishers), len(publishers)) == 2
         owed = []
         for message, publisher, is_exact in zip(answered, publishers.tolist(), exactly.tolist(), strict=True):
             present, before = known.get(publisher, (FIRST, -1))
@@ -94,14 +96,14 @@ class Republishing:
         self.away.difference_update(back)
         if self.node.is_dead:
             return  # the next broker takes them over
-        here = np.zeros(self.world.traffic.schedule.count, np.bool_)
+        here = np.zeros(self.traffic.schedule.count, np.bool_)
         here[back] = True
         self.resend(here)
 
     def resend(self, here: npt.NDArray[np.bool_]) -> None:
         """Connect those publishers anew now: they send again what has no answer."""
         self._count += 1
-        connection, count = self._count, self.world.traffic.schedule.count
+        connection, count = self._count, self.traffic.schedule.count
         waiting = np.fromiter(self._unacknowledged, np.int64, len(self._unacknowledged))
         messages = waiting[here[waiting % count]]
         for message in messages.tolist():

@@ -23,7 +23,8 @@ from orderlab.sim.kafka.consumer_group import Consumer
 from orderlab.sim.kafka.producer import OnAnswered
 from orderlab.sim.mqtt.broker.node import BrokerNode, InFlightBatch
 from orderlab.sim.mqtt.clients import Ints
-from orderlab.sim.mqtt.connections import SUBSCRIBER, Deliveries, unstored
+from orderlab.sim.mqtt.connections import SUBSCRIBER, ConnectionTable, Deliveries, Transit, unstored
+from orderlab.sim.mqtt.parts import KafkaTopics, Traffic
 from orderlab.sim.mqtt.ports import Broker
 
 
@@ -37,9 +38,12 @@ class Sockets(Protocol):
 class Downlink:
     """Both ends of the downlink topics at one broker."""
 
-    def __init__(self, node: BrokerNode, delivery: Sockets) -> None:
+    def __init__(self, node: BrokerNode, kafka: KafkaTopics, in_transit: Transit, delivery: Sockets) -> None:
         self.node = node
-        self.world = node.world
+        self.measured = node.measured
+        self.brokers = node.peers
+        self.kafka = kafka
+        self.in_transit = in_transit
         self.delivery = delivery
         self.leaving = 0
         """Calls of ``send`` that wait for the processor."""
@@ -49,8 +53,7 @@ class Downlink:
         have those for other brokers. ``sessions``: for which they were routed, where sessions end; it travels along."""
         if not len(deliveries):
             return
-        world = self.world
-        owners = world.owners(self.node.number, deliveries[:, SUBSCRIBER]).tolist()
+        owners = self.brokers.owners(self.node.number, deliveries[:, SUBSCRIBER]).tolist()
         for number, mine in grouped(range(len(owners)), owners).items():
             if number == self.node.number:
                 self.delivery.deliver(deliveries[mine], sessions=None if sessions is None else sessions[mine])
@@ -58,7 +61,7 @@ class Downlink:
                 if batch is not None:
                     batch.left += len(mine)
                 self.send(
-                    world.brokers[number],
+                    self.brokers[number],
                     deliveries[mine],
                     None if batch is None else batch.answered,
                     None if sessions is None else sessions[mine],
@@ -70,21 +73,33 @@ class Downlink:
         """Hand ``deliveries`` to the broker that holds the connections."""
         node = self.node
         done = node.burst(len(deliveries), node.costs.downlink_us)
-        records = self.world.delivery.in_transit.add(deliveries, sessions)
+        records = self.in_transit.add(deliveries, sessions)
         self.leaving += 1
 
         def send() -> None:
             self.leaving -= 1
             if node.is_dead:
                 return
-            partitions = self.world.kafka.downlink_partition_of[deliveries[:, SUBSCRIBER]].tolist()
+            partitions = self.kafka.downlink_partition_of[deliveries[:, SUBSCRIBER]].tolist()
             node.producer.send_each(other.downlink, records, partitions, on_answered or self._answered)
 
         call_at(node.env, done, send)
 
+    def send_again(self, records: Sequence[int], batch: InFlightBatch) -> None:
+        """Hand on again, each by itself, what Kafka did not take: to the broker that has the client now."""
+        for record in records:
+            subscriber = self.in_transit.subscriber(record)
+            owner = int(self.brokers.owners(self.node.number, np.array([subscriber]))[0])
+            to = self.brokers[owner]
+            if owner < 0 or not to.downlink or to.is_dead:
+                batch.count(1)  # who connects elsewhere fetches it there
+            else:
+                partition = to.downlink[int(self.kafka.downlink_partition_of[subscriber])]
+                self.node.producer.send(partition, [record], batch.answered)
+
     def _answered(self, records: Sequence[int], error: AppendError | None) -> None:
         if error is not None:
-            self.world.count("downlinks_given_up", len(records))
+            self.measured.count("downlinks_given_up", len(records))
 
     def consume(self, consumer: Consumer) -> Generator[simpy.Event, Any, None]:
         """Poll, hand to the sockets, commit."""
@@ -93,10 +108,10 @@ class Downlink:
             polled, records = yield from node.taken(consumer)
             if node.is_dead:
                 return
-            sessions = self.world.delivery.in_transit.sessions_of(records)
-            self.delivery.deliver(self.world.delivery.in_transit.take(records), sessions=sessions)
+            sessions = self.in_transit.sessions_of(records)
+            self.delivery.deliver(self.in_transit.take(records), sessions=sessions)
             yield from consumer.commit(polled)
-            self.world.note_pack(consumer, len(records))
+            self.measured.note_pack(consumer, len(records))
             node.drop_old(consumer, polled)
 
 
@@ -140,20 +155,25 @@ SLICE = 64
 class Routing:
     """The consumers of `msg.all` of one broker."""
 
-    def __init__(self, node: BrokerNode, downlink: Downlink) -> None:
+    def __init__(
+        self, node: BrokerNode, traffic: Traffic, kafka: KafkaTopics, table: ConnectionTable, downlink: Downlink
+    ) -> None:
         self.node = node
-        self.world = node.world
         self.env = node.env
+        self.measured = node.measured
+        self.traffic = traffic
+        self.kafka = kafka
+        self.table = table
         self.downlink = downlink
 
     def consume(self, consumer: Consumer) -> Generator[simpy.Event, Any, None]:
         """Poll, match, send on, commit."""
-        node, world, costs = self.node, self.world, self.node.costs
-        traffic, table = world.traffic, world.delivery.connections
+        node, costs = self.node, self.node.costs
+        traffic, table = self.traffic, self.table
         while not node.is_dead:
             polled = yield from consumer.poll()
             messages = np.array([record for _, _, records in polled for record in records], np.int64)
-            world.note_stage("msg.all", messages)
+            self.measured.note_stage("msg.all", messages)
             batch = InFlightBatch(self.env, len(messages), self._resend)
             yield node.work(costs.poll_us)
             places, subscribers = traffic.matches.of(traffic.topic_of[messages % traffic.schedule.count])
@@ -165,7 +185,7 @@ class Routing:
                 traffic.retaining.published(messages)
             routed = RoutedRecords(copied, subscribers, table.session_number[subscribers])
             records = routed.packed(len(traffic.subscribers))
-            partitions = world.kafka.persisted_partition_of[subscribers].tolist()
+            partitions = self.kafka.persisted_partition_of[subscribers].tolist()
             ends = np.searchsorted(places, np.arange(SLICE, len(messages) + SLICE, SLICE)).tolist()
 
             def hand_on(
@@ -205,17 +225,17 @@ class Routing:
 
     def _pass_on(self, messages: Ints, subscribers: Ints, batch: InFlightBatch) -> None:
         """Send on with QoS 0, to the brokers that hold the connections."""
-        table = self.world.delivery.connections
+        table = self.table
         table.note_queued(messages.tolist(), subscribers.tolist(), table.session_number[subscribers].tolist())
         self.downlink.hand_on(unstored(messages, subscribers))
         batch.count(len(messages))
 
     def _send(self, records: Sequence[int], partitions: Sequence[int], batch: InFlightBatch) -> None:
-        self.node.producer.send_each(self.world.kafka.persisted_partitions, records, partitions, batch.answered)
+        self.node.producer.send_each(self.kafka.persisted_partitions, records, partitions, batch.answered)
 
     def _resend(self, records: Sequence[int], batch: InFlightBatch) -> None:
         """Send a part of a batch again that Kafka did not take."""
-        subscribers = RoutedRecords.unpack(records, len(self.world.traffic.subscribers)).subscribers
-        partitions = self.world.kafka.persisted_partition_of[subscribers].tolist()
+        subscribers = RoutedRecords.unpack(records, len(self.traffic.subscribers)).subscribers
+        partitions = self.kafka.persisted_partition_of[subscribers].tolist()
         for record, number in zip(records, partitions, strict=True):
-            self.node.producer.send(self.world.kafka.persisted_partitions[number], [record], batch.answered)
+            self.node.producer.send(self.kafka.persisted_partitions[number], [record], batch.answered)

@@ -27,6 +27,7 @@ from orderlab.sim.mqtt.broker.node import BrokerNode, InFlightBatch
 from orderlab.sim.mqtt.broker.routing import SLICE, Downlink, RoutedRecords
 from orderlab.sim.mqtt.clients import Ints
 from orderlab.sim.mqtt.connections import PACKET_ID, Deliveries
+from orderlab.sim.mqtt.parts import Storage, Traffic
 
 
 class SerialQueue:
@@ -148,36 +149,43 @@ def _taken_over(saves: Saves, before: Mapping[Partition, int]) -> list[int]:
 class SaveStage:
     """The consumers of `msg.persisted` of one broker."""
 
-    def __init__(self, node: BrokerNode, downlink: Downlink, delivery: Delivery) -> None:
+    def __init__(
+        self, node: BrokerNode, traffic: Traffic, storage: Storage, downlink: Downlink, delivery: Delivery
+    ) -> None:
         self.node = node
+        self.env = node.env
+        self.measured = node.measured
+        self.brokers = node.peers
+        self.traffic = traffic
+        self.storage = storage
         self.downlink = downlink
         self.delivery = delivery
-        self.world = node.world
-        self.env = node.env
+        self.table = delivery.table
+        self.trims = delivery.trims
 
     def consume(self, consumer: Consumer) -> Generator[simpy.Event, Any, None]:
         """Poll, save, commit, send on."""
-        node, world, costs = self.node, self.world, self.node.costs
+        node, costs = self.node, self.node.costs
         while not node.is_dead:
             polled = yield from consumer.poll()
-            saves = saves_of(polled, len(world.traffic.subscribers), world.storage.store.numbers_batches)
-            world.note_stage("msg.persisted", saves.messages)
+            saves = saves_of(polled, len(self.traffic.subscribers), self.storage.store.numbers_batches)
+            self.measured.note_stage("msg.persisted", saves.messages)
             if consumer.pause_us:
                 pause_us, consumer.pause_us = consumer.pause_us, 0
                 consumer.group.leave(consumer)  # it is silent, and its session timeout passes
                 yield self.env.timeout(pause_us)
             yield node.work(costs.poll_us)
-            assigned = _Assigned(saves, world.storage.store.numbers_batches)
-            if world.hands_over_first and consumer.taken_over:
+            assigned = _Assigned(saves, self.storage.store.numbers_batches)
+            if self.node.settings.hands_over_first and consumer.taken_over:
                 assigned.doubtful.update(_taken_over(saves, consumer.taken_over))
-            if world.storage.inbound is not None:
-                first = len(world.kafka.persisted_partitions) + len(world.brokers)
+            if self.storage.inbound is not None:
+                inbound = self.storage.inbound
                 assigned.saves = saves = saves.by_publisher(
-                    world.storage.inbound.number_of, world.traffic.schedule.count, first
+                    inbound.number_of, self.traffic.schedule.count, inbound.first_producer
                 )
 
             def again(places: Sequence[int], batch: InFlightBatch, assigned: _Assigned = assigned) -> None:
-                if world.hands_over_first:
+                if self.node.settings.hands_over_first:
                     assigned.doubtful.update(places)
                 self._save_in_turn(assigned, sorted(places), batch)
 
@@ -201,14 +209,14 @@ class SaveStage:
             # nothing of it.
             yield from node.complete(batch)
             assigned.given_up[batch.failed] = True
-            if world.measured.on_way is not None:
-                world.measured.on_way("store", node.number, assigned.deliveries())
+            if self.measured.on_way is not None:
+                self.measured.on_way("store", node.number, assigned.deliveries())
             yield self.env.timeout(int(node.burst(len(saves.messages), costs.persist_us / 2) - self.env.now))
             # Sent on before the commit, a broker that dies in between leaves repetitions; after it, as published, gaps.
-            if world.hands_over_first and not node.is_dead:
+            if self.node.settings.hands_over_first and not node.is_dead:
                 yield from self._hand_over(assigned)
             yield from node.commit(consumer, polled)
-            if not world.hands_over_first and not node.is_dead:
+            if not self.node.settings.hands_over_first and not node.is_dead:
                 self._send_on(assigned, None)
 
     def _save_in_turn(self, assigned: _Assigned, places: Sequence[int], batch: InFlightBatch) -> None:
@@ -234,7 +242,7 @@ class SaveStage:
         goes, fall = zip(*(queue.over(place, place in vain) for place in places), strict=True)
         dropped = [place for line in fall for place in line]
         if dropped:
-            self.world.count("saves_behind_a_failed_one", len(dropped))
+            self.measured.count("saves_behind_a_failed_one", len(dropped))
         batch.count(len(goes) + len(dropped), [*failed, *dropped])
         if not self.node.is_dead:
             for place in sorted(place for line in goes for place in line):
@@ -242,23 +250,23 @@ class SaveStage:
 
     def _save(self, assigned: _Assigned, start: int, end: int, batch: InFlightBatch) -> None:
         """Submit the saves from ``start`` to ``end`` of the batch."""
-        world, store, saves = self.world, self.world.storage.store, assigned.saves
+        store, saves = self.storage.store, assigned.saves
         time_ms = self.node.now_ms()
         whose = saves.subscribers[start:end]
         subscribers = whose.tolist()
         if store.opens_sessions:
             for subscriber in subscribers:
-                world.ensure_open(subscriber)
+                self.storage.ensure_open(subscriber)
         bounds: list[int] = saves.bounds[start : end + 1].tolist()
         part = slice(bounds[0], bounds[-1])
-        messages, clients = saves.messages[part], world.traffic.subscribers.names_of(whose)
+        messages, clients = saves.messages[part], self.traffic.subscribers.names_of(whose)
         topics, producers, batches = (
-            world.traffic.topics_of(messages),
+            self.traffic.topics_of(messages),
             saves.producer[start:end],
             saves.batch[start:end],
         )
         calls: Sequence[Any]
-        if len(messages) == len(whose) and world.traffic.qos.sole is not None:
+        if len(messages) == len(whose) and self.traffic.qos.sole is not None:
             calls = store.save_each(clients, messages, topics, time_ms, producers, batches, saves.sessions[part])
         else:
             sessions = saves.sessions[bounds[:-1]].tolist()
@@ -279,17 +287,15 @@ class SaveStage:
         def replied(replies: Sequence[Any]) -> None:
             self._saved(assigned, range(start, end), self._note_replies(assigned, bounds, replies, start), batch)
 
-        self.node.driver.submit(list(map(world.storage.node_of.__getitem__, subscribers)), calls, replied)
+        self.node.driver.submit(list(map(self.storage.node_of.__getitem__, subscribers)), calls, replied)
 
     def _levels(self, saves: Saves, bounds: Sequence[int]) -> Sequence[tuple[int, ...]]:
         """Per save, what it says of the QoS of its messages: nothing where all are alike."""
-        levels = self.world.traffic.qos
+        levels = self.traffic.qos
         if levels.sole is not None:
             return [()] * (len(bounds) - 1)
         part = slice(bounds[0], bounds[-1])
-        each = levels.of_deliveries(
-            saves.messages[part] % self.world.traffic.schedule.count, saves.recipients[part]
-        ).tolist()
+        each = levels.of_deliveries(saves.messages[part] % self.traffic.schedule.count, saves.recipients[part]).tolist()
         base = bounds[0]
         return [tuple(each[first - base : last - base]) for first, last in pairwise(bounds)]
 
@@ -298,14 +304,14 @@ class SaveStage:
     ) -> list[int]:
         """Note what the store says of each save; those that failed."""
         store, sessions, saves, failed = (
-            self.world.storage.store,
-            self.world.delivery.connections,
+            self.storage.store,
+            self.table,
             assigned.saves,
             list[int](),
         )
         packet_id, token = assigned.packet_id, assigned.token
         # Nothing else is to be noted.
-        if not (assigned.doubtful or sessions.may_end) and self.world.delivery.trims.limit is None:
+        if not (assigned.doubtful or sessions.may_end) and self.trims.limit is None:
             all_given = store.assigned_each(replies) if len(replies) == bounds[-1] - bounds[0] else None
             if all_given is not None:
                 packet_id[bounds[0] : bounds[-1]], token[bounds[0] : bounds[-1]] = all_given
@@ -320,7 +326,7 @@ class SaveStage:
                     for at, (identifier, mark) in enumerate(given, first):
                         packet_id[at] = identifier
                         token[at] = mark
-                if self.world.delivery.trims.limit is not None:
+                if self.trims.limit is not None:
                     copied = saves.messages[first : first + len(given)].tolist()
                     self.delivery.note_trims(
                         int(saves.recipients[first]), copied, [identifier for identifier, _ in given]
@@ -332,40 +338,29 @@ class SaveStage:
             # The same word for a session that has ended and for one that the store has lost: which, only the broker can
             # tell, so first.
             elif store.was_closed(reply) and sessions.is_over(int(saves.recipients[first]), int(saves.sessions[first])):
-                self.world.count("saves_for_sessions_that_ended")
+                self.measured.count("saves_for_sessions_that_ended")
             elif store.was_saved_before(reply):
-                self.world.count("saves_known_before")
+                self.measured.count("saves_known_before")
                 assigned.known_before.add(int(assigned.saves.subscribers[start + place]))
             elif store.was_closed(reply) or store.is_damaged(reply):  # the store has lost the session, or parts of it
-                self.world.count("saves_to_damaged_sessions")
+                self.measured.count("saves_to_damaged_sessions")
                 assigned.given_up[start + place] = True
             else:
                 failed.append(start + place)
         if failed:
-            self.world.count("saves_failed", len(failed))
+            self.measured.count("saves_failed", len(failed))
         return failed
 
     def _hand_over(self, assigned: _Assigned) -> Generator[simpy.Event, Any, None]:
         """Send on, and wait until Kafka has every downlink record, however often it takes. What the store knew already,
         or may have known, may never have been sent on by who saved it, or have been acknowledged: those sessions are
         read anew."""
-        node, world = self.node, self.world
-
-        def again(records: Sequence[int], batch: InFlightBatch) -> None:
-            for record in records:
-                owner = int(world.owners(node.number, np.array([world.delivery.in_transit.subscriber(record)]))[0])
-                to = world.brokers[owner]
-                if owner < 0 or not to.downlink or to.is_dead:
-                    batch.count(1)  # who connects elsewhere fetches it there
-                else:
-                    of = int(world.kafka.downlink_partition_of[world.delivery.in_transit.subscriber(record)])
-                    node.producer.send(to.downlink[of], [record], batch.answered)
-
-        batch = InFlightBatch(self.env, 0, again)
+        node = self.node
+        batch = InFlightBatch(self.env, 0, self.downlink.send_again)
         # Sorted, for the order of a set must not become the order of events. It costs nothing here: a flag on a record
         # that goes anyway.
         for subscriber in sorted(assigned.known_before):
-            world.wake(node.number, subscriber)
+            self.brokers.wake(node.number, subscriber)
         self._send_on(assigned, batch)  # behind what is read anew
         while batch.left and not node.is_dead:
             yield batch.done
@@ -376,9 +371,7 @@ class SaveStage:
     def _send_on(self, assigned: _Assigned, batch: InFlightBatch | None) -> None:
         """Bring what was saved to the brokers that hold the connections. ``batch``: who wants to know when it is
         there."""
-        world, saves = self.world, assigned.saves
+        saves = assigned.saves
         if any_of(assigned.given_up):
-            world.count("saves_given_up", int(np.diff(saves.bounds)[assigned.given_up].sum()))
-        self.downlink.hand_on(
-            assigned.deliveries(), batch, assigned.sessions() if world.delivery.connections.may_end else None
-        )
+            self.measured.count("saves_given_up", int(np.diff(saves.bounds)[assigned.given_up].sum()))
+        self.downlink.hand_on(assigned.deliveries(), batch, assigned.sessions() if self.table.may_end else None)

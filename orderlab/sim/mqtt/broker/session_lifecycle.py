@@ -23,7 +23,9 @@ from orderlab.sim.mqtt.broker.delivery import Delivery
 from orderlab.sim.mqtt.broker.node import BrokerNode
 from orderlab.sim.mqtt.clients import Ints, where
 from orderlab.sim.mqtt.connections import as_deliveries, unstored
+from orderlab.sim.mqtt.parts import KafkaTopics, Storage, Traffic
 from orderlab.sim.mqtt.ports import Call
+from orderlab.sim.mqtt.presence import Presence
 from orderlab.sim.mqtt.topics import RETAINED_FROM
 from orderlab.sim.mqtt.world import World
 
@@ -31,16 +33,23 @@ from orderlab.sim.mqtt.world import World
 class Subscriptions:
     """The SUBSCRIBEs of one broker. Each subscriber's is for the topic of its own number."""
 
-    def __init__(self, node: BrokerNode, delivery: Delivery) -> None:
+    def __init__(
+        self, node: BrokerNode, traffic: Traffic, storage: Storage, kafka: KafkaTopics, delivery: Delivery
+    ) -> None:
         self.node = node
+        self.measured = node.measured
+        self.recorder = node.recorder
+        self.traffic = traffic
+        self.storage = storage
+        self.kafka = kafka
         self.delivery = delivery
-        self.world = node.world
-        self.table = node.world.delivery.connections
+        self.table = delivery.table
+        self.trims = delivery.trims
         self._saves = 0
 
     def subscribe(self, subscriber: int, is_new: bool) -> None:
         """Send CONNACK now; SUBSCRIBE comes back. ``is_new``: the session is, and has no subscription yet."""
-        world, table, node = self.world, self.table, self.node
+        table, node = self.table, self.node
         connection = table.connection_number[subscriber]
 
         def arrived() -> None:
@@ -49,27 +58,27 @@ class Subscriptions:
             table.exists[subscriber] = True
             topic, topic_filter = self._wanted(subscriber)
             self._record(subscriber, topic)
-            if world.traffic.retaining is not None:
-                self._answer(subscriber, world.traffic.retaining.on_subscribe(topic_filter, int(node.env.now), is_new))
+            if self.traffic.retaining is not None:
+                self._answer(subscriber, self.traffic.retaining.on_subscribe(topic_filter, int(node.env.now), is_new))
 
-        call_at(node.env, node.env.now + 2.0 * world.traffic.subscribers.latency_us[subscriber], arrived)
+        call_at(node.env, node.env.now + 2.0 * self.traffic.subscribers.latency_us[subscriber], arrived)
 
     def _wanted(self, subscriber: int) -> tuple[int, str]:
         """The topic filter that it subscribes to, as the history names it and in full."""
-        return subscriber, self.world.traffic.topics[subscriber].decode()
+        return subscriber, self.traffic.topics[subscriber].decode()
 
     def _record(self, subscriber: int, topic: int) -> None:
-        world, who = self.world, np.array([subscriber])
-        world.recorder.add(
-            EventKind.SUBSCRIBE, np.array([int(self.node.env.now)]), subscriber=who + world.traffic.schedule.count,
-            topic=topic, qos=world.traffic.qos.granted_to(who),
+        who = np.array([subscriber])
+        self.recorder.add(
+            EventKind.SUBSCRIBE, np.array([int(self.node.env.now)]), subscriber=who + self.traffic.schedule.count,
+            topic=topic, qos=self.traffic.qos.granted_to(who),
         )  # fmt: skip
 
     def _answer(self, subscriber: int, copies: Ints) -> None:
         """Send retained messages."""
-        world, who = self.world, np.full(len(copies), subscriber)
+        who = np.full(len(copies), subscriber)
         self.table.note_queued(copies.tolist(), who.tolist(), self.table.session_number[who].tolist())
-        qos = world.traffic.qos.of_deliveries((copies - RETAINED_FROM) % world.traffic.schedule.count, who)
+        qos = self.traffic.qos.of_deliveries((copies - RETAINED_FROM) % self.traffic.schedule.count, who)
         plain = where(qos == 0, copies)
         if len(plain):
             self.delivery.deliver(unstored(plain, who[: len(plain)]))
@@ -78,26 +87,26 @@ class Subscriptions:
             self._save(subscriber, stored, tuple(np.broadcast_to(qos, len(copies))[np.isin(copies, stored)].tolist()))
 
     def _save(self, subscriber: int, copies: Ints, qos: tuple[int, ...]) -> None:
-        world, table, node = self.world, self.table, self.node
+        table, node = self.table, self.node
         self._saves += 1
-        traffic, time_ms = world.traffic, node.now_ms()
+        traffic, time_ms = self.traffic, node.now_ms()
         session = int(table.session_number[subscriber])
         topics = [
             traffic.topics[traffic.topic_of[copy % RETAINED_FROM % traffic.schedule.count]] for copy in copies.tolist()
         ]
-        call = world.storage.store.save(
+        call = self.storage.store.save(
             traffic.subscribers.name(subscriber),
             [(copy, topic, time_ms) for copy, topic in zip(copies.tolist(), topics, strict=True)],
-            len(world.kafka.persisted_partitions) + node.number,  # beside the partitions that number the other saves
+            len(self.kafka.persisted_partitions) + node.number,  # beside the partitions that number the other saves
             self._saves, session, qos, retained=True,
         )  # fmt: skip
 
         def saved(replies: Sequence[Any]) -> None:
-            given = world.storage.store.assigned(replies[0], len(copies))
+            given = self.storage.store.assigned(replies[0], len(copies))
             if given is None:
-                world.count("retained_given_up", len(copies))  # nobody is owed them
+                self.measured.count("retained_given_up", len(copies))  # nobody is owed them
                 return
-            if world.delivery.trims.limit is not None:
+            if self.trims.limit is not None:
                 self.delivery.note_trims(subscriber, copies.tolist(), [identifier for identifier, _ in given])
             if not node.is_dead:
                 rows = [(copy, subscriber, *assigned) for copy, assigned in zip(copies.tolist(), given, strict=True)]
@@ -106,28 +115,38 @@ class Subscriptions:
                 )
 
         done = node.burst(len(copies), node.costs.persist_us)
-        call_at(node.env, done, lambda: node.driver.submit([world.storage.node_of[subscriber]], [call], saved))
+        call_at(node.env, done, lambda: node.driver.submit([self.storage.node_of[subscriber]], [call], saved))
 
 
 class SessionLifecycle:
     """The sessions that begin at one broker, and those that expire where it is the next one alive."""
 
-    def __init__(self, node: BrokerNode, delivery: Delivery, subscriptions: Subscriptions) -> None:
+    def __init__(
+        self,
+        node: BrokerNode,
+        traffic: Traffic,
+        storage: Storage,
+        presence: Presence,
+        delivery: Delivery,
+        subscriptions: Subscriptions,
+    ) -> None:
         self.node = node
+        self.measured = node.measured
+        self.recorder = node.recorder
+        self.traffic = traffic
+        self.storage = storage
+        self.presence = presence
         self.delivery = delivery
         self.subscriptions = subscriptions
-        self.world = node.world
-        self.table = node.world.delivery.connections
+        self.table = delivery.table
+        self.trims = delivery.trims
 
     def connect(self, subscriber: int, clean_start: bool = False) -> None:
         """Connect a subscriber here. With Clean Start 1, or without a session, it begins one. Otherwise its backlog is
         fetched and sent, then what is new."""
-        if self.world.admit is not None and not self.world.admit(subscriber, self.node.number, clean_start):
+        if self.presence.admit is not None and not self.presence.admit(subscriber, self.node.number, clean_start):
             return
-        self.world.traffic.subscribers.broker[subscriber] = self.node.number
-        self.table.connected[subscriber] = True
-        if self.world.ownership is not None:
-            self.world.ownership.connected(subscriber, self.node.number)
+        self.presence.connect(subscriber, self.node.number)
         if clean_start or not self.table.exists[subscriber]:
             self.begin(subscriber)
         else:
@@ -137,7 +156,7 @@ class SessionLifecycle:
         """Go on with the session. A SUBSCRIBE comes behind the backlog: what it is answered with is newer."""
 
         def caught_up() -> None:
-            if self.world.traffic.resubscribes:
+            if self.traffic.resubscribes:
                 self.subscriptions.subscribe(subscriber, is_new=False)
 
         self.delivery.send_backlog(subscriber, caught_up)
@@ -145,15 +164,15 @@ class SessionLifecycle:
     def begin(self, subscriber: int) -> None:
         """Begin a new session of a subscriber that has just connected here; when the store has nothing of an old one
         any more, it subscribes anew."""
-        world, table = self.world, self.table
+        table = self.table
         session, connection = self._renew(subscriber), table.connection_number[subscriber]
         table.beginning.add(subscriber)  # until the store has answered, what it hands out is of the old session
-        name = world.traffic.subscribers.name(subscriber)
-        if world.storage.store.opens_sessions:
-            world.storage.opened.add(subscriber)
-            call = world.storage.store.open(name, clean_start=True, epoch=session)
+        name = self.traffic.subscribers.name(subscriber)
+        if self.storage.store.opens_sessions:
+            self.storage.opened.add(subscriber)
+            call = self.storage.store.open(name, clean_start=True, epoch=session)
         else:
-            call = world.storage.store.clear(name)
+            call = self.storage.store.clear(name)
 
         def begun() -> None:
             table.beginning.discard(subscriber)
@@ -166,32 +185,32 @@ class SessionLifecycle:
         if self.table.exists[subscriber]:
             # Before the number grows: the CLEAR row is of the old session, the CONNECT row of the new one.
             self._end(subscriber)
-            self.world.count("clean_starts")
+            self.measured.count("clean_starts")
         self.table.session_number[subscriber] += 1
         self.delivery.record_connect(subscriber)
         return int(self.table.session_number[subscriber])
 
     def expire(self, subscriber: int) -> None:
         """End the session of a subscriber that has not connected for the Session Expiry Interval."""
-        world, session = self.world, int(self.table.session_number[subscriber])
-        if world.storage.store.opens_sessions:
-            world.ensure_open(subscriber)
+        session = int(self.table.session_number[subscriber])
+        if self.storage.store.opens_sessions:
+            self.storage.ensure_open(subscriber)
         # In the history the session ends now, in the store when the call gets through: from now on nothing of it is
         # owed.
         self._end(subscriber)
-        world.count("sessions_expired")
-        clear = world.storage.store.clear(world.traffic.subscribers.name(subscriber), session)
+        self.measured.count("sessions_expired")
+        clear = self.storage.store.clear(self.traffic.subscribers.name(subscriber), session)
         self._end_in_store(
             subscriber, clear, lambda: None, lambda: bool(self.table.session_number[subscriber] == session)
         )
 
     def _end(self, subscriber: int) -> None:
-        world, now = self.world, np.array([int(self.node.env.now)])
-        code = np.array([subscriber + world.traffic.schedule.count])
-        world.recorder.add(EventKind.CLEAR, now, subscriber=code, session=self.table.session_number[subscriber])
+        now = np.array([int(self.node.env.now)])
+        code = np.array([subscriber + self.traffic.schedule.count])
+        self.recorder.add(EventKind.CLEAR, now, subscriber=code, session=self.table.session_number[subscriber])
         self.table.end(subscriber)
-        world.delivery.trims.cleared(subscriber)
-        for function in world.on_session_end:
+        self.trims.cleared(subscriber)
+        for function in self.presence.on_session_end:
             function(subscriber)
 
     def _end_in_store(
@@ -200,14 +219,14 @@ class SessionLifecycle:
         """Make the call until it gets through, as long as it matters."""
 
         def read(reply: Any) -> bool | None:
-            return self.world.storage.store.was_answered(reply) or None
+            return self.storage.store.was_answered(reply) or None
 
         self.node.retrying.make(subscriber, call, read, lambda _: then(), still_matters, "clears_failed")
 
 
 def expire_sessions(world: World) -> None:
-    """End, from now on, the session of a subscriber when it has been away for ``world.traffic.session_expiry_us``."""
-    interval_us, table = world.traffic.session_expiry_us, world.delivery.connections
+    """End, from now on, the session of a subscriber when it has been away for ``traffic.session_expiry_us``."""
+    interval_us, table, brokers = world.traffic.session_expiry_us, world.delivery.connections, world.brokers
     if interval_us is None:
         return
 
@@ -217,8 +236,8 @@ def expire_sessions(world: World) -> None:
         def due() -> None:
             is_away = not table.connected[subscriber] and table.connection_number[subscriber] == connection
             if is_away and table.exists[subscriber]:
-                world.next_broker(int(world.traffic.subscribers.broker[subscriber]) - 1).expire(subscriber)
+                brokers.next_after(int(brokers.broker_of[subscriber]) - 1).expire(subscriber)
 
         call_at(world.env, float(world.env.now + interval_us), due)
 
-    world.on_disconnect.append(left)
+    world.presence.on_disconnect.append(left)
