@@ -42,6 +42,9 @@ REACHED_INTO = 54
 NOT_PRIVATE = frozenset({"_replace", "_fields", "_asdict", "_make", "_field_defaults", "_name_", "_exit"})
 """What tuples, enumerations and `os` of the library call so, though it is public."""
 
+ASSEMBLY = ("sim/mqtt/broker/broker.py", "sim/mqtt/application/broker.py")
+"""Where the stages of a broker are put together."""
+
 LONG_FILES: frozenset[str] = frozenset()
 LONG_FUNCTIONS = frozenset(
     {
@@ -186,6 +189,18 @@ def test_locals_are_nouns_of_the_field() -> None:
 def test_nobody_reaches_into_another_object() -> None:
     places = [f"{name}:{line}" for name, (_, tree) in trees().items() for line in reached_into(tree)]
     assert len(places) <= REACHED_INTO, places
+
+
+def test_stages_of_a_broker_have_no_world() -> None:
+    """They take the parts that they use; assembly, faults and reports have all of them."""
+    places = [
+        f"{name}:{node.lineno}"
+        for name, (_, tree) in trees().items()
+        if name.startswith("sim/mqtt/") and name not in ASSEMBLY
+        for node in nodes(tree)
+        if isinstance(node, ast.Attribute) and node.attr == "world"
+    ]
+    assert not places, f"take the part by its name: {places}"
 
 
 def test_the_largest_number_of_two_bytes_has_one_name() -> None:

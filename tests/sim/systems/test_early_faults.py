@@ -30,7 +30,7 @@ def test_a_session_that_expires_was_open_before_or_it_would_be_opened_after_its_
 
     def watched(self, subscriber):
         expire(self, subscriber)
-        opened.append(subscriber in self.world.storage.opened)
+        opened.append(subscriber in self.storage.opened)
 
     monkeypatch.setattr(SessionLifecycle, "expire", watched)
     Ran(inbound="memory", offline_share=1.0, online_s=0.01, offline_s=0.2, session_expiry_s=0, rate=1.0, duration_s=0.1)

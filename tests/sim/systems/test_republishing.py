@@ -58,7 +58,7 @@ def one_only(republishing):
     send = republishing._send
 
     def send_first(messages, on_answered):
-        _, first = np.unique(messages % republishing.world.traffic.schedule.count, return_index=True)
+        _, first = np.unique(messages % republishing.traffic.schedule.count, return_index=True)
         send(messages[np.sort(first)], on_answered)
 
     republishing._send = send_first
