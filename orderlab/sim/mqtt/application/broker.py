@@ -22,9 +22,10 @@ from orderlab.sim.kafka.producer import OnAnswered, Producer
 from orderlab.sim.mqtt.application.sessions import Application, Applications, Exchange, Place, Queue, places_of
 from orderlab.sim.mqtt.broker.broker import MqttBroker
 from orderlab.sim.mqtt.broker.delivery import RECORDED_WITHIN_US, Delivery
+from orderlab.sim.mqtt.broker.downlink import Downlink
 from orderlab.sim.mqtt.broker.node import BrokerNode, BrokerSettings, InFlightBatch
 from orderlab.sim.mqtt.broker.qos2 import Completion, Qos2Sender
-from orderlab.sim.mqtt.broker.routing import Downlink, RoutedRecords, Routing
+from orderlab.sim.mqtt.broker.routing import RoutedRecords, Routing
 from orderlab.sim.mqtt.broker.session_lifecycle import SessionLifecycle, Subscriptions
 from orderlab.sim.mqtt.clients import Ints
 from orderlab.sim.mqtt.connections import (

@@ -20,10 +20,11 @@ from orderlab.sim.engine.clock import Station, call_at
 from orderlab.sim.kafka.consumer_group import Consumer
 from orderlab.sim.kafka.producer import Producer
 from orderlab.sim.mqtt.broker.delivery import Delivery
+from orderlab.sim.mqtt.broker.downlink import Downlink
 from orderlab.sim.mqtt.broker.ingest import Ingest
 from orderlab.sim.mqtt.broker.node import BrokerNode, BrokerSettings
 from orderlab.sim.mqtt.broker.publisher_links import PublisherLinks
-from orderlab.sim.mqtt.broker.routing import Downlink, Routing
+from orderlab.sim.mqtt.broker.routing import Routing
 from orderlab.sim.mqtt.broker.save_stage import SaveStage
 from orderlab.sim.mqtt.broker.session_lifecycle import SessionLifecycle, Subscriptions
 from orderlab.sim.mqtt.ports import Broker, StoreDriver

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from orderlab.model.history.events import EventKind
 from orderlab.sim.engine.clock import call_at
 from orderlab.sim.engine.packs import any_of
-from orderlab.sim.mqtt.broker.filters import FILTERS, FilterContext, Origin
+from orderlab.sim.mqtt.broker.filters import FilterContext, Origin, passed
 from orderlab.sim.mqtt.broker.node import BrokerNode
 from orderlab.sim.mqtt.broker.qos2 import Qos2Sender
 from orderlab.sim.mqtt.broker.removals import Removals
@@ -223,10 +223,8 @@ class Delivery:
         ``filters.Origin`` says what ``is_backlog``, ``is_pushed`` and ``sessions`` mean."""
         if self.measured.on_way is not None:
             self.measured.on_way("broker", self.node.number, deliveries)
-        origin = Origin(is_backlog, is_pushed, sessions)
-        for filtered in FILTERS:
-            deliveries = filtered(self.filter_context, deliveries, origin)
-        self._transmit(deliveries, is_backlog)
+        passing = passed(self.filter_context, deliveries, Origin(is_backlog, is_pushed, sessions))
+        self._transmit(passing, is_backlog)
 
     def _write_unstored(self, deliveries: Deliveries) -> None:
         if self.traffic.expiry_us is not None:

@@ -154,6 +154,13 @@ FILTERS: tuple[Filter, ...] = (
 )
 
 
+def passed(context: FilterContext, deliveries: Deliveries, origin: Origin) -> Deliveries:
+    """Those that no filter stops."""
+    for filtered in FILTERS:
+        deliveries = filtered(context, deliveries, origin)
+    return deliveries
+
+
 def hold_back(table: ConnectionTable, deliveries: Deliveries) -> Deliveries:
     """Those that need not wait for a backlog; the others wait in the table."""
     waits = np.isin(deliveries[:, SUBSCRIBER], list(table.fetching))

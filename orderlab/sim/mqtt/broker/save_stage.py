@@ -23,8 +23,9 @@ from orderlab.sim.engine.packs import any_of
 from orderlab.sim.kafka.broker import Partition
 from orderlab.sim.kafka.consumer_group import Consumer, Polled
 from orderlab.sim.mqtt.broker.delivery import Delivery
+from orderlab.sim.mqtt.broker.downlink import Downlink
 from orderlab.sim.mqtt.broker.node import BrokerNode, InFlightBatch
-from orderlab.sim.mqtt.broker.routing import SLICE, Downlink, RoutedRecords
+from orderlab.sim.mqtt.broker.routing import SLICE, RoutedRecords
 from orderlab.sim.mqtt.clients import Ints
 from orderlab.sim.mqtt.connections import PACKET_ID, Deliveries
 from orderlab.sim.mqtt.parts import Storage, Traffic
