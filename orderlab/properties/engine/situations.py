@@ -41,7 +41,8 @@ MOMENT = 10**9
 DUE_MAX = 3
 """Moments that are waited for from one state, the nearest."""
 FEW_CLIENTS, MORE_CLIENTS, MORE_EFFORT = 2, 3, 5.0
-"""How many clients there are, below this effort and from it on."""
+"""How many clients there are at least, below this effort and from it on: where a contract needs more to show what it is
+about, as a line behind two places does, there are so many."""
 DIGITS = re.compile(r"\d+")
 
 
@@ -49,7 +50,7 @@ def situate(run: ContractRun, search: Search, effort: float, name: str = ONE_BY_
     """Find the situations, from the empty store and from where races have left it, or from where trouble has: those in
     which something is as never before go to ``search``, what is wrong to its findings. Raises BudgetExceeded."""
     steps_max, taken = int(SITUATION_STEPS * effort) // (1 if name == ONE_BY_ONE else 2), 0
-    clients = FEW_CLIENTS if effort < MORE_EFFORT else MORE_CLIENTS
+    clients = max(FEW_CLIENTS if effort < MORE_EFFORT else MORE_CLIENTS, run.contract.clients)
     known = Known(run)
     if name == AFTER_TROUBLE:
         known.queue.clear()

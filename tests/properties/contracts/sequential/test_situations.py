@@ -38,6 +38,7 @@ def searched(binding: Binding, effort: float) -> Search:
         ("sorted_queue", "a completed job's name is free although it is kept", "no-rerun", 3),
         ("token_bucket", "a refusal sets the time as well", "no-less", 5),
         ("fair_lock", "patience is not renewed", "in-turn", 7),
+        ("waiting_room", "a new ticket at every try", "in-turn", 5),  # two inside, and two who wait
         ("sidekiq_queue", "the wait is as long each time", "order", 9),
         ("web_sessions", "touched for ever", "alive", 7),  # no state on the way is new but for how far its end is
     ],
