@@ -169,6 +169,7 @@ def _print_answer(found: Answer, asked: Mapping[str, Any], as_json: bool) -> Non
             "kind": found.kind,
             "seed": found.seed,
             "folder": str(found.folder),
+            "digest": found.digest,
             "rows": found.rows,
             "warnings": found.warnings,
         }

@@ -190,8 +190,9 @@ def print_answer(console: Console, answer: Answer, asked: Mapping[str, Any]) -> 
     for note in answer.notes:
         console.print(escape(note), highlight=False, soft_wrap=True)
     console.print(
-        f"{escape(str(answer.folder))}/answer.json, answer.csv; seed: {answer.seed}", highlight=False, soft_wrap=True
-    )
+        f"{escape(str(answer.folder))}/answer.json, answer.csv; seed: {answer.seed}, digest: {answer.digest}",
+        highlight=False, soft_wrap=True,
+    )  # fmt: skip
 
 
 def said(text: str) -> str:

@@ -191,6 +191,7 @@ def tuned(parameters, seed):
     ms = 10 + away + noise
     if parameters["producers"] == parameters.get("fails"):
         raise ValueError("out of range")
+    time.sleep(parameters.get("waits_s", 0.0))
     is_flawed = parameters["cure"] == "watch"
     metrics = {"ms": ms - 3 * is_flawed, "p99_ms": 3 * ms + parameters.get("p99_more", 0)}
     return {"metrics": metrics, "verdicts": {"fifo": "violated" if is_flawed else "holds"}}

@@ -53,7 +53,7 @@ FAULTS = 'faults = ["redis-stall"]\nfrom = 0\nto = 1\n'
         ),
         (
             STRUCK + f'[question]\nkind = "risk"\n{FAULTS}acceptable = 0.1\nunacceptable = 0.5\nbatch = 8',
-            ("unacceptable", "first violation", "--only"),
+            ("unacceptable", "first violation", "--replay"),
             True,
         ),
         (
@@ -75,7 +75,7 @@ def test_the_answer_is_shown_whole(text, shown, is_drawn, sweep_file, pool):
         assert part in plain
     assert len(found.replays) in (0, len(found.rows))
     for number, command in enumerate(found.replays):  # every row leads to a run, and the drawing to the row
-        assert "--only" in command
+        assert "--replay" in command
         assert html.escape(command, quote=False) in page
         assert len(found.rows) == 1 or f'href="#row-{number}"' in page
     printed = io.StringIO()

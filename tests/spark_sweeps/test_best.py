@@ -161,6 +161,17 @@ def test_a_count_that_was_0_in_every_run_is_at_most_0_and_what_that_leaves_unkno
     assert constraint_of("load < 0").is_met_exactly([0.0]) is False
 
 
+@pytest.mark.parametrize(("sampler", "why"), [("tpe", "the search found"), ("grid", "the grid has")])
+def test_runs_that_a_search_has_no_use_for_are_counted(sampler, why):
+    few = {"mode": ["x", "y"], "size": [1, 10, 50]}
+    asked = Best.model_validate(
+        {"kind": "best", "minimise": "cost", "runs": 100, "sampler": sampler, "parameters": few}
+    )  # fmt: skip
+    found = best(asked, ask_of(lambda at, rng: {"cost": at["size"] + rng.standard_normal()}), 1, 1)
+    (line,) = (note for note in of_best(asked, found).notes if "left over" in note)
+    assert line.startswith(f"{100 - found.runs} of 100 runs were left over: {why} no further configuration.")
+
+
 def test_a_strict_bound_is_not_met_by_equality():
     assert constraint_of("a < 0").excess(0.0) > 0
     assert constraint_of("a <= 0").excess(0.0) == 0
@@ -188,7 +199,7 @@ def test_a_stopped_search_goes_on_with_the_same_proposals(sweep_file, pool, tmp_
         answer(path, again, plan, pool, stop)
     assert not (tmp_path / "again" / "answer.json").exists()
     resumed = answer(path, again, plan, pool, None)
-    assert resumed.rows == whole.rows
+    assert (resumed.rows, resumed.digest) == (whole.rows, whole.digest)
     for name in rounds:
         points = [json.loads((folder / name / "sweep.json").read_text())["sweep"] for folder in
                   (whole.folder, resumed.folder)]  # fmt: skip

@@ -56,7 +56,7 @@ def test_the_report_shows_what_is_there_and_needs_nothing_else(sweep_file, pool)
         assert outside not in page.replace("http://www.w3.org/", ""), outside
     assert "<svg" in page
     assert "violates fifo" in page
-    assert f"orderlab sweep {path} --only" in page
+    assert f"orderlab runs {summary.folder} --replay" in page
     assert "ValueError: too fast" in page
     table = (summary.folder / "report" / "points.csv").read_text().splitlines()
     assert len(table) == 9
@@ -65,13 +65,13 @@ def test_the_report_shows_what_is_there_and_needs_nothing_else(sweep_file, pool)
     for number in range(8):  # every point of a drawing leads to its row, and the row to what replays it
         assert f'href="#point-{number}"' in page
         assert f'<tr id="point-{number}">' in page
-    assert page.count(f"<pre>orderlab sweep {path} --only") >= 8
+    assert page.count(f"<pre>orderlab runs {summary.folder} --replay") >= 8
     assert page.index("<h1>") < page.index("break fifo") < page.index("<svg")
     for cell in (">2<", ">30<"):
         assert cell in cliff.replace("\n", "").replace(" ", "")
 
 
-def test_a_report_is_the_same_in_whatever_order_rows_came(sweep_file, pool, backwards, tmp_path):
+def test_a_report_is_the_same_in_whatever_order_rows_came(sweep_file, pool, backwards, tmp_path, monkeypatch):
     """Sums of floating point depend on their order, so values have one."""
     from orderlab.spark_sweeps.runs.job import SweepOptions, run_sweep
 
@@ -81,7 +81,9 @@ def test_a_report_is_the_same_in_whatever_order_rows_came(sweep_file, pool, back
     )
     told = []
     for name, engine in (("one", pool), ("other", backwards)):
-        summary = run_sweep(path, engine, SweepOptions(output=str(tmp_path / name)))
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)  # commands name the folder as it was given
+        summary = run_sweep(path, engine, SweepOptions(output="out"))
         report = write_report(summary.folder)
         told.append((summary.digest, report.read_bytes(), (report.parent / "points.csv").read_bytes()))
     assert told[0] == told[1]

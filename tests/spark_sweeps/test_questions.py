@@ -249,7 +249,7 @@ def test_runs_that_failed_are_no_measurement_of_any_question(axes, question, man
     told = str(caught.value)
     assert many in told
     assert " KeyError), which is no measurement; the first: KeyError: 'ratte' (subjects.py:" in told
-    assert "--only" in told
+    assert "--replay" in told
     assert "\n" not in told
     assert not (path.parent / "out/answer.json").exists()
 

@@ -61,14 +61,55 @@ def test_a_sweep_goes_on_where_its_driver_was_ended(engine, pool, sweep_file, tm
     assert sorted(numbers) == list(range(RUNS))
     run_sweep(path, pool, SweepOptions(output=str(tmp_path / "whole")))
     same = [
-        [
-            {**row, "replay": None, "row_digest": None}
-            for table in ResultFolder(place).tables(RUNS)
-            for row in stripped(table)
-        ]
+        [{**row, "replay": None} for table in ResultFolder(place).tables(RUNS) for row in stripped(table)]
         for place in (tmp_path / "out", tmp_path / "whole")
     ]
     assert sorted(same[0], key=lambda row: row["run"]) == sorted(same[1], key=lambda row: row["run"])
+
+
+BEST = """
+system = "tests.spark_sweeps.subjects:tuned"
+[base]
+waits_s = 0.1
+[question]
+kind = "best"
+minimise = "ms"
+subject_to = ["violations == 0"]
+runs = 32
+batch = 8
+[question.parameters]
+producers = { from = 2, to = 12, integer = true }
+linger = { from = 0.1, to = 50.0, scale = "log" }
+cure = ["watch", "lua"]
+"""
+
+
+@pytest.mark.parametrize("engine", ["pool", SPARK])
+def test_a_search_whose_driver_was_killed_comes_to_the_same_answer(engine, sweep_file, tmp_path):
+    """With the same proposals, whatever folder it writes to."""
+    path = sweep_file(BEST)
+    for killed_in in ("batch-0000", "batch-0001", "final"):
+        driver = sweep(path, engine)
+        deadline = time.monotonic() + 900
+        while not (tmp_path / "out" / killed_in / "rows").is_dir():
+            assert driver.poll() is None, driver.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        os.kill(driver.pid, signal.SIGKILL)
+        driver.communicate(timeout=900)
+        assert not (tmp_path / "out" / "answer.json").exists(), "it was done before it could be killed"
+    answers = []
+    for output in ("out", "whole"):
+        path.write_text(f'output = "{tmp_path}/{output}"\n{BEST}')
+        out, told = sweep(path, "pool" if output == "whole" else engine).communicate(timeout=900)
+        answers.append({**json.loads(out), "folder": None})
+        assert answers[-1]["digest"], told
+    assert answers[0] == answers[1]
+    rounds = sorted(place.parent.name for place in (tmp_path / "whole").glob("*/sweep.json"))
+    assert len(rounds) >= 3
+    for name in rounds:
+        manifests = [(tmp_path / output / name / "sweep.json").read_bytes() for output in ("out", "whole")]
+        assert manifests[0] == manifests[1]
 
 
 def stripped(table):

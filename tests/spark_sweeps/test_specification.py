@@ -84,6 +84,10 @@ def test_common_random_numbers_are_common_to_all_points(tmp_path):
         (("seed = 7", "seed ="), "not TOML"),
         (("seed = 7", "seed = " + "9" * 5000), "not TOML"),
         (("seed = 7", "seed = " + "[" * 5000), "nested too deeply"),
+        (
+            ("a = [1, 2, 3]", "a = [2024-01-31]"),
+            'axes.a.values.0: 2024-01-31 is not a number, a text or a truth value; write it as text, "2024-01-31"',
+        ),
         (("a = [1, 2, 3]", "a = [[1], 2]"), "axes.a.values.0: [1] is not a number, a text or a truth value"),
         (('c = "a * b"', 'c = "a\\n* b"'), "derived.c: 2 lines; write an expression on one"),
         (('"tests.spark_sweeps.subjects:product"', '"..:f"'), "cannot import .. (TypeError"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -18,7 +18,7 @@ from orderlab.model.errors import InputError, did_you_mean, shortened
 from orderlab.model.files import write_whole
 from orderlab.model.verdict import Outcome
 from orderlab.spark_sweeps.questions.aims import Best, Short
-from orderlab.spark_sweeps.questions.asking import AnsweredRun, AnswerTable, Rounds, answers, asking, finite
+from orderlab.spark_sweeps.questions.asking import COMMANDS, AnsweredRun, AnswerTable, Rounds, answers, asking, finite
 from orderlab.spark_sweeps.questions.best import FINAL_ROUND, best, of_best
 from orderlab.spark_sweeps.questions.capacity import Capacity, capacity, of_capacity
 from orderlab.spark_sweeps.questions.cheapest import Cheapest, cheapest, of_cheapest, price_of
@@ -34,7 +34,7 @@ from orderlab.spark_sweeps.runs.subject import subject_of
 from orderlab.spark_sweeps.runs.workers import Engine
 from orderlab.spark_sweeps.sweep_file.expressions import Expression
 from orderlab.spark_sweeps.sweep_file.plan import Plan
-from orderlab.spark_sweeps.sweep_file.specification import SweepFile
+from orderlab.spark_sweeps.sweep_file.specification import SweepFile, complaint_of, digest_of
 
 KINDS: dict[str, type[BaseModel]] = {
     "capacity": Capacity, "sensitivity": Sensitivity, "risk": Risk, "rare-event": RareEvent, "cheapest": Cheapest,
@@ -69,6 +69,8 @@ class Answer:
     """What may happen in runs and is in no mean, as so few were done; said in the answer's line."""
     dependence: Sequence[Dependence] = ()
     """What each parameter does to an aim, over what a search tried."""
+    digest: str = ""
+    """Equal wherever the same runs gave the same answer."""
 
 
 def question_of(sweep: SweepFile, place: str) -> BaseModel:
@@ -80,13 +82,8 @@ def question_of(sweep: SweepFile, place: str) -> BaseModel:
     try:
         return KINDS[kind].model_validate(asked)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(["question", *(str(part) for part in first["loc"])])
-        fields = [field.alias or name for name, field in KINDS[kind].model_fields.items()]
-        told = first["msg"].removeprefix("Value error, ")
-        if first["type"] == "extra_forbidden":
-            told = f"unknown key; {did_you_mean(str(first['loc'][-1]), fields)}"
-        raise InputError(f"{place}: {key}: {told}") from None
+        told = complaint_of(error, KINDS[kind], ("question",))
+        raise InputError(f"{place}: {told}") from None
 
 
 def usable_question(path: Path, sweep: SweepFile, plan: Plan) -> BaseModel:
@@ -137,9 +134,10 @@ def answer(
         {name: finite(value) if isinstance(value, float) else value for name, value in row.items()} for row in told.rows
     ]
     warnings = [*rounds.warnings, *told.evidence.warnings]
+    digest = _digest_of_answer(rows, str(told.outcome), rounds)
     content = {
-        "question": sweep.question, "rows": rows, "warnings": warnings, "unseen": told.evidence.unseen,
-        "notes": told.notes, "outcome": str(told.outcome), "replays": told.replays,
+        "question": sweep.question, "digest": digest, "rows": rows, "warnings": warnings,
+        "unseen": told.evidence.unseen, "notes": told.notes, "outcome": str(told.outcome), "replays": told.replays,
         "dependence": [dependence.to_json() for dependence in told.dependence],
         "importance": {
             metric: {name: [share.estimate, share.low, share.high] for name, share in shares.items()}
@@ -150,8 +148,14 @@ def answer(
     write_whole(folder / "answer.csv", _csv(rows).encode())
     return Answer(
         str(sweep.question and sweep.question["kind"]), sweep.seed, folder, rows, told.notes, told.outcome,
-        told.settings, told.replays, warnings, told.evidence.unseen, told.dependence,
+        told.settings, told.replays, warnings, told.evidence.unseen, told.dependence, digest,
     )  # fmt: skip
+
+
+def _digest_of_answer(rows: Sequence[Mapping[str, Any]], outcome: str, rounds: Rounds) -> str:
+    """Of its rows and of the runs behind it, commands left out, which may name a folder."""
+    plain = [{name: value for name, value in row.items() if name not in COMMANDS} for row in rows]
+    return digest_of(json.dumps([plain, outcome, rounds.digests], sort_keys=True).encode())
 
 
 def _told(
@@ -210,6 +214,7 @@ def _all_runs(
             f"{summary.folder}: {summary.runs - summary.counts.rows} runs were not done ({summary.stopped})"
         )
     found = answers(ResultFolder(sweep.output), plan)
+    rounds.digests[""] = summary.digest
     rounds.take(found)
     return found
 

@@ -147,6 +147,8 @@ class Rounds:
     first_violation: str = ""
     told: int = 0
     unsettled: int = 0
+    digests: dict[str, str] = field(default_factory=dict)
+    """Of the rows of each round, whatever engine, order, folder or interruption they come from."""
 
     def take(self, found: Sequence[AnsweredRun], name: str = "") -> None:
         """Count the round ``name``. Raises InputError where a run failed, unless that is borne."""
@@ -220,6 +222,7 @@ def asking(
             )
         earlier = output
         found = answers(ResultFolder(output), plan)
+        rounds.digests[name] = summary.digest
         rounds.take(found, name)
         return found
 

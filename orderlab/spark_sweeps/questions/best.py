@@ -85,6 +85,8 @@ class Search:
     runs: int = 0
     cost: float = 0.0
     """Runs of full length that they took as long as."""
+    left: int = 0
+    """Configurations that there were runs for, and none to be tried."""
 
 
 def measured_of(asked: Best, runs: Sequence[AnsweredRun]) -> dict[str, list[float]] | None:
@@ -122,6 +124,7 @@ def best(asked: Best, ask: Ask, replications: int, seed: int, length: float = 0.
             insist_on_an_end(answered)
         proposals.tell(search.tried)
         left, number = left - len(points), number + 1
+    search.left = left
     candidates = [tried for tried in search.tried.values() if tried.values is not None]
     if not candidates:
         raise InputError(
@@ -373,6 +376,12 @@ def _notes(asked: Best, search: Search) -> list[str]:
         "between the configurations that were tried, was not looked at: a better one may be there.",
         *_untried(asked, search),
     ]
+    if search.left:
+        why = "the grid has" if asked.sampler == "grid" else "the search found"
+        notes.append(
+            f"{asked.runs - math.ceil(search.cost):,} of {asked.runs:,} runs were left over: {why} no further "
+            "configuration. Raise replications.count to measure each more often, or lower runs."
+        )
     if asked.subject_to:
         figure = f"the mean's interval ({ALLOWANCE})"
         if asked.of_runs is not None:

@@ -37,6 +37,8 @@ from orderlab.spark_sweeps.sweep_file.specification import SweepFile, Until
 MEASURED = ("wall_s", "cpu_s", "peak_memory_mib")
 """Columns that differ from machine to machine and run to run; every other column is a function of file, code and
 seed."""
+LEFT_OUT = (*MEASURED, "attempt", "replay")
+"""Of the digest of a row: a command may name the folder, and says nothing that the other columns do not."""
 PREFIX = "parameter."
 DERIVED_LOOKED_AT = 100
 """So many values of a derived parameter decide on the type of its column."""
@@ -65,7 +67,7 @@ SCHEMA_TAIL = [
     pa.field("subject_digest", pa.string(), nullable=False),  # of the user's module or cost model
     pa.field("sweep_digest", pa.string(), nullable=False),  # of the manifest: to which sweep the row belongs
     pa.field("replay", pa.string(), nullable=False),
-    pa.field("row_digest", pa.string(), nullable=False),  # of all columns above but the attempt
+    pa.field("row_digest", pa.string(), nullable=False),  # of all columns but LEFT_OUT
     pa.field("wall_s", pa.float64()),
     pa.field("cpu_s", pa.float64()),
     pa.field("peak_memory_mib", pa.float64()),
@@ -175,8 +177,8 @@ def table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
 
 
 def _digest_of_row(row: Mapping[str, Any]) -> str:
-    """Of all columns but the measured ones and the attempt."""
-    told = {name: value for name, value in row.items() if name not in MEASURED and name != "attempt"}
+    """Of all columns but `LEFT_OUT`."""
+    told = {name: value for name, value in row.items() if name not in LEFT_OUT}
     content = json.dumps(told, sort_keys=True, separators=(",", ":"), default=list)
     return blake2b(content.encode(), digest_size=16).hexdigest()
 

@@ -25,7 +25,7 @@ class Again:
 
 
 def run_again(of: Round, number: int) -> Again:
-    """Do a run in this process. Raises InputError where it has no row, or ended by an error there."""
+    """Do a run in this process, without limits. Raises InputError where it has no row, or ends by an error."""
     recorded = next(
         (
             row
@@ -37,13 +37,8 @@ def run_again(of: Round, number: int) -> Again:
     )  # fmt: skip
     if recorded is None:
         raise InputError(f"--replay {number}: {of.folder.path} has no row of that run; runs are numbered from 0")
-    if recorded["status"] != "ok":
-        raise InputError(
-            f"--replay {number}: that run failed there ({recorded['status']}: {recorded['error']}); see it fail by: "
-            f"{recorded['replay']}"
-        )
     begun = time.perf_counter()
-    row = single_run(of.folder.path / MANIFEST, number)
+    row = single_run(of.folder.path / MANIFEST, number, option="--replay")
     wall_s = time.perf_counter() - begun
     shown = {storable(name): value for name, value in row["metrics"].items()}
     differing = [
@@ -51,6 +46,8 @@ def run_again(of: Round, number: int) -> Again:
         for name, value in recorded["metrics"] or ()
         if shown.get(name) != value and not (value != value and shown.get(name) != shown.get(name))
     ]
+    if recorded["status"] != "ok":
+        differing.append(f"{recorded['status']} there ({recorded['error']}), its end here")
     for name in ("outcome", "history_digest"):
         if recorded[name] != row[name] and not (name == "history_digest" and recorded[name] is None):
             differing.append(f"{name} {recorded[name]!r} there, {row[name]!r} here")

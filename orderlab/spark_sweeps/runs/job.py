@@ -405,23 +405,26 @@ class _First:
         return [row for _, row in sorted(self._heap, key=lambda one: -one[0])]
 
 
-def single_run(path: Path, number: int, seed: int | None = None) -> dict[str, Any]:
-    """What run ``number`` shows. Raises InputError, also where a function of the user's raises."""
+def single_run(path: Path, number: int, seed: int | None = None, option: str = "--only") -> dict[str, Any]:
+    """What run ``number`` shows; ``option``: who asks. Raises InputError, also where a function of the user's
+    raises."""
     sweep, plan = load(path, seed)
     if (sweep.question or {}).get("kind") == "best":
         raise InputError(
-            f"--only {number}: {path} asks for the best, and a run's parameters are known once it was done; "
-            "orderlab runs FOLDER --replay ROUND/NUMBER does it again"
+            f"{option} {number}: {path} asks for the best, and a run's parameters are known once it was done; "
+            f"orderlab runs {shlex.quote(sweep.output or 'FOLDER')} --replay ROUND/NUMBER does it again"
         )
     if number >= len(plan):
-        raise InputError(f"--only {number}: {path} has {len(plan)} runs, numbered from 0")
+        raise InputError(f"{option} {number}: {path} has {len(plan)} runs, numbered from 0")
     run = plan.run(number)
     try:
         observed = subject_of(sweep.system).run(run.parameters, run.seed, None, "none")
     except Exception as error:
         if ":" not in sweep.system or isinstance(error, InputError):
             raise
-        raise InputError(f"--only {number}: {sweep.system} raised {described(error)}; correct the function") from error
+        raise InputError(
+            f"{option} {number}: {sweep.system} raised {described(error)}; correct the function"
+        ) from error
     return {
         "run": number,
         "seed": run.seed,

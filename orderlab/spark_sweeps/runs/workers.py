@@ -97,7 +97,7 @@ def work_through(order: Order, numbers: Sequence[int]) -> int:
         limits.wall_s,
         limits.memory_mib,
     ):
-        waiting.append(row(plan, subject, order.file, ended, order.attempt, digests))
+        waiting.append(row(plan, subject, ended, order.attempt, digests))
         if time.perf_counter() - committed > COMMIT_S or len(waiting) == COMMIT_ROWS:
             _commit(folder, order, plan, table_of(waiting, schema))
             waiting, committed = [], time.perf_counter()
@@ -118,14 +118,15 @@ def _commit(folder: ResultFolder, order: Order, plan: Plan, rows: pa.Table) -> N
     folder.commit(rows)
 
 
-def row(plan: Plan, subject: Subject, file: str, ended: Any, attempt: int, digests: dict[str, str]) -> dict[str, Any]:
-    """The row of a run with the command that does it again on its own."""
+def row(plan: Plan, subject: Subject, ended: Any, attempt: int, digests: dict[str, str]) -> dict[str, Any]:
+    """The row of a run with the command that does it again on its own: that of the system, or the one of the folder,
+    whose manifest has the seed and, of a question, the parameters that no sweep file has."""
     try:
         run = plan.run(ended.item)
         replay = subject.replay(run.parameters, run.seed)
     except InputError:  # a derived parameter without a value here: the error says so, the row keeps the axes
         run, replay = plan.undecided(ended.item), None
-    replay = replay or shlex.join(["orderlab", "sweep", file, "--only", str(ended.item)])
+    replay = replay or shlex.join(["orderlab", "runs", plan.sweep.output, "--replay", str(ended.item)])
     return row_of(plan, run, ended, attempt, digests, replay)
 
 

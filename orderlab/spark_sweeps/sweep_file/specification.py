@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import date, datetime, time
 from fnmatch import fnmatchcase
 from hashlib import blake2b
 from pathlib import Path
@@ -22,6 +23,8 @@ Item = TypeVar("Item")
 Listed = Annotated[tuple[Item, ...], Strict(False)]
 """A list of a file: models are strict, as "3" and true are no numbers, and a list is no tuple then."""
 VALUES_MAX = 1_000_000
+DATES = (date, datetime, time)
+"""What TOML knows, and no parameter is."""
 
 
 class Axis(BaseModel):
@@ -261,9 +264,8 @@ class SweepFile(_Part):
     def _base_of_scalars(cls, given: Any) -> Any:
         for name, value in given.items() if isinstance(given, dict) else ():
             if not isinstance(value, (bool, int, float, str)):
-                raise ValueError(
-                    f"{name} is {value!r}; [base] holds one value for each parameter, lists belong into [axes]"
-                )
+                cure = _quoted(value) or "; [base] holds one value for each parameter, lists belong into [axes]"
+                raise ValueError(f"{name} is {_plain(value)}{cure}")
             if isinstance(value, float) and not math.isfinite(value):
                 raise ValueError(f"{name} is {value}, which is not finite; give a finite number")
         return given
@@ -334,15 +336,16 @@ def sweep_of(content: dict[str, Any], place: str) -> SweepFile:
     try:
         return SweepFile.model_validate(content)
     except ValidationError as error:
-        raise InputError(f"{place}: {_complaint(error, content)}") from None
+        raise InputError(f"{place}: {complaint_of(error)}") from None
     except OverflowError:  # of pydantic, which does not say where
         raise InputError(
             f"{place}: a whole number of more than 308 digits where a range or a step is; give a smaller"
         ) from None
 
 
-def _complaint(error: ValidationError, content: dict[str, Any]) -> str:
-    """The first complaint as key path, what is wrong, cure. Unknown keys first: they explain the missing ones."""
+def complaint_of(error: ValidationError, kind: type[BaseModel] = SweepFile, above: tuple[str, ...] = ()) -> str:
+    """The first complaint about a ``kind`` that stands below the keys ``above``: key path, what is wrong, cure. Unknown
+    keys first: they explain the missing ones."""
     found = sorted(error.errors(), key=lambda one: one["type"] != "extra_forbidden")[0]
     path = [part for part in found["loc"] if part not in ("function-after", "function-before")]
     # a value of several possible types names the type as the last part of its path
@@ -350,25 +353,34 @@ def _complaint(error: ValidationError, content: dict[str, Any]) -> str:
     while path and isinstance(path[-1], str) and path[-1] in ("bool", "int", "float", "str", "constrained-str"):
         path.pop()
         several = True
-    key = ".".join(str(part) for part in path)
+    key = ".".join(str(part) for part in (*above, *path))
     if found["type"] == "extra_forbidden":
-        known = _known_keys(path[:-1])
+        known = _known_keys(path[:-1], kind)
         return f"{key}: unknown key; {did_you_mean(str(path[-1]), known)}"
     if found["type"] == "missing":
         return f"{key}: missing; add {key} = ..."
     given = found["input"]
     if several and not isinstance(given, (bool, int, float, str)):
-        return f"{key}: {shortened(given)} is not a number, a text or a truth value"
+        return f"{key}: {_plain(given)} is not a number, a text or a truth value{_quoted(given)}"
     message = found["msg"].removeprefix("Value error, ")
     told = isinstance(given, (bool, int, float, str)) and repr(given) not in message
     shown = f" (given: {shortened(given)})" if told else ""
     return f"{key}: {message}{shown}" if key else f"{message}{shown}"
 
 
-def _known_keys(path: list[int | str]) -> tuple[str, ...]:
-    kind: type[BaseModel] = SweepFile
+def _plain(given: Any) -> str:
+    """A value as the file has it."""
+    return str(given) if isinstance(given, DATES) else shortened(given)
+
+
+def _quoted(given: Any) -> str:
+    """The cure for a date of TOML."""
+    return f'; write it as text, "{given}"' if isinstance(given, DATES) else ""
+
+
+def _known_keys(path: list[int | str], kind: type[BaseModel]) -> tuple[str, ...]:
     for part in path:
-        if part == "axes":
+        if part in ("axes", "parameters"):
             kind = Axis
             break
         annotation = kind.model_fields[str(part)].annotation if str(part) in kind.model_fields else None
