@@ -74,7 +74,7 @@ class Questions:
         self._COUNTS.pack_into(self._memory, 0, self._count, len(label))
 
     def end(self) -> None:
-        """It is answered."""
+        """Note that the call of the user's code is over."""
         self._count += 1
         self._COUNTS.pack_into(self._memory, 0, self._count, 0)
 

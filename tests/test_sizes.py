@@ -20,9 +20,14 @@ LINES_OF_A_FILE = 600
 LINES_OF_A_FUNCTION = 70
 SHARED_CLASS_NAMES = 36
 """Names of classes that two rooms have each for itself. May only shrink."""
-SHARED_BASE_NAMES = 79
+SHARED_BASE_NAMES = 76
 """Files, of all but `__init__.py`, whose base name another file of the same room has too. May only shrink."""
-RIDDLES = ("Nothing.", "The same.", "Nobody.", "As it says.", "Both.", "Neither.")
+RIDDLES = frozenset(
+    (
+        "Nothing.", "The same.", "Nobody.", "As it says.", "Both.", "Neither.", "One of them.", "One of these.",
+        "The next one.", "The next ones.", "These gone.", "Try these.", "After it.", "One ends.",
+    )
+)  # fmt: skip
 """Docstrings that say nothing to a reader who does not know the answer."""
 
 NUMBER_OF_TWO_BYTES = {65_535, 65_536}
@@ -32,10 +37,10 @@ NAMED_IN = frozenset(
 """Where the largest number of two bytes may stand as a number: by its name for MQTT, and in layouts that are others':
 of UTF-16, of Redis's strings, of the ordered store's keys."""
 ABOVE_THE_CONTRACTS = ("properties/", "spark_sweeps/", "commands/", "report/")
-WORDS = {"feed": 17, "job": 6, "packet_id": 10, "session": 54}
+WORDS = {"feed": 17, "job": 6, "packet_id": 10, "session": 53}
 """Words of one contract, which the rooms above the contracts are to be generic in: how many identifiers there say them
 yet. May only shrink."""
-PLACEHOLDERS = {"one": 1008, "told": 280, "found": 618}
+PLACEHOLDERS = {"one": 1002, "told": 280, "found": 616}
 """Names of locals and parameters where the field has a noun: how often each is bound. May only shrink."""
 REACHED_INTO = 54
 """Places that read a private attribute of an object other than their own. May only shrink."""

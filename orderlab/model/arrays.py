@@ -195,7 +195,7 @@ class SequenceSets:
 
     @classmethod
     def empty(cls) -> SequenceSets:
-        """No owners."""
+        """Sets of no owner."""
         last = np.tile(_NO_RUN, (256, 1))
         nodes = np.zeros((256, 6), np.int64)
         return cls(Arrays(last, nodes, new_table(), np.zeros(2, np.int64)))
@@ -248,7 +248,7 @@ class Intervals:
         return cls(merged[1], merged[2], offsets.astype(np.int64))
 
     def owned_by(self, owner: int) -> list[tuple[int, int]]:
-        """One owner's intervals."""
+        """The intervals (begin, end) of one owner, in order."""
         if not 0 <= owner < len(self.offsets) - 1:
             return []
         rows = slice(int(self.offsets[owner]), int(self.offsets[owner + 1]))

@@ -70,7 +70,7 @@ class _Told(Listener):
             self.tell(True)
 
     def on_end(self, event: Any) -> None:
-        """One ends."""
+        """Note that a compilation has ended."""
         self.depth -= 1
         if not self.depth:
             self.tell(False)

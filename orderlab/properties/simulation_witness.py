@@ -296,7 +296,7 @@ class _Search:
         self._is_cut = self._was_cut = False
 
     def begin(self, first: Shrunk) -> None:
-        """Shorten this one."""
+        """Begin to shorten a run."""
         self.best, self.cause, self._was_cut = first, Cause.of(first.verdict), self._is_cut
 
     def shortest(self) -> Shrunk:

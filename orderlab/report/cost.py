@@ -98,7 +98,7 @@ def print_costs(
 
 
 def told_dearer(one: Dearer) -> str:
-    """One line."""
+    """A line that says what got dearer, and by how much."""
     shown = duration if one.what == "blocked_us" else figure
     grows = ", and grows faster than before" if one.grows else ""
     return f"{one.situation} ({one.axis}): {WORDS[one.what]} {shown(one.was)} before, {shown(one.now)} now{grows}"

@@ -40,7 +40,7 @@ class VerdictsShown:
 
     @classmethod
     def once(cls, subject: Subject, verdicts: Sequence[Verdict]) -> VerdictsShown:
-        """Of one run."""
+        """The verdicts of one run."""
         return cls(str(subject.outcome), subject.answer, [_law_row(one) for one in verdicts if not one.vacuous])
 
 

@@ -197,7 +197,7 @@ class Parts(Protocol):
         """What lies in each."""
 
     def part(self, number: int) -> EventBatch:
-        """One of them."""
+        """The part with that number."""
 
 
 def tell(
@@ -237,7 +237,7 @@ class _RowsOf:
         self.published: Mapping[str, Any] | None = None
 
     def take(self, batch: EventBatch) -> None:
-        """The next batch."""
+        """Look at the rows of the next batch."""
         names = self._names
         if self.published is None:
             self.published = next((describe_event(batch, row, names) for row in first_publish(batch)), None)

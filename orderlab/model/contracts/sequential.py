@@ -97,7 +97,7 @@ class SequentialTerms:
 
     @property
     def name(self) -> str:
-        """The class."""
+        """The name of the contract's class."""
         return type(self.contract).__name__
 
     @property

@@ -40,7 +40,7 @@ class Fitted:
     begins: float = 0.0
 
     def at(self, size: float) -> float:
-        """What it foretells."""
+        """The cost that it foretells at a size."""
         return self.constant + self.slope * FORMS[self.form](size)
 
     @property

@@ -81,7 +81,7 @@ class SystemMachine(RuleBasedStateMachine):
                 return
 
     def teardown(self) -> None:
-        """Count."""
+        """Add this example to the tally of its machine."""
         tally_of(type(self).__name__).add(self.tally)
 
 

@@ -59,7 +59,7 @@ class LawResult:
 
     @property
     def witnesses(self) -> tuple[Witness, ...]:
-        """The plainest first."""
+        """The witnesses, the plainest first."""
         first = self.verdict.witness
         return (first, *self.others) if isinstance(first, Witness) else self.others
 

@@ -17,7 +17,7 @@ def in_silence(text: str) -> None:
 
 @dataclass(frozen=True)
 class WorkOrder:
-    """One judgement."""
+    """What one validation is asked to do, and how hard to try."""
 
     effort: float = STANDARD
     """Multiplies the number of steps."""

@@ -80,7 +80,7 @@ class _Written:
         return self.count
 
     def commands(self) -> Iterator[_Sent]:
-        """One by one."""
+        """The commands one by one, each with its group."""
         return ((run.calls, run.group, place) for run in self.runs for place in run.places)
 
 

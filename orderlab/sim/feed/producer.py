@@ -210,7 +210,7 @@ class Producer:
     # -- the script --------------------------------------------------------------------------------------------
 
     def write(self) -> None:
-        """The hashes arrive."""
+        """Let the hashes of a request arrive at the node."""
         if self.is_refused():
             return
         feed = self.feed

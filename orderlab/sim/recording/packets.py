@@ -68,17 +68,17 @@ class ControlPacket:
 
     @property
     def qos(self) -> int:
-        """Of a PUBLISH."""
+        """The QoS of a PUBLISH."""
         return self.flags >> 1 & 3
 
     @property
     def dup(self) -> bool:
-        """Of a PUBLISH."""
+        """The DUP flag of a PUBLISH."""
         return bool(self.flags & 8)
 
     @property
     def retain(self) -> bool:
-        """Of a PUBLISH."""
+        """The RETAIN flag of a PUBLISH."""
         return bool(self.flags & 1)
 
 

@@ -92,7 +92,7 @@ class LuaStates(Protocol):
     """Lua states for the scripts of several nodes (``lua.shared``)."""
 
     def state(self, node: NodeState) -> Any:
-        """One of them."""
+        """A Lua state for the scripts of a node."""
         ...
 
 
@@ -106,7 +106,7 @@ class Notifies(Protocol):
         ...
 
     def end(self, command: Any, argv: Sequence[bytes], before: Any, changed: Sequence[bytes], reply: Reply) -> None:
-        """After it."""
+        """After that command; ``before`` is what ``begin`` said."""
         ...
 
     def lost(self, name: bytes, is_evicted: bool) -> None:

@@ -130,7 +130,7 @@ class PayloadReader:
         return taken
 
     def byte(self) -> int:
-        """The next one."""
+        """The next byte."""
         return self.take(1)[0]
 
     def unpack(self, form: str) -> float:
@@ -178,7 +178,7 @@ class PayloadReader:
 
 
 def _unpacked(packed: bytes, size: int) -> bytes:
-    """LZF."""
+    """What LZF has packed into these bytes."""
     out, at = bytearray(), 0
     try:
         while at < len(packed) and len(out) <= size:

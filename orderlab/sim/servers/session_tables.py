@@ -246,7 +246,7 @@ def disk_bytes(rows: Sequence[MessageRow]) -> int:
 
 
 def _words(size: int, of: int = 8) -> int:
-    """In whole words."""
+    """The size, rounded up to whole words."""
     return -(-size // of) * of
 
 

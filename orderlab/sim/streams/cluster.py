@@ -31,7 +31,7 @@ class Sender(Protocol):
 
 
 class Follower(Protocol):
-    """Who reads shards."""
+    """A reader that a shard wakes when it has grown."""
 
     code: int
 

@@ -199,7 +199,7 @@ class TimeBuckets:
         return epoch, offset
 
     def joined(self, epoch: int, offset: int) -> int:
-        """The instant."""
+        """The instant as one number, of its epoch and offset."""
         return epoch << self.offset_bits | offset
 
 

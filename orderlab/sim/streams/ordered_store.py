@@ -104,13 +104,13 @@ class MemoryStore:
         self._now = _Blocks([block for block in left if block])
 
     def sync(self) -> None:
-        """Nothing survives."""
+        """Do nothing: what is in memory does not outlast the process."""
 
     def snapshot(self) -> View:
         return self._now
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no file is held."""
 
 
 class RocksStore:

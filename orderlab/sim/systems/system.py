@@ -217,7 +217,7 @@ class FollowedSystem(AssembledSystem[F]):
         }
 
     def all_counts(self, **more: int) -> dict[str, int]:
-        """For the report."""
+        """All counters of the report."""
         return {
             **self.counts,
             **more,

@@ -147,7 +147,7 @@ class Feed(NamedTuple):
         return self._replace(messages=tuple(new.get(one.name, one) for one in self.messages))
 
     def without(self, *names: str) -> Feed:
-        """These gone."""
+        """The feed without these messages."""
         return self._replace(messages=tuple(one for one in self.messages if one.name not in names))
 
     def told(self, marker: Reply, serial: int) -> Feed:

@@ -134,7 +134,7 @@ class Queue(NamedTuple):
         return self._replace(jobs=tuple(job if one.name == job.name else one for one in self.jobs))
 
     def without(self, *names: Reply) -> Queue:
-        """These jobs gone."""
+        """The queue without these jobs."""
         return self._replace(jobs=tuple(one for one in self.jobs if one.name not in names))
 
 

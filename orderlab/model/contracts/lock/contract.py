@@ -96,7 +96,7 @@ class LockState(NamedTuple):
         return self._replace(leases=(*self.leases, lease), lapsed=left)
 
     def with_lapsed(self, *tokens: Reply) -> LockState:
-        """These leases lapsed."""
+        """The lock once these leases have lapsed."""
         left = tuple(one for one in self.leases if one.token not in tokens)
         return self._replace(leases=left, lapsed=(*self.lapsed, *tokens)[-LAPSED_KEPT:])
 

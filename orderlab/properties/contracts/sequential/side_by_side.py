@@ -286,7 +286,7 @@ class _JobWork:
                 send("recover")
 
     def look(self, send: Send) -> None:
-        """Somebody counts."""
+        """Have another client count the jobs."""
         if "counts" in self.contract.bound:
             send("counts")
 

@@ -171,7 +171,7 @@ class Inspection:
         self._before: FrozenKeyspace = {}
 
     def begin(self, run: SessionRun) -> None:
-        """Before a step."""
+        """Remember the keys as they are before a step."""
         self._before = _keyspace(run)
 
     def check(self, run: SessionRun, step: Step, before: RunState, report: StepReport) -> list[Discrepancy]:

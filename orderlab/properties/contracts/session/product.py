@@ -117,7 +117,7 @@ class ComparedStore(MemoStore):
         return self._alike[pair]
 
     def set_default_expiry(self, ms: int) -> None:
-        """Of both."""
+        """Set the default interval of both stores."""
         super().set_default_expiry(ms)
         self.other.set_default_expiry(ms)
 

@@ -89,7 +89,7 @@ class _Queue:
         self.last = 0
 
     def messages(self, count: int, interval_ms: int = FOREVER_MS) -> tuple[Publication, ...]:
-        """The next ones."""
+        """The next messages, which have QoS 2."""
         labels = range(self.last + 1, self.last + 1 + count)
         self.last += count
         return tuple(

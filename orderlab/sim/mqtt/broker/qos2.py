@@ -208,7 +208,7 @@ class Qos2Receiver:
             self.node.driver.submit(nodes, [store.fetch(self._name(publisher)) for publisher in publishers], replied)
 
     def _number(self, messages: Sequence[int]) -> None:
-        """Of different publishers."""
+        """Have the store number these messages, each of another publisher."""
         numbered = [message for message in messages if message in self.held]
         new = [message for message in messages if message not in self.held]
         if new:

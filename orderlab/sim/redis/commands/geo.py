@@ -305,7 +305,7 @@ class _PlaceSearch:
     by_what: bytes = b""
 
     def read_options(self, words: Sequence[bytes], value: SortedSet | None) -> None:
-        """Raises ErrorReply."""
+        """Take in the options of a call. Raises ErrorReply."""
         at = 0
         while at < len(words):
             word, left = option(words[at]), len(words) - 1 - at
@@ -364,7 +364,7 @@ class _PlaceSearch:
         raise ErrorReply(SYNTAX_ERROR)
 
     def read_radius(self, words: Sequence[bytes]) -> None:
-        """Raises ErrorReply."""
+        """Take in a radius and its unit. Raises ErrorReply."""
         self.shape.radius = double(words[0], b"ERR need numeric radius")
         if self.shape.radius < 0:
             raise ErrorReply(b"ERR radius cannot be negative")

@@ -54,7 +54,7 @@ class SortedSet:
 
     @property
     def scores(self) -> dict[bytes, Score]:
-        """By member."""
+        """The scores by member."""
         if self._scores is None:
             self._unfold()
         assert self._scores is not None

@@ -18,7 +18,7 @@ BUCKETS: Final = 24
 
 
 class Calls:
-    """Of one command."""
+    """The calls of one command, counted."""
 
     __slots__ = ("buckets", "calls", "failed", "ns", "rejected")
 

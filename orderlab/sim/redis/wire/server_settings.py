@@ -106,7 +106,7 @@ class ServerSettings:
         return self.guards_debug and argv[0].lower() == b"debug" and len(argv) > 1 and not is_near
 
     def names(self) -> Sequence[bytes]:
-        """Of all directives."""
+        """The names of all directives."""
         return list(self._texts)
 
     def show(self, name: bytes) -> bytes | None:

@@ -260,7 +260,7 @@ class KeptUpMachine(SessionMachine):
 
     @rule(which=st.integers(0, 9))
     def keep_up(self, which: int) -> None:
-        """One of these."""
+        """Have the store do one of the things that it does by itself now and then."""
         upkeep = () if self.ended else self.run.store.upkeep
         if upkeep:
             self.take(Upkeep(upkeep[which % len(upkeep)]))

@@ -284,7 +284,7 @@ def try_boundaries(subject: Subject, findings: Findings, effort: float, done: fl
 
 
 def try_lengths(subject: Subject, findings: Findings, counts: Iterable[int]) -> None:
-    """Try these."""
+    """Compare listings at queues of these lengths."""
     judged: Counter[str] = Counter()
     left = [name for name, steps in runs(subject, 3) if name == ENDING and is_plain(subject, steps)]
     remains = elements(subject) if left else None
