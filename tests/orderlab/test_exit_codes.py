@@ -448,7 +448,7 @@ def test_what_a_user_s_code_calls_is_no_verdict(tmp_path: Path, call: str, where
         [sys.executable, "-m", "orderlab", "explore", f"{tmp_path}/own.py:Lock"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     assert ended.returncode == 2
     assert ended.stdout == ""
@@ -465,7 +465,7 @@ def test_what_the_function_of_a_sweep_calls_is_no_verdict(tmp_path: Path, call: 
             [sys.executable, "-m", "orderlab", "sweep", f"{name}.toml", "--only", "0"],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=600,
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
         )
@@ -481,7 +481,7 @@ def test_a_contract_that_ends_the_process_is_no_verdict(tmp_path: Path) -> None:
         [sys.executable, "-m", "orderlab", "validate", f"{tmp_path}/lock", "--trust-adapter", "--effort", "quick"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "leave the call out" in ended.stderr
@@ -501,7 +501,7 @@ PUBLIC = ("contract", "history", "specification", "adapter", "machines", "proper
 
 
 def alone(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=600)
 
 
 LACKING = {

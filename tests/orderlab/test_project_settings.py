@@ -68,6 +68,6 @@ def test_pytest_judges_the_stores_as_well(tmp_path: Path) -> None:
     repository(tmp_path, SETTINGS)
     (tmp_path / "test_own.py").write_text("def test_own():\n    pass\n")
     command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider"]
-    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False).stdout
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False).stdout
     assert "test_own" in told
     assert "mutual-exclusion" in told

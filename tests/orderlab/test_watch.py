@@ -60,7 +60,7 @@ def test_a_save_is_judged_and_ctrl_c_ends_it(tmp_path: Path) -> None:
             time.sleep(0.1)
             process.send_signal(signal.SIGINT)
             told = process.stdout.read()
-            assert process.wait(timeout=30) == 1, "the verdict of the last save"
+            assert process.wait(timeout=300) == 1, "the verdict of the last save"
         finally:
             process.kill()
     assert "own-release" in told

@@ -199,7 +199,7 @@ def test_the_exported_test_stands_alone_and_falls_until_it_is_fixed(server: Any,
         told = subprocess.run(
             [sys.executable, "-c", f"import sys; sys.modules['orderlab'] = None; import pytest; sys.exit(pytest.main("
              f"['-q', '-p', 'no:cacheprovider', '-p', 'no:orderlab', {str(test)!r}, {str(fixed)!r}]))"],
-            capture_output=True, text=True, cwd=tmp_path, env={"REDIS_URL": url, "PATH": "/usr/bin:/bin"}, timeout=60,
+            capture_output=True, text=True, cwd=tmp_path, env={"REDIS_URL": url, "PATH": "/usr/bin:/bin"}, timeout=600,
         ).stdout  # fmt: skip
         return told.count(" passed"), told.count(" failed")
 

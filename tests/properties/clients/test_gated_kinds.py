@@ -129,9 +129,9 @@ def test_an_exported_test_of_tasks_stands_alone(tmp_path: Path) -> None:
     assert orderlab("race", f"{file}:count", "--export", f"pytest={test}").returncode == 1
     alone = "import sys; sys.modules['orderlab'] = None; import pytest; sys.exit(pytest.main(sys.argv[1:]))"
     words = [sys.executable, "-c", alone, "-q", "-p", "no:cacheprovider", "-p", "no:orderlab", str(test)]
-    assert subprocess.run(words, cwd=tmp_path, timeout=60).returncode == 0
+    assert subprocess.run(words, cwd=tmp_path, timeout=600).returncode == 0
     file.write_text(ASYNC_FILE.replace('set("n", int(await redis.get("n") or 0) + 1)', 'incr("n")'))
-    assert subprocess.run(words, cwd=tmp_path, timeout=60).returncode == 1
+    assert subprocess.run(words, cwd=tmp_path, timeout=600).returncode == 1
 
 
 # -- contracts ---------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ def test_a_race_is_a_test_that_fails_with_its_schedule(tmp_path: Path) -> None:
     file = tmp_path / "test_counts.py"
     file.write_text(FILE)
     plain = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs"]
-    done = subprocess.run([*plain, "-n", "2", str(file)], capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    done = subprocess.run([*plain, "-n", "2", str(file)], capture_output=True, text=True, cwd=tmp_path, timeout=600)
     assert "1 failed, 1 passed, 1 skipped" in done.stdout, done.stdout
     assert "client 1: SET n 1 -> b'OK'" in done.stdout
     assert "unknown: not exhausted" in done.stdout

@@ -135,7 +135,7 @@ def test_a_lock_that_is_real_is_told_by_its_place(tmp_path: Path) -> None:
     )
     ended = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(test)],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert ended.returncode == 1, ended.stdout
     assert "test_kept.py:9 for what no scheduler sees" in ended.stdout, ended.stdout

@@ -195,7 +195,7 @@ def run_pytest(file: Path, **environment: str) -> subprocess.CompletedProcess[st
         str(file.parent),
         str(file),
     ]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=600)
 
 
 @pytest.mark.server
@@ -231,7 +231,7 @@ def test_the_script_does_on_a_server_what_the_kernel_did(
             ["bash", str(script), "-h", server.host, "-p", str(server.port)],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
         )
         assert said.returncode == 0, said.stdout + said.stderr
         assert connection.demand(b"DBSIZE") == 0
@@ -260,7 +260,7 @@ def test_the_files_fail_where_the_scripts_are_mended(server: ServerProcess, tmp_
         .replace("redis.call('\"'\"'PEXPIRE'\"'\"', KEYS[2]", "redis.call('\"'\"'PERSIST'\"'\"', KEYS[2]")
     )
     said = subprocess.run(
-        ["bash", str(script), "-h", server.host, "-p", str(server.port)], capture_output=True, text=True, timeout=60
+        ["bash", str(script), "-h", server.host, "-p", str(server.port)], capture_output=True, text=True, timeout=600
     )
     assert said.returncode == 1, said.stdout
 
@@ -301,7 +301,7 @@ def test_a_server_that_holds_something_is_left_alone(server: ServerProcess, tmp_
         connection.demand(b"FLUSHALL")
         connection.demand(b"SET", b"mine", b"1")
         said = subprocess.run(
-            ["bash", str(tmp_path / "it.sh"), "-p", str(server.port)], capture_output=True, text=True, timeout=60
+            ["bash", str(tmp_path / "it.sh"), "-p", str(server.port)], capture_output=True, text=True, timeout=600
         )
         assert said.returncode == 2
         assert run_pytest(tmp_path / "test_it.py", REDIS_URL=f"redis://127.0.0.1:{server.port}").returncode == 1
@@ -327,7 +327,7 @@ def test_the_pytest_file_starts_a_server_of_its_own(tmp_path: Path) -> None:
         str(tmp_path),
         str(file),
     ]
-    told = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    told = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
     assert told.returncode == 0, told.stdout
 
 
@@ -337,7 +337,7 @@ def test_redis_cli_reads_every_byte_and_prints_replies_as_we_do(server: ServerPr
     command = ["redis-cli", "--no-raw", "-h", server.host, "-p", str(server.port)]
 
     def said(line: str) -> str:
-        return subprocess.run(command, input=line + "\n", capture_output=True, text=True, timeout=30).stdout.rstrip(
+        return subprocess.run(command, input=line + "\n", capture_output=True, text=True, timeout=600).stdout.rstrip(
             "\n"
         )
 
@@ -453,7 +453,7 @@ def test_streams_have_entries_under_moments(server: ServerProcess, tmp_path: Pat
     ran = run_pytest(tmp_path / "test_it.py", REDIS_URL=f"redis://{server.host}:{server.port}")
     assert ran.returncode == 0, ran.stdout
     said = subprocess.run(
-        ["bash", str(tmp_path / "it.sh"), "-p", str(server.port)], capture_output=True, text=True, timeout=60
+        ["bash", str(tmp_path / "it.sh"), "-p", str(server.port)], capture_output=True, text=True, timeout=600
     )
     assert said.returncode == 0, said.stdout
 
@@ -493,7 +493,7 @@ def test_svg_is_drawn_by_a_browser(tmp_path: Path) -> None:
         f"--screenshot={tmp_path / 'it.png'}",
     ]
     subprocess.run(
-        [*command, "--window-size=1200,500", f"file://{tmp_path / 'it.svg'}"], capture_output=True, timeout=120
+        [*command, "--window-size=1200,500", f"file://{tmp_path / 'it.svg'}"], capture_output=True, timeout=600
     )
     picture = (tmp_path / "it.png").read_bytes()
     assert picture.startswith(b"\x89PNG")

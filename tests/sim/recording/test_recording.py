@@ -246,7 +246,9 @@ def scripts(page: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("number", [0, 1])
 def test_the_scripts_about_paho_print_what_their_page_says(number: int) -> None:
     script, printed = scripts("paho-mqtt.md")[number]
-    ended = subprocess.run([sys.executable, "-u", "-c", script], capture_output=True, text=True, timeout=30, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-u", "-c", script], capture_output=True, text=True, timeout=600, check=True
+    )
     assert ended.stdout == printed
 
 
@@ -259,7 +261,7 @@ def test_the_script_about_mosquitto_prints_what_its_page_says() -> None:
     ((script, printed),) = scripts("mosquitto.md")
     with BrokerProcess("mosquitto") as broker:
         ended = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True,
+            [sys.executable, "-c", script], capture_output=True, text=True, timeout=600, check=True,
             env=os.environ | {"MQTT_PORT": str(broker.port)},
         )  # fmt: skip
     assert ended.stdout == printed
@@ -274,7 +276,7 @@ def test_the_script_about_amqtt_prints_what_its_page_says() -> None:
     command = f"{sys.executable} {ROOT / 'tests/laboratory/conformance/amqtt_broker.py'} {{port}} {place}"
     with BrokerProcess(command) as broker:
         ended = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True,
+            [sys.executable, "-c", script], capture_output=True, text=True, timeout=600, check=True,
             env=os.environ | {"MQTT_PORT": str(broker.port)},
         )  # fmt: skip
     assert ended.stdout == printed

@@ -129,6 +129,6 @@ def test_a_finding_shows_on_a_real_server(page: Path, match: re.Match[str]) -> N
     with ServerProcess() as server:
         done = subprocess.run(
             [sys.executable, "-c", match["code"]], env={**environment, "REDIS_PORT": str(server.port)},
-            capture_output=True, text=True, timeout=120, check=False,
+            capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
     assert done.stdout == match["said"], (done.stdout, done.stderr[-2000:])

@@ -22,6 +22,7 @@ from orderlab.sim.stores.binding.loader import load_binding
 from tests.properties.contracts.sequential.test_authors_mistakes import GOOD, LUA, TOML
 
 ANSWER = 'yield state + call["by"], state + call["by"]'
+LOWERS = "import resource; resource.setrlimit"
 HOSTILE = [
     ("forks", "import os; os.fork()", r"Counter.outcomes: forks"),
     ("forks and hides it", "import os\n        if not os.fork(): os._exit(0)", r"Counter.outcomes: forks"),
@@ -37,6 +38,28 @@ HOSTILE = [
     ("leaves with 3", "import os; os._exit(3)", r"outcomes: ends the process that asks it \(exit status 3\)"),
     ("closes files", "import os; os.closerange(3, 256)", r"outcomes: closes files that it has not opened; leave"),
     ("exchanges files", "import os; [os.dup2(1, n) for n in range(3, 256)]", r"closes files that it has not opened"),
+    (
+        "lowers files",
+        f"{LOWERS}(resource.RLIMIT_NOFILE, (4, 4))",
+        r"lowers the limit RLIMIT_NOFILE of its process to 4;",
+    ),
+    (
+        "lowers memory",
+        f"{LOWERS}(resource.RLIMIT_AS, (1 << 20, 1 << 20))",
+        r"lowers the limit RLIMIT_AS of its process",
+    ),
+    ("lowers time", f"{LOWERS}(resource.RLIMIT_CPU, (1, 2))", r"outcomes: lowers the limit RLIMIT_CPU of its process"),
+    ("lowers sizes", f"{LOWERS}(resource.RLIMIT_FSIZE, (1, 1))", r"outcomes: lowers the limit RLIMIT_FSIZE of its"),
+    (
+        "hears no child",
+        "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)",
+        r"changes what SIGCHLD does; leave",
+    ),
+    (
+        "is not ended",
+        "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)",
+        r"changes what SIGTERM does; leave",
+    ),
     ("sleeps", "import time; time.sleep(1e6)", r"outcomes: does not end: it has waited for 1 s"),
     (
         "swallows what ends it",
@@ -66,7 +89,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     root = Path(__file__).parents[4]
     environment = {**os.environ, "PYTHONPATH": str(root)}
     line = [sys.executable, "-m", "orderlab", *arguments]
-    return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=600, check=False)
 
 
 def judged(folder: Path, **order: float) -> Outcome:
@@ -89,6 +112,8 @@ def test_what_a_contract_does_to_the_process_is_told_as_its_own(tmp_path: Path, 
         "import contextlib, io\n        with contextlib.redirect_stdout(io.StringIO()): print(1)",
         "import colorsys, sys; sys.path.append(str(len(sys.path)))",
         "import builtins; builtins._ = str",
+        f"{LOWERS}(resource.RLIMIT_CORE, (0, 0))",
+        "import signal; signal.signal(signal.SIGUSR1, signal.SIG_IGN)",
     ],
 )
 def test_what_harms_nobody_is_let(tmp_path: Path, at_outcomes: str) -> None:
@@ -111,6 +136,14 @@ def test_a_budget_ends_what_does_not_end(tmp_path: Path, monkeypatch: pytest.Mon
         ("at_import", "import sys; sys.modules.clear()", "from sys.modules"),
         ("at_import", "import os; os.fork()", "forks"),
         ("at_import", "import os; os.closerange(3, 256)", "closes files that it has not opened"),
+        (
+            "at_import",
+            f"{LOWERS}(resource.RLIMIT_NOFILE, (4, 4096))",
+            "lowers the limit RLIMIT_NOFILE of its process to 4;",
+        ),
+        ("at_import", f"{LOWERS}(resource.RLIMIT_AS, (1 << 20, 1 << 20))", "lowers the limit RLIMIT_AS of its process"),
+        ("at_init", f"{LOWERS}(resource.RLIMIT_FSIZE, (1, 1))", "lowers the limit RLIMIT_FSIZE of its process to 1;"),
+        ("at_init", f"{LOWERS}(resource.RLIMIT_CPU, (1, 2))", "lowers the limit RLIMIT_CPU of its process to 1;"),
         ("at_import", "import builtins; builtins.__import__ = builtins.next = None", "replaces __import__ in"),
     ],
 )
@@ -134,10 +167,17 @@ def test_a_load_that_does_not_end_is_ended(tmp_path: Path, does: str) -> None:
 def test_loading_leaves_folder_and_signals_as_they_were(tmp_path: Path) -> None:
     import signal
 
-    before = Path.cwd(), signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    spoils = 'import os, signal; os.chdir("/"); [signal.signal(n, signal.SIG_IGN) for n in (2, 15)]\n'
+    def as_it_is() -> list[object]:
+        handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)]
+        return [Path.cwd(), handlers, signal.pthread_sigmask(signal.SIG_BLOCK, ())]
+
+    before = as_it_is()
+    spoils = (
+        'import os, signal; os.chdir("/"); [signal.signal(n, signal.SIG_IGN) for n in (2, 15, signal.SIGCHLD)]\n'
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {2, 15, signal.SIGCHLD})\n"
+    )
     load_binding(store(tmp_path, at_import=spoils), trust_adapter=True)
-    assert before == (Path.cwd(), signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM))
+    assert before == as_it_is()
 
 
 def test_a_thread_that_it_leaves_does_not_hold_the_command_and_its_words_are_no_output(tmp_path: Path) -> None:

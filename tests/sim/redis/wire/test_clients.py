@@ -25,7 +25,7 @@ def ran(*words: str, text: str = "") -> str:
     """What a program prints, with its complaints."""
     if shutil.which(words[0]) is None:
         pytest.skip(f"{words[0]} is not installed")
-    run = subprocess.run(words, input=text, capture_output=True, text=True, timeout=60, check=True)
+    run = subprocess.run(words, input=text, capture_output=True, text=True, timeout=600, check=True)
     return run.stdout + run.stderr
 
 

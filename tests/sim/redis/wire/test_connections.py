@@ -157,10 +157,10 @@ def test_kill_pause_and_silence(served: Address) -> None:
     assert said(served, f"CLIENT KILL ID {identifier}") == [b":1\r\n"]
     with pytest.raises((EOFError, ConnectionError)):
         victim.replies(1)
-    assert said(served, "CLIENT PAUSE 150 WRITE", "GET nothing") == [b"+OK\r\n", b"$-1\r\n"]
     begun = time.monotonic()
+    assert said(served, "CLIENT PAUSE 150 WRITE", "GET nothing") == [b"+OK\r\n", b"$-1\r\n"]
     assert said(served, "SET paused 1") == [b"+OK\r\n"]
-    assert time.monotonic() - begun > 0.05
+    assert time.monotonic() - begun >= 0.15
     other.send(b"CLIENT REPLY OFF\r\nPING\r\nCLIENT REPLY ON\r\nCLIENT REPLY SKIP\r\nPING\r\nECHO x\r\n")
     assert other.replies(2) == [b"+OK\r\n", b"$1\r\nx\r\n"]
     other.close()
@@ -208,11 +208,17 @@ def test_who_kills_itself_hears_no_more_than_that(served: Address, server: Addre
     assert told[0][0].endswith(b"*3\r\n+PONG\r\n:1\r\n")
 
 
+def until_busy(at: Address) -> None:
+    """Wait until a script has run for longer than the node's threshold, whatever that takes on this machine."""
+    while not said(at, "PING")[0].startswith(b"-BUSY "):
+        time.sleep(0.01)
+
+
 def test_a_fault_is_refused_while_a_script_runs_on(served: Address) -> None:
     said(served, "CONFIG SET busy-reply-threshold 50")
     running = RawConnection(*served)
     running.send(encode_command([b"EVAL", b"while true do end", b"0"]))
-    time.sleep(0.4)
+    until_busy(served)
     assert said(served, "ORDERLAB noscript", "SCRIPT KILL")[0].startswith(b"-BUSY ")
     running.replies(1)
     running.close()
@@ -228,7 +234,7 @@ def test_a_script_that_does_not_end_makes_the_node_busy_until_it_is_killed(serve
         before.send(b"PING\r\n")
         before.replies(1)
         running.send(encode_command([b"EVAL", b"while true do end", b"0"]) + b"PING\r\n")
-        time.sleep(0.4)
+        until_busy(at)
         before.send(b"GET k\r\nFUNCTION KILL\r\nMULTI\r\nDISCARD\r\n")
         told.append(before.replies(4))
         told[-1] += said(at, "GET k", "SCRIPT KILL")
@@ -269,7 +275,7 @@ def test_a_reader_that_is_too_slow_is_cut_off_alone(served: Address) -> None:
     assert slow.recv(100) == b"+OK\r\n"
     assert b"name=slow" in said(served, "CLIENT LIST")[0]
     slow.sendall(b"GET big\r\n" * 100)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while b"name=slow" in said(served, "CLIENT LIST")[0] and time.monotonic() < deadline:
         time.sleep(0.02)
     assert b"name=slow" not in said(served, "CLIENT LIST")[0]

@@ -121,5 +121,5 @@ def test_ioredis_works_unchanged(served: ServedRedis, tmp_path: Path) -> None:
     with ServedRedis() as single:
         words = ["node", str(script), str(served.port), str(single.port)]
         environment = os.environ | {"NODE_PATH": str(modules)}
-        run = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        run = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert run.stdout == '190 42\n["OK",2,1] ["later","y"]\ntrue\n', run.stderr

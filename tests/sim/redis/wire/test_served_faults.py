@@ -20,17 +20,17 @@ from orderlab.sim.redis.wire.served_faults import read_schedule
 
 def client_of(served: ServedRedis) -> redis.Redis:
     """One that repeats nothing by itself."""
-    client: redis.Redis = served.client(retry=Retry(NoBackoff(), 0), socket_timeout=5)
+    client: redis.Redis = served.client(retry=Retry(NoBackoff(), 0), socket_timeout=60)
     return client
 
 
 def test_a_stall_delays_every_reply(orderlab_redis: ServedRedis) -> None:
     client = client_of(orderlab_redis)
     client.ping()
-    orderlab_redis.fault("stall 200")
     begun = time.monotonic()
+    orderlab_redis.fault("stall 200")
     client.ping()
-    assert 0.1 < time.monotonic() - begun < 3
+    assert time.monotonic() - begun >= 0.2
 
 
 def test_a_killed_node_resets_refuses_and_comes_back(orderlab_redis: ServedRedis) -> None:
@@ -38,11 +38,11 @@ def test_a_killed_node_resets_refuses_and_comes_back(orderlab_redis: ServedRedis
     client.set("k", 1)
     sha = client.script_load("return 1")
     with socket.create_connection((orderlab_redis.host, orderlab_redis.port), timeout=5) as waiting:
-        orderlab_redis.fault("kill 200")
+        orderlab_redis.fault("kill 1000")
         with suppress(ConnectionResetError):
             assert waiting.recv(1) == b""
     is_refused = False
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         try:
             client.ping()
@@ -56,8 +56,20 @@ def test_a_killed_node_resets_refuses_and_comes_back(orderlab_redis: ServedRedis
     with pytest.raises(redis.exceptions.NoScriptError):
         client.evalsha(sha, 0)
     client.execute_command("ORDERLAB", "KILL", "0", "empty")
-    time.sleep(0.2)
+    until_it_answers(orderlab_redis)
     assert served_get(orderlab_redis, "k") is None
+
+
+def until_it_answers(served: ServedRedis) -> None:
+    """Wait until a node that has gone is there again."""
+    time.sleep(0.05)
+    deadline = time.monotonic() + 120
+    while True:
+        with served.client(retry=Retry(NoBackoff(), 0)) as client, suppress(redis.ConnectionError):
+            client.ping()
+            return
+        assert time.monotonic() < deadline, "it did not come back"
+        time.sleep(0.01)
 
 
 def served_get(served: ServedRedis, key: str) -> bytes | None:
@@ -103,10 +115,10 @@ def test_a_partition_lets_no_byte_pass(orderlab_redis: ServedRedis) -> None:
     thread = threading.Thread(target=lambda: waited.append(other.blpop(["q"], 0.1)))
     thread.start()
     time.sleep(0.03)
-    orderlab_redis.fault("partition 300")
     begun = time.monotonic()
+    orderlab_redis.fault("partition 300")
     assert client.get("k") is None  # the node went on meanwhile
-    assert time.monotonic() - begun > 0.15
+    assert time.monotonic() - begun >= 0.3
     thread.join()
     assert waited == [None]
 
@@ -118,7 +130,7 @@ def test_a_failover_loses_what_the_replica_had_not(orderlab_redis: ServedRedis) 
     client.set("lost", 1)
     client.delete("kept")
     orderlab_redis.fault("failover 0")
-    time.sleep(0.2)
+    until_it_answers(orderlab_redis)
     assert client.mget("kept", "lost") == [b"1", None]
 
 
