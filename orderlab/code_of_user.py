@@ -3,13 +3,14 @@ spoils of the process.
 
 What is asked is noted in memory that a parent shares (``Questions``), so that what never comes back, or ends the
 process, is told by the name of the part that did so. What it leaves behind that all else lives in (standard streams,
-the limit of recursion, modules, names of ``builtins``, a second process) is put right and told as the mistake of its
-author. Not looked after: files other than those by which this process is heard, and what is done to objects of other
-modules.
+the limit of recursion, modules, names of ``builtins``, limits of the process, who hears its signals, a second process)
+is put right and told as the mistake of its author. Not looked after: files other than those by which this process is
+heard, and what is done to objects of other modules.
 """
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # plain numbers: the names of `signal` take 25 times as long
 import builtins
 import mmap
 import os
@@ -22,7 +23,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TextIO, TypeVar
+from typing import Any, Final, TextIO, TypeVar
+
+try:
+    import resource
+except ImportError:  # no POSIX system: contracts are written there, and not run
+    resource = None  # type: ignore[assignment]
 
 T = TypeVar("T")
 SECONDS_MAX = 20.0
@@ -159,12 +165,17 @@ class Guard:
 
     def __init__(self, label: str) -> None:
         self._label = label.encode(errors="replace")
+        self._asked = 0
 
     def __enter__(self) -> None:
         self._process, self._streams = os.getpid(), (sys.stdout, sys.stderr)
         self._recursion, self._modules, self._path = sys.getrecursionlimit(), _modules(), len(sys.path)
         self._forks = _Forks.count
         self._paths = _path()
+        self._signals = hearers()
+        self._asked += 1
+        is_due = self._asked <= LIMITS_FIRST or self._asked % LIMITS_EVERY == 0
+        self._limits = limits() if is_due else None
         if noted is not None:
             noted.begin(self._label)
 
@@ -200,11 +211,77 @@ class Guard:
             elif stream is not None and stream.closed:
                 setattr(sys, name, _nowhere())
                 done = f"closes sys.{name}"
+        done = hearers_put_right(self._signals) or done
+        if self._limits is not None:
+            done = limits_put_right(self._limits) or done
         if _Forks.count != self._forks:
             done = "forks"
         if not _is_heard():
             done = CLOSES
         return f"{done}; leave that out" if done else ""
+
+
+LIMITS_FIRST: Final = 16
+LIMITS_EVERY: Final = 256
+"""At which questions to one part limits are looked at: asking the system for them takes longer than most questions."""
+_LIMITED: Final = {
+    getattr(resource, name): name
+    for name in (
+        "RLIMIT_AS",
+        "RLIMIT_CPU",
+        "RLIMIT_DATA",
+        "RLIMIT_FSIZE",
+        "RLIMIT_NOFILE",
+        "RLIMIT_NPROC",
+        "RLIMIT_STACK",
+    )
+    if hasattr(resource, name)
+}
+Limits = tuple[tuple[int, int], ...]
+
+
+def limits() -> Limits:
+    """What the system lets this process use, as ``limits_put_right`` takes it."""
+    return tuple(map(resource.getrlimit, _LIMITED)) if _LIMITED else ()
+
+
+def limits_put_right(before: Limits) -> str:
+    """What was done to limits that are lower than before, raised again as far as they may be; nothing, if none is."""
+    done = ""
+    for (limit, name), (soft, hard), now in zip(_LIMITED.items(), before, limits(), strict=True):
+        if _number(now[0]) >= _number(soft):
+            continue
+        done = f"lowers the limit {name} of its process to {now[0]:,}"
+        try:
+            resource.setrlimit(limit, (soft, hard))
+        except (OSError, ValueError):  # the hard one is for ever, but for root
+            resource.setrlimit(limit, (min(soft, now[1], key=_number), now[1]))
+    return done
+
+
+def _number(limit: int) -> float:
+    return float("inf") if limit == resource.RLIM_INFINITY else limit
+
+
+_HEARD: Final = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGCHLD") if hasattr(signal, name)
+)
+
+
+def hearers() -> tuple[Any, ...]:
+    """Who hears the signals by which this process is ended and learns that a child has ended."""
+    return tuple(map(_signal.getsignal, _HEARD))
+
+
+def hearers_put_right(before: tuple[Any, ...]) -> str:
+    """Which of them is another one, put right; nothing, if none is."""
+    done = ""
+    if (now := hearers()) != before and threading.current_thread() is threading.main_thread():
+        for number, hearer, other in zip(_HEARD, before, now, strict=True):
+            if other != hearer and hearer is not None:
+                _signal.signal(number, hearer)
+                done = f"changes what {number.name} does"
+    return done
 
 
 class _Forks:

@@ -140,6 +140,8 @@ def run(program: Callable[[], int | None], name: str) -> NoReturn:
     global _hand_over
     asked = len(_raised)
     _hand_over = hand_over = _decided_by_parent(name) if may_end_by_itself(sys.argv[1:]) else None
+    if may_end_by_itself(sys.argv[1:]):
+        _note_limits()
     try:
         _end_in_order(is_heard)
         with _deciding_the_end(name) if hand_over is None else contextlib.nullcontext():
@@ -163,6 +165,13 @@ def run(program: Callable[[], int | None], name: str) -> NoReturn:
     sys.exit(code)
 
 
+def _note_limits() -> None:
+    from orderlab.code_of_user import limits, limits_put_right
+
+    global _lowered
+    _lowered = partial(limits_put_right, limits())
+
+
 def _end_threads(code: int) -> None:
     """End this process at once where code of the user's has left threads that Python would wait for."""
     if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
@@ -181,6 +190,8 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
+_lowered: Callable[[], str] = str
+"""What code of the user's has done to the limits of this process."""
 _hand_over: Callable[[int], None] | None = None
 """Tells the parent that decides the exit code (`_decided_by_parent`)."""
 
@@ -373,6 +384,9 @@ def ended_by(error: BaseException, name: str) -> int:
         return of_signal(SIGPIPE)
     if isinstance(error, InputError):
         tell(name, str(error))
+        return ExitCode.UNUSABLE
+    if lowered := _lowered():
+        tell(name, f"code that this command runs for you {lowered}; leave that out")
         return ExitCode.UNUSABLE
     if isinstance(error, OSError) and (place := _place_of_user(error)):
         cure = "make room or name another place" if error.errno in _ON_STANDARD_OUTPUT else "name another place"

@@ -180,9 +180,13 @@ def _work_in_child(
         if memory_bytes_max is not None:
             limit = _address_space_bytes() + memory_bytes_max
             resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        limits = code_of_user.limits()
         try:
             answer = pickle.dumps((True, work()))
         except BaseException as error:
+            if not isinstance(error, InputError) and (lowered := code_of_user.limits_put_right(limits)):
+                told = InputError(f"code of yours {lowered}; leave that out")
+                error = told.with_traceback(error.__traceback__)
             answer = _pickled_error(error)
         if os.getpid() == process:  # and not another one that code of the user's has made
             with os.fdopen(pipe, "wb") as stream:
@@ -301,6 +305,8 @@ class _Watcher:
             raise InputError(
                 f"{asked}: {code_of_user.CLOSES if status == code_of_user.UNHEARD else ends}; leave that out"
             )
+        if status in (-signal.SIGXCPU, -signal.SIGXFSZ):
+            raise InputError(f"code of yours limits its process, which was {reason}; leave resource.setrlimit out")
         return Unfinished(f"the process of the script died: {reason}", self._heartbeat.script(), 0.0, died=True)
 
     def _used_seconds(self) -> float:

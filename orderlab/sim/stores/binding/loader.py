@@ -10,7 +10,6 @@ import pickle
 import signal
 import stat
 import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
@@ -20,10 +19,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from orderlab.code_of_user import Guard, described, limited
+from orderlab.code_of_user import Guard, described, hearers, hearers_put_right, limited
 from orderlab.model.errors import InputError, did_you_mean, shortened
 from orderlab.model.files import toml_of
-from orderlab.platform import ENDING
 from orderlab.sim.stores.binding.binding import Adapter, Binding
 from orderlab.sim.stores.binding.includes import composed
 from orderlab.sim.stores.binding.lua_text import check_syntax
@@ -361,15 +359,16 @@ def _running(of: Any, what: str) -> Iterator[None]:
     if of is not None and of.__module__.startswith("orderlab."):
         yield
         return
-    folder, heard = Path.cwd(), {number: signal.getsignal(number) for number in (signal.SIGINT, *ENDING)}
+    folder, heard, blocked = Path.cwd(), hearers(), signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
         with redirect_stdout(sys.stderr), Guard(what), limited():
-            yield
+            try:
+                yield
+            finally:
+                hearers_put_right(heard)  # before they are told: a library may listen for signals as it is imported
+                signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     finally:
         os.chdir(folder)
-        for number, handler in heard.items():
-            if signal.getsignal(number) is not handler and threading.current_thread() is threading.main_thread():
-                signal.signal(number, handler)
 
 
 def check_store(content: dict[str, Any], place: str) -> Store | ContractStore:
