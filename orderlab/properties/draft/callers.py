@@ -9,6 +9,7 @@ from pathlib import Path
 
 from orderlab.model.errors import InputError
 from orderlab.properties.draft.facts import DURATION_MS, DURATION_S, MOMENT_MS, MOMENT_S, Facts, Slot
+from orderlab.properties.draft.guess import field_for
 from orderlab.properties.lint.subjects import program_files
 from orderlab.sim.stores.binding.loader import PROGRAM_SIZE_MAX, read_text_file
 from orderlab.sim.stores.sources.calls import CallSite, Passed, calls_of
@@ -126,7 +127,8 @@ def _note(heard: Facts, site: CallSite, place: str) -> None:
                 slot.name, slot.is_named = name, True
                 taken.add(name)
             if each.moment is None and _IN_MS.search(each.text):
-                slot.units.add(DURATION_MS)
+                is_moment = field_for(slot.name, (), ()) == "now_ms"
+                slot.units.add(MOMENT_MS if is_moment else DURATION_MS)
     moments = {slot.moment.unit for slot in heard.arguments if slot.moment is not None}
     for slot in heard.arguments:
         if slot.moment is not None and slot.moment.unit in ("s", "ms"):

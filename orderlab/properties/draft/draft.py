@@ -34,7 +34,8 @@ from orderlab.properties.draft.guessed_promises import (
 from orderlab.properties.draft.key_lines import KeyLines, bare
 from orderlab.properties.draft.probing import key_names
 from orderlab.sim.stores.binding.schema import CONTRACTS
-from orderlab.sim.stores.binding.session import OPERATION_FIELDS
+from orderlab.sim.stores.binding.session import MESSAGE_FIELDS, OPERATION_FIELDS
+from orderlab.sim.stores.sources.spelling import TOLD_IN
 
 
 def fields_of(contract: str) -> Mapping[str, Sequence[str]]:
@@ -49,6 +50,9 @@ def fields_of(contract: str) -> Mapping[str, Sequence[str]]:
     return operations
 
 
+BATCHED, BATCH = ("recover", "promote"), 100
+"""Operations that are told how many jobs one call moves, and how many are tried: as many as a queue promises that
+says nothing."""
 MAKES_NAMES = {"INCR", "INCRBY", "HINCRBY", "XADD"}
 """Commands by which a store makes names."""
 NAMED = "job"
@@ -58,6 +62,9 @@ NAMED_BY_STORE = (
 )
 HOLDERS, HOLDERS_TRIED = {"token", "ttl_ms"}, 2
 """Fields of a lock's acquire, and how many are tried where it is given the number of its holders."""
+WITHOUT_INTERVALS = "save is passed no <expiry_ms>: MQTT's messages have one, and laws of expiry will fall"
+INTERVALS = {"expiry_ms", "message", "messages"}
+"""Fields by which a session's save is told how long a message lives."""
 Own = Mapping[str, tuple[str, Sequence[str]]]
 """Script -> operation and fields of a class of one's own."""
 
@@ -68,10 +75,12 @@ def draft(
     ran: Mapping[str, str] = MappingProxyType({}),
     own: tuple[str, Own] | None = None,
     replied: Sequence[PromiseLine] | None = None,
+    seen: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """The text of a ``store.toml`` for scripts. ``ran``: what runs of each have shown, by its name; ``own``: the class
     that was drafted for them, where no contract fits, and its operations; ``replied``: promises that replies of the
-    first draft have shown, so that these are no gap; None in that draft, which is carried out."""
+    first draft have shown, so that these are no gap; None in that draft, which is carried out; ``seen``: operation ->
+    how its reply is read, as runs have shown."""
     facts = with_fixed_durations(facts, guess)
     lines = [
         "# Drafted by orderlab init from what the scripts say. Lines with TODO are gaps: fill them in, then run",
@@ -94,8 +103,19 @@ def draft(
     every_field = [known.get(operation or "", ()) for operation in spoken_of]
     keys = KeyLines(facts, every_field, guess.contract)
     for one, names, operation, fields in zip(facts, key_names(facts), spoken_of, every_field, strict=True):
+        is_single = guess.contract == "session" and operation == "save" and _is_of_one_message(one)
+        if is_single:  # keys that lapse together are no intervals of messages
+            own_fields = MESSAGE_FIELDS[:-1]
+            if {*one.commands} & {"EXPIRE", "PEXPIRE"}:
+                own_fields = tuple(field for field in own_fields if field != "expiry_ms")
+            fields = (*own_fields, *fields)
         table, spoken = _operation(one, names, operation, fields, ran.get(one.label, ""), keys)
-        if reply := reply_of(one, guess.contract, operation, written):
+        table += ["batch_max = 1"] if is_single else []
+        if is_single and not {*spoken} & INTERVALS:
+            table.append(f"# {TODO}: {WITHOUT_INTERVALS}")
+        if shown := seen.get(operation or ""):
+            table.append(f"reply = {shown}  # a guess: so it replied when it was run")
+        elif reply := reply_of(one, guess.contract, operation, written):
             why = TODO if TODO in reply else "a guess"
             table.append(f"reply = {reply}  # {why}: it returns {', '.join(one.replies)}")
         elif (
@@ -130,6 +150,12 @@ def draft(
         )
         + "\n"
     )
+
+
+def _is_of_one_message(facts: Facts) -> bool:
+    """Whether a save is given one message, as its payload, and no batch."""
+    fields = [known_field(slot, MESSAGE_FIELDS, ()) for slot in facts.arguments]
+    return "payload" in fields and not any(slot.members or slot.types & {"json", "msgpack"} for slot in facts.arguments)
 
 
 def _operation(
@@ -169,6 +195,10 @@ def _call(
             is_lacking = name is not None and not any(known_field(each, (name,), ()) == name for each in others)
             if name is not None and is_lacking and not {*one.commands} & MAKES_NAMES:
                 slot = replace(slot, name=name, is_named=True)
+            is_count = field_for(slot.name, ("count",), ()) == "count"
+            if operation in BATCHED and is_count and not slot.is_constant:
+                lines.append(f'  "{BATCH}",  # {slot.name}; a guess: up to so many in a call, as promised (batch)')
+                continue
             lines.append(f"  {_argument(slot, fields, taken, keys.beginning(slot))}")
         lines.append("]")
     if one.has_more_arguments:
@@ -186,7 +216,7 @@ def _argument(slot: Slot, fields: Sequence[str], taken: list[str], beginning: st
     if beginning is not None:
         return f'"{beginning}",  # {slot.name}, read as {read}; a guess: keys begin with it'
     if slot.value:
-        return f'"{slot.value}",  # {slot.name}, read as {read}; a guess: this long, as release is passed it, too'
+        return f'"{slot.value}",  # {slot.name}, read as {read}; a guess: always this long'
     if slot.moment is not None and "now_ms" not in fields and slot.moment.unit == "?":
         return f'"<{TODO} {slot.name}>",  # {TODO}: {slot.name}, read as {read}; neither <now_ms> nor a sum with it'
     if slot.moment is not None and (slot.moment.added or slot.moment.unit not in ("ms", "?")):
@@ -226,7 +256,7 @@ def _moment(slot: Slot, fields: Sequence[str], taken: list[str], read: str) -> s
     elif added:
         lasting = [name for name in fields if name.endswith("_ms") and name not in (*taken, "now_ms")]
         words = re.findall(r"[A-Za-z]\w*", added)
-        word = next((each for each in reversed(words) if not _UNIT.fullmatch(each)), words[-1])
+        word = next((each for each in reversed(words) if not TOLD_IN.fullmatch(each)), words[-1])
         known = field_for(word, lasting, [*taken, "now_ms"])
         if known is None and len(lasting) != 1:
             if lasting:
@@ -242,5 +272,3 @@ def _moment(slot: Slot, fields: Sequence[str], taken: list[str], read: str) -> s
 
 _JSON = re.compile(r"json_encode|JSON\.stringify|json\.dumps|\.to_json|JSON\.generate|toJson|[sS]eriali[sz]e|Marshal")
 _SCALES = {"s": "|seconds", "ms": "", "us": "|milliseconds", "ns": "|milliseconds|milliseconds", "?": ""}
-_UNIT = re.compile(r"(?:to|as|get|in|total)?_?(?:milli(?:second)?s?|sec(?:ond)?s?|whole\w*|ms)(?:\(\))?", re.IGNORECASE)
-"""A function that tells a duration in a unit, and is no name of it."""

@@ -47,7 +47,10 @@ _TYPE_WORDS = ("sorted", "set", "zset", "hash", "list", "string", "stream")
 """What a comment says of a key's type is not its name."""
 _ALL_NAMED = re.compile(r"\b(KEYS|ARGV)\s*:[ \t]*((?:(?!\b(?:KEYS|ARGV)\b)[^\n;])+)")
 """``KEYS: queue, counter``, up to the end of the line or the other array."""
-_LISTED = re.compile(r"\s*[\"'`<]*(?:(?:the|an?)\s+)?([A-Za-z][\w:{}<>*.-]*)(?:[ ]+([A-Za-z][\w-]*)[\"'`>]*\s*$)?")
+_LISTED = re.compile(
+    r"(?!\s*(?:how|which|what|when|where|who|whether)\b)\s*[\"'`<]*(?:(?:the|an?)\s+)?([A-Za-z][\w:{}<>*.-]*)"
+    r"(?:[ ]+([A-Za-z][\w-]*)[\"'`>]*\s*$)?"
+)
 """One name of such a list: a word, or two, as in ``owner token``."""
 
 
@@ -192,7 +195,10 @@ def facts_of(script: Script, function: Registered | None = None) -> Facts:
         if above is not None and above.type == "bracket_index_expression" and above.named_children[0] == node:
             number = parsed.number(above.named_children[-1])
         if above is None or number is None or number < 1:
-            more[array] = True
+            counted = 0 if above is None or above.named_children[0] != node else _counted_to(parsed, above)
+            more[array] |= not counted
+            for place in range(1, counted + 1):
+                slots[array].setdefault(place, Slot("", False))
             continue
         slot = slots[array].setdefault(int(number), Slot("", False))
         if not slot.is_named and (name := _name_of(parsed, above)):
@@ -232,6 +238,23 @@ def facts_of(script: Script, function: Registered | None = None) -> Facts:
         function=function.name if function is not None else "",
         promises_no_writes=_has_flag(script) if function is None else function.promises_no_writes,
     )
+
+
+_COUNTED_MAX = 16
+
+
+def _counted_to(parsed: _Called, element: Node) -> int:
+    """The last of the elements that a loop from 1 to a number goes through; 0 where it is another one."""
+    variable = parsed.scopes.variable(element.named_children[-1])
+    loop = next(enclosing(element, "for_statement"), None)
+    clause = None if loop is None else loop.child_by_field_name("clause")
+    if variable is None or variable.kind != "loop" or clause is None or clause.type != "for_numeric_clause":
+        return 0
+    if parsed.text(clause.named_children[0]) != parsed.text(element.named_children[-1]):
+        return 0
+    bounds = [parsed.number(part) for part in clause.named_children[1:]]
+    last = bounds[1] if len(bounds) == 2 and bounds[0] == 1 else None
+    return int(last) if last is not None and last <= _COUNTED_MAX else 0
 
 
 def _is_parameter(node: Node) -> bool:

@@ -40,6 +40,10 @@ CREATES = words(
 """Commands that can."""
 
 
+ESSENTIAL: Mapping[str, Sequence[Sequence[str]]] = TABLES["essential"]
+"""Contract -> operations without which a store is none of its kind, one of each list."""
+FEW = 2
+"""So few scripts may be a part of a store."""
 SPOKEN: Mapping[str, Sequence[str]] = {"limiter": ("limit", "window_ms")}
 """Contract -> fields that decide for it where as many scripts are called like operations of another."""
 
@@ -59,6 +63,12 @@ def guessed(facts: Sequence[Facts], wanted: str | None = None) -> Guess:
     best: tuple[tuple[int, bool], dict[str, str], str | None] = ((0, False), {}, None)
     for contract in OPERATIONS if wanted is None else (wanted,):
         fits = _fits(contract, facts)
+        if (
+            wanted is None
+            and len(facts) > FEW
+            and not all({*group} & {*fits.values()} for group in ESSENTIAL[contract])
+        ):
+            continue
         fit = (len(fits), _speaks_of(contract, facts))
         if fit[0] and fit > best[0]:
             best = (fit, fits, contract)
@@ -95,6 +105,8 @@ def _fits(contract: str, facts: Sequence[Facts]) -> dict[str, str]:
                 continue
             if operation == "take" and not one.writes:
                 continue  # whoever takes a job keeps it from others
+            if not _is_told(contract, operation, one):
+                continue
             if operation in REPLIES and REPLIES[operation] not in one.replies:
                 continue
             if name == operation.replace("_", ""):
@@ -108,6 +120,12 @@ def _fits(contract: str, facts: Sequence[Facts]) -> dict[str, str]:
         if script not in fits and operation not in fits.values():
             fits[script] = operation
     return fits
+
+
+def _is_told(contract: str, operation: str, facts: Facts) -> bool:
+    """Whether a script is given what its contract's operation cannot do without: a page of a feed, from where."""
+    needed = TABLES["needed"].get(contract, {}).get(operation)
+    return needed is None or any(known_field(slot, (needed,), ("now_ms",)) == needed for slot in facts.arguments)
 
 
 def settles_a_range(facts: Facts, contract: str | None, operation: str) -> bool:

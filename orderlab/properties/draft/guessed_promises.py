@@ -84,7 +84,8 @@ def _constants(rule: _Rule, bound: Mapping[str, Facts]) -> Iterator[str]:
         always = slot.value or (slot.spelled if slot.is_constant else "")
         is_number = always.isdigit()
         if rule["constant"] != "time":
-            if is_number and rule["constant"] in slot.name.lower():
+            field = rule["constant"]
+            if is_number and (field in slot.name.lower() or field_for(slot.name, (field,), ("now_ms",)) == field):
                 yield always
         elif is_number and slot.units & {DURATION_S, DURATION_MS}:
             yield str(int(always) * (1000 if DURATION_S in slot.units else 1))

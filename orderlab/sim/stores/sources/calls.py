@@ -17,7 +17,7 @@ from tree_sitter import Node
 from orderlab.sim.stores.sources.constants import Constants
 from orderlab.sim.stores.sources.functions import own_calls
 from orderlab.sim.stores.sources.parsed_program import CALLS, LISTS, PATHS, Program, plain, walk
-from orderlab.sim.stores.sources.spelling import HOLE, ClockReading, Spelling, moment_of
+from orderlab.sim.stores.sources.spelling import HOLE, TOLD_IN, ClockReading, Spelling, moment_of
 
 _LISTING = frozenset(
     ("singletonList", "asList", "of", "listOf", "arrayOf", "List", "Arrays", "mutableListOf", "singleton", "concat")
@@ -49,7 +49,7 @@ _NO_NAMES = frozenset(("this", "self", "String", "valueOf", "toString", "str", "
 
 
 _PATH = re.compile(r"[\w.$@>:()?!&\[\]-]*")
-_IN_MS = re.compile(r"^(?:[\w.]+\()?\(?(?P<path>[\w.$@>-]+) ?\* ?1_?000(?:\.0)?\)*$")
+_IN_MS = re.compile(r"^(?:\(\w+\) ?)?(?:[\w.]+\()?\(?(?P<path>[\w.$@>-]+) ?\* ?1_?000(?:\.0)?\)*$")
 """Seconds that a program makes milliseconds of: what they are called stays."""
 
 
@@ -283,7 +283,10 @@ def _items(spelling: Spelling, node: Node, depth: int = 0) -> list[Node] | None:
         if name == "append" and receiver is None and given:  # Go's
             begun, rest = _items(spelling, given[0], depth + 1), _written_out(spelling, given[1:], depth + 1)
             return None if begun is None or rest is None or not _is_certain(spelling, node) else [*begun, *rest]
-        return list(given) if name.split("<")[0] in _LISTING else None
+        if name.split("<")[0] in _LISTING:
+            return list(given)
+        returned = spelling.returned_by(node)
+        return None if returned is None else _items(spelling, returned, depth + 1)
     if node.type in ("identifier", "variable_name", *PATHS):
         return _named_list(spelling, _last(spelling.program.text(node)), node, depth)
     return None
@@ -336,7 +339,7 @@ def _passed(spelling: Spelling, node: Node) -> Passed:
     holes = HOLE.findall(text)
     last = _IN_MS.sub(r"\g<path>", holes[-1]) if holes else ""
     words = re.findall(r"[A-Za-z_]\w*", last)
-    words = [word for word in words if word not in _NO_NAMES]
+    words = [word for word in words if word not in _NO_NAMES and not TOLD_IN.fullmatch(word)]
     moment = moment_of(holes[0]) if len(holes) == 1 and text == f"\x01{holes[0]}\x02" else None
     if moment is not None and not moment.added:
         words = ["now"]

@@ -73,11 +73,47 @@ def scripts_of(constants: Constants) -> list[EmbeddedScript]:
             if begin in named:
                 continue
             name = _shortest(program, path) + (f"[{number}]" if len(nodes) > 1 else "")
+            if _is_piece(program, path[-1], node):
+                continue
             try:
                 named[begin] = EmbeddedScript(name, program.line(node), unchanged(constants, node))
             except InputError as error:
                 named[begin] = EmbeddedScript(name, program.line(node), None, str(error))
     return [named[begin] for begin in sorted(named)]
+
+
+_NAMES = ("identifier", "name", "constant", "property_identifier", "field_identifier", "simple_identifier")
+_ABOVE_MAX = 12
+"""How far above a name the text is looked for that it is a part of."""
+
+
+def _is_piece(program: Program, name: str, value: Node) -> bool:
+    """Whether a text is no script of its own: wherever the program names it, it stands within another text."""
+    uses = [
+        node
+        for node in walk(program.tree.root_node)
+        if node.type in _NAMES and program.text(node).lstrip("$") == name and not _names(node, value)
+    ]
+    return bool(uses) and all(_is_in_text(program, node) for node in uses)
+
+
+def _names(node: Node, value: Node) -> bool:
+    """Whether it is what a value is called where it is given, or a part of the value."""
+    around = (node, node.parent, None if node.parent is None else node.parent.parent)
+    holds = (each for each in around if each is not None and each.start_byte <= value.start_byte)
+    is_before = node.end_byte <= value.start_byte and any(each.end_byte >= value.end_byte for each in holds)
+    return is_before or value.start_byte <= node.start_byte < value.end_byte
+
+
+def _is_in_text(program: Program, node: Node) -> bool:
+    above = node.parent
+    for _ in range(_ABOVE_MAX):
+        if above is None or is_function(above):
+            return False
+        if program.is_text(above):
+            return True
+        above = above.parent
+    return False
 
 
 def _shortest(program: Program, path: tuple[str, ...]) -> str:

@@ -85,14 +85,18 @@ class Spelling(Constants):
     def _by_node(self) -> Mapping[int, NamedFunction]:
         return {function.node.id: function for function in self._functions}
 
+    def returned_by(self, call: Node) -> Node | None:
+        """The expression that the program's own function returns which is called here."""
+        called = own_call(self.program, call)
+        alike = [each for each in self._functions if called is not None and each.name == called[0]]
+        return alike[0].returned if len(alike) == 1 else None
+
     def _returned(self, node: Node) -> str | None:
         """What a call of the program's own function returns, where that is a text of its own making."""
         called = own_call(self.program, node)
-        if called is None or self.depth > _NESTED_MAX:
+        if called is None or self.depth > _NESTED_MAX or (expression := self.returned_by(node)) is None:
             return None
         alike = [each for each in self._functions if each.name == called[0]]
-        if len(alike) != 1 or (expression := alike[0].returned) is None:
-            return None
         text = self.within(alike[0], called[1]).spelled(expression)
         return text if HOLE.sub("", text).strip() else None
 
@@ -125,6 +129,10 @@ class Spelling(Constants):
         return around is not None and self.function_around(value) is around and not _is_default(value)
 
 
+TOLD_IN = re.compile(
+    r"(?:to|as|get|in|total)?_?(?:milli(?:second)?s?|sec(?:ond)?s?|whole\w*|ms)(?:\(\))?", re.IGNORECASE
+)
+"""A function that tells a duration in a unit, and is no name of it."""
 MEMBER = re.compile(r"(?:this|self|\$this|static|cls|@)\b|@")
 """How a member of the object itself is called."""
 

@@ -1,0 +1,2 @@
+--- @include "lib/keys"
+return redis.call('DEL', queue, bodies, meta)
