@@ -21,7 +21,7 @@ from orderlab.properties.engine.crowds import AT_LENGTH, crowd
 from orderlab.properties.engine.growth import Growth, Writer, measure
 from orderlab.properties.engine.memory import Memory
 from orderlab.properties.engine.run import REMEMBERED_MAX, ContractRun, Core, Remembered
-from orderlab.properties.engine.search import Met, Search, explore, is_accepted, walk
+from orderlab.properties.engine.search import Met, Search, befallen, explore, is_accepted, walk
 from orderlab.properties.engine.situations import AFTER_TROUBLE, ONE_BY_ONE, situate
 from orderlab.properties.engine.witness import (
     ContractPerformer,
@@ -31,7 +31,7 @@ from orderlab.properties.engine.witness import (
 )
 from orderlab.properties.harness.recording import LuaLine, script_of
 from orderlab.properties.validation.effort import witness_steps
-from orderlab.properties.validation.findings import Explored, Finding, Findings
+from orderlab.properties.validation.findings import FOREIGN_TYPE, Explored, Finding, Findings, meets_foreign_type
 from orderlab.properties.validation.schedule import Analysis, Schedule
 from orderlab.properties.validation.validation import Validation, run_rounds
 from orderlab.properties.validation.verdicts import Judge, LawResult
@@ -47,6 +47,17 @@ SKEW_MS = 700
 WALKS, LENGTH = 30, 40
 """Random walks for each unit of effort, and how long they are."""
 COUNTING = "counting; the steps are one round"
+
+
+def foreign_value_cure(operation: str) -> str:
+    """What an owner may do about an operation that such a value stops after it has written."""
+    accepted = (
+        f'[[accept]] law = "{ALL_OR_NOTHING}", operation = "{operation}", trouble = "{FOREIGN_TYPE}", why = "..."'
+    )
+    return (
+        f"{operation} under {FOREIGN_TYPE}: this takes another program that writes under the store's own keys; look at "
+        f"types before the first write, or, if none does, end store.toml with these, each on a line: {accepted}"
+    )
 
 
 @dataclass(frozen=True)
@@ -67,6 +78,14 @@ class ContractValidation(Validation):
     def assumptions(self) -> tuple[str, ...]:
         """What the owner takes for granted, and what he accepts."""
         return (*self.binding.assumptions, *map(str, self.binding.accepted))
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What to do about violations that take another program's value under a key of the store."""
+        witnesses = [one for each in self.results if each.law == ALL_OR_NOTHING for one in each.witnesses]
+        traces = [one.finding.trace for one in witnesses if meets_foreign_type(one.finding.trace)]
+        operations = dict.fromkeys(befallen(trace.steps)[0] for trace in traces)
+        return (*super().remarks, *map(foreign_value_cure, operations))
 
     def to_json(self) -> dict[str, Any]:
         """The schema is in ``notes/contracts.md``."""

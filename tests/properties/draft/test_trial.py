@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.in_process import orderlab
 from tests.properties.draft.test_sets import binding_of, drafted, spoil, verdict
 
 
@@ -42,3 +43,15 @@ def test_files_whose_keys_a_method_lists_and_replies_that_runs_show(tmp_path: Pa
     operations = binding_of(store)["operations"]
     assert operations["save"]["reply"] == {"shape": "integer", "is": "last"}
     assert operations["fetch"]["reply"] == {"shape": "records", "nested": True, "columns": ["packet_id", "payload"]}
+
+
+def test_what_takes_another_program_is_told_with_what_settles_it(tmp_path: Path) -> None:
+    store = drafted("delayed", tmp_path)
+    asked = ("validate", str(store), "--effort", "0.02", "--backend", "kernel", "--law", "all-or-nothing")
+    cure = '[[accept]] law = "all-or-nothing", operation = "add", trouble = "wrong-type", why = "..."'
+    assert cure in orderlab(*asked).stdout
+    file = store / "store.toml"
+    file.write_text(file.read_text() + cure.replace("]] ", "]]\n").replace(", ", "\n") + "\n")
+    settled = orderlab(*asked).stdout
+    assert cure not in settled
+    assert "all-or-nothing is violated" not in settled
