@@ -105,7 +105,7 @@ def draft(
     for one, names, operation, fields in zip(facts, key_names(facts), spoken_of, every_field, strict=True):
         is_single = guess.contract == "session" and operation == "save" and _is_of_one_message(one)
         if is_single:  # keys that lapse together are no intervals of messages
-            own_fields = MESSAGE_FIELDS[:-1]
+            own_fields: tuple[str, ...] = MESSAGE_FIELDS[:-1]
             if {*one.commands} & {"EXPIRE", "PEXPIRE"}:
                 own_fields = tuple(field for field in own_fields if field != "expiry_ms")
             fields = (*own_fields, *fields)

@@ -13,7 +13,7 @@ from orderlab.sim.redis.replies import Reply
 from orderlab.sim.redis.shard import FrozenKeyspace
 from orderlab.sim.stores.binding.session import MESSAGE_FIELDS
 
-_IS = {(1, 2): "last", (0, 1): "previous"}
+_IS: Mapping[tuple[int, ...], str] = {(1, 2): "last", (0, 1): "previous"}
 """What two saves of one message each replied -> what such an integer is."""
 
 
@@ -68,7 +68,7 @@ def _page(page: Reply, payloads: Sequence[bytes], saved: Sequence[Reply]) -> str
         return '{ shape = "strings" }'
     is_nested = len(page) == 2 and all(isinstance(row, list | tuple) for row in page)
     half = len(page) // 2
-    rows = [[*row] for row in page] if is_nested else [[*page[:half]], [*page[half:]]]  # type: ignore[misc]
+    rows = [[*row] for row in page] if is_nested else [[*page[:half]], [*page[half:]]]
     names = [_column(cells, payloads, saved) for cells in zip(*rows, strict=False)]
     if "payload" not in names or "" in names or len({*names}) < len(names):
         return ""
