@@ -104,15 +104,10 @@ def draft(
     keys = KeyLines(facts, every_field, guess.contract)
     for one, names, operation, fields in zip(facts, key_names(facts), spoken_of, every_field, strict=True):
         is_single = guess.contract == "session" and operation == "save" and _is_of_one_message(one)
-        if is_single:  # keys that lapse together are no intervals of messages
-            own_fields: tuple[str, ...] = MESSAGE_FIELDS[:-1]
-            if {*one.commands} & {"EXPIRE", "PEXPIRE"}:
-                own_fields = tuple(field for field in own_fields if field != "expiry_ms")
-            fields = (*own_fields, *fields)
+        fields = (*_fields_of_a_message(one), *fields) if is_single else fields
         table, spoken = _operation(one, names, operation, fields, ran.get(one.label, ""), keys)
-        table += ["batch_max = 1"] if is_single else []
-        if is_single and not {*spoken} & INTERVALS:
-            table.append(f"# {TODO}: {WITHOUT_INTERVALS}")
+        if is_single:
+            table += ["batch_max = 1", *([] if {*spoken} & INTERVALS else [f"# {TODO}: {WITHOUT_INTERVALS}"])]
         if shown := seen.get(operation or ""):
             table.append(f"reply = {shown}  # a guess: so it replied when it was run")
         elif reply := reply_of(one, guess.contract, operation, written):
@@ -138,24 +133,19 @@ def draft(
     if NAMED in known.get("add", ()) and not is_named:  # a name that the store makes, and its caller's: no verdict
         promised = [*(line for line in promised if not line.startswith("names = ")), NAMED_BY_STORE]
     lines += ["[promises]", *promised, ""] if promised else []
-    return (
-        "\n".join(
-            [
-                *lines,
-                *keys.lines(),
-                "",
-                *message_table(facts, guess),
-                *tables[1:],
-            ]
-        )
-        + "\n"
-    )
+    return "\n".join([*lines, *keys.lines(), "", *message_table(facts, guess), *tables[1:]]) + "\n"
 
 
 def _is_of_one_message(facts: Facts) -> bool:
     """Whether a save is given one message, as its payload, and no batch."""
     fields = [known_field(slot, MESSAGE_FIELDS, ()) for slot in facts.arguments]
     return "payload" in fields and not any(slot.members or slot.types & {"json", "msgpack"} for slot in facts.arguments)
+
+
+def _fields_of_a_message(facts: Facts) -> Sequence[str]:
+    """What a save of one message may be given of it. Keys that lapse together are no intervals of messages."""
+    lapse_together = {*facts.commands} & {"EXPIRE", "PEXPIRE"}
+    return [field for field in MESSAGE_FIELDS[:-1] if field != "expiry_ms" or not lapse_together]
 
 
 def _operation(
