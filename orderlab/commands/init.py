@@ -37,7 +37,7 @@ def init(
     from orderlab.properties.draft.own_contract import CONTRACT_FILE, SPECIFICATION, contract_text, named_fields
     from orderlab.properties.draft.questions import OWN, answered, asked_on_terminal
     from orderlab.properties.draft.reply_promises import told_promises
-    from orderlab.properties.draft.seen_replies import session_replies
+    from orderlab.properties.draft.seen_replies import replies_seen
     from orderlab.properties.lint.subjects import scripts_at
     from orderlab.sim.stores.binding.loader import FILE_NAME
 
@@ -60,7 +60,7 @@ def init(
     if own is not None and contract.exists() and not force:
         raise InputError(f"{contract}: there is one already; --force replaces it, --specification names another")
     verdict = first_verdict(facts, 0.2)
-    ran, seen = runs_told(verdict), session_replies(verdict.probes, guess)
+    ran, seen = runs_told(verdict), replies_seen(verdict.probes, guess)
     text = draft(facts, guess, ran, own, seen=seen)
     promised = "" if own is None else contract_text(facts, own[1])
     if own is not None:

@@ -64,7 +64,7 @@ HOLDERS, HOLDERS_TRIED = {"token", "ttl_ms"}, 2
 """Fields of a lock's acquire, and how many are tried where it is given the number of its holders."""
 WITHOUT_INTERVALS = "save is passed no <expiry_ms>: MQTT's messages have one, and laws of expiry will fall"
 INTERVALS = {"expiry_ms", "message", "messages"}
-"""Fields by which a session's save is told how long a message lives."""
+"""Fields by which a save is told how long a message lives."""
 Own = Mapping[str, tuple[str, Sequence[str]]]
 """Script -> operation and fields of a class of one's own."""
 
@@ -102,8 +102,9 @@ def draft(
     known = known if own is None else dict(own[1].values())
     every_field = [known.get(operation or "", ()) for operation in spoken_of]
     keys = KeyLines(facts, every_field, guess.contract)
+    batch = TABLES["messages"].get(guess.contract, {}).get("batch")
     for one, names, operation, fields in zip(facts, key_names(facts), spoken_of, every_field, strict=True):
-        is_single = guess.contract == "session" and operation == "save" and _is_of_one_message(one)
+        is_single = operation is not None and operation == batch and _is_of_one_message(one)
         fields = (*_fields_of_a_message(one), *fields) if is_single else fields
         table, spoken = _operation(one, names, operation, fields, ran.get(one.label, ""), keys)
         if is_single:

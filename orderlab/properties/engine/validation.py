@@ -82,8 +82,8 @@ class ContractValidation(Validation):
     @property
     def remarks(self) -> tuple[str, ...]:
         """What to do about violations that take another program's value under a key of the store."""
-        witnesses = [one for each in self.results if each.law == ALL_OR_NOTHING for one in each.witnesses]
-        traces = [one.finding.trace for one in witnesses if meets_foreign_type(one.finding.trace)]
+        witnesses = [witness for each in self.results if each.law == ALL_OR_NOTHING for witness in each.witnesses]
+        traces = [witness.finding.trace for witness in witnesses if meets_foreign_type(witness.finding.trace)]
         operations = dict.fromkeys(befallen(trace.steps)[0] for trace in traces)
         return (*super().remarks, *map(foreign_value_cure, operations))
 
