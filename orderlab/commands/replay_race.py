@@ -100,7 +100,8 @@ def on_server(scenario: Scenario, verdict: RaceVerdict, backend: str, as_json: b
             print(f"{number}. client {step.lane}{fault}: {step.name or step.kind}{waits}")
         if seen.strayed:
             print(f"it went otherwise: {seen.strayed}")
-        print(f"on {place}: " + (f"violated ({seen.law}): {seen.what}" if seen.law else "no law is broken"))
+        what = f"violated ({seen.law}): {seen.what}" if seen.law else "no law is broken"
+        print(f"on {place}: " + (f"undecided: {seen.undecided}" if seen.undecided else what))
     if seen.law:
         return ExitCode.VIOLATED
-    return ExitCode.UNKNOWN if seen.strayed else ExitCode.HOLDS
+    return ExitCode.UNKNOWN if seen.strayed or seen.undecided else ExitCode.HOLDS

@@ -7,7 +7,6 @@ schedule. Connections of clients lead to the server that is named, wherever they
 from __future__ import annotations
 
 import asyncio
-import dis
 import inspect
 import itertools
 import random
@@ -26,6 +25,7 @@ import redis.asyncio
 import redis.connection
 
 from orderlab.properties.clients.draws import draws_replaced
+from orderlab.properties.clients.executors import pools_replaced
 
 PATIENCE_S = 2.0
 """How long the gate waits for a client to come to its step, and clients for the others when the schedule is over."""
@@ -34,6 +34,7 @@ HELD_S = 0.05
 RUN_S = 30.0
 """How long one run may take, what its steps wait for left out."""
 _sleep, _start = time.sleep, threading.Thread.start
+_WAITS: tuple[tuple[Any, str], ...] = ((threading.Condition, "wait"), (threading.Thread, "join"))
 
 
 class ScheduledStep(NamedTuple):
@@ -52,6 +53,31 @@ class ScheduledStep(NamedTuple):
     """What has to go by after the step before it."""
 
 
+BLOCKING = frozenset(
+    (
+        "BLPOP",
+        "BRPOP",
+        "BRPOPLPUSH",
+        "BLMOVE",
+        "BLMPOP",
+        "BZPOPMIN",
+        "BZPOPMAX",
+        "BZMPOP",
+        "XREAD",
+        "XREADGROUP",
+        "WAIT",
+    )
+)
+"""Commands whose reply may not come before another client's step."""
+
+
+def has_end(command: Sequence[bytes]) -> bool:
+    """Whether a command that blocks does so for a time."""
+    words = [word.upper() for word in command]
+    at = 1 if words[0] in (b"BLMPOP", b"BZMPOP") else words.index(b"BLOCK") + 1 if b"BLOCK" in words else -1
+    return float(words[at]) > 0
+
+
 class Killed(BaseException):
     """Raised in a client that is dead."""
 
@@ -63,13 +89,29 @@ class Lane:
         self.name, self.is_gated, self.is_daemon = name, is_gated, is_daemon
         self.client = name.partition(".")[0]
         self.rng = random.Random(name)
-        self.children = 0
-        self.is_over = self.is_killed = False
-        self.sleeps = 0
+        self.children = self.calls = 0
+        self.is_over = self.is_killed = self.comes = False
+        """``comes``: it awaits its turn."""
+        self.thread: tuple[int, int] | None = None
+        """Its numbers for the system and for Python."""
+        self.loop: Any = None
+        """Its event loop, if one runs in it."""
+        self.courier: Any = None
+        """Who carries out its commands, if it is a task."""
+        self.sleeps = self.tries = self.limits = self.waits = self.asides = 0
+        """How many waits it is in: that time alone ends; at whose end it goes on without what others did not send;
+        that end in an exception; without an end. And what it does beside its steps."""
+        self.asked: tuple[bytes, ...] = ()
+        """What the server has not answered yet."""
         self.result: Any = None
         self.error: BaseException | None = None
         self.opens: Any = None
         """Called when its next step is let pass."""
+
+    def is_pausing(self) -> bool:
+        """Whether it sleeps, or one of its tasks does."""
+        timers = vars(self.loop).get("_scheduled", ()) if self.loop is not None else ()
+        return bool(self.sleeps) or any(not each.cancelled() for each in tuple(timers))
 
 
 class _Current(threading.local):
@@ -84,18 +126,25 @@ current = _Current()
 def as_lane(lane: Lane | None) -> Iterator[None]:
     """Within it this thread is a lane, or none."""
     outer, current.lane = current.lane, lane
+    if outer is not None:
+        outer.asides += 1
     try:
         yield
     finally:
         current.lane = outer
+        if outer is not None:
+            outer.asides -= 1
 
 
 class Run:
     """Clients at work on the server, along a schedule if there is one."""
 
-    def __init__(self, server: Any, steps: Sequence[ScheduledStep] = (), operations: Any = None) -> None:
-        """``operations``: makes of this run what judges the operations of a contract."""
-        self.server, self.steps = server, steps
+    def __init__(
+        self, server: Any, steps: Sequence[ScheduledStep] = (), operations: Any = None, order: Any = None
+    ) -> None:
+        """``operations``: makes of this run what judges the operations of a contract. ``order``: a ``WholeOrder``, in
+        place of a schedule."""
+        self.server, self.steps, self.order = server, steps, order
         self.operations = operations and operations(self)
         self.holder: Lane | None = None
         """Who has made a step within an operation, and may be about to end it."""
@@ -103,6 +152,8 @@ class Run:
         self.strayed = ""
         self.turn = threading.Condition()
         self.lanes: dict[str, Lane] = {}
+        self.pools: list[tuple[str, Any]] = []
+        """Pools of threads that were used, each with the client that did first."""
         self.dead: set[str] = set()
         self.connections: list[tuple[str, Any]] = []
         self.opened = time.monotonic()
@@ -120,10 +171,11 @@ class Run:
 
     def begin(self, name: str, work: Callable[[], Any], is_daemon: bool = False, thread: Any = None) -> None:
         """Start a client, or a thread that one starts."""
-        lane = self.lanes[name] = Lane(name, bool(self.steps), is_daemon)
+        lane = self.lanes[name] = Lane(name, bool(self.steps or self.order), is_daemon)
 
         def live() -> None:
             current.run, current.lane = self, lane
+            lane.thread = threading.get_native_id(), threading.get_ident()
             try:
                 lane.result = work()
             except Killed:
@@ -141,14 +193,22 @@ class Run:
             thread.run, thread.daemon = live, True
         _start(thread)
 
+    def goes_on_by_itself(self) -> bool:
+        """Whether a lane waits for a moment, at which it goes on."""
+        lanes = [lane for lane in tuple(self.lanes.values()) if not lane.is_over]
+        return any(lane.tries or lane.limits or lane.is_pausing() for lane in lanes)
+
     def await_end(self) -> None:
         """Wait until all have ended, or wait for ever."""
+        if self.order is not None:
+            self.order.drive(self)
+            return
         with self.turn:
             last = time.monotonic() + RUN_S + sum(step.gap_ms for step in self.steps) / 1000
             while any(not lane.is_over and not lane.is_daemon for lane in list(self.lanes.values())):
                 self.turn.wait(0.02)
                 goes_on = self.is_busy or (self.at < len(self.steps) and not self.is_free)
-                goes_on = goes_on or any(lane.sleeps for lane in list(self.lanes.values()))
+                goes_on = goes_on or self.goes_on_by_itself()
                 now = time.monotonic()
                 if now > last or (not goes_on and now > self.opened + PATIENCE_S):
                     break
@@ -187,7 +247,7 @@ class Run:
                 self.check_alive(lane)
             yield step
             if step is not None:
-                for check in list(self.always.values()):
+                for check in list(self.always.values()) if self.order is None else ():
                     self.ask("always", check)
         finally:
             self.opened = time.monotonic()
@@ -206,6 +266,14 @@ class Run:
             raise Killed
 
     def _turn(self, lane: Lane, kind: str, name: str) -> ScheduledStep | None:
+        if self.order is not None:
+            with self.turn:
+                lane.comes = True
+                self.turn.notify_all()
+                while lane.comes:
+                    self.turn.wait(0.02)
+                    self.check_alive(lane)
+            return ScheduledStep(lane.name, kind, name, waits=name in BLOCKING)
         with self.turn:
             while True:
                 self._pass_over()
@@ -228,6 +296,11 @@ class Run:
         if step.gap_ms and left > -0.002:
             _sleep(left + 0.002)
         return step
+
+    def has_tried(self, lane: Lane, is_in_vain: bool) -> None:
+        """A lane no longer waits for what others send."""
+        if self.order is not None:
+            self.order.has_tried(lane, is_in_vain)
 
     def _pass_over(self) -> None:
         """Leave out steps of those that have ended."""
@@ -275,82 +348,6 @@ def called(function: Callable[..., Any], client: Any, at: Any) -> Any:
     return function(*(client, at)[: len(names)])
 
 
-EMPTY = frozenset(("RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST"))
-"""Instructions of a function that does nothing but return a constant."""
-
-
-def says_nothing(check: Callable[..., Any]) -> bool:
-    """Whether a check is an empty function, which no order of steps can break."""
-    code = getattr(check, "__code__", None)
-    if code is None:
-        return False
-    instructions = list(dis.get_instructions(code))
-    returned = [each.argval for each in instructions if each.opname in ("LOAD_CONST", "RETURN_CONST")]
-    return returned == [None] and all(each.opname in EMPTY for each in instructions)
-
-
-class At:
-    """The marks of one client."""
-
-    def __init__(self, run: Run, client: int) -> None:
-        self.run, self.client = run, client
-
-    @contextmanager
-    def __call__(self, name: str, most: int = 1) -> Iterator[None]:
-        """Within it at most ``most`` clients are at once."""
-        run, lane = self.run, current.lane
-        assert lane is not None
-        with run.gate("mark", f"enters {name}"):
-            inside = run.inside[name] = [each for each in run.inside[name] if not run.lanes[each].is_killed]
-            inside.append(lane.name)
-            if len(inside) > most:
-                who = ", ".join(f"client {each}" for each in inside)
-                run.violate(f"at-most-{most}", f"{who} are in {name!r} at once; at most {most} may be")
-        try:
-            yield
-        finally:
-            if not lane.is_killed and not run.is_over:
-                with run.gate("mark", f"leaves {name}"):
-                    if lane.name in run.inside[name]:
-                        run.inside[name].remove(lane.name)
-
-    def sleep(self, seconds: float) -> None:
-        """As ``time.sleep``."""
-        sleep(seconds)
-
-    def _count(self, what: str, item: Any) -> int:
-        self.run.counts[what][repr(item)] += 1
-        return self.run.counts[what][repr(item)]
-
-    def once(self, item: Any) -> None:
-        """``item`` is done at most once."""
-        if self._count("done", item) > 1:
-            self.run.violate("at-most-once", f"{item!r} is done twice")
-
-    def produced(self, item: Any) -> None:
-        """``item`` was handed over."""
-        self._count("produced", item)
-
-    def consumed(self, item: Any) -> None:
-        """``item`` was received."""
-        if self._count("consumed", item) > 1:
-            self.run.violate("at-most-once", f"{item!r} is consumed twice")
-
-    def does(self, name: str, method: Any, /, *, reply: Any = None, refused: Any = (), **fields: Any) -> Any:
-        """Call ``method`` as an operation of a contract."""
-        result = self.run.operations.does(name, method, reply, refused, fields)
-        self.run.holder = None
-        return result
-
-    def always(self, check: Callable[..., Any]) -> None:
-        """``check(redis)`` holds after every step."""
-        self.run.always.setdefault(getattr(check, "__code__", check), check)
-
-    def finally_(self, check: Callable[..., Any]) -> None:
-        """``check(redis)`` holds at the end."""
-        self.run.at_end.setdefault(getattr(check, "__code__", check), check)
-
-
 # -- what clients meet -------------------------------------------------------------------------------------------
 
 
@@ -382,12 +379,38 @@ def sleep(seconds: float) -> None:
     lane, run = current.lane, current.run
     if lane is None:
         return _sleep(seconds)
-    with run.gate("sleep", ""):
-        pass
-    if not lane.is_gated or run.is_free or run.at >= len(run.steps):
-        lane.sleeps += 1
-        _sleep(min(seconds, 60))
-        lane.sleeps -= 1
+    if run.order is None:
+        with run.gate("sleep", ""):
+            pass
+    if not lane.is_gated or run.order is not None or run.is_free or run.at >= len(run.steps):
+        with waiting(lane, "sleeps"):
+            _sleep(min(seconds, 60))
+    if run.order is not None:
+        with run.gate("sleep", ""):
+            pass
+
+
+@contextmanager
+def waiting(lane: Lane, how: str) -> Iterator[None]:
+    """Within it the lane is in one more wait: ``sleeps``, ``tries``, ``limits`` or ``waits``."""
+    setattr(lane, how, getattr(lane, how) + 1)
+    try:
+        yield
+    finally:
+        setattr(lane, how, getattr(lane, how) - 1)
+
+
+def _timed(kept: Callable[..., Any]) -> Callable[..., Any]:
+    """A wait of the standard library: with a timeout it is as a sleep."""
+
+    def wait(self: Any, timeout: float | None = None) -> Any:
+        lane = current.lane
+        if lane is None or timeout is None:
+            return kept(self, timeout)
+        with waiting(lane, "sleeps"):
+            return kept(self, timeout)
+
+    return wait
 
 
 def _thread_start(self: Any) -> None:
@@ -476,15 +499,34 @@ def _methods(base: Any) -> dict[str, Any]:
             packed = kept["pack_commands"](connection, part)
             kept["send_packed_command"](connection, packed, False)
 
+    def can_read(self: Any, timeout: float | None = 0) -> Any:
+        lane = current.lane
+        if lane is None or not timeout:
+            return kept["can_read"](self, timeout)
+        with waiting(lane, "tries"):
+            is_there = kept["can_read"](self, timeout)
+        current.run.has_tried(lane, not is_there)
+        return is_there
+
     def read_response(self: Any, *args: Any, **kwargs: Any) -> Any:
-        held = vars(self).get(HELD)
-        if held is not None and current.lane is not None:
+        held, lane = vars(self).get(HELD), current.lane
+        if lane is None:
+            return kept["read_response"](self, *args, **kwargs)
+        if held is not None:
             if not held[0]:
                 del vars(self)[HELD]
                 self.disconnect()
                 raise held[1]
             held[0] -= 1
-        return kept["read_response"](self, *args, **kwargs)
+        limit = kwargs.get("timeout", self)
+        if not isinstance(limit, (int, float, type(None))):
+            limit = self.socket_timeout
+        with waiting(lane, "tries" if lane.asked and has_end(lane.asked) else "limits" if limit else "waits"):
+            response = kept["read_response"](self, *args, **kwargs)
+        if lane.asked:
+            lane.asked = ()
+            current.run.has_tried(lane, not response)
+        return response
 
     def check_health(self: Any) -> Any:
         return kept["check_health"](self) if current.lane is None else None
@@ -496,7 +538,7 @@ def _methods(base: Any) -> dict[str, Any]:
 
 _REPLACED = (
     *("on_connect", "on_connect_check_health", "pack_command", "pack_commands", "send_command"),
-    *("send_packed_command", "read_response", "check_health"),
+    *("send_packed_command", "can_read", "read_response", "check_health"),
 )
 
 
@@ -528,7 +570,11 @@ def _carry(connection: Any, part: Any, step: ScheduledStep | None, sent: int, se
     send(part)
     until = time.monotonic() + PATIENCE_S
     while step is not None and connection._sock and not _replies(connection._sock, wanted):
-        if (step.waits and _blocked(run) > blocked) or time.monotonic() > until:
+        if step.waits and _blocked(run) > blocked:
+            assert current.lane is not None
+            current.lane.asked = part[-1]
+            break
+        if time.monotonic() > until:
             break
         _sleep(0.0003)
     lose_reply(connection, fault, sent)
@@ -565,7 +611,9 @@ def installed() -> Iterator[None]:
     for kind in (*kinds, redis.connection.UnixDomainSocketConnection):
         changes.append((kind, "_connect", _connecting(vars(kind)["_connect"])))
     changes += draws_replaced(lambda: current.lane)
+    changes += pools_replaced(lambda: current.run, lambda: current.lane)
     changes.append((threading.Thread, "start", _thread_start))
+    changes += [(kind, name, _timed(vars(kind)[name])) for kind, name in _WAITS]
     for module in list(sys.modules.values()):  # redis-py's retries have taken the name out of its module
         if module is not None and vars(module).get("sleep") is _sleep and module.__name__ != "asyncio":
             changes.append((module, "sleep", sleep))

@@ -32,8 +32,10 @@ from orderlab.properties.clients.gate import (
     current,
     encoded,
     goes_out,
+    has_end,
     lose_reply,
     parts,
+    waiting,
 )
 
 ROUNDS = 8
@@ -52,7 +54,9 @@ class Courier:
         owner.children += 1
         self.run, self.loop, self.owner = run, loop, owner
         self.lane = Lane(f"{owner.name}.{owner.children}", True, True)
-        self.lane.client = owner.client
+        self.lane.client, self.lane.courier, owner.loop = owner.client, self, loop
+        self.load = 0
+        """Steps that it was asked for and has not made."""
         run.lanes[self.lane.name] = self.lane
         self.errands: queue.SimpleQueue[Any] = queue.SimpleQueue()
         _start(threading.Thread(target=self._live, daemon=True))
@@ -60,6 +64,7 @@ class Courier:
     def carried(self, connection: Any, part: Any, sent: int) -> asyncio.Future[None]:
         """Have one step made; done when it has been."""
         future: asyncio.Future[None] = self.loop.create_future()
+        self.load += 1
         self.errands.put((connection, part, sent, future))
         return future
 
@@ -75,11 +80,12 @@ class Courier:
                 with self.run.gate("command", part[0][0].decode().upper()) as step:
                     _carry_for_task(self.run, connection, part, step, sent)
                     self._tell(future, None)
-                    if step is not None and not step.waits:
+                    if step is not None and not step.waits and self.run.order is None:
                         self._settle()
             except BaseException as raised:
                 error = raised
             self._tell(future, error)
+            self.load -= 1
 
     def _tell(self, future: asyncio.Future[None], error: BaseException | None) -> None:
         def done() -> None:
@@ -112,6 +118,9 @@ def _carry_for_task(run: Run, connection: Any, part: Any, step: ScheduledStep | 
     until = time.monotonic() + PATIENCE_S
     while step is not None and link.replies() < wanted and time.monotonic() < until:
         if step.waits and _blocked(run) > blocked:
+            lane = vars(connection)[ASKING] = current.lane
+            assert lane is not None
+            lane.asked = part[-1]
             break
         _sleep(0.0003)
     lose_reply(connection, fault, sent)
@@ -122,6 +131,8 @@ def _packed(command: Any) -> bytes:
     return b"*%d\r\n" % len(command) + b"".join(b"$%d\r\n%b\r\n" % (len(each), each) for each in command)
 
 
+ASKING = "_gated_lane"
+"""Where a connection keeps whom the server has not answered yet."""
 LINK = "_gated_link"
 """Where a connection keeps its ``TaskLink``."""
 FED = "feed_data"
@@ -164,7 +175,8 @@ def _task_methods(base: Any) -> dict[str, Any]:
         async def method(self: Any, *args: Any, **kwargs: Any) -> Any:
             vars(self)[OPENING] = True
             try:
-                return await kept[name](self, *args, **kwargs)
+                with _aside():
+                    return await kept[name](self, *args, **kwargs)
             finally:
                 vars(self)[OPENING] = False
 
@@ -195,7 +207,14 @@ def _task_methods(base: Any) -> dict[str, Any]:
                 await self.disconnect(nowait=True)
                 raise held[1]
             held[0] -= 1
-        return await kept["read_response"](self, *args, **kwargs)
+        lane = vars(self).pop(ASKING, None)
+        if lane is None:
+            return await kept["read_response"](self, *args, **kwargs)
+        with waiting(lane, "tries" if has_end(lane.asked) else "waits"):
+            response = await kept["read_response"](self, *args, **kwargs)
+        lane.asked = ()
+        current.run.has_tried(lane, not response)
+        return response
 
     async def check_health(self: Any) -> Any:
         return None if current.lane is not None else await kept["check_health"](self)
@@ -225,14 +244,30 @@ def _courier() -> Courier:
     return courier
 
 
+@contextmanager
+def _aside() -> Iterator[None]:
+    """Within it the lane does something beside its steps."""
+    lane = current.lane
+    if lane is not None:
+        lane.asides += 1
+    try:
+        yield
+    finally:
+        if lane is not None:
+            lane.asides -= 1
+
+
 async def _connect_task(self: Any) -> None:
     """Open a connection to the server of the run, wherever it should lead."""
     lane, run = current.lane, current.run
     assert lane is not None
+    if lane.is_gated:
+        _courier()  # named in the order in which tasks come, not in that in which their connections are open
     given = run.server.connection_pool.connection_kwargs
     self.username, self.password, self.credential_provider = given.get("username"), given.get("password"), None
     vars(self).pop(HELD, None)
-    reader, writer = await asyncio.open_connection(given.get("host", "localhost"), int(given.get("port", 6379)))
+    with _aside():
+        reader, writer = await asyncio.open_connection(given.get("host", "localhost"), int(given.get("port", 6379)))
     writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     self._reader, self._writer = reader, writer
     link = vars(self)[LINK] = TaskLink(reader, writer)
@@ -251,11 +286,8 @@ async def _task_sleep(delay: float, result: Any = None) -> Any:
     lane = current.lane
     if lane is None:
         return await _asyncio_sleep(delay, result)
-    lane.sleeps += 1
-    try:
+    with waiting(lane, "sleeps"):
         return await _asyncio_sleep(delay, result)
-    finally:
-        lane.sleeps -= 1
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures.thread
 import gc
 import inspect
 import re
@@ -20,7 +21,7 @@ import redis.asyncio
 
 from orderlab.model.errors import InputError
 from orderlab.properties.clients import event_loop, executors, straight, virtual, wiring
-from orderlab.properties.clients.execution import Chooser, Execution, current
+from orderlab.properties.clients.execution import Chooser, Execution, current, lane_here
 from orderlab.properties.clients.lane import Choice, Killed
 from orderlab.properties.clients.marks import ClientMarks, Marks, MarkViolation
 from orderlab.properties.clients.module_state import ModuleState
@@ -86,7 +87,8 @@ def controlled() -> Iterator[None]:
     fresh_client()  # whose template draws an identity, which no lane shall
     changes = [
         *(*wiring.replacements(), *straight.replacements()),
-        *(*event_loop.replacements(), *executors.replacements()),
+        *(*event_loop.replacements(), *executors.pools_replaced(lambda: current.execution, lane_here)),
+        (concurrent.futures.thread, "_global_shutdown_lock", virtual.LaneLock()),
     ]
     with virtual.installed(changes), _ended_by_signals(), _real_waits_told():
         outer, current.is_controlled = current.is_controlled, True
@@ -235,7 +237,7 @@ def _is_async(function: Callable[..., Any]) -> bool:
 def _client(function: Callable[..., Any], marks: Marks, number: int) -> Callable[[], Any]:
     def run() -> Any:
         result = _completed(function, ClientMarks(marks, number))
-        executors.finished(str(number))
+        executors.finished(current.execution, str(number))
         return result
 
     return run

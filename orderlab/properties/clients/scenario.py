@@ -94,7 +94,7 @@ def scenario(
     def declare(function: Callable[..., Any]) -> Scenario:
         if isinstance(clients, int):
             return Scenario(function.__name__, (function,) * clients, setup, serial, None, contract, cluster, version)
-        from orderlab.properties.clients.gate import says_nothing
+        from orderlab.properties.clients.gate_marks import says_nothing
 
         # One that says nothing leaves outcomes to be compared, as where there is none.
         at_the_end = None if says_nothing(function) else function

@@ -1,6 +1,7 @@
 """What a schedule that is forced on a real server comes to, judged by what the clients do there one after the other.
 
-The server is emptied before each run. See ``gate``: an exported test is the text of both.
+The server is emptied before each run. What would be a violation is none where not every order of whole clients could
+be tried: then it is undecided. See ``gate``: an exported test is the text of both.
 """
 
 from __future__ import annotations
@@ -11,26 +12,23 @@ import re
 import sys
 import time
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import redis
 
-from orderlab.properties.clients.gate import (
-    At,
-    Lane,
-    Run,
-    ScheduledStep,
-    as_lane,
-    completed,
-    current,
-    installed,
-    says_nothing,
-)
+from orderlab.properties.clients.executors import finished
+from orderlab.properties.clients.gate import Lane, Run, ScheduledStep, as_lane, completed, current, installed
+from orderlab.properties.clients.gate_marks import At, says_nothing
 from orderlab.properties.clients.gate_tasks import tasks_installed
+from orderlab.properties.clients.stillness import threads_alternate_often
+from orderlab.properties.clients.whole_order import WholeOrder
 
-ORDERS_MAX = 24
+ORDERS_S = 60.0
+"""For how long orders of whole clients are tried, from the end of the first ``ORDERS_MIN``."""
+ORDERS_MIN = 24
 _NO_OUTCOME = re.compile(
     r"(?<!\d)(?:1[789]\d{8}(?:\.\d+|\d{3}|\d{6}|\d{9})?"
     r"|20\d\d-?\d\d-?\d\d[T ]?\d\d:?\d\d:?\d\d(?:[.,]\d+)?"
@@ -65,29 +63,29 @@ class Judged(NamedTuple):
     what: str
     strayed: str
     """Where it went otherwise than the schedule says; empty: nowhere."""
+    undecided: str = ""
+    """Why the clients one after the other do not tell whether a law was broken; empty: they do."""
 
 
 def carried_out(
-    server: Any, scenario: Any, steps: Sequence[ScheduledStep] = (), order: Sequence[int] | None = None,
+    server: Any, scenario: Any, steps: Sequence[ScheduledStep] = (), order: WholeOrder | None = None,
     operations: Any = None,
 ) -> tuple[Run, Ending]:  # fmt: skip
     """Run the clients on the emptied server: one after the other in ``order`` where that is given, else along
     ``steps``."""
     server.flushall()
     server.script_flush()
-    run = current.run = Run(server, steps, operations)
+    run = current.run = Run(server, steps, operations, order)
     began = time.monotonic()
     if scenario.setup is not None:
         with as_lane(Lane("setup", False)):
             completed(scenario.setup, At(run, -1))
-    for number in range(len(scenario.clients)) if order is None else order:
-        at = At(run, number)
-        run.begin(str(number), lambda number=number, at=at: completed(scenario.clients[number], at))  # type: ignore[misc]
-        if order is not None:
-            run.await_end()
+    numbers = range(len(scenario.clients))
+    for number in numbers if order is None else order.clients:
+        run.begin(str(number), partial(_client, run, scenario.clients[number], number))
     run.await_end()
-    ends = tuple(_end(run.lanes.get(str(number))) for number in range(len(scenario.clients)))
-    run.is_free = True
+    ends = tuple(_end(run.lanes.get(str(number))) for number in numbers)
+    run.is_free, run.order = True, None
     if "stuck" not in ends:
         for item, count in run.counts["produced"].items():
             if run.counts["consumed"][item] < count:
@@ -99,6 +97,12 @@ def carried_out(
     run.close()
     current.run = None
     return run, Ending(ends, keys, left_ms if (time.monotonic() - began) * 1000 < NEAR_MS / 2 else ())
+
+
+def _client(run: Run, function: Callable[..., Any], number: int) -> Any:
+    result = completed(function, At(run, number))
+    finished(run, str(number))
+    return result
 
 
 def _end(lane: Lane | None) -> str:
@@ -140,24 +144,81 @@ def judged(server: Any, scenario: Any, steps: Sequence[ScheduledStep], operation
 
     ``operations``: makes what judges the operations of a contract (``gate.Run``).
     """
-    with installed(), tasks_installed():
+    with installed(), tasks_installed(), threads_alternate_often():
         run, ending = carried_out(server, scenario, steps, operations=operations)
-        law, what = run.violation or _judged(server, scenario, run, ending, steps, operations) or ("", "")
+        alone = OneByOne(server, scenario, operations)
+        law, what = run.violation or _judged(alone, run, ending, steps) or ("", "")
     server.flushall()
     if run.operations is not None and run.operations.failure is not None:
         raise run.operations.failure
+    if alone.undecided and law in BY_ORDERS:
+        return Judged("", what, run.strayed, f"{alone.undecided}; it may be that {what}")
     return Judged(law, what, run.strayed)
 
 
-def _judged(
-    server: Any, scenario: Any, run: Run, ending: Ending, steps: Sequence[ScheduledStep], operations: Any
-) -> tuple[str, str] | None:
-    for number, end in enumerate(ending.ends):
-        error = run.lanes[str(number)].error
-        if isinstance(error, AssertionError):
-            return "assertion", f"client {number}: {str(error) or 'assertion failed'}"
-        if end == "stuck":
-            return "no-deadlock", f"client {number} waits for ever"
+BY_ORDERS = ("no-foreign-exception", "serializable")
+"""Laws that are broken by what no order of whole clients does."""
+
+
+class OneByOne:
+    """How the clients end in each order of whole ones that comes to an end; an order is tried when it is asked for."""
+
+    def __init__(self, server: Any, scenario: Any, operations: Any = None, absent: Sequence[int] = ()) -> None:
+        self.server, self.scenario, self.operations = server, scenario, operations
+        self.undecided = ""
+        """Why not every order was tried; known when all were asked for."""
+        self.count = 0
+        numbers = [number for number in range(len(scenario.clients)) if number not in absent]
+        self._orders = list(map(WholeOrder, itertools.permutations(numbers)))
+        self._whole = min(len(self._orders), ORDERS_MIN)
+        self._last = time.monotonic() + ORDERS_S
+        self._endings: list[Ending] = []
+        self._raised: set[tuple[int, str]] = set()
+
+    def without(self, absent: Sequence[int]) -> OneByOne:
+        """Of the other clients."""
+        return OneByOne(self.server, self.scenario, absent=absent)
+
+    def __iter__(self) -> Iterator[Ending]:
+        at = 0
+        while True:
+            while at < len(self._endings):
+                yield self._endings[at]
+                at += 1
+            if self.count >= len(self._orders) or self.undecided:
+                return
+            if self.count >= self._whole and time.monotonic() > self._last:
+                self.undecided = f"not every order of whole clients and of their threads was tried, but {self.count}"
+                return
+            order = self._orders[self.count]
+            self.count += 1
+            self._try(order)
+            if order.crossed:
+                self._try(WholeOrder(order.clients, order.picks, is_patient=True))
+            self._orders += order.next()
+
+    def _try(self, order: WholeOrder) -> None:
+        run, ending = carried_out(self.server, self.scenario, order=order, operations=self.operations)
+        if order.is_unsure:
+            self.undecided = "an order of whole clients went otherwise when it was tried again, or did not end"
+        elif not order.is_parted:
+            self._raised |= {(number, end) for number, end in enumerate(ending.ends) if end.startswith("raised")}
+            if all(lane.is_over or lane.is_daemon for lane in run.lanes.values()):
+                self._endings.append(ending)
+
+    def raises(self, number: int, end: str) -> bool:
+        """Whether a client ends in that exception in one of the orders."""
+        return any((number, end) in self._raised for _ in self) or (number, end) in self._raised
+
+
+def _judged(alone: OneByOne, run: Run, ending: Ending, steps: Sequence[ScheduledStep]) -> tuple[str, str] | None:
+    scenario = alone.scenario
+    for name, lane in run.lanes.items():
+        if isinstance(lane.error, AssertionError):
+            return "assertion", f"client {name}: {str(lane.error) or 'assertion failed'}"
+    stuck = [f"client {number}" for number, end in enumerate(ending.ends) if end == "stuck"]
+    if stuck:
+        return "no-deadlock", f"{', '.join(stuck)} {'waits' if len(stuck) == 1 else 'wait'} for ever"
     raised = [(number, end) for number, end in enumerate(ending.ends) if end.startswith("raised")]
     is_marked = (
         run.operations or run.inside or any(run.counts.values()) or run.always or run.at_end or scenario.finally_
@@ -166,39 +227,35 @@ def _judged(
     if not raised and not compares:
         return None
     numbers = range(len(scenario.clients))
-    alone = _one_by_one(server, scenario, numbers, operations)
-    if raised and all(end.startswith("raised") for each in alone for end in each.ends):
+    if raised and any(alone) and all(end.startswith("raised") for each in alone for end in each.ends):
         run.strayed = f"every client dies, one after the other too ({run.lanes[str(raised[0][0])].error})"
         return None
     troubled = any(step.fault for step in steps)
     for number, end in raised:
-        if not any(each.ends[number] == end for each in alone) and not (
+        if not alone.raises(number, end) and not (
             troubled and isinstance(run.lanes[str(number)].error, (redis.RedisError, OSError))
         ):
             error = run.lanes[str(number)].error
             return "no-foreign-exception", f"client {number} {end} ({error}); in no order one after the other does it"
-    if not compares or not alone or any(ending.is_like(each) for each in alone):
+    if not compares or any(ending.is_like(each) for each in alone):
         return None
+    if not any(alone):
+        alone.undecided = alone.undecided or "no order of whole clients comes to an end"
     broken = [at for at in numbers if ending.ends[at] in ("killed", "raised ConnectionError", "raised TimeoutError")]
     for count in range(1, len(broken) + 1) if troubled else ():
         for absent in itertools.combinations(broken, count):
-            for each in _one_by_one(server, scenario, [at for at in numbers if at not in absent]):
+            others = alone.without(absent)
+            for each in others:
                 same = all(ending.ends[at] == each.ends[at] for at in numbers if at not in broken)
                 if same and each.keys == ending.keys:
                     return None
+            alone.undecided = alone.undecided or others.undecided
     for each in alone if troubled else ():
         if each.keys == ending.keys and all(each.ends[at] == ending.ends[at] for at in numbers if at not in broken):
             return None
     shown = [f"key {key} is {value}" for key, value in ending.keys]
     shown += [f"client {at}: {end}" for at, end in enumerate(ending.ends) if end != "None"]
     return "serializable", f"{'; '.join(shown) or 'nothing is left'}; no order one after the other ends so"
-
-
-def _one_by_one(server: Any, scenario: Any, numbers: Sequence[int], operations: Any = None) -> list[Ending]:
-    """How the clients end in each order of whole ones that comes to an end."""
-    orders = itertools.islice(itertools.permutations(numbers), ORDERS_MAX)
-    endings = [carried_out(server, scenario, order=order, operations=operations)[1] for order in orders]
-    return [each for each in endings if "stuck" not in each.ends]
 
 
 def load(file: Path, name: str) -> Any:

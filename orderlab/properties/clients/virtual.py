@@ -224,9 +224,9 @@ def _start(self: Any) -> None:
 def _join(self: Any, timeout: float | None = None) -> None:
     execution = current.execution
     lane = getattr(self, "_lane", None)
-    if execution is None or lane is None:
+    if lane is None:
         return _real_join(self, timeout)
-    if not lane.is_done:
+    if execution is not None and not lane.is_done:  # else what is left of an execution that is over ends with it
         until = None if timeout is None else execution.now_us + round(timeout * 1e6)
         execution.pend(Op("wait", f"thread {lane.name}", lambda: lane.is_done, until, is_pause=until is not None))
 
