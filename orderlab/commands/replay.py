@@ -15,7 +15,7 @@ import typer
 from orderlab.commands.options import Expect
 from orderlab.commands.replay_race import OnClients, race_in
 from orderlab.commands.replay_scripts import OnScripts, scripts_again, scripts_in
-from orderlab.exit_codes import ExitCode
+from orderlab.exit_codes import ExitCode, tell
 from orderlab.model.errors import InputError
 from orderlab.report.forms import EXPORT_HELP, EXPORTS, RUNNING_EXPORTS
 
@@ -126,8 +126,10 @@ def _replay_race(
     as_json: bool,
 ) -> ExitCode:
     from orderlab.commands.replay_race import on_server, race_again, write_race
-    from orderlab.properties.clients.race_file import transcript_of_race
+    from orderlab.properties.clients.race_file import told_steps, transcript_of_race
 
+    if backend != "kernel" and (step or first is not None):
+        raise InputError(f"--step, --from: not with --backend {backend}; leave them out, or replay on the kernel")
     if not trust_adapter:
         raise InputError(f"{file}: its steps are those of {recorded.file}, which is Python; add --trust-adapter")
     scenario, verdict = race_again(recorded)
@@ -138,7 +140,10 @@ def _replay_race(
     race = transcript_of_race(verdict)
     _reach(first, len(race.moves))
     is_broken = _tell(iter([race.start, *race.moves]), len(race.moves), "kernel", None, step, first, as_json, "")
-    return ExitCode.VIOLATED if is_broken else ExitCode.HOLDS
+    strayed = recorded.strayed(told_steps(verdict))
+    if strayed:
+        tell("orderlab replay", f"it went otherwise than recorded, as the code has changed: {strayed}")
+    return ExitCode.VIOLATED if is_broken else ExitCode.UNKNOWN if strayed else ExitCode.HOLDS
 
 
 def _expecting(expect: str, wanted: Sequence[tuple[str, Path]]) -> Sequence[tuple[str, Path]]:
@@ -485,7 +490,7 @@ def _of_report(data: Any, file: Path, law: str | None, finding: int | None) -> O
     if one.witness is not None and subject.kind == "scripts":
         return scripts_in([one.model_dump()], str(file), None)
     if one.witness is not None and subject.kind == "scenario":
-        return race_in(one.witness, str(file))
+        return race_in(one.witness | {"told": [each.action for each in one.steps if each.fault != "late"]}, str(file))
     if one.witness is not None and "initial" in one.witness:
         return _behaviour(one.witness, one.law, subject.name, str(file))
     if not one.steps:

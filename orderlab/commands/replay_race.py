@@ -25,6 +25,17 @@ class OnClients(NamedTuple):
     scenario: str
     schedule: str
     server: str | None = None
+    told: tuple[str, ...] = ()
+    """What each step did when it was recorded."""
+
+    def strayed(self, now: Sequence[str]) -> str:
+        """Where steps that are made again do otherwise; empty: nowhere."""
+        for number, (then, here) in enumerate(zip(self.told, now, strict=False), 1):
+            if then != here:
+                return f"step {number}: {here}, not {then.partition(': ')[2] or then}"
+        if len(now) < len(self.told):
+            return f"it ends before step {len(now) + 1}: {self.told[len(now)]}"
+        return ""
 
 
 def race_in(data: Mapping[str, Any], place: str) -> OnClients:
@@ -32,12 +43,22 @@ def race_in(data: Mapping[str, Any], place: str) -> OnClients:
     try:
         schedule = data["schedule"]
         text = schedule if isinstance(schedule, str) else ",".join("!".join(filter(None, each)) for each in schedule)
-        gathered = OnClients(str(data["file"]), str(data["scenario"]), text, data.get("server"))
+        told = tuple(data.get("told") or map(_told, data.get("steps", ())))
+        gathered = OnClients(
+            str(data["file"]), str(data["scenario"]), text, data.get("server"), tuple(filter(None, told))
+        )
     except (KeyError, TypeError) as error:
         raise InputError(f"{place}: no schedule of a race ({type(error).__name__}: {error}); write it again") from None
     if data.get("outcome", "violated") != "violated":
         raise InputError(f"{place}: {gathered.scenario} was not violated, and has no schedule")
     return gathered
+
+
+def _told(step: Mapping[str, Any]) -> str:
+    """What a step of ``race --json`` did; empty: nothing that is told."""
+    trouble, does = step["trouble"], step["does"]
+    is_told = trouble != "late" and does != "start"
+    return f"client {step['client']}{f' [{trouble}]' if trouble else ''}: {does}" if is_told else ""
 
 
 def race_again(recorded: OnClients) -> tuple[Scenario, RaceVerdict]:
@@ -97,7 +118,7 @@ def on_server(scenario: Scenario, verdict: RaceVerdict, backend: str, as_json: b
         for number, step in enumerate(steps, 1):
             fault = f" [{step.fault}]" if step.fault else ""
             waits = f" after {step.gap_ms:,} ms" if step.gap_ms else ""
-            print(f"{number}. client {step.lane}{fault}: {step.name or step.kind}{waits}")
+            print(f"{step.number or number}. client {step.lane}{fault}: {step.name or step.kind}{waits}")
         if seen.strayed:
             print(f"it went otherwise: {seen.strayed}")
         what = f"violated ({seen.law}): {seen.what}" if seen.law else "no law is broken"

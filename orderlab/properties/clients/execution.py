@@ -502,7 +502,7 @@ class Execution:
                 self.make((name, ""))  # up to its first step, which nobody else can see
                 self.choices.clear()
             for made in prefix:
-                self._await(made)
+                self.come_to(made)
                 self.footprint = self.make(made)
             while True:
                 for lane in self.lanes.values():
@@ -533,8 +533,8 @@ class Execution:
             if collecting:
                 gc.enable()
 
-    def _await(self, choice: Choice) -> None:
-        """Let time go by until a step can be made."""
+    def come_to(self, choice: Choice) -> None:
+        """Let time go by until a step can be made. Raises Unstable where it never can."""
         lane = self.lanes.get(choice[0])
         while lane is not None and not lane.is_done:
             op = lane.op

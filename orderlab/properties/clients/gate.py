@@ -31,6 +31,8 @@ PATIENCE_S = 2.0
 """How long the gate waits for a client to come to its step, and clients for the others when the schedule is over."""
 HELD_S = 0.05
 """How long a client that has made a step of an operation may go on before the next turn."""
+LATE_S = 0.1
+"""How long a step that comes when time has gone by waits for who may have begun to wait a little later."""
 RUN_S = 30.0
 """How long one run may take, what its steps wait for left out."""
 _sleep, _start = time.sleep, threading.Thread.start
@@ -51,6 +53,8 @@ class ScheduledStep(NamedTuple):
     """It blocks: no reply comes before another client's step."""
     gap_ms: int = 0
     """What has to go by after the step before it."""
+    number: int = 0
+    """That which the race tells it by; 0: its place here."""
 
 
 BLOCKING = frozenset(
@@ -295,6 +299,9 @@ class Run:
         left = step.gap_ms / 1000 - (time.monotonic() - self.opened)
         if step.gap_ms and left > -0.002:
             _sleep(left + 0.002)
+            late = time.monotonic() + LATE_S
+            while any(each.tries for each in tuple(self.lanes.values())) and time.monotonic() < late:
+                _sleep(0.001)
         return step
 
     def has_tried(self, lane: Lane, is_in_vain: bool) -> None:
@@ -312,7 +319,8 @@ class Run:
             self.at += 1
 
     def _stray(self, what: str) -> None:
-        self.strayed = self.strayed or f"step {self.at + 1}: {what}"
+        number = self.steps[self.at].number if self.at < len(self.steps) else 0
+        self.strayed = self.strayed or f"step {number or self.at + 1}: {what}"
 
     def ask(self, law: str, check: Callable[..., Any]) -> None:
         """Ask a check, in a connection of its own."""

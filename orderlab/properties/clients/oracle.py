@@ -240,7 +240,11 @@ def _difference(outcome: Ending, expected: Serial) -> str:
     gone = {key for key, _ in near.keys} - {key for key, _ in outcome.keys} - outcome.lapsed
     text += [f"key {key} is missing" for key, _ in near.keys if key in gone]
     if outcome.ends != near.ends:  # all of them: it is their combination that no order has
-        text += [f"client {number}: {end}" for number, end in enumerate(outcome.ends) if end != "None"]
+        text += [
+            f"client {number}: {end}"
+            for number, end in enumerate(outcome.ends)
+            if end != "None" or near.ends[number] != end
+        ]
     also = [f"{key} is {value}" for key, value in near.keys if (key, value) not in outcome.keys]
     if not text and not outcome.leaves_the_same(near):
         rows = list(zip(outcome.keys, outcome.deadlines or (), near.deadlines or (), strict=True))

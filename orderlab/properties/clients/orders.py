@@ -175,7 +175,13 @@ def following(choices: Sequence[Choice]) -> Callable[[Execution, list[Choice]], 
     def choose(execution: Execution, enabled: list[Choice]) -> Choice | None:
         at = len(execution.choices)
         wanted = choices[at] if at < len(choices) else enabled[0]
-        return wanted if wanted in enabled else None
+        if wanted not in enabled:
+            try:
+                execution.come_to(wanted)  # in an order of whole clients time goes by while others could go on
+            except Unstable:
+                return None
+            return wanted if wanted in execution.enabled() else None
+        return wanted
 
     return choose
 

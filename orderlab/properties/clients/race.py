@@ -145,9 +145,7 @@ def lines_of(verdict: RaceVerdict, with_keys: bool = False) -> Iterator[str]:
         yield f"  {verdict.what}"
     yield f"  {verdict.how_far}"
     yield from (f"  assumed: {each}" for each in verdict.server.assumed())
-    for number, step in enumerate(verdict.steps, 1):
-        if step.kind == "start" or step.trouble == LATE:
-            continue
+    for number, step in enumerate(shown_steps(verdict), 1):
         trouble = f" [{step.trouble}]" if step.trouble else ""
         reply = f" -> {told_reply(step)}" if step.kind == "command" else ""
         place = step.line and Path(step.line).name
@@ -155,6 +153,11 @@ def lines_of(verdict: RaceVerdict, with_keys: bool = False) -> Iterator[str]:
         if with_keys and step.before != step.after:
             for key, value in shown_keyspace(step.after).items():
                 yield f"       {key} = {value}"
+
+
+def shown_steps(verdict: RaceVerdict) -> list[LaneStep]:
+    """The steps of its schedule that are told, numbered from 1."""
+    return [step for step in verdict.steps if step.kind != "start" and step.trouble != LATE]
 
 
 def schedule_of(verdict: RaceVerdict) -> str:
@@ -213,7 +216,7 @@ def replayed(scenario: Scenario, schedule: str) -> RaceVerdict:
         law = judged(scenario, run, expected)
     return RaceVerdict(
         scenario.name, Decision.VIOLATED if law else Decision.HOLDS, *(law or ("", "")), "one schedule, made again",
-        tuple(run.execution.steps), tuple(run.execution.choices), 1, 1, _laws_of(scenario, expected),
+        _without_idle_ones(run), tuple(run.execution.choices), 1, 1, _laws_of(scenario, expected),
         server=scenario.server or DEFAULT,
     )  # fmt: skip
 

@@ -22,7 +22,7 @@ from orderlab.properties.clients import (
 )
 from orderlab.properties.clients.event_loop import EVENT_LOOP
 from orderlab.properties.clients.gate import ScheduledStep
-from orderlab.properties.clients.race import RaceVerdict, told_reply, told_step
+from orderlab.properties.clients.race import RaceVerdict, shown_steps, told_reply, told_step
 from orderlab.properties.clients.scenario import Scenario
 from orderlab.properties.clients.troubles import LATE, PAUSES
 from orderlab.properties.export.transcript import Move, Transcript, shown_keys
@@ -44,6 +44,7 @@ def gated_steps(scenario: Scenario, verdict: RaceVerdict) -> list[ScheduledStep]
         raise InputError(f"{who}: it is on a cluster; make it again on the kernel (--backend kernel)")
     steps: list[ScheduledStep] = []
     last_ms, dead = FIRST_MS, set[str]()
+    numbers = {id(step): number for number, step in enumerate(shown_steps(verdict), 1)}
     for step in verdict.steps:
         client = step.lane.partition(".")[0]
         if step.trouble and step.trouble not in ON_SERVER:
@@ -58,7 +59,8 @@ def gated_steps(scenario: Scenario, verdict: RaceVerdict) -> list[ScheduledStep]
             words = step.what[0] if isinstance(step.what[0], tuple) else step.what
             name = words[0].decode(errors="replace").upper()
         waits = step.kind == "command" and isinstance(step.reply, Waiting)
-        steps.append(ScheduledStep(step.lane, step.kind, name, step.trouble, waits, step.now_ms - last_ms))
+        gap_ms = step.now_ms - last_ms
+        steps.append(ScheduledStep(step.lane, step.kind, name, step.trouble, waits, gap_ms, numbers.get(id(step), 0)))
         last_ms = step.now_ms
         if step.trouble == "killed":
             dead.add(client)
@@ -67,9 +69,17 @@ def gated_steps(scenario: Scenario, verdict: RaceVerdict) -> list[ScheduledStep]
     return steps
 
 
+def told_steps(verdict: RaceVerdict) -> list[str]:
+    """What each step of the schedule does, as reports have it."""
+    return [
+        f"client {step.lane}{f' [{step.trouble}]' if step.trouble else ''}: {told_step(step)}"
+        for step in shown_steps(verdict)
+    ]
+
+
 def transcript_of_race(verdict: RaceVerdict) -> Transcript:
     """The schedule step by step, with the keys after each."""
-    steps = [step for step in verdict.steps if step.kind != "start" and step.trouble != LATE]
+    steps = shown_steps(verdict)
     moves = [
         Move(
             f"client {step.lane}",

@@ -129,6 +129,8 @@ def _ended_by_signals() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
+ENDLESS_TIMES: Final = 6
+"""Times ``STILL_S`` for which a lane may compute without a step."""
 STILL_S: Final = 5.0
 """A lane that twice in a row for so long makes no step and takes no processor time waits for what no lane brings."""
 
@@ -140,22 +142,26 @@ def _real_waits_told() -> Iterator[None]:
     if not is_free or signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL:
         yield
         return
-    seen: tuple[Any, int] = (None, 0)
+    seen: tuple[Any, int, bool] = (None, 0, False)
     count, taken_s = 0, 0.0
 
     def look(number: int, frame: Any) -> None:
         nonlocal seen, count, taken_s
         execution = current.execution
-        here = (execution and execution.lane, len(execution.choices) if execution is not None else 0)
         used_s, taken_s = time.process_time() - taken_s, time.process_time()
-        count = count + 1 if here == seen and here[0] is not None and used_s < STILL_S / 100 else 0
+        is_endless = used_s > STILL_S / 100
+        here = (execution and execution.lane, len(execution.choices) if execution is not None else 0, is_endless)
+        count = count + 1 if here == seen and here[0] is not None else 0
         seen = here
-        if count < 2:
+        if count < (ENDLESS_TIMES if is_endless else 2):
             return
         outer, beneath = place_of(frame, execution.folder)
         beneath = beneath or f"{frame.f_code.co_filename}:{frame.f_lineno}"
         execution.refused = InputError(
-            f"client {here[0].name} waits at {outer or beneath} for what no scheduler sees: a "
+            f"client {here[0].name} computes at {outer or beneath}, and made no step for {count * STILL_S:.0f} s; let "
+            "it ask Redis, sleep or end in its loop, or leave that call out"
+            if is_endless
+            else f"client {here[0].name} waits at {outer or beneath} for what no scheduler sees: a "
             "lock that was made before the scenario was loaded, or C code; make the lock within the scenario, or "
             "leave that call out"
         )

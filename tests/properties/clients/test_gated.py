@@ -187,6 +187,9 @@ def test_the_exported_test_stands_alone_and_falls_until_it_is_fixed(server: Any,
     again = orderlab("replay", str(report), "--trust-adapter", "--export", f"pytest={fixed}", "--expect", "fixed")
     assert again.returncode == 1
     assert "n = string 1" in orderlab("replay", str(report), "--trust-adapter", "--step").stdout
+    refused = orderlab("replay", str(report), "--trust-adapter", "--backend", "auto", "--step")
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "--step, --from: not with --backend auto" in refused.stderr
     assert orderlab("replay", str(report)).returncode == 2, "a report names Python, which is not run unasked"
     forced = orderlab("replay", str(report), "--trust-adapter", "--backend", "auto", "--json")
     assert (forced.returncode, json.loads(forced.stdout)["law"]) == (1, "serializable")
@@ -206,6 +209,10 @@ def test_the_exported_test_stands_alone_and_falls_until_it_is_fixed(server: Any,
     assert outcomes() == (1, 1)
     file.write_text(FILE.replace('redis.set("n", int(redis.get("n") or 0) + 1)', 'redis.incr("n")'))
     assert outcomes() == (1, 1), "now the other way round"
+    file.write_text(FILE.replace('redis.set("n"', 'redis.append("n"').replace('redis.get("n")', 'redis.get("m")'))
+    strayed = orderlab("replay", str(report), "--trust-adapter")
+    assert strayed.returncode == 3, strayed.stdout
+    assert "step 1: client 0: GET m, not GET n" in strayed.stderr
 
 
 def test_a_test_for_a_file_elsewhere_finds_it(tmp_path: Path) -> None:

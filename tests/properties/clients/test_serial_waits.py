@@ -15,6 +15,10 @@ pytest.importorskip("redis")
 import redis as redis_py
 
 from orderlab.clients import race, scenario
+from orderlab.properties.clients.race import lines_of
+from orderlab.properties.clients.race_file import gated_steps
+from orderlab.properties.clients.schedule_outcome import judged
+from orderlab.sim.live import ServerProcess
 
 
 def nothing(redis: Any) -> None:
@@ -47,6 +51,46 @@ def test_what_is_asked_at_the_end_is_asked_there_too(times: int) -> None:
 
     verdict = race(scenario(clients=[pops(times), pushes])(is_empty))
     assert (verdict.law, verdict.how_far) == ("finally", "one client after the other")
+
+
+def publishes(redis: Any, at: Any) -> None:
+    at.produced("m")
+    redis.publish("c", "m")
+
+
+def hears(redis: Any, at: Any) -> None:
+    channel = redis.pubsub(ignore_subscribe_messages=True)
+    channel.subscribe("c")
+    for _ in range(2):
+        message = channel.get_message(timeout=4)
+        if message:
+            at.consumed(message["data"].decode())
+            return
+
+
+def test_a_message_that_comes_when_nobody_listens_any_more_is_told_with_all_its_steps() -> None:
+    """And the schedule of an order of whole clients, in which time goes by while others could go on, is whole."""
+    judged_one = scenario(clients=[hears, publishes])(nothing)
+    verdict = race(judged_one)
+    assert (verdict.law, verdict.how_far) == ("no-loss", "one client after the other")
+    assert [step.what[0] for step in verdict.steps if step.kind == "command"] == [b"SUBSCRIBE", b"PUBLISH"]
+    assert "    1. client 0: SUBSCRIBE c" in "\n".join(lines_of(verdict))
+    process = ServerProcess()
+    try:
+        seen = judged(redis_py.Redis(process.host, process.port), judged_one, gated_steps(judged_one, verdict))
+    finally:
+        process.stop()
+    assert (seen.law, seen.strayed) == ("no-loss", "")
+
+
+def test_of_clients_that_return_what_no_order_does_each_is_named() -> None:
+    def first(redis: Any) -> Any:
+        redis.incr("n")
+        return redis.get("n") if redis.get("n") == b"1" else None
+
+    verdict = race(scenario(clients=2)(first))
+    assert verdict.law == "serializable"
+    assert "client 0: None; client 1: None" in verdict.what
 
 
 def waits_for_an_event(redis: Any) -> None:
