@@ -6,12 +6,16 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("greenlet")
 pytest.importorskip("redis")
 
+from orderlab.clients import race, scenario
+from orderlab.model.errors import InputError
+from orderlab.properties.clients import runs
 from tests.in_process import orderlab
 
 POOLS = """
@@ -139,3 +143,15 @@ def test_a_lock_that_is_real_is_told_by_its_place(tmp_path: Path) -> None:
     )  # fmt: skip
     assert ended.returncode == 1, ended.stdout
     assert "test_kept.py:9 for what no scheduler sees" in ended.stdout, ended.stdout
+
+
+def test_a_loop_that_never_ends_is_told_as_code_that_makes_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spins(redis: Any) -> None:
+        redis.incr("n")
+        while True:
+            pass
+
+    monkeypatch.setattr(runs, "STILL_S", 0.2)
+    monkeypatch.setattr(runs, "ENDLESS_TIMES", 3)
+    with pytest.raises(InputError, match=r"client 0 computes at \S+test_real_waits.py:\d+, and made no step for 1 s"):
+        race(scenario(clients=2)(spins))

@@ -90,7 +90,7 @@ def test_of_clients_that_return_what_no_order_does_each_is_named() -> None:
 
     verdict = race(scenario(clients=2)(first))
     assert verdict.law == "serializable"
-    assert "client 0: None; client 1: None" in verdict.what
+    assert "client 0: None; no order" in verdict.what
 
 
 def waits_for_an_event(redis: Any) -> None:
