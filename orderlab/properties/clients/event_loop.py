@@ -23,7 +23,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from orderlab.properties.clients.execution import Execution, current, lane_here
 from orderlab.properties.clients.footprints import PUBSUB
-from orderlab.properties.clients.gate import encoded, parts
+from orderlab.properties.clients.gate_wire import encoded, parts
 from orderlab.properties.clients.lane import Lane, Op
 from orderlab.properties.clients.places import place_of
 from orderlab.properties.clients.wiring import Argv, ShardLink, carry, converted, decoder, has_data, port_of

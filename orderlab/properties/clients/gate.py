@@ -10,7 +10,6 @@ import asyncio
 import inspect
 import itertools
 import random
-import select
 import socket
 import sys
 import threading
@@ -26,6 +25,7 @@ import redis.connection
 
 from orderlab.properties.clients.draws import draws_replaced
 from orderlab.properties.clients.executors import pools_replaced
+from orderlab.properties.clients.gate_wire import BLOCKING, encoded, has_end, has_replies, parts
 
 PATIENCE_S = 2.0
 """How long the gate waits for a client to come to its step, and clients for the others when the schedule is over."""
@@ -55,31 +55,6 @@ class ScheduledStep(NamedTuple):
     """What has to go by after the step before it."""
     number: int = 0
     """That which the race tells it by; 0: its place here."""
-
-
-BLOCKING = frozenset(
-    (
-        "BLPOP",
-        "BRPOP",
-        "BRPOPLPUSH",
-        "BLMOVE",
-        "BLMPOP",
-        "BZPOPMIN",
-        "BZPOPMAX",
-        "BZMPOP",
-        "XREAD",
-        "XREADGROUP",
-        "WAIT",
-    )
-)
-"""Commands whose reply may not come before another client's step."""
-
-
-def has_end(command: Sequence[bytes]) -> bool:
-    """Whether a command that blocks does so for a time."""
-    words = [word.upper() for word in command]
-    at = 1 if words[0] in (b"BLMPOP", b"BZMPOP") else words.index(b"BLOCK") + 1 if b"BLOCK" in words else -1
-    return float(words[at]) > 0
 
 
 class Killed(BaseException):
@@ -299,8 +274,8 @@ class Run:
         left = step.gap_ms / 1000 - (time.monotonic() - self.opened)
         if step.gap_ms and left > -0.002:
             _sleep(left + 0.002)
-            late = time.monotonic() + LATE_S
-            while any(each.tries for each in tuple(self.lanes.values())) and time.monotonic() < late:
+            until = time.monotonic() + LATE_S
+            while any(each.tries for each in tuple(self.lanes.values())) and time.monotonic() < until:
                 _sleep(0.001)
         return step
 
@@ -359,29 +334,6 @@ def called(function: Callable[..., Any], client: Any, at: Any) -> Any:
 # -- what clients meet -------------------------------------------------------------------------------------------
 
 
-def encoded(connection: Any, arguments: Sequence[Any]) -> tuple[bytes, ...]:
-    """The arguments of one command as they would be sent."""
-    name = arguments[0]
-    encode = connection.encoder.encode
-    if isinstance(name, str):
-        head = tuple(name.encode().split()) if " " in name else (name.encode(),)
-    else:
-        head = tuple(bytes(name).split()) if b" " in name else (bytes(name),)
-    return head + tuple([encode(each) for each in arguments[1:]])
-
-
-def parts(commands: Sequence[tuple[bytes, ...]]) -> Iterator[Sequence[tuple[bytes, ...]]]:
-    """What is one step: a command, or a whole MULTI with its EXEC."""
-    at = 0
-    while at < len(commands):
-        end = at + 1
-        if commands[at][0].upper() == b"MULTI":
-            while end < len(commands) and commands[end - 1][0].upper() not in (b"EXEC", b"DISCARD"):
-                end += 1
-        yield commands[at:end]
-        at = end
-
-
 def sleep(seconds: float) -> None:
     """``time.sleep``: a step of the schedule, which says when it is over."""
     lane, run = current.lane, current.run
@@ -427,38 +379,6 @@ def _thread_start(self: Any) -> None:
         return _start(self)
     lane.children += 1
     run.begin(f"{lane.name}.{lane.children}", self.run, bool(self.daemon), self)
-
-
-def _replies(sock: Any, wanted: int) -> bool:
-    """Whether so many whole replies can be read from a socket; nothing is taken."""
-    try:
-        if not select.select([sock], [], [], 0)[0]:
-            return False
-        data = sock.recv(1 << 20, socket.MSG_PEEK)
-    except (OSError, ValueError):  # it is closed
-        return True
-    return not data or len(data) == 1 << 20 or _whole(data) >= wanted
-
-
-def _whole(data: bytes) -> int:
-    """How many whole replies there are at the beginning of some bytes."""
-    at = count = 0
-    left = 1  # values that the reply which has begun lacks
-    while True:
-        end = data.find(b"\r\n", at)
-        if end < 0:
-            return count
-        kind, size = data[at : at + 1], data[at + 1 : end]
-        at = end + 2
-        if kind in b"$=!" and int(size) >= 0:
-            at += int(size) + 2
-        elif kind in b"*~>%|" and int(size) > 0:
-            left += int(size) * (2 if kind in b"%|" else 1) + (1 if kind == b"|" else 0)
-        if at > len(data):
-            return count
-        left -= 1
-        if not left:
-            count, left = count + 1, 1
 
 
 HELD = "_gated_error"
@@ -573,11 +493,11 @@ def _carry(connection: Any, part: Any, step: ScheduledStep | None, sent: int, se
     run, fault = current.run, step.fault if step is not None else ""
     if not goes_out(run, connection, fault, sent):
         return
-    wanted = next(count for count in itertools.count() if not _replies(connection._sock, count + 1)) + len(part)
+    wanted = next(count for count in itertools.count() if not has_replies(connection._sock, count + 1)) + len(part)
     blocked = _blocked(run) if step is not None and step.waits else 0
     send(part)
     until = time.monotonic() + PATIENCE_S
-    while step is not None and connection._sock and not _replies(connection._sock, wanted):
+    while step is not None and connection._sock and not has_replies(connection._sock, wanted):
         if step.waits and _blocked(run) > blocked:
             assert current.lane is not None
             current.lane.asked = part[-1]

@@ -28,15 +28,12 @@ from orderlab.properties.clients.gate import (
     _blocked,
     _sleep,
     _start,
-    _whole,
     current,
-    encoded,
     goes_out,
-    has_end,
     lose_reply,
-    parts,
     waiting,
 )
+from orderlab.properties.clients.gate_wire import encoded, has_end, parts, whole_replies
 
 ROUNDS = 8
 """Rounds of an event loop in which a task takes a reply and comes to what it waits for next."""
@@ -154,7 +151,7 @@ class TaskLink:
 
     def replies(self) -> int:
         """Whole replies that came since the connection was opened."""
-        return _whole(bytes(self.seen))
+        return whole_replies(bytes(self.seen))
 
     def disconnect(self) -> None:
         """Hang up."""

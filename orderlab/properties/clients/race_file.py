@@ -16,6 +16,7 @@ from orderlab.properties.clients import (
     gate,
     gate_marks,
     gate_tasks,
+    gate_wire,
     schedule_outcome,
     stillness,
     whole_order,
@@ -31,7 +32,7 @@ from orderlab.sim.redis.blocking import Waiting
 
 LONGEST_MS: Final = 60_000
 """Virtual time of a schedule up to which a server replay waits."""
-EXPORTED: Final = (draws, executors, gate, gate_marks, gate_tasks, stillness, whole_order, schedule_outcome)
+EXPORTED: Final = (draws, executors, gate_wire, gate, gate_marks, gate_tasks, stillness, whole_order, schedule_outcome)
 """What an exported test is the text of: the standard library, redis-py and each other are all that they need."""
 ON_SERVER: Final = ("reply-lost", "refused", "timeout", "killed", *PAUSES, LATE, "scripts-flushed")
 """Faults that a gate can bring about between a client and a server that is well."""

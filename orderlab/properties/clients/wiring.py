@@ -19,7 +19,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from orderlab.properties.clients.execution import Current, Execution, current, lane_here
 from orderlab.properties.clients.footprints import PUBSUB
-from orderlab.properties.clients.gate import encoded, parts
+from orderlab.properties.clients.gate_wire import encoded, parts
 from orderlab.properties.clients.lane import Killed, Lane, Op
 from orderlab.properties.clients.troubles import befallen
 from orderlab.sim.redis.blocking import Waiting
