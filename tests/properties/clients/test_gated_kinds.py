@@ -72,9 +72,11 @@ async def move(redis: Any) -> None:
     await redis.rpush("log", await redis.lpop("q") or b"none")
 
 
-async def take_one(redis: Any, at: Any) -> None:
-    await redis.blpop("jobs", timeout=0)
-    at.once(await redis.incr("taken") // 2)
+async def take_one(_: Any, at: Any) -> None:
+    client = aredis.Redis(socket_timeout=None)  # else redis-py 8 asks again each five seconds, eleven times
+    await client.blpop("jobs", timeout=0)
+    at.once(await client.incr("taken") // 2)
+    await client.aclose()
 
 
 async def hand_over(redis: Any) -> None:
