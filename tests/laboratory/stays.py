@@ -194,4 +194,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    from orderlab import exit_codes
+
+    exit_codes.run(main, "stays")
