@@ -17,6 +17,7 @@ from rich.console import Console
 from orderlab.commands.options import AllowVacuous, EveryLaw, TrustAdapter
 from orderlab.exit_codes import EXIT, ExitCode, tell
 from orderlab.model.errors import InputError
+from orderlab.model.files import refuse_compressed
 from orderlab.model.protocol.packet_id import TWO_BYTES_MAX
 from orderlab.model.verdict import Verdict, overall, worst
 from orderlab.report.forms import REPORT_HELP
@@ -296,8 +297,7 @@ def form_of(file: Path) -> str:
         raise InputError(f"{file}: {error.strerror or error}") from error
     if not head:
         raise InputError(f"{file}: the file is empty; a history has at least one row")
-    if head.startswith(b"\x1f\x8b"):
-        raise InputError(f"{file}: compressed with gzip; decompress it first")
+    refuse_compressed(head, str(file))
     if file.suffix in (".parquet", ".jsonl", ".ndjson", ".csv") or head.startswith(b"PAR1"):
         return "history"
     if file.suffix == ".edn":

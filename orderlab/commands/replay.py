@@ -382,13 +382,10 @@ class Told(NamedTuple):
 
 def read_recording(file: Path, law: str | None, finding: int | None = None) -> OnStore | OnClients | OnScripts | Told:
     """The trace in ``file``, or what else has steps. Raises InputError when there is none."""
-    from orderlab.model.files import json_of
+    from orderlab.model.files import read_json
     from orderlab.properties.contracts.kind import trace_from_json
 
-    try:
-        data: Any = json_of(file.read_bytes(), str(file), "give what validate --json printed")
-    except OSError as error:
-        raise InputError(f"{file}: {error.strerror}; name the JSON file of a trace") from None
+    data: Any = read_json(file, "give what validate --json printed")
     if isinstance(data, dict) and isinstance(data.get("runs"), list):
         raise InputError(f"{file}: a SARIF log, which has no steps; replay what --report json=FILE wrote")
     if isinstance(data, dict) and "subjects" in data:

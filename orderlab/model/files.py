@@ -222,6 +222,24 @@ _LONG_PATH = re.compile(rf"(?<![A-Za-z0-9_\\-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}
 """tomllib takes time that grows with the square of a key's parts."""
 
 
+_COMPRESSED = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zXZ\0": "xz",
+    b"BZh": "bzip2",
+    b"\x04\x22\x4d\x18": "lz4",
+    b"PK\x03\x04": "zip",
+}
+"""By what a file begins with. No text that is read here begins so."""
+
+
+def refuse_compressed(head: bytes, place: str) -> None:
+    """Raise InputError if ``head``, a file's first six bytes or more, begins a compressed one."""
+    for begin, form in _COMPRESSED.items():
+        if head.startswith(begin):
+            raise InputError(f"{place}: compressed with {form}; decompress it first")
+
+
 def toml_of(content: bytes, place: str) -> dict[str, Any]:
     """The tables of a TOML document. Raises InputError with the place and what is wrong."""
     try:
@@ -278,11 +296,13 @@ def read_text(path: Path) -> str:
 
 def _content(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        content = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); name a file that can be") from None
     except ValueError:
         raise InputError(f"{str(path)!r}: not a file name; name a file that can be read") from None
+    refuse_compressed(content, str(path))
+    return content
 
 
 @cache

@@ -188,6 +188,36 @@ def test_a_manifest_that_says_nothing_is_named(manifest, folder):
         folder.open({"sweep": {"axes": {"a": [1]}}, "code": "c"})
 
 
+def test_a_manifest_that_was_damaged_or_is_of_another_version_never_passes_for_this_one(folder):
+    folder.commit(rows([0]))
+    folder.close()
+    place, draw = folder.path / "sweep.json", random.Random(26)
+    good = place.read_bytes()
+    said = json.loads(good)
+    more = {**said, "sweep": {**said["sweep"], "b": 1}}
+    others = [more, {**said, "schema": 2}, {}, {"sweep": said["sweep"]}, {"code": "c"}]
+    changed = [json.dumps(other).encode() for other in others]
+    for _ in range(150):
+        bad = bytearray(good)
+        bad[draw.randrange(len(bad))] = draw.randrange(256)
+        changed += [bytes(bad), good[: draw.randrange(len(good))]]
+    refused = 0
+    for content in changed:
+        place.write_bytes(content)
+        again = ResultFolder(folder.path)
+        try:
+            again.open(MANIFEST)
+        except InputError:
+            refused += 1
+        else:
+            assert json.loads(content) == said, content
+            again.close()
+    assert refused > 200
+    place.write_bytes(good)
+    folder.open(MANIFEST)
+    assert folder.counts().rows == 1
+
+
 @pytest.mark.parametrize("table", [pa.table({"run": [7]}), rows([9]), rows([-1])], ids=["columns", "above", "below"])
 def test_rows_of_another_sweep_are_named(table, folder):
     forged(folder.rows_path, table)

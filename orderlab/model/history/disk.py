@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from orderlab.model.errors import InputError
-from orderlab.model.files import WholeFile, checked_place, json_of
+from orderlab.model.files import WholeFile, checked_place, json_of, refuse_compressed
 from orderlab.model.history.decoding import ArrowDecoder, Extent, RowDecoder, check_columns
 from orderlab.model.history.events import (
     ALWAYS_REQUIRED,
@@ -145,7 +145,9 @@ class TextReader:
                 while batch := list(islice(rows, TEXT_ROWS_PER_BATCH)):
                     yield self._decoder.decode(batch, given)
         except UnicodeDecodeError as error:
-            raise InputError(f"{self._path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
+            raise InputError(
+                f"{self._path}: not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"
+            ) from error
         except OSError as error:
             raise InputError(f"{self._path}: {error.strerror or error}") from error
         if self._decoder.rows == 0:
@@ -162,11 +164,13 @@ def open_history(path: Path | str, is_inspected: bool = False) -> HistoryReader:
     path = Path(path)
     try:
         with path.open("rb") as file:
-            magic = file.read(4)
+            head = file.read(6)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
+    magic = head[:4]
     if not magic:
         raise InputError(f"{path}: the file is empty; a history has at least one row")
+    refuse_compressed(head, str(path))
     if magic == b"PAR1" or path.suffix == ".parquet":
         return ParquetReader(path, is_inspected=is_inspected)
     if path.suffix in (".jsonl", ".ndjson", ".json") or magic.lstrip()[:1] == b"{":

@@ -47,7 +47,7 @@ def read_text(path: Path | str) -> str:
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
+        raise InputError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from error
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     if not text.strip():

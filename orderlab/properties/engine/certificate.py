@@ -251,3 +251,9 @@ def _check_head(content: Mapping[str, Any], run: ContractRun, laws: list[str]) -
         raise Refused("its contract has another name")
     if content.get("skews_ms") != list(run.skews_ms):
         raise Refused("its clients have other clocks")
+    words = {str(which): WORDS[which] for which in WORDS}
+    for name, item in content["equivalences"].items():
+        if item.get("words") != words.get(name):
+            raise Refused(f"its words of the equivalence {name} are others: {words.get(name)}")
+        if item["used"] and item.get("taken_back"):
+            raise Refused(f"its equivalence {name} was taken back, and is used")

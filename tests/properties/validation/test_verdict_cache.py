@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -95,6 +96,33 @@ def test_a_damaged_entry_is_none(judged: list[str], store: Path, tmp_path: Path)
         entry.write_bytes(content)
         assert run(store).stdout == first.stdout
         assert len(judged) == 2 + count
+
+
+def test_an_entry_with_any_bytes_changed_is_none_or_says_the_same(tmp_path: Path) -> None:
+    cache, draw = VerdictCache(tmp_path), random.Random(26)
+    entry = {"outcome": "violated", "text": "é", "subject": {"laws": [{"law": "fifo", "count": 3, "ü": None}]}}
+    cache.put("k", entry)
+    (file,) = tmp_path.glob("*.json")
+    good = file.read_bytes()
+    told = 0
+    for _ in range(2000):
+        bad = bytearray(good)
+        for _ in range(draw.choice((1, 1, 2, 5))):
+            at = draw.randrange(len(bad))
+            match draw.randrange(4):
+                case 0:
+                    bad[at] = draw.randrange(256)
+                case 1:
+                    bad[at : at + 1] = b"" if len(bad) > 1 else b"x"
+                case 2:
+                    bad.insert(at, draw.randrange(256))
+                case 3:
+                    bad = bad[: max(at, 1)]
+        file.write_bytes(bad)
+        found = cache.get("k")
+        assert found in (None, entry), bytes(bad)
+        told += found is None
+    assert told > 1000
 
 
 def test_a_capped_run_keeps_nothing(judged: list[str], store: Path) -> None:

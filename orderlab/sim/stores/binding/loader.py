@@ -21,7 +21,7 @@ from pydantic import BaseModel, ValidationError
 
 from orderlab.code_of_user import Guard, described, hearers, hearers_put_right, limited
 from orderlab.model.errors import InputError, did_you_mean, shortened
-from orderlab.model.files import toml_of
+from orderlab.model.files import refuse_compressed, toml_of
 from orderlab.sim.stores.binding.binding import Adapter, Binding
 from orderlab.sim.stores.binding.includes import composed
 from orderlab.sim.stores.binding.lua_text import check_syntax
@@ -231,6 +231,7 @@ def _read(file: Path, place: str, cure: str, size_max: int = SCRIPT_SIZE_MAX) ->
         raise InputError(f"{place}: not a plain file; {cure}")
     if len(content) > size_max:
         raise InputError(f"{place}: larger than {size_max} bytes; give a smaller file")
+    refuse_compressed(content, place)
     return content
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -253,6 +254,39 @@ def test_a_certificate_that_was_edited_anywhere_is_refused(tmp_path: Path) -> No
             assert check_certificate(content, run_of(binding, CLIENTS), laws, "it") == what
     with pytest.raises(InputError, match="OverflowError"):
         check_certificate(edited(given, ("bounds", "live_max"), math.inf), run_of(binding, CLIENTS), laws, "it")
+
+
+def leaves(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    items = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    for name, value in items:
+        yield from leaves(value, (*path, name))
+    if not items:
+        yield path, content
+
+
+def says_the_same(path: tuple[Any, ...]) -> bool:
+    """Whether another value there changes nothing of what is shown: where draws begin; how often the search has tested;
+    what one of two clients that are alike does; how many a client may hold, where none holds any; and where the store
+    lies, which the command reads."""
+    return (
+        path in ((), ("seed",), ("store",), ("bounds", "held_max"))
+        or (path[0] == "equivalences" and path[2:] in (("pairs",), ("changed",)))
+        or (path[0] == "states" and path[2:] == ("step", "client"))
+    )
+
+
+def test_every_value_of_a_certificate_decides(tmp_path: Path) -> None:
+    binding = flag(tmp_path)
+    laws = [*SequentialTerms(contract_of(binding)).laws]
+    given = json.loads(json.dumps(certificate_of(closed(binding)[0], run_of(binding, CLIENTS), laws, 0)))
+    decisive = [(path, value) for path, value in leaves(given) if not says_the_same(path)]
+    assert len(decisive) > 40
+    for path, value in random.Random(26).sample(decisive, 16):
+        other = not value if isinstance(value, bool) else value + 1 if isinstance(value, int) else "x"
+        with pytest.raises((Refused, InputError)):
+            assert check_certificate(edited(given, path, other), run_of(binding, CLIENTS), laws, "it") == path
+    for path in (("seed",), ("equivalences", "instants", "pairs"), ("states", 1, "step", "client")):
+        check_certificate(edited(given, path, 1), run_of(binding, CLIENTS), laws, "it")
 
 
 def test_a_certificate_that_was_carried_over_to_other_scripts_is_refused(
