@@ -110,7 +110,7 @@ def _tried(
 ) -> dict[str, WorkDone]:
     """The work of each operation in a crowd of ``size``. What is wrong there, or on the ``way``, is noted."""
     steps: list[ClientStep] = []
-    taken = 0
+    start, taken = run.state, 0
 
     def perform(step: ClientStep) -> Report:
         nonlocal taken
@@ -118,11 +118,11 @@ def _tried(
         return run.carry_out(step, steps)
 
     for given in one.steps(size):
-        before = run.state
         report = perform(Wait(given) if isinstance(given, int) else Begin(*given))
         if report.violation is not None:
             search.note(steps, report, one.name)
-            _note_what_an_error_left(run, before, steps, report, search, one.name)
+            # Where it was before is gone to again: to look at so many things before each step takes longer than the step.
+            _note_what_an_error_left(run, lambda: _after(run, start, steps[:-1]), steps, report, search, one.name)
             return {}
     reached, way[:] = run.state, steps
     counts: dict[str, WorkDone] = {}
@@ -142,7 +142,7 @@ def _tried(
             if report.violation is not None:
                 search.note(steps, report, one.name)
                 if client == 0:
-                    _note_what_an_error_left(run, reached, steps, report, search, one.name)
+                    _note_what_an_error_left(run, lambda: reached, steps, report, search, one.name)
                 continue
             # Whoever asks again asks on from what the reply told: a reader after its new marker.
             asked_on = (each for each in run.judge.asked.calls(client, run.clients[client].seen) if each not in calls)
@@ -203,8 +203,21 @@ def _told_apart(run: ContractRun, clients: int) -> list[tuple[int, list[Call], l
     return found
 
 
+def _after(run: ContractRun, start: RunState, steps: list[ClientStep]) -> RunState:
+    """Where the steps lead from ``start``."""
+    run.go_to(start)
+    for step in steps:
+        run.perform(step)
+    return run.state
+
+
 def _note_what_an_error_left(
-    run: ContractRun, before: RunState, steps: list[ClientStep], report: Report, search: Search, name: str
+    run: ContractRun,
+    before: Callable[[], RunState],
+    steps: list[ClientStep],
+    report: Report,
+    search: Search,
+    name: str,
 ) -> None:
     """Whether the store is as before or as after an operation that a script's own error ended: what every call sees of
     it."""
@@ -212,7 +225,7 @@ def _note_what_an_error_left(
     if not isinstance(report.reply, Failed) or not isinstance(last, Begin):
         return
     stopped = Begin(last.client, last.call, Fault(OWN_ERROR))
-    run.go_to(before)
+    run.go_to(before())
     if not run.perform(stopped).stopped:
         return
     again = Begin(last.client, last.call)

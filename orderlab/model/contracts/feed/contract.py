@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import combinations
+from itertools import combinations, islice
 from typing import ClassVar
 
 from orderlab.model.contracts.base import AnyOf, Call, ContractLaw, Failed, Outcome, Reply, brief
@@ -59,6 +59,8 @@ class FeedStore(FeedLaws, FeedWorkload):
         return Feed()
 
     def elapse(self, state: Feed, now_ms: int) -> Feed:
+        if not _has_due(state, now_ms):
+            return state
         kept, gone = [], list(state.gone)
         for one in state.messages:
             lapsed = one.is_lapsed or now_ms > one.claimed_until_ms
@@ -69,8 +71,7 @@ class FeedStore(FeedLaws, FeedWorkload):
                 one = one._replace(delayed_until_ms=0)
             kept.append(one if lapsed == one.is_lapsed else one._replace(is_lapsed=True))
         emptied = tuple(one for one in state.emptied if now_ms <= one[1])
-        after = state._replace(messages=tuple(kept), gone=tuple(gone[-GONE_MAX:]), emptied=emptied)
-        return state if after == state else after
+        return state._replace(messages=tuple(kept), gone=tuple(gone[-GONE_MAX:]), emptied=emptied)
 
     def deadlines_ms(self, state: Feed) -> Iterable[int]:
         moments_ms = [one.until_ms for one in state.messages]
@@ -106,17 +107,20 @@ class FeedStore(FeedLaws, FeedWorkload):
         due = [one for one in state.messages if now_ms in (one.until_ms, one.claimed_until_ms, one.delayed_until_ms)]
         for count in range(len(due) + 1) if len(due) <= ENUMERATED_MAX else (0, len(due)):
             for passed in combinations(due, count):
-                found = state
+                over, changed = [], []
                 for one in passed:
                     lapsed = one.is_lapsed or now_ms >= one.claimed_until_ms
-                    over = lapsed and now_ms >= one.until_ms
                     delayed = one.delayed_until_ms if now_ms < one.delayed_until_ms else 0
-                    after = one._replace(is_lapsed=lapsed, delayed_until_ms=delayed)
-                    found = found.without(one.name) if over else found.with_messages(after)
-                yield found
+                    if lapsed and now_ms >= one.until_ms:
+                        over.append(one.name)
+                    else:
+                        changed.append(one._replace(is_lapsed=lapsed, delayed_until_ms=delayed))
+                found = state.without(*over) if over else state
+                yield found.with_messages(*changed) if changed else found
 
     def _post(self, state: Feed, call: Call, now_ms: int) -> Iterator[Outcome]:
-        new = [name for name, _ in call["posts"] if state.message(name) is None]
+        there = state.names
+        new = [name for name, _ in call["posts"] if name not in there]
         asked = dict(call.fields)
         until_ms = now_ms + asked["delay_ms"] if self.delay_ms and asked.get("delay_ms") else 0
         poster = asked.get("client", "") if self.hides_own else ""
@@ -222,9 +226,8 @@ class FeedStore(FeedLaws, FeedWorkload):
     def _is_in_turn(held: Sequence[Message], free: Sequence[Message]) -> bool:
         """Whether those that nobody has claimed before are the first of such; one whose claim has lapsed is free once
         it is found."""
-        fresh = [one for one in free if one.has_place]
-        count = sum(one.has_place for one in held)
-        return [one for one in held if one.has_place] == fresh[:count]
+        fresh = [one for one in held if one.has_place]
+        return fresh == list(islice((one for one in free if one.has_place), len(fresh)))
 
     def _claimed(
         self, state: Feed, call: Call, free: Sequence[Message], given: Reply, count: int | None = None
@@ -255,15 +258,16 @@ class FeedStore(FeedLaws, FeedWorkload):
 
         def after(reply: Reply) -> Feed:
             names = {row[0] for row in reply[1:]}
-            held = [
+            messages = [
                 one._replace(
                     token=reply[0], claimed_until_ms=until_ms, is_lapsed=False, until_ms=max(one.until_ms, kept_ms)
                 )
-                for one in state.messages
                 if one.name in names
+                else one
+                for one in state.messages
             ]
             tokens = state.tokens if reply[0] == UNHEARD else (*state.tokens, reply[0])[-MARKERS_MAX:]
-            return state.with_messages(*held)._replace(tokens=tokens)
+            return state._replace(messages=tuple(messages), tokens=tokens)
 
         return after
 
@@ -326,6 +330,14 @@ class FeedStore(FeedLaws, FeedWorkload):
 
     def _get(self, state: Feed, call: Call, now_ms: int) -> Iterator[Outcome]:
         yield None if state.message(call["message"]) is None else payload_of(call["message"]), state
+
+
+def _has_due(state: Feed, now_ms: int) -> bool:
+    """Whether a deadline has passed: with many messages, of which most are as they were, this is asked most."""
+    for one in state.messages:
+        if now_ms > (one.until_ms if one.is_lapsed else one.claimed_until_ms) or 0 < one.delayed_until_ms < now_ms:
+            return True
+    return any(now_ms > at for _, at in state.emptied)
 
 
 _Outcomes = Callable[[FeedStore, Feed, Call, int], Iterator[Outcome]]

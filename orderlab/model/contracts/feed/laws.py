@@ -21,7 +21,8 @@ class FeedLaws(PromisedFeed):
         if found is None or not found[1].names:
             return None
         expected, page = found
-        told = [name for name in page.names if name in expected]
+        ought = {*expected}
+        told = [name for name in page.names if name in ought]
         return not told or set(told) == set(expected[: len(told)])
 
     @law(
@@ -41,13 +42,15 @@ class FeedLaws(PromisedFeed):
     @law("no-repeat", "a reader sees a message once, and a post that is sent again posts nothing new")
     def no_repeat(self, before: Feed, call: Call, reply: Reply, now_ms: int) -> bool | None:
         if call.name == "post" and isinstance(reply, int):
-            return reply <= sum(before.message(name) is None for name, _ in call["posts"])
+            there = before.names
+            return reply <= sum(name not in there for name, _ in call["posts"])
         found = self._listing(before, call, reply)
         if found is None or not found[1].names:
             return None
         position = before.position(call["marker"]) or 0
-        seen = [one for one in before.messages if one.serial <= position and one.name in found[1].names]
-        return not seen and len(set(found[1].names)) == len(found[1].names)
+        names = {*found[1].names}
+        seen = any(one.serial <= position and one.name in names for one in before.messages)
+        return not seen and len(names) == len(found[1].names)
 
     @law("fifo", "messages are listed and claimed in the order in which they were posted", ("list", "claim"))
     def fifo(self, before: Feed, call: Call, reply: Reply, now_ms: int) -> bool | None:
@@ -95,7 +98,7 @@ class FeedLaws(PromisedFeed):
         if not names:
             return None
         rows = [(call["message"], reply)] if call.name == "get" else [one for one in reply if isinstance(one, tuple)]
-        known = {*before.gone, *(one.name for one in before.messages)}
+        known = before.names.union(before.gone)
         return known.issuperset(names) and all(one[1] == payload_of(one[0]) for one in rows)
 
     def _named(self, call: Call, reply: Reply) -> tuple[Reply, ...]:

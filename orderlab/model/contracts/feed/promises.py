@@ -123,14 +123,21 @@ class Feed(NamedTuple):
     emptied: tuple[tuple[Reply, int], ...] = ()
     """Claims whose last message was deleted, with the end of their time; the newest last."""
 
+    @property
+    def names(self) -> set[Reply]:
+        """Of all messages."""
+        return {one.name for one in self.messages}
+
     def message(self, name: Reply) -> Message | None:
         """The message of that name."""
         return next((one for one in self.messages if one.name == name), None)
 
     def named(self, names: Iterable[Reply]) -> list[Message]:
         """Those of these names that are there."""
-        there: dict[Reply, Message] = {one.name: one for one in self.messages}
-        return [there[name] for name in names if name in there]
+        asked = [*names]
+        wanted = {*asked}
+        there: dict[Reply, Message] = {one.name: one for one in self.messages if one.name in wanted}
+        return [there[name] for name in asked if name in there]
 
     def with_emptied(self, token: Reply, until_ms: int | None) -> Feed:
         """That claim without messages until then; None: no more."""
@@ -144,11 +151,12 @@ class Feed(NamedTuple):
     def with_messages(self, *changed: Message) -> Feed:
         """These in place of those of the same names."""
         new = {one.name: one for one in changed}
-        return self._replace(messages=tuple(new.get(one.name, one) for one in self.messages))
+        return self._replace(messages=tuple([new.get(one.name, one) for one in self.messages]))
 
     def without(self, *names: str) -> Feed:
         """The feed without these messages."""
-        return self._replace(messages=tuple(one for one in self.messages if one.name not in names))
+        left = {*names}
+        return self._replace(messages=tuple([one for one in self.messages if one.name not in left]))
 
     def told(self, marker: Reply, serial: int) -> Feed:
         """Once a reader was told a marker."""
