@@ -121,7 +121,7 @@ def _tried(
         report = perform(Wait(given) if isinstance(given, int) else Begin(*given))
         if report.violation is not None:
             search.note(steps, report, one.name)
-            # Where it was before is gone to again: to look at so many things before each step takes longer than the step.
+            # Gone to again from the start: to keep where it was before each of so many steps takes longer.
             _note_what_an_error_left(run, lambda: _after(run, start, steps[:-1]), steps, report, search, one.name)
             return {}
     reached, way[:] = run.state, steps
