@@ -389,15 +389,17 @@ class Execution:
         if lane.is_done or (lane.children and len(self.lanes) > 3):
             self.touched.writes.add(("lanes", lane.client))
         footprint = self.touched.taken()
+        is_seen = bool(footprint.writes)
         if lane.children or "." in name:
             # Threads of one client share its memory, which nobody watches.
             footprint = StepFootprint(footprint.reads, footprint.writes | {("client", lane.client)}, footprint.is_whole)
-        if footprint.writes or is_changed or footprint.is_whole or lane.is_done or op.kind == "start":
+        if is_seen or is_changed or footprint.is_whole or lane.is_done or op.kind == "start":
             self.idle = 0
             if self._polled:
                 self._polled = False
                 for other in self.lanes.values():
-                    other.polls, other.last = 0, None
+                    other.polls = 0
+                    other.asked.clear()
         else:
             self._count(lane, op)
         if is_changed and self.keeps_last_write:
@@ -444,15 +446,15 @@ class Execution:
             shard.execute((b"SCRIPT", b"FLUSH"), Client())
 
     def _count(self, lane: Lane, op: Op) -> None:
-        """Notice lanes that only ask again what they asked before."""
+        """Notice lanes that only ask again what they asked before, one command or several in turn."""
         self.idle += 1
         self._polled = True
         if op.kind == "command":
-            last, lane.last = lane.last, (op.what, self.reply)
-            is_same = last is not None and last[0] == op.what and repr(last[1]) == repr(self.reply)
-            lane.polls = lane.polls + 1 if is_same else 0
+            asked = repr(op.what), repr(self.reply)
+            lane.polls = lane.asked[asked] = lane.asked.get(asked, -1) + 1
         elif op.kind == "sleep":
             lane.polls = 0
+            lane.asked.clear()
 
     def _where(self, lane: Lane) -> tuple[str, str]:
         return lane.place or place_of(lane.greenlet and lane.greenlet.gr_frame, self.folder)

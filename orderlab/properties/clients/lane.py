@@ -82,7 +82,9 @@ class Lane:
         self.calls = 0
         """Calls of a pool that this thread of it has done: no two of them are one piece."""
         self.polls = 0
-        self.last: Any = None
+        """How often it has asked the same before, and was answered the same, since anybody got on."""
+        self.asked: dict[Any, int] = {}
+        """Commands that it gave since then, with their replies, and how often."""
         self.kills = 0
         self.choice: Choice = (name, "")
         self.seed: str = name

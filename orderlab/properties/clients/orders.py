@@ -21,6 +21,8 @@ from orderlab.properties.clients.scenario import Scenario
 
 EFFORTS: Final = {"quick": 2_000, "normal": 20_000, "thorough": 400_000}
 """Executions at most."""
+STEPS_EACH: Final = 100
+"""So many steps of one execution count as one more: a client that asks again and again makes thousands."""
 CHECKED_EVERY: Final = 100
 """In one of so many executions it is compared at each step whether the same steps can be made as before."""
 
@@ -61,6 +63,11 @@ class SearchWork:
     preemptions: int = -1
     """Up to how many every order was visited, where not every order was; -1: up to none."""
 
+    @property
+    def spent(self) -> int:
+        """What the executions came to, long ones counted as several."""
+        return max(self.executions, self.steps // STEPS_EACH)
+
 
 class OrderSearch:
     """Every order of the steps of a scenario, or as many as the budget allows."""
@@ -82,7 +89,7 @@ class OrderSearch:
     def runs(self) -> Iterator[FinishedRun]:
         """The executions that came to an end, each of an order that differs from the others."""
         work = self.work
-        while work.executions < self.executions_max:
+        while work.spent < self.executions_max:
             prefix = [place.chosen for place in self._path[:-1] if place.chosen is not None]
             if work.executions % CHECKED_EVERY == 0:
                 prefix = []  # what could be made is compared as well

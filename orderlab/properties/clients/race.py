@@ -268,7 +268,7 @@ def _searches(scenario: Scenario, executions_max: int, faults: Faults, budget: i
     for polls_max in (POLLS_MAX, *MORE_POLLS):
         search = OrderSearch(scenario, left, faults, budget, polls_max=polls_max)
         yield search
-        left -= search.work.executions
+        left -= search.work.spent
         if not (search.work.is_exhausted and search.work.polls_cut and left > 0):
             return
 
@@ -286,10 +286,15 @@ def _sampled(
             break
         work.preemptions = bound
     length = max(work.steps // max(work.executions, 1), 1)
-    for number in range(executions_max // 10):
+    draws = SearchWork()
+    while draws.spent < executions_max // 10:
+        number = draws.executions
         drawn = seed * 1_000_003 + number
+        run = carried_out(scenario, by_priorities(drawn, length) if number % 2 else walk(drawn), faults, budget)
+        draws.executions += 1
+        draws.steps += len(run.execution.choices)
         work.executions += 1
-        yield carried_out(scenario, by_priorities(drawn, length) if number % 2 else walk(drawn), faults, budget)
+        yield run
 
 
 def _check_usable(scenario: Scenario, expected: Serial) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -95,3 +96,33 @@ def test_of_who_asks_for_ever_it_is_told_how_often_it_was_let() -> None:
     verdict = race(scenario(clients=2)(tries(10**9)))
     assert str(verdict.outcome) == "holds"
     assert "not visited: orders in which a client asks the same more than 96 times before" in verdict.how_far
+
+
+def test_what_is_asked_again_is_noticed_in_threads_and_of_several_commands_in_turn() -> None:
+    """As a lock that is tried without a pause, with a PING between (cashews 7): nothing ended these executions."""
+
+    @scenario(clients=2)
+    def spinning(redis: Any) -> None:
+        def work() -> None:
+            while not redis.set("lock", 1, nx=True):
+                redis.ping()
+            redis.incr("n")
+            redis.delete("lock")
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+
+    verdict = race(spinning)
+    assert verdict.outcome == "holds", verdict
+    assert "asks the same more than 24 times" in verdict.how_far or "96 times" in verdict.how_far
+
+
+def test_long_executions_count_as_several() -> None:
+    def long(redis: Any) -> None:
+        for number in range(150):
+            redis.incr(f"n{number % 2}")
+
+    with controlled():
+        search = OrderSearch(scenario(clients=2)(long), 10, reduction=False)
+        assert len(list(search.runs())) == 4
