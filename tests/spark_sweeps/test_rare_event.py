@@ -14,6 +14,7 @@ from orderlab.sim.engine.statistics import clopper_pearson
 from orderlab.spark_sweeps.questions.answer import answer
 from orderlab.spark_sweeps.questions.rare_event import Population, Rarity, next_level, pooled, splitting
 from orderlab.spark_sweeps.runs.job import load, single_run
+from orderlab.spark_sweeps.sweep_file.specification import MANIFEST
 
 POISSON = (
     'system = "tests.spark_sweeps.subjects:struck"\n[base]\nmost = {most}\n[question]\nkind = "rare-event"\n'
@@ -105,7 +106,7 @@ def test_a_rare_event_of_known_probability_in_a_sweep_file(text, most, sweep_fil
         assert row["low"] > 0
         assert row["probability"] == pytest.approx(true, rel=1.5)
         _, _, round_of_it, _, number = row["first_event"].split()
-        again = single_run(Path(round_of_it), int(number))
+        again = single_run(Path(round_of_it) / MANIFEST, int(number))
         assert again["metrics"]["faults"] > most
     if "plain_runs" in text:
         assert row["plain_low"] <= true <= row["plain_high"]
