@@ -223,12 +223,12 @@ _LONG_PATH = re.compile(rf"(?<![A-Za-z0-9_\\-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}
 
 
 _COMPRESSED = {
-    b"\x1f\x8b": "gzip",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"\xfd7zXZ\0": "xz",
-    b"BZh": "bzip2",
-    b"\x04\x22\x4d\x18": "lz4",
-    b"PK\x03\x04": "zip",
+    rb"\x1f\x8b": "gzip",
+    rb"\x28\xb5\x2f\xfd": "zstd",
+    rb"\xfd7zXZ\x00": "xz",
+    rb"BZh[1-9]1A": "bzip2",
+    rb"\x04\x22\x4d\x18": "lz4",
+    rb"PK\x03\x04": "zip",
 }
 """By what a file begins with. No text that is read here begins so."""
 
@@ -236,7 +236,7 @@ _COMPRESSED = {
 def refuse_compressed(head: bytes, place: str) -> None:
     """Raise InputError if ``head``, a file's first six bytes or more, begins a compressed one."""
     for begin, form in _COMPRESSED.items():
-        if head.startswith(begin):
+        if re.match(begin, head):
             raise InputError(f"{place}: compressed with {form}; decompress it first")
 
 

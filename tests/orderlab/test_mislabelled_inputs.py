@@ -14,6 +14,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from orderlab.model.errors import InputError
+from orderlab.model.files import refuse_compressed
 from orderlab.model.history.disk import write_history
 from orderlab.model.history.notation import parse_history
 from tests.in_process import orderlab
@@ -114,3 +116,9 @@ def test_reports_for_other_programs_are_not_replayed(tmp_path: Path) -> None:
         found = orderlab("replay", tmp_path / form)
         assert (found.returncode, found.stdout, found.stderr.count("\n")) == (2, "", 1)
         assert told in found.stderr
+
+
+def test_three_letters_do_not_make_a_file_compressed() -> None:
+    refuse_compressed(b"BZhours,kind\n", "hours.csv")
+    with pytest.raises(InputError, match="bzip2"):
+        refuse_compressed(bz2.compress(b"")[:4] + b"1A", "h")

@@ -389,11 +389,11 @@ class Execution:
         if lane.is_done or (lane.children and len(self.lanes) > 3):
             self.touched.writes.add(("lanes", lane.client))
         footprint = self.touched.taken()
-        is_seen = bool(footprint.writes)
+        is_progress = bool(footprint.writes)  # before what a thread might have done to memory is added
         if lane.children or "." in name:
             # Threads of one client share its memory, which nobody watches.
             footprint = StepFootprint(footprint.reads, footprint.writes | {("client", lane.client)}, footprint.is_whole)
-        if is_seen or is_changed or footprint.is_whole or lane.is_done or op.kind == "start":
+        if is_progress or is_changed or footprint.is_whole or lane.is_done or op.kind == "start":
             self.idle = 0
             if self._polled:
                 self._polled = False
@@ -450,8 +450,9 @@ class Execution:
         self.idle += 1
         self._polled = True
         if op.kind == "command":
-            asked = repr(op.what), repr(self.reply)
-            lane.polls = lane.asked[asked] = lane.asked.get(asked, -1) + 1
+            reply, often = lane.asked.get(op.what, (None, -1))
+            lane.polls = often + 1 if often < 0 or repr(reply) == repr(self.reply) else 0
+            lane.asked[op.what] = self.reply, lane.polls
         elif op.kind == "sleep":
             lane.polls = 0
             lane.asked.clear()

@@ -52,7 +52,7 @@ class At:
                         run.inside[name].remove(lane.name)
 
     def sleep(self, seconds: float) -> None:
-        """As ``time.sleep``."""
+        """Sleep as ``time.sleep`` does."""
         sleep(seconds)
 
     def _count(self, what: str, item: Any) -> int:

@@ -83,8 +83,8 @@ class Lane:
         """Calls of a pool that this thread of it has done: no two of them are one piece."""
         self.polls = 0
         """How often it has asked the same before, and was answered the same, since anybody got on."""
-        self.asked: dict[Any, int] = {}
-        """Commands that it gave since then, with their replies, and how often."""
+        self.asked: dict[Any, tuple[Any, int]] = {}
+        """Commands that it gave since then, each with its last reply and how often that was the same in a row."""
         self.kills = 0
         self.choice: Choice = (name, "")
         self.seed: str = name
